@@ -8,13 +8,13 @@ prompts (Wang et al. 2022, "Interpretability in the Wild"); *resample* ablation 
 another prompt at the same position (Chan et al. 2022, "Causal Scrubbing"). Ablating a head that
 helps raises a loss and lowers a logit difference.
 
-What the numbers can't show: an effect is also that of the replacement, since zeros and means may
-lie far from anything that the model computes; a component that computes the same on all prompts
-has no effect under the other two methods; and one without effect alone may matter where another
-stands in for it (McGrath et al. 2023, "The Hydra Effect"), which its interactions show. Under
-``metric="kl"`` an effect is how much the predictions at all positions change. It is never negative,
-so a head that matters in both directions is not missed, and one that changes predictions at random
-is found as well.
+What the numbers can't show: an effect includes that of the replacement itself, since zeros and
+means may lie far from anything that the model computes; a component that computes the same on all
+prompts has no effect under mean and resample ablation; and a component without effect alone may
+matter where another takes over its role (McGrath et al. 2023, "The Hydra Effect"), which its
+interactions show. With ``metric="kl"`` an effect is how much the predictions at all positions
+change. It is never negative, so it detects a head that matters in both directions, but also one
+that changes predictions at random.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +50,10 @@ from interp.metrics import Metric
 from interp.sweeps.validate import check_options
 
 Groups = Mapping[str, str | Sequence[str]]
-"""Names of components, or one name, by the name of their group."""
+"""For each group name, the names of its components, or a single name."""
 GROUPS = "groups"
 MOST_BARS = 40
-"""Units that a figure of bars shows."""
+"""The most units that a bar chart shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,18 +62,18 @@ class Ablation(Result):
 
     Attributes:
         clean: the metric without ablation.
-        ablated: the metric with one unit ablated; NaN where a cancelled call did not come to.
-        units: what the units are: ``heads``, ``layers``, ``mlps``, ``neurons``, ``pairs`` (each
-            head alone, then each two) or ``groups``.
-        cells: the columns that name the units, each with an entry a unit.
+        ablated: the metric with one unit ablated; NaN where a cancelled call did not get to it.
+        units: the kind of unit: ``heads``, ``layers``, ``mlps``, ``neurons``, ``pairs`` (each head
+            alone, then every two) or ``groups``.
+        cells: the columns that name the units, each with one entry per unit.
         members: names of the components that each unit consists of.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         method: ``zero``, ``mean`` or ``resample``.
         part: the tensor of a head that was replaced.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed, such as where they are NaN.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed, such as where they are NaN.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -98,7 +98,7 @@ class Ablation(Result):
 
     @property
     def interaction(self) -> Float[Tensor, "unit prompt"]:
-        """The effect of a unit's components together, less the effect of each alone.
+        """The effect of a unit's components together, minus the effect of each alone.
 
         NaN for a single component, and where a component was not ablated alone.
         """
@@ -109,12 +109,12 @@ class Ablation(Result):
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a unit, largest size first.
+        """One row per unit, largest size first.
 
         Columns:
-            stack, layer, head, neuron, name, first, second, members: which unit, as far as it has
-                them; in an encoder–decoder, stack is ``encoder``, ``decoder`` or ``cross``.
-            effect, low, high, size, n, p, q, matters: as of :meth:`HeadAblation.to_frame`.
+            stack, layer, head, neuron, name, first, second, members: the unit, as far as they
+                apply; in an encoder–decoder, stack is ``encoder``, ``decoder`` or ``cross``.
+            effect, low, high, size, n, p, q, matters: as in :meth:`HeadAblation.to_frame`.
         """
         return effect_frame(self.cells, self.effect, self._noise)
 
@@ -123,9 +123,9 @@ class Ablation(Result):
         return {"interactions": self.interaction_frame()} if self.units == "pairs" else {}
 
     def interaction_frame(self) -> pd.DataFrame:
-        """One row a unit whose components were also ablated alone, largest size first.
+        """One row per unit whose components were also ablated alone, largest size first.
 
-        Columns as of :meth:`to_frame`, with interaction in place of effect.
+        The columns are those of :meth:`to_frame`, with interaction in place of effect.
         """
         rows = self._together
         cells = {name: [own[row] for row in rows] for name, own in self.cells.items()}
@@ -133,12 +133,12 @@ class Ablation(Result):
         return frame.rename(columns={"effect": "interaction"})
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a unit and prompt: the columns of the unit, prompt, clean, ablated, effect."""
+        """One row per unit and prompt: the columns of the unit, prompt, clean, ablated, effect."""
         clean = self.clean.expand_as(self.ablated)
         return prompt_frame(self.cells, clean=clean, ablated=self.ablated, effect=self.effect)
 
     def figure(self) -> go.Figure:
-        """Mean effects: of heads, layer by head; of pairs, the interaction; else bars."""
+        """Mean effects: a heatmap of heads, or of the interactions of pairs; else bars."""
         if self.units == "heads":
             return self._map_of_heads()
         return self._map_of_pairs() if self.units == "pairs" else self._bars()
@@ -159,12 +159,12 @@ class Ablation(Result):
 
     @property
     def _alone(self) -> dict[str, int]:
-        """The unit of each component that is one by itself."""
+        """The row of each component that is a unit by itself."""
         return {own[0]: row for row, own in enumerate(self.members) if len(own) == 1}
 
     @property
     def _together(self) -> list[int]:
-        """Units of several components, each of which is also a unit by itself."""
+        """The rows of units with several components, each of which is also a unit by itself."""
         alone = self._alone
         several = ((row, own) for row, own in enumerate(self.members) if len(own) > 1)
         return [row for row, own in several if all(name in alone for name in own)]
@@ -184,7 +184,7 @@ class Ablation(Result):
         )
 
     def _map_of_pairs(self) -> go.Figure:
-        """The mean interaction of each two heads, on both sides of the diagonal."""
+        """The mean interaction of every two heads, on both sides of the diagonal."""
         one, other = ([own[end] for own in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
@@ -193,7 +193,7 @@ class Ablation(Result):
         )
 
     def _bars(self) -> go.Figure:
-        """The mean effect of each unit, or of those of the largest size."""
+        """The mean effect of each unit, or of those with the largest size."""
         found = interval(self.effect, self._noise)
         shown, title = torch.arange(len(found.mean)), ""
         if len(shown) > MOST_BARS:
@@ -237,26 +237,26 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
             * ``"heads"``: each head, by ``part``.
             * ``"layers"``: all that a layer adds to the stream: attention and MLP together. Under
-              zero ablation the stream passes it unchanged (but for norms of the stream itself).
+              zero ablation the stream passes it unchanged (except for norms of the stream itself).
             * ``"mlps"``: all that the MLP of a layer adds, its bias included.
             * ``"neurons"``: the activation of each neuron.
-            * ``"pairs"``: each head alone, and each two heads together, for their interaction.
-            * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, of names
-              as in :mod:`interp.interventions.components`. A group of none changes nothing.
-        layers: only what is in these layers (of each stack), for units other than groups.
+            * ``"pairs"``: each head alone, and every two heads together, for their interaction.
+            * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, with
+              names as in :mod:`interp.interventions.components`. An empty group changes nothing.
+        layers: ablate in these layers (of each stack) only; not allowed with groups.
         method: ``zero``, ``mean`` or ``resample``.
         part: the tensor of a head that is replaced: ``z``; its attention ``pattern``, while its
             values stay; or ``v``, while its pattern stays. Heads that share values are one unit of
             ``v``, ``L0KV1``.
         reference: prompts from which means or donors come; by default the prompts themselves.
             Donors from a reference are its prompts in turn, in an order drawn by ``seed``.
-        per_position: take the mean at each position in place of that over all. That of a pattern
-            always is per position, and over prompts of one length.
+        per_position: take the mean at each position instead of over all positions. For a pattern
+            the mean is always per position, and over prompts of one length.
         metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own prediction without
             ablation, mean over all positions, nats) or a metric, e.g.
             ``interp.metrics.logit_diff(...)``.
-        seed: of the resampling.
-        rows: prompts a forward while activations are collected; the result does not depend on it.
+        seed: seed for the resampling.
+        rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(units done, units in total)``.
         cancelled: called after each forward; if it returns True, what was measured is returned,
@@ -278,7 +278,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     others = None if reference is None else model.batches(reference)
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
-    chosen = _chosen(components_of(model, part), units, layers)
+    chosen = _select_units(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     measured = as_metric(metric, model, batches, rows)
     edits = replacements.edits(each for own in chosen.values() for each in own)
@@ -309,8 +309,10 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _chosen(components: Components, units: str | Groups, layers: Sequence[int] | None) -> Units:
-    """The units to ablate.
+def _select_units(
+    components: Components, units: str | Groups, layers: Sequence[int] | None
+) -> Units:
+    """Select the units to ablate.
 
     Raises:
         InvalidInput: an unknown kind, no such layer, no unit of that kind, or layers beside groups.
@@ -319,8 +321,8 @@ def _chosen(components: Components, units: str | Groups, layers: Sequence[int] |
     if isinstance(units, Mapping):
         if layers is not None or not units:
             raise InvalidInput(
-                f"units={shorten(units)}: give one or more groups, and no layers=: component names "
-                "have it."
+                f"units={shorten(units)}: give one or more groups, and no layers=, which component "
+                "names include."
             )
         return components.groups(units)
     if units not in KINDS:

@@ -1,6 +1,6 @@
 """Which heads matter for these prompts? Head ablation: the metric with one head's z replaced.
 
-The short form of :mod:`analyses.ablate` for all heads of a model with one stack, layer by head.
+A short form of :mod:`analyses.ablate` for all heads of a model with one stack.
 
     effect[l, h, prompt] = metric(z_lh replaced) − metric(clean)
 
@@ -52,11 +52,11 @@ class HeadAblation(Result):
         clean: the metric without ablation.
         ablated: the metric with one head ablated.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         method: ``zero``, ``mean`` or ``resample``.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed, such as where they are NaN.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed, such as where they are NaN.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -83,25 +83,25 @@ class HeadAblation(Result):
         return interval(self.effect, self._noise)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, largest size first.
+        """One row per head, largest size first.
 
         Columns:
-            layer, head, name: of the head.
+            layer, head, name: the head.
             effect, low, high: the mean effect over prompts and its 95 % interval.
-            size: mean of |effect|, which effects of both signs do not cancel in.
+            size: mean of |effect|, in which effects of opposite sign do not cancel.
             n: number of prompts.
             p: two-sided p-value of a mean effect of zero.
             q: p, corrected for the number of heads (Benjamini and Hochberg 1995).
             matters: whether q ≤ 0.05. Of the heads that matter, at most one in twenty is expected
                 to have no effect; of all heads without effect, one in twenty has p ≤ 0.05.
 
-        With fewer than five prompts, low, high, p and q are NaN and no head matters; likewise a
-        head whose effect on some prompt is NaN, which comes last.
+        With fewer than five prompts, low, high, p and q are NaN and no head matters. The same holds
+        for a head whose effect on some prompt is NaN; such heads come last.
         """
         return effect_frame(self._cells, self.effect.flatten(0, 1), self._noise)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a head and prompt: layer, head, name, prompt, clean, ablated, effect."""
+        """One row per head and prompt: layer, head, name, prompt, clean, ablated, effect."""
         ablated = self.ablated.flatten(0, 1)
         clean = self.clean.expand_as(ablated)
         return prompt_frame(self._cells, clean=clean, ablated=ablated, effect=ablated - clean)
@@ -168,8 +168,8 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             e.g. ``interp.metrics.logit_diff(...)``.
         method: ``zero``, ``mean`` (over all prompts and positions) or ``resample`` (another prompt
             at the same position, drawn by ``seed``).
-        seed: of the resampling.
-        rows: prompts a forward while activations are collected; the result does not depend on it.
+        seed: seed for the resampling.
+        rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(heads done, heads in total)``.
         cancelled: called after each forward; if it returns True, what was measured is returned,

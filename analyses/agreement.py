@@ -1,9 +1,9 @@
 """Do cheap estimates of effects agree with exact ones?
 
-Compared over cells that were measured exactly: half of them are those with the largest estimates,
-the others are drawn from the rest, one from each stratum of equally many ranks. So an effect that
-the estimate missed has a chance to be found, but correlations are not those of all cells: they
-rise with the share of large effects among the cells compared.
+They are compared on cells that were also measured exactly: half of these have the largest
+estimates, the others are drawn from the rest, one from each of equally large strata of ranks. An
+effect that the estimates missed may thus be found, but correlations are not those over all cells:
+they rise with the share of large effects among the cells compared.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from torch import Tensor
 from analyses.effects import Cells, effect_frame
 
 TOP = 20
-"""Cells whose overlap is counted."""
+"""Number of largest cells whose overlap is counted."""
 LEAST = 0.9
 """Correlation below which estimates should not be relied on."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How estimates compare with exact effects; NaN where it is not defined.
+    """How estimates compare with exact effects; NaN where a number is not defined.
 
     Attributes:
         pearson: correlation.
@@ -40,7 +40,7 @@ class Agreement:
 
     @classmethod
     def of(cls, estimates: Float[Tensor, " cell"], exact: Float[Tensor, " cell"]) -> "Agreement":
-        """Compare; cells that are NaN in either are left out."""
+        """Compare the two; cells that are NaN in either are left out."""
         both = torch.stack([estimates, exact]).cpu().double()
         both = both[:, ~both.isnan().any(0)]
         ranks = torch.stack([_ranks(own) for own in both])
@@ -52,7 +52,7 @@ class Agreement:
         return self.n == 0 or self.pearson >= LEAST
 
     def warnings(self, cell: str) -> list[str]:
-        """For a summary: what to do where the scores of each ``cell`` should not be relied on."""
+        """Lines of a summary that warn if the scores of each ``cell`` are not reliable."""
         if self.is_good:
             return []
         return [
@@ -61,18 +61,18 @@ class Agreement:
         ]
 
     def __str__(self) -> str:
-        """In a few words."""
+        """The correlations and the overlap, in one line."""
         shared = "" if self.overlap != self.overlap else f", top-{TOP} overlap {self.overlap:.0%}"
         return f"r = {self.pearson:.3f}, rank r = {self.spearman:.3f}{shared}"
 
 
 def cells_to_check(sizes: Float[Tensor, " cell"], n: int, seed: int = 0) -> Int[Tensor, " checked"]:
-    """Which ``n`` cells to measure exactly: half the largest, the rest one a stratum, by ``seed``.
+    """Select ``n`` cells to measure exactly: half the largest, the rest one per stratum.
 
     Args:
-        sizes: of the estimates.
-        n: how many; all, if there are no more.
-        seed: of the draws.
+        sizes: absolute values of the estimates.
+        n: number of cells; all are selected if there are no more.
+        seed: seed for the draws.
     """
     order = sizes.cpu().argsort(descending=True, stable=True)
     if n >= len(order):
@@ -97,7 +97,7 @@ def checked_frame(
         cells: the columns that name the cells.
         effect: the estimate of each cell on each prompt.
         noise: means within ±noise count as zero in p-values.
-        checked: numbers of the cells that were measured exactly.
+        checked: indices of the cells that were measured exactly.
         exact: their exact effects, whose means are the last column, ``exact``; NaN elsewhere.
     """
     column = torch.full((len(effect),), torch.nan, dtype=torch.float64)
@@ -123,7 +123,7 @@ def _correlation(both: Float[Tensor, "two cell"]) -> float:
 
 
 def _overlap(sizes: Float[Tensor, "two cell"]) -> float:
-    """Of the largest that are not zero."""
+    """The share of the largest nonzero exact effects that are among the largest estimates."""
     if sizes.shape[1] <= TOP:
         return torch.nan
     estimated, exact = ({n for n in own.topk(TOP).indices.tolist() if own[n] > 0} for own in sizes)

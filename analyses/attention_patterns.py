@@ -2,10 +2,10 @@
 
     A = softmax_rows(q kᵀ / scale + mask)          rows: queries; columns: keys
 
-That a head attends to a token does not show that what it moves from there is used. So patterns are
-also given with the weights A_ij ‖v_j W_O‖, divided by their sum over j (Kobayashi et al. 2020,
-"Attention is Not Only a Weight"). For an encoder–decoder also cross-attention, from target tokens
-to source tokens (Bahdanau, Cho and Bengio 2015, figure 3).
+That a head attends to a token does not show that what it moves from there is used. Patterns are
+therefore also available with the weights A_ij ‖v_j W_O‖, divided by their sum over j (Kobayashi et
+al. 2020, "Attention is Not Only a Weight"). An encoder–decoder also has cross-attention, from
+target tokens to source tokens (Bahdanau, Cho and Bengio 2015, figure 3).
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ class AttentionPattern(Result):
     """One head's attention on one prompt.
 
     Attributes:
-        pattern: A, one row a query; rows sum to one (to less, with sinks). Padding has neither
+        pattern: A, one row per query; rows sum to one (to less, with sinks). Padding has neither
             rows nor columns.
-        queries: label of each query token; of an image's patch, its row and column.
+        queries: label of each query token; for an image patch, its row and column.
         keys: label of each key token.
-        layer: of the head.
-        head: its index in the layer.
-        attention: of an encoder–decoder, which attention; else ``None``.
+        layer: the head's layer.
+        head: the head's index in the layer.
+        attention: which attention of an encoder–decoder; ``None`` with one stack.
     """
 
     pattern: Float[Tensor, "query key"]
@@ -60,7 +60,7 @@ class AttentionPattern(Result):
         return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: layer, head, query, key, query_token, key_token, attention."""
+        """One row per cell: layer, head, query, key, query_token, key_token, attention."""
         cells = [(q, k) for q in range(len(self.queries)) for k in range(len(self.keys))]
         return pd.DataFrame(
             {
@@ -112,16 +112,16 @@ class AttentionPatterns(Result):
     """The attention of every head on one prompt.
 
     Attributes:
-        patterns: of each layer, A of its heads, one row a query; rows sum to one (to less, with
+        patterns: for each layer, A of its heads, one row per query; rows sum to one (to less, with
             sinks). Padding has neither rows nor columns.
-        queries: label of each query token; of an image's patch, its row and column.
+        queries: label of each query token; for an image patch, its row and column.
         keys: label of each key token.
-        query_ids: token id of each query; of images none.
-        key_ids: token id of each key; of images none.
+        query_ids: token id of each query; empty for images.
+        key_ids: token id of each key; empty for images.
         is_causal: whether no query may attend to later keys; the weights there are 0.
         weighted: whether the weights are A_ij ‖v_j W_O‖, renormalised; rows whose values are all
             zero are then zero.
-        attention: of an encoder–decoder, which attention; else ``None``.
+        attention: which attention of an encoder–decoder; ``None`` with one stack.
         provenance: model and tokens that the numbers depend on.
     """
 
@@ -141,7 +141,7 @@ class AttentionPatterns(Result):
         return AttentionPattern(pattern, self.queries, self.keys, layer, head, self.attention)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell: layer, head, query, key, query_token, key_token, attention."""
+        """One row per cell: layer, head, query, key, query_token, key_token, attention."""
         frames = [self.of(layer, head).to_frame() for layer, head in self._heads]
         return pd.concat(frames, ignore_index=True)
 
@@ -166,9 +166,9 @@ class AttentionPatterns(Result):
             f"{n_heads} {which}heads, {len(self.queries)} queries: most attended key, mean "
             f"{self._weights}"
         )
-        return "\n".join([first, *(self._most(*place) for place in self._heads)])
+        return "\n".join([first, *(self._line(*place) for place in self._heads)])
 
-    def _most(self, layer: int, head: int) -> str:
+    def _line(self, layer: int, head: int) -> str:
         weight, key = self.patterns[layer][head].mean(0).max(-1)
         label = self.keys[int(key)]
         return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {weight:.2f}"
@@ -192,17 +192,17 @@ def attention_pattern(
     target: Any = None,  # noqa: ANN401 - likewise
     attention: AttentionName | None = None,
 ) -> AttentionPattern:
-    """The pattern of one head on one prompt.
+    """Compute the pattern of one head on one prompt.
 
     Args:
         model: the model.
         prompt: a text, token ids ``[pos]`` or ``[1 pos]``, an image, or a batch of one row that
-            ``model.batch`` made (with token types, say): of an encoder–decoder, the source.
-        layer: of the head; negative counts from the end.
-        head: its index; negative counts from the end.
+            ``model.batch`` made (with token types, say); for an encoder–decoder, the source.
+        layer: the head's layer; negative values count from the end.
+        head: the head's index; negative values count from the end.
         target: the decoder's input in an encoder–decoder: a text, or token ids (or their batch)
             that begin with its start token, as ``model.generate(prompt)`` returns.
-        attention: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
+        attention: for an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that
             stack to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
 
     Raises:
@@ -227,14 +227,14 @@ def attention_patterns(
     attention: AttentionName | None = None,
     weighted: bool = False,
 ) -> AttentionPatterns:
-    """The patterns of all heads on one prompt, from one forward.
+    """Compute the patterns of all heads on one prompt, in one forward.
 
     Args:
         model: the model.
-        prompt: as of :func:`attention_pattern`.
+        prompt: as in :func:`attention_pattern`.
         target: likewise.
         attention: likewise.
-        weighted: weigh each key by what is moved from it: A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖.
+        weighted: weight each key by what is moved from it: A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖.
 
     Raises:
         InvalidInput: several prompts were given, attention is not finite, or ``target`` and
@@ -264,7 +264,7 @@ def _checked(
     target: Any,  # noqa: ANN401 - likewise
     attention: AttentionName | None,
 ) -> tuple[Attentions, list[Batch]]:
-    """Which attention, and a batch of one row for each stack.
+    """Resolve the attention, and make a batch of one row for each stack.
 
     Raises:
         InvalidInput: see :func:`attention_pattern`.
@@ -278,7 +278,7 @@ def _checked(
     batches = model.batches((prompt, target) if pair else prompt)
     for batch in batches:
         if len(batch.ids) != 1:
-            raise InvalidInput(f"Patterns are those of one prompt; got {len(batch.ids)}.")
+            raise InvalidInput(f"Patterns are computed for one prompt; got {len(batch.ids)}.")
     return kind, batches
 
 
@@ -291,7 +291,7 @@ def _patterns(
     *,
     weighted: bool,
 ) -> tuple[Float[Tensor, "head query key"], ...]:
-    """Of each layer, the patterns of its heads, without padding."""
+    """The patterns of the heads of each layer, without padding."""
     places = [kind.places(layer) for layer in layers]
     wanted = [
         place for pattern, v in places for place in ((pattern, v) if weighted else (pattern,))
@@ -328,7 +328,7 @@ def _labels(model: Transformer, stack: int, batch: Batch) -> tuple[str, ...]:
 
 
 def _ids(model: Transformer, stack: int, batch: Batch) -> tuple[int, ...]:
-    """The token ids of the only row, without padding; of images none."""
+    """The token ids of the only row, without padding; empty for images."""
     if isinstance(model.stacks[stack].input, ImageInput):
         return ()
     return tuple(batch.ids[batch.is_real].tolist())

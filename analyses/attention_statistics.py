@@ -5,13 +5,13 @@
     mass on a set K       Σ_{j ∈ K} A_ij            K: BOS, self, previous, …, a class of tokens
 
 (Clark et al. 2019, "What Does BERT Look At?"). Each is averaged over the queries of a prompt for
-which it is defined. An attention weight need not move anything: a head may attend where its values
-are short. So each number is also given with the weights A_ij ‖v_j W_O‖, divided by their sum over j
-(Kobayashi et al. 2020, "Attention is Not Only a Weight"). Beside both stands the control, that of
-equal weights on all visible keys.
+which it is defined. A large attention weight need not move much: a head may attend where its values
+are short. Each number is therefore also computed with the weights A_ij ‖v_j W_O‖, divided by their
+sum over j (Kobayashi et al. 2020, "Attention is Not Only a Weight"). The control for both is the
+number for equal weights on all visible keys.
 
-These numbers are of attention alone: that a head attends somewhere does not show that the model
-uses what it moves (ablation does), nor that vectors of equal length add up.
+These numbers describe attention alone: that a head attends somewhere does not show that the model
+uses what it moves (ablation does), nor whether the vectors that it moves add up or cancel.
 """
 
 from dataclasses import dataclass
@@ -47,9 +47,9 @@ WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 BOS = "bos"
 FARTHEST = 2**16
-"""The most offsets."""
+"""The largest number of offsets."""
 CHUNK = 2**24
-"""Attention weights of a layer formed at a time."""
+"""The most attention weights of a layer that are formed at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,13 +57,13 @@ class AttentionStatistics(Result):
     """Averages of each head's attention over the queries of each prompt.
 
     Attributes:
-        values: by the weights A_ij, and by A_ij ‖v_j W_O‖ renormalised. NaN where a prompt has no
-            query that a statistic is defined for, or a head's values are all zero; tables and
-            means leave these prompts out, and count in ``n`` those that remain.
-        uniform: the control: of equal weights on all visible keys.
-        statistics: their names: ``entropy`` (nats), ``normalized entropy`` (0 to 1),
+        values: the averages with the weights A_ij, and with A_ij ‖v_j W_O‖ renormalised. NaN where
+            a prompt has no query that a statistic is defined for, or a head's values are all zero;
+            tables and means leave these prompts out, and ``n`` counts those that remain.
+        uniform: the control: the averages with equal weights on all visible keys.
+        statistics: names of the statistics: ``entropy`` (nats), ``normalized entropy`` (0 to 1),
             ``distance`` (tokens; not across stacks), and masses (0 to 1).
-        attention: of an encoder–decoder, which attention; else ``None``.
+        attention: which attention of an encoder–decoder; ``None`` with one stack.
         provenance: model and tokens that the numbers depend on.
     """
 
@@ -86,15 +86,15 @@ class AttentionStatistics(Result):
         return self.values[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head, statistic and weighting, without those that no prompt has.
+        """One row per head, statistic and weighting, without those that no prompt has.
 
         Columns:
-            layer, head, name: of the head; the name is that of :func:`interp.computation_graph`.
+            layer, head, name: the head; its name is that in :func:`interp.computation_graph`.
             statistic: its name.
             weighting: ``attention`` or ``value-weighted``.
-            mean, low, high: over prompts, with the 95 % interval (NaN below five prompts).
+            mean, low, high: mean over prompts, and its 95 % interval (NaN below five prompts).
             n: number of prompts.
-            uniform: the control, of equal weights on all visible keys.
+            uniform: the control, with equal weights on all visible keys.
         """
         frame = mean_frame(self._cells, self._by_cell)
         uniform = self.uniform.nanmean(1)[:, None].expand((*self.values.shape[1:3], -1))
@@ -102,7 +102,7 @@ class AttentionStatistics(Result):
         return frame[frame["n"] > 0].reset_index(drop=True)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a head, statistic, weighting and prompt that has it; ``value`` is the number."""
+        """One row per head, statistic, weighting and prompt that has it, with its ``value``."""
         return prompt_frame(self._cells, value=self._by_cell).dropna(ignore_index=True)
 
     def figure(self, weighting: str = "attention") -> go.Figure:
@@ -120,7 +120,7 @@ class AttentionStatistics(Result):
         )
 
     def summary(self) -> str:
-        """For each mass, the head that exceeds uniform attention by most; what has no value."""
+        """For each mass, the head that exceeds uniform attention most; then what has no value."""
         absent = [s for s in self.statistics if self.of(s).isnan().all()]
         moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
         silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
@@ -129,12 +129,12 @@ class AttentionStatistics(Result):
             f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
             "attention:"
         )
-        lines = [self._most(statistic) for statistic in self.masses if statistic not in absent]
+        lines = [self._line(statistic) for statistic in self.masses if statistic not in absent]
         lines += [f"no prompt has a query for: {', '.join(absent)}"] if absent else []
         lines += [f"write nothing (no value weights): {', '.join(silent)}"] * bool(silent)
         return "\n".join([first, *lines])
 
-    def _most(self, statistic: str) -> str:
+    def _line(self, statistic: str) -> str:
         control = self.uniform[..., self._index(statistic)].nanmean(-1)
         mass, weighted = self.of(statistic), self.of(statistic, WEIGHTINGS[1])
         best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
@@ -188,14 +188,14 @@ def attention_statistics(
     attention: AttentionName | None = None,
     queries: Tensor | None = None,
 ) -> AttentionStatistics:
-    """Entropy, distance and masses of every head's attention.
+    """Measure the entropy, distance and masses of every head's attention.
 
-    Masses, and the queries over which each is averaged: on ``bos`` (the first token of a prompt,
-    where BOS stands in a model that has one), by all later queries; on ``self``; on ``previous``
-    and, if attention is bidirectional, ``next``, and on the tokens at each further offset, by the
-    queries that see a token there; on each class of ``classes``, by all queries. The masses on
-    disjoint classes and ``other`` sum to 1 (with sinks, to what of a row is not the sink's; its
-    entropy is then that of the weights on keys as they are). Across stacks there are no offsets.
+    The masses, and the queries over which each is averaged: ``bos`` (the first token of a prompt,
+    where BOS stands in a model that has one) over all later queries; ``self``, ``previous``,
+    ``next`` (if attention is bidirectional) and the tokens at each further offset over the queries
+    that see a token there; each class of ``classes`` over all queries. The masses on disjoint
+    classes and ``other`` sum to 1 (with sinks, to the part of a row that is not the sink's; entropy
+    is then that of the weights on keys, not renormalised). There are no offsets across stacks.
     Normalized entropy is averaged over the queries that see two keys or more: with one, it would be
     0 / 0.
 
@@ -204,17 +204,17 @@ def attention_statistics(
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
             ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
         classes: classes of key tokens, by name: ids and texts of one token each, or a boolean
-            tensor ``[prompt pos]`` (of the keys' tokens, padding included) of where they are.
+            tensor ``[prompt pos]`` (over the keys' tokens, padding included) that marks them.
             Tokens in none of them are ``other``.
-        offsets: how many positions back (and forth) to measure masses at.
-        attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
+        offsets: number of positions before (and after) the query at which to measure masses.
+        attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
         queries: boolean ``[prompt pos]``, which queries count; by default all.
 
     Returns:
         Averages by weighting, layer, head, prompt and statistic.
 
     Raises:
-        InvalidInput: classes that are no tokens of the model, are named like another statistic or
+        InvalidInput: classes that are not tokens of the model, are named like another statistic or
             have another shape; no query to count; attention that is not finite; or ``attention``
             does not match the model's stacks.
     """
@@ -232,16 +232,16 @@ def attention_statistics(
     statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), BOS, *near, *named)
     if len(set(statistics)) < len(statistics):
         raise InvalidInput(
-            f"A class can't be called {', '.join(sorted(set(named) & {BOS, *near}))}: another "
-            "statistic is. Give it another name."
+            f"A class can't be called {', '.join(sorted(set(named) & {BOS, *near}))}, which is the "
+            "name of another statistic. Rename the class."
         )
     size = kind.layers[0].n_heads * query_batch.ids.shape[1] * key_batch.ids.shape[1]
     parts = [
-        _of_prompts(
+        _measure(
             model,
             kind,
             [batch.rows(rows) for batch in batches],
-            _Measured(counted[rows], near, {name: own[rows] for name, own in named.items()}),
+            _Statistics(counted[rows], near, {name: own[rows] for name, own in named.items()}),
         )
         for rows in torch.arange(len(counted), device=counted.device).split(max(1, CHUNK // size))
     ]
@@ -263,13 +263,13 @@ def _offsets(farthest: int, *, bidirectional: bool) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
-    """What is measured of some prompts.
+class _Statistics:
+    """The statistics of some prompts, as a function of attention weights.
 
     Attributes:
         counted: which queries count.
         near: the offsets at which masses are measured, by name.
-        classes: where the keys of each class are, by name.
+        classes: which keys are in each class, by name.
     """
 
     counted: Bool[Tensor, "prompt query"]
@@ -306,10 +306,10 @@ class _Measured:
 
 
 @torch.no_grad()
-def _of_prompts(
-    model: Transformer, kind: Attentions, batches: list[Batch], measured: _Measured
+def _measure(
+    model: Transformer, kind: Attentions, batches: list[Batch], statistics: _Statistics
 ) -> tuple[Tensor, Tensor]:
-    """``[weighting layer head prompt statistic]``, and of uniform weights ``[layer prompt …]``."""
+    """``[weighting layer head prompt statistic]``, and for uniform weights ``[layer prompt …]``."""
     context, keys = model.contexts(batches)[kind.query], batches[kind.key].is_real
     first = keys & (keys.cumsum(-1) == 1)
     places = [kind.places(layer) for layer in range(len(kind.layers))]
@@ -326,7 +326,7 @@ def _of_prompts(
             value_weights(attn, pattern, cache[v]),
             uniform_weights(visible, pattern.dtype),
         )
-        *own, control = (measured.of(one, visible, first, apart) for one in weightings)
+        *own, control = (statistics.of(one, visible, first, apart) for one in weightings)
         values.append(torch.stack(own))
         uniform.append(control[:, 0])
     return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

@@ -3,16 +3,16 @@
     effect(w → r) = m(r reads u′_w instead of u_w) − m(clean)          one forward an edge, exact
     score(w → r)  = Σ_k (g_k + g_{k+1})/2 · (u_{k+1} − u_k)            conductance, of all edges
 
-u_k is what the writer w writes, and g_k the gradient of the metric by what the reader r reads
-through r alone, at point k of a path of embeddings from the clean prompt to the corrupted one.
-Conductance (Dhamdhere et al. 2018, here of edges) is the integral of g · du/dt, so that the scores
+u_k is what the writer w writes, and g_k the gradient of the metric with respect to what the reader
+r reads, through r alone, at point k of a path of embeddings from the clean prompt to the corrupted
+one. Conductance (Dhamdhere et al. 2018, here of edges) is the integral of g · du/dt, so the scores
 of any set of edges that cuts the inputs off from the logits sum to the metric's change. ``eap``
-takes g of the clean prompt alone (attribution patching: Nanda 2023; Syed et al. 2023), ``eap-ig``
+uses g on the clean prompt alone (attribution patching: Nanda 2023; Syed et al. 2023), ``eap-ig``
 its mean along the path (Hanna et al. 2024), which sums to the change over the edges of the inputs.
 
-What the numbers can't show: a score estimates the effect of patching an edge alone, and is that
-effect only where everything behind is linear. Each result therefore says by how much its sums are
-off, and how it correlates with exact patching of some edges.
+What the numbers can't show: a score estimates the effect of patching one edge alone, and equals it
+only where everything downstream is linear. Each result therefore reports the error of its sums, and
+its correlation with exact patching of some edges.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ from interp.tensor_data import TensorData
 
 METHODS = (*RULES, "exact")
 INCOMPLETE = 0.05
-"""Error of a sum over a cut, as a share of the metric's change, from which the summary warns."""
+"""Error of a sum over a cut, as a share of the metric's change, above which the summary warns."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,21 +57,21 @@ class EdgeAttribution(Result):
 
     Attributes:
         clean: the metric on the clean prompts.
-        corrupt: on the corrupted prompts.
-        effect: of each edge, in the metric's unit: a change from ``clean`` that its corrupted value
-            causes. NaN where a cancelled call did not come to.
-        edges: writer and reader of each.
+        corrupt: the metric on the corrupted prompts.
+        effect: the effect of each edge, in the metric's unit: the change from ``clean`` that its
+            corrupted value causes. NaN for edges that a cancelled call did not reach.
+        edges: the writer and the reader of each edge.
         cuts: names of sets of edges that cut the inputs off from the logits.
-        sums: of the effects over each cut; ``corrupt − clean`` for a complete method.
-        checked: numbers of the edges that were patched exactly.
+        sums: sum of the effects over each cut; ``corrupt − clean`` for a complete method.
+        checked: indices of the edges that were patched exactly.
         exact: their exact effects.
-        points: of the path of each prompt; 0 for ``exact``.
+        points: number of points on the path of each prompt; 0 for ``exact``.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         method: ``conductance``, ``eap``, ``eap-ig`` or ``exact``.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -99,7 +99,7 @@ class EdgeAttribution(Result):
 
     @property
     def agreement(self) -> Agreement:
-        """Of the mean effects of the checked edges with their exact ones."""
+        """How the mean effects of the checked edges agree with their exact ones."""
         return Agreement.of(self.effect[self.checked].mean(-1), self.exact.mean(-1))
 
     @property
@@ -109,7 +109,7 @@ class EdgeAttribution(Result):
         return (self.sums - change).abs().mean(-1) / change.abs().mean()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge, largest size first.
+        """One row per edge, largest size first.
 
         Columns: writer, reader, name, those of :func:`analyses.effects.effect_frame`, and exact,
         the mean effect by exact patching; NaN for edges that were not checked.
@@ -119,11 +119,11 @@ class EdgeAttribution(Result):
         return checked_frame(cells, self.effect, noise, self.checked, self.exact)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row an edge and prompt: writer, reader, name, prompt, effect."""
+        """One row per edge and prompt: writer, reader, name, prompt, effect."""
         return prompt_frame(edge_cells(self.edges), effect=self.effect)
 
     def to_cut_frame(self) -> pd.DataFrame:
-        """One row a cut: its name, mean sum, mean change of the metric, and the error's share."""
+        """One row per cut: its name, the mean change of the metric, the mean sum, the error."""
         change = float((self.corrupt - self.clean).mean())
         columns = {"sum": self.sums.mean(-1), "error": self.completeness_error}
         numbers = {name: own.double().numpy() for name, own in columns.items()}
@@ -190,22 +190,22 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: a model whose stream is a sum of what is written.
         clean: prompts: texts, token ids, images or a batch; ``(source, target)`` for an
             encoder–decoder.
-        corrupt: as many prompts, each of as many tokens as its counterpart.
-        metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
-            ``clean``. (``"kl"`` is least at the clean prompt, where its gradient is 0: all scores
-            of ``eap`` are then 0.)
+        corrupt: as many prompts, each with as many tokens as its clean counterpart.
+        metric: a metric with a gradient: ``"loss"``, or one of ``interp.metrics``. It reads the
+            tokens of ``clean``. (``"kl"`` has its minimum at the clean prompt, where its gradient,
+            and with it all scores of ``eap``, are 0.)
         method: ``conductance``, ``eap``, ``eap-ig``, or ``exact``: patch every edge.
-        steps: of the path from the clean embeddings to the corrupted ones.
+        steps: number of steps of the path from the clean embeddings to the corrupted ones.
         adaptive: whether steps are halved until they explain the change of the metric to within
-            1 %, up to ten times as many. It costs about as much again, and is needed where a model
+            1 %, up to ten times as many. This about doubles the cost, and is needed where a model
             saturates.
-        check: how many edges are patched exactly: half of them those with the largest scores, the
-            others drawn from the rest. 0 for none.
-        seed: of these draws.
-        memory: bytes to take, as for :func:`interp.sweep`.
+        check: number of edges that are patched exactly: half of them those with the largest scores,
+            the others drawn from the rest. 0 for none.
+        seed: seed for these draws.
+        memory: bytes that may be used, as for :func:`interp.sweep`.
         progress: called with ``(edges done, edges in total)`` while edges are patched.
-        cancelled: asked while edges are patched; if it returns True, what is done is returned, and
-            its ``partial`` can be resumed.
+        cancelled: called while edges are patched; if it returns True, what was measured is
+            returned, and its ``partial`` can be resumed.
         resume: partial result of the same call.
 
     Raises:
@@ -230,10 +230,9 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         path = Path.between(model, graph, own, other, measured)
         scores = edge_scores(path, graph, method, steps=steps, adaptive=adaptive, memory=memory)
         chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
-    table = (
-        None
-        if len(chosen) == 0
-        else sweep(
+    table: Sweep | None = None
+    if len(chosen):
+        table = sweep(
             model,
             own,
             _edits(model, graph, other, chosen),
@@ -243,7 +242,6 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             cancelled=cancelled,
             resume=resume,
         )
-    )
     exact = torch.empty(0, len(own[0].ids)) if table is None else table.effect
     effect = exact if scores is None else scores.scores.cpu().double()
     cuts = cuts_of(graph)
@@ -269,7 +267,7 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
 def _edits(
     model: Transformer, graph: Graph, corrupt: Batches, chosen: Int[Tensor, " checked"]
 ) -> list[Edit]:
-    """Each chosen edge with what its writer writes on the corrupted prompts."""
+    """An edit for each chosen edge, with what its writer writes on the corrupted prompts."""
     edges = [graph.edges[number] for number in chosen.tolist()]
     names = dict.fromkeys(writer.name for writer, _ in edges)
     data = {name: TensorData(own) for name, own in written(model, corrupt, names).items()}

@@ -1,17 +1,17 @@
 """Which nodes carry the difference between two prompts? All at once, from gradients.
 
-    effect(n) = m(n is that of the corrupted prompt) − m(clean)        one forward a node, exact
-    AtP(n)    = (n′ − n) · ∂m/∂n                                       one backward, of all nodes
+    effect(n) = m(n is that of the corrupted prompt) − m(clean)        one forward per node, exact
+    AtP(n)    = (n′ − n) · ∂m/∂n                                       one backward for all nodes
 
 Nodes are queries, keys, values and z of each head, over all positions, and what each MLP adds.
 ``atp`` is attribution patching (Nanda 2023, "Attribution Patching"). ``atp*`` (Kramár et al. 2024)
-takes the effect of queries and keys through the pattern that they lead to, since a saturated
-softmax has no gradient; and, of three layers or more, the mean size of the score with each other
-layer in turn held constant, since the effects of a node by several paths may cancel.
+computes the effect of queries and keys through the pattern that results from them, since a
+saturated softmax has no gradient; and, with three layers or more, takes the mean size of the score
+with each other layer in turn held constant, since a node's effects along several paths may cancel.
 
-What the numbers can't show: a score is the effect of patching only where everything behind a node
-is linear; sizes under ``atp*`` are made not to miss a node, and overstate many. Each result
-therefore says how the scores correlate with exact patching of some nodes.
+What the numbers can't show: a score is the effect of patching only where everything downstream of a
+node is linear; scores of ``atp*`` are designed not to miss a node, and overstate many. Each result
+therefore reports how its scores correlate with exact patching of some nodes.
 """
 
 from collections.abc import Callable
@@ -49,9 +49,9 @@ from interp.sweeps.validate import check_options
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
-"""Prompts a backward."""
+"""Prompts per backward."""
 SHOWN = 40
-"""Nodes that the figure of positions shows."""
+"""The most nodes in the figure by position."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,21 +59,21 @@ class NodeAttribution(Result):
     """The effect of every node, estimated or exact, for each prompt.
 
     Attributes:
-        clean: the metric on the clean prompts; NaN where a cancelled call did not come to.
-        effect: of each node, in the metric's unit: a change from ``clean`` that its corrupted value
-            causes. NaN where a cancelled call did not come to.
-        nodes: their names: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``.
-        checked: numbers of the nodes that were patched exactly.
+        clean: the metric on the clean prompts; NaN for those that a cancelled call did not reach.
+        effect: the effect of each node, in the metric's unit: the change from ``clean`` that its
+            corrupted value causes. NaN for nodes that a cancelled call did not reach.
+        nodes: names of the nodes: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``.
+        checked: indices of the nodes that were patched exactly.
         exact: their exact effects.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         method: ``atp``, ``atp*`` or ``exact``.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed.
-        by_position: of ``positions=True``, the effect of each node at each position, which sum to
-            ``effect``; NaN where a prompt is too short.
-        tokens: the label of each position; empty where prompts differ.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed.
+        by_position: with ``positions=True``, the effect of each node at each position, which sum
+            to ``effect``; NaN where a prompt is too short; else ``None``.
+        tokens: label of each position; empty where prompts differ.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -94,11 +94,11 @@ class NodeAttribution(Result):
 
     @property
     def agreement(self) -> Agreement:
-        """Of the mean effects of the checked nodes with their exact ones."""
+        """How the mean effects of the checked nodes agree with their exact ones."""
         return Agreement.of(self.effect[self.checked].mean(-1), self.exact.mean(-1))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a node, largest size first.
+        """One row per node, largest size first.
 
         Columns: name, those of :func:`analyses.effects.effect_frame`, and exact, the mean effect by
         exact patching; NaN for nodes that were not checked.
@@ -107,7 +107,7 @@ class NodeAttribution(Result):
         return checked_frame({"name": self.nodes}, self.effect, noise, self.checked, self.exact)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a node and prompt: name, prompt, effect."""
+        """One row per node and prompt: name, prompt, effect."""
         return prompt_frame({"name": self.nodes}, effect=self.effect)
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
@@ -116,7 +116,7 @@ class NodeAttribution(Result):
         return {"by_position": self.to_position_frame()} if by_position else {}
 
     def to_position_frame(self) -> pd.DataFrame:
-        """One row a node and position, largest size first.
+        """One row per node and position, largest size first.
 
         Columns: name, pos, token, and those of :func:`analyses.effects.effect_frame`; n counts the
         prompts that have the position. No rows if there are no numbers by position.
@@ -136,7 +136,7 @@ class NodeAttribution(Result):
             InvalidInput: there are no numbers by position.
         """
         if self.by_position is None:
-            raise InvalidInput("There are no numbers by position; ask with positions=True.")
+            raise InvalidInput("There are no numbers by position; measure with positions=True.")
         mean = self.by_position.nanmean(1)
         shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         return heatmap(
@@ -193,25 +193,25 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Args:
         model: the model.
         clean: prompts: texts, token ids, images or a batch.
-        corrupt: as many prompts, each of as many tokens as its counterpart.
-        metric: with a gradient; ``"loss"``, or one of ``interp.metrics``. It reads the tokens of
-            ``clean``.
+        corrupt: as many prompts, each with as many tokens as its clean counterpart.
+        metric: a metric with a gradient: ``"loss"``, or one of ``interp.metrics``. It reads the
+            tokens of ``clean``.
         method: ``atp``, ``atp*``, or ``exact``: patch every node.
-        positions: whether to tell apart the positions of a node, too: only under ``atp``, whose
-            scores are sums over them.
-        check: how many nodes are patched exactly, at least one: half of them those with the largest
-            scores, the others drawn from the rest.
-        seed: of these draws.
+        positions: whether to report effects at each position too; only for ``atp``, whose scores
+            are sums over positions.
+        check: number of nodes that are patched exactly, at least one: half of them those with the
+            largest scores, the others drawn from the rest.
+        seed: seed for these draws.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(nodes done, nodes in total)`` while nodes are patched.
-        cancelled: asked while nodes are patched; if it returns True, what is done is returned, and
-            its ``partial`` can be resumed.
+        cancelled: called while nodes are patched; if it returns True, what was measured is
+            returned, and its ``partial`` can be resumed.
         resume: partial result of the same call.
 
     Raises:
         InvalidInput: a model with two stacks; pairs that do not align; an unknown method or metric,
-            or one without a gradient; positions of another method than ``atp``; or ``check`` out
-            of range.
+            or one without a gradient; ``positions`` with another method than ``atp``; or ``check``
+            out of range.
         Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
     """
     if method not in METHODS:
@@ -220,31 +220,17 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         )
     if not isinstance(positions, bool) or (positions and method != "atp"):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
-            f"positions={shorten(positions)} should be True or False, and True of "
-            'method="atp" alone: sizes under other methods are no sums over positions.'
+            f"positions={shorten(positions)} should be True or False, and True only with "
+            'method="atp": scores of other methods are not sums over positions.'
         )
     check_options(model, memory, resume)
     check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, (own,))
-    scores, by_column = None, None
+    scores, by_column = _scores(model, own, other, measured, method)
     chosen = torch.arange(len(nodes))
-    if method != "exact":
-        parts = [
-            NodeRuns.of(
-                model,
-                own.rows(part),
-                other.rows(part),
-                measured.for_rows(part.tolist(), len(own.ids)),
-            )
-            for part in torch.arange(len(own.ids), device=model.device).split(ROWS)
-        ]
-        if method == "atp":
-            by_column = torch.cat([runs.atp_by_column() for runs in parts], 1)
-            scores = by_column.sum(-1)
-        else:
-            scores = torch.cat([runs.atp_star() for runs in parts], 1)
+    if scores is not None:
         chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
@@ -274,10 +260,27 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
+def _scores(
+    model: Transformer, clean: Batch, corrupt: Batch, metric: Metric, method: str
+) -> tuple[Float[Tensor, "node prompt"] | None, Float[Tensor, "node prompt column"] | None]:
+    """The scores of all nodes, ``None`` for ``exact``; and by column for ``atp``, else ``None``."""
+    if method == "exact":
+        return None, None
+    n = len(clean.ids)
+    parts = [
+        NodeRuns.of(model, clean.rows(rows), corrupt.rows(rows), metric.for_rows(rows.tolist(), n))
+        for rows in torch.arange(n, device=model.device).split(ROWS)
+    ]
+    if method == "atp*":
+        return torch.cat([runs.atp_star() for runs in parts], 1), None
+    by_column = torch.cat([runs.atp_by_column() for runs in parts], 1)
+    return by_column.sum(-1), by_column
+
+
 def _at_positions(
     by_column: Float[Tensor, "node prompt column"], batch: Batch
 ) -> Float[Tensor, "node prompt pos"]:
-    """The numbers at the tokens of each prompt, in their order; NaN behind the last."""
+    """The numbers at the tokens of each prompt, in their order; NaN after the last."""
     order, lengths = tokens_first(batch.is_real), batch.is_real.sum(-1)
     longest = int(lengths.max())
     has = torch.arange(longest, device=order.device) < lengths[:, None]

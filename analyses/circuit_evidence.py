@@ -1,4 +1,4 @@
-"""What other analyses say of the components of a circuit, on the pairs that it was found on."""
+"""Evidence from other analyses about the components of a circuit, on the pairs it was found on."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from interp.model.batch import Batch
 
 EQUAL, AFTER_EQUAL = "the same token", "the token after the same one"
 ROLES = 2
-"""Roles of a head that are named."""
+"""The most roles of a head that are named."""
 ByName = dict[str, Float[Tensor, " prompt"]]
-"""Of components."""
+"""Numbers of components, by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """What is asked of a model: clean and corrupted prompts, and a metric."""
+    """A model, clean and corrupted prompts, and the metric that tells them apart."""
 
     model: Transformer
     graph: Graph
@@ -43,7 +43,7 @@ class Pairs:
 
     @property
     def prompts(self) -> Batch | Batches:
-        """The clean prompts as analyses take them."""
+        """The clean prompts in the form that analyses take."""
         return self.clean[0] if len(self.clean) == 1 else self.clean
 
     def patched(self, edges: Sequence[Names], kind: str) -> dict[Names, Tensor]:
@@ -56,7 +56,7 @@ class Pairs:
         return dict(zip(edges, found.effect, strict=True))
 
     def ablated(self) -> ByName:
-        """What replacing each component by its mean changes, in the order of the forward."""
+        """The effect of replacing each component by its mean, in the order of the forward."""
         writers = [own for own in self.graph.writers if own.place is not None]
         names = [own.name for own in writers if own.name not in inputs_of(self.graph)]
         units = {name: name for name in names}
@@ -64,7 +64,7 @@ class Pairs:
         return dict(zip(names, found.effect, strict=True))
 
     def direct(self) -> ByName:
-        """The direct effect of each component; none of a metric that is no logit."""
+        """The direct effect of each component; empty if the metric is not a logit (difference)."""
         if not isinstance(self.metric, Logit | LogitDiff):
             return {}
         found = direct_logit_attribution(
@@ -79,7 +79,7 @@ class Pairs:
         return {part.name: own for part, own in terms}
 
     def attends(self, answering: Collection[str]) -> dict[str, str]:
-        """What each head attends to, on average; of those that answer, at the answer alone."""
+        """What each head attends to on average; heads in ``answering``, from the answer alone."""
         several = len(self.model.stacks) > 1
         kinds: tuple[AttentionName | None, ...] = get_args(AttentionName) if several else (None,)
         found: dict[str, str] = {}
@@ -94,7 +94,7 @@ class Pairs:
         return found | {name: mass for name, mass in at_answer.items() if name in answering}
 
     def _attention_at_answer(self, pos: Position) -> AttentionStatistics:
-        """Of the query whose prediction is measured, to equal tokens and those after them, too."""
+        """Attention from the answer's query, including to equal tokens and those after them."""
         batch = self.clean[0].padded_right()  # the next column is the next token
         rows, column = torch.arange(len(batch.ids)), columns_read(batch, pos)
         answer = torch.zeros_like(batch.is_real)
@@ -106,7 +106,7 @@ class Pairs:
         return attention_statistics(self.model, batch, classes=classes, queries=answer)
 
     def edges_of(self, alike: Collection[str], carrying: Collection[str]) -> list[Names]:
-        """The edges between components that are needed alike, and from or to the others."""
+        """The edges among ``alike``, and between them and the inputs, the circuit or the logits."""
         following = next_writers(self.graph)
         parts = {*inputs_of(self.graph), *alike, *carrying}
         return [
@@ -120,16 +120,16 @@ class Pairs:
     def needed_alike(
         self, ablated: ByName, carrying: Collection[str], least: float
     ) -> tuple[set[str], dict[Names, Tensor]]:
-        """What a circuit needs, though it does the same on both prompts.
+        """Find what a circuit needs although it does the same on both prompts.
 
         Args:
-            ablated: what replacing each component by its mean changes.
+            ablated: the effect of replacing each component by its mean.
             carrying: the components of the circuit.
-            least: how much a mean must change the metric.
+            least: the least size of an effect by which something counts as needed.
 
         Returns:
-            The other components that change it so much, and of their edges among themselves, from
-            inputs and with the circuit those that do, with the effect of each.
+            The other components that are needed; and the needed ones among :meth:`edges_of` these
+            components, with the effect of each.
         """
         alike = {name for name, x in ablated.items() if abs(float(x.mean())) >= least}
         alike -= set(carrying)
@@ -137,7 +137,7 @@ class Pairs:
         return alike, {edge: x for edge, x in effects.items() if abs(float(x.mean())) >= least}
 
     def into(self, component: str, edges: Sequence[Names]) -> tuple[Names, ...]:
-        """Those of the edges that a component reads."""
+        """Those of ``edges`` that a component reads."""
         following = next_writers(self.graph)
         return tuple(edge for edge in edges if component in following[edge[1]])
 
@@ -153,10 +153,10 @@ class Pairs:
 
 
 def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
-    """Of each head, the value-weighted mass that exceeds that of uniform attention by most."""
+    """For each head, the value-weighted mass that exceeds that of uniform attention most."""
     frame = found.to_frame().query("weighting == 'value-weighted'")
     frame = frame[frame["statistic"].isin(found.masses) & (frame["statistic"] != OTHER)]
-    frame = frame[::-1]  # of equal ones, a class of tokens is named rather than an offset
+    frame = frame[::-1]  # in a tie, a class of tokens is named rather than an offset
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
     return {

@@ -28,10 +28,10 @@ def drawn(
     A head's queries, keys and values are one node, whose edges from one writer are added up.
 
     Args:
-        edges: the weight of each, by the names of writer and reader.
-        title: of the figure.
-        unit: of the weights.
-        labels: what stands below the names of some nodes.
+        edges: weight of each edge, by the names of its writer and reader.
+        title: title of the figure.
+        unit: unit of the weights.
+        labels: text below the names of some nodes.
     """
     nodes, weights = graph_of(edges, labels)
     return network(nodes, weights, title=title, unit=unit)
@@ -40,8 +40,8 @@ def drawn(
 def graph_of(
     edges: Mapping[tuple[str, str], float], labels: Mapping[str, str] | None = None
 ) -> tuple[list[Node], dict[tuple[int, int], float]]:
-    """The nodes of that graph at their places, and the weights between two of them by number."""
-    nodes = _laid_out((name for pair in edges for name in pair), labels or {})
+    """The nodes of that graph with their places, and the weights between them, by their indices."""
+    nodes = _layout((name for pair in edges for name in pair), labels or {})
     number = {node.name: index for index, node in enumerate(nodes)}
     weights: dict[tuple[int, int], float] = {}
     for (writer, reader), weight in edges.items():
@@ -50,8 +50,8 @@ def graph_of(
     return nodes, weights
 
 
-def _laid_out(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:
-    """Each node once: a row for the embeddings, one for each sub-layer, one for the logits."""
+def _layout(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:
+    """Each node once, in a row for the embeddings, one per sub-layer, or one for the logits."""
     rows: dict[tuple[int, int, int], set[str]] = {}
     for name in names:
         rows.setdefault(_row(name), set()).add(_parts(name)["node"])

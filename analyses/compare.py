@@ -2,13 +2,13 @@
 
     difference = b − a        of each row, on each prompt
 
-Two models of one shape, or two steps of a training, are asked the same question; rows are joined by
-their labels (layer, head, point, role, …). Where the result has numbers of each prompt,
-both models' are of the same prompts, so the interval is that of the mean of paired differences.
+The same analysis is run on two models of one shape, or on two steps of a training, and its rows are
+joined by their labels (layer, head, point, role, …). Where the result has a number per prompt, both
+models are measured on the same prompts, so the interval is that of the mean paired difference.
 
-What the numbers can't show: heads of models that were trained apart are not the same heads. Head 3
-of one may do what head 5 of the other does, and a difference says no more than that they are
-numbered otherwise. Of two steps of one training, a head is the same head.
+What the numbers can't show: heads of models that were trained separately do not correspond. Head 3
+of one may do what head 5 of the other does, and a difference may show no more than a different
+numbering. Between two steps of one training, a head is the same head.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from interp.execution.provenance import Provenance
 from interp.integers import at_least
 
 SHOWN = 30
-"""Rows of a figure."""
+"""The most rows of a figure."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,16 +40,16 @@ class Comparison(Result):
     """The same numbers of two models.
 
     Attributes:
-        a: of the first model; with a single column if the result has no numbers of each prompt. NaN
-            where a prompt has no such row.
-        b: of the second.
-        cells: the columns that tell rows apart, each with an entry a row.
-        names: of the two models.
+        a: the numbers of the first model; with a single column if the result has no numbers per
+            prompt. NaN where a prompt has no such row.
+        b: the numbers of the second model.
+        cells: the columns that identify rows, each with one entry per row.
+        names: names of the two models.
         column: the column of the analysis's table that is compared.
-        unit: of its numbers; ``""`` if the result names none.
+        unit: unit of the numbers; ``""`` if the result names none.
         analysis: the kind of result.
-        of_prompts: whether there is a number a prompt.
-        provenances: of both results.
+        of_prompts: whether there is one number per prompt.
+        provenances: provenance of both results.
     """
 
     a: Float[Tensor, "row prompt"]
@@ -64,7 +64,7 @@ class Comparison(Result):
 
     @property
     def provenance(self) -> Provenance:
-        """Of the second model's result."""
+        """The provenance of the second model's result."""
         return self.provenances[1]
 
     @property
@@ -73,14 +73,14 @@ class Comparison(Result):
         return self.b - self.a
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a row of the analysis's table, largest size of the difference first.
+        """One row per row of the analysis's table, largest size of the difference first.
 
         Columns:
             the axes of the analysis, such as layer, head, name.
             a, b: the mean of each model over prompts.
             difference, low, high: b − a, with the 95 % interval of paired differences.
-            size, n, p, q, matters: of the differences, as of
-                :func:`analyses.effects.effect_frame`. Without numbers of each prompt, n is 1.
+            size, n, p, q, matters: of the differences, as in
+                :func:`analyses.effects.effect_frame`. Without numbers per prompt, n is 1.
         """
         means = {name: own.nanmean(-1).tolist() for name, own in (("a", self.a), ("b", self.b))}
         has = ~self.difference.isnan()
@@ -88,7 +88,7 @@ class Comparison(Result):
         return frame.rename(columns={"effect": "difference"})
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a row and prompt: the axes, prompt, a, b, difference."""
+        """One row per row of the table and prompt: the axes, prompt, a, b, difference."""
         return prompt_frame(self.cells, a=self.a, b=self.b, difference=self.difference)
 
     def figure(self) -> go.Figure:
@@ -111,7 +111,7 @@ class Comparison(Result):
         frame = self.to_frame()
         names = titles({axis: frame[axis].tolist() for axis in self.cells})
         differ = int(frame["matters"].sum())
-        how = f"{differ} differ (q ≤ 0.05)" if self.of_prompts else "no numbers of each prompt"
+        how = f"{differ} differ (q ≤ 0.05)" if self.of_prompts else "no numbers per prompt"
         unit = f" {self.unit}" if self.unit else ""
         first = (
             f"{self.column} of {self.analysis}, {self.names[0]} → {self.names[1]}: "
@@ -130,7 +130,7 @@ class Comparison(Result):
 
     @property
     def _noise(self) -> float:
-        """That of the model whose numbers are rounded to fewer digits."""
+        """The rounding error of the less precise model."""
         both = torch.stack([self.a, self.b]).nan_to_num()
         return max(rounding(both, own.dtype) for own in self.provenances) if both.numel() else 0.0
 
@@ -143,15 +143,16 @@ def compare(
     analysis: Callable[..., Result] = ablate_heads,
     column: str | None = None,
 ) -> Comparison:
-    """Ask two models the same question, and join the answers row by row.
+    """Run the same analysis on two models, and join the results row by row.
 
     Args:
         model_a: a model, or the name of one; ``"python-2l@0"`` is a step of its training.
         model_b: another of the same shape.
-        prompts: what ``analysis`` reads; ``None`` if it takes the model alone.
+        prompts: the prompts for ``analysis``; ``None`` if it takes the model alone.
         analysis: called as ``analysis(model, prompts)``: an analysis, or a function that calls one
             with its settings, as ``lambda model, pairs: patch_paths(model, *pairs)``.
-        column: of the result's table; by default ``effect``, ``value`` or ``score``.
+        column: the column of the result's table to compare; by default the first of ``effect``,
+            ``value`` and ``score`` that it has.
 
     Returns:
         Both models' numbers, and their difference b − a.
@@ -162,7 +163,9 @@ def compare(
             what), other prompts, no such column, or rows with the same labels.
     """
     if not callable(analysis):
-        raise InvalidInput(f"analysis={shorten(analysis)} should be one, such as ablate_heads.")
+        raise InvalidInput(
+            f"analysis={shorten(analysis)} should be an analysis, such as ablate_heads."
+        )
     if not isinstance(column, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"column={shorten(column)} should be the name of a column.")
     models = [_loaded(own, name) for own, name in ((model_a, "model_a"), (model_b, "model_b"))]
@@ -199,6 +202,6 @@ def _provenance(result: Result, model: Transformer) -> Provenance:
 
 
 def _names(provenances: Sequence[Provenance]) -> tuple[str, str]:
-    """The names of both models, which differ."""
+    """The names of both models, made distinct."""
     a, b = (own.model for own in provenances)
     return (a, b) if a != b else (f"{a} (first)", f"{b} (second)")

@@ -1,17 +1,17 @@
-"""Which heads read what earlier heads write? Composition of all pairs of heads, of weights alone.
+"""Which heads read what earlier heads write? Composition of all pairs of heads, from weights alone.
 
     Q:  ‖S₁ Y₂‖ / (‖S₁‖ ‖Y₂‖)      K:  ‖S₁ Y₂ᵀ‖ / (‖S₁‖ ‖Y₂‖)      V:  ‖S₁ S₂‖ / (‖S₁‖ ‖S₂‖)
 
 S = W_V W_O is what a head moves and Y = W_Q W_Kᵀ what it attends by, with norms folded in except
 for their divisors; ‖·‖ is the Frobenius norm (Elhage et al. 2021, "A Mathematical Framework for
-Transformer Circuits"). An induction head composes by its keys with a previous-token head.
+Transformer Circuits"). An induction head has K-composition with a previous-token head.
 
-The baseline is what Gaussian matrices have: with the output of the first head turned at random, the
+The baseline is that of Gaussian matrices: with the output of the first head rotated at random, the
 mean square of the ratio is 1/D in D dimensions, and the spread around it follows from the singular
-values of both heads. Trained heads share directions that many parts use, so a pair beyond the
-baseline need not do anything together; and a pair at it may, through one direction of many. The
-ratio is of the direct path: what MLPs and heads in between make of the output is left out. With
-rotary positions Y is that at one offset.
+values of both heads. Trained heads share directions that many parts use, so a pair above the
+baseline need not work together; and a pair at the baseline may, through one direction of many. The
+ratio describes the direct path: what MLPs and heads in between make of the output is left out. With
+rotary positions, Y is taken at one offset.
 """
 
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ READ = {"Q": "queries", "K": "keys", "V": "values"}
 class Composition(Result):
     """The composition of every head with every later one.
 
-    Entries are NaN where the reader does not come after the writer, or where one of both has zero
+    Entries are NaN where the reader does not come after the writer, or where either has zero
     weights.
 
     Attributes:
         heads: names of the heads, in the order of writers and readers.
-        composition: from 0 to 1, of the kinds Q, K and V.
-        baseline: the root mean square by chance.
-        spread: the standard deviation by chance.
+        composition: the ratio, from 0 to 1, of the kinds Q, K and V.
+        baseline: root mean square of the ratio by chance.
+        spread: standard deviation of the ratio by chance.
         offset: query position minus key position of Y; ``None`` without rotary positions.
         provenance: the model that the numbers depend on.
     """
@@ -57,10 +57,10 @@ class Composition(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a kind and pair, the furthest above the baseline first.
+        """One row per kind and pair, the furthest above the baseline first.
 
         Columns:
-            kind: Q, K or V: what of the reader is composed.
+            kind: Q, K or V: whether the reader's queries, keys or values are composed.
             writer, reader: names of the heads.
             composition: from 0 to 1.
             baseline, spread: root mean square and standard deviation by chance.
@@ -91,7 +91,7 @@ class Composition(Result):
         """Heatmap of composition − baseline of one kind: writers down, readers across.
 
         Raises:
-            InvalidInput: another kind than Q, K and V.
+            InvalidInput: ``kind`` is not Q, K or V.
         """
         if kind not in KINDS:
             raise InvalidInput(f"kind={shorten(kind)} is not one of {', '.join(KINDS)}.")
@@ -109,10 +109,10 @@ class Composition(Result):
         )
 
     def summary(self, top: int = 5) -> str:
-        """The pair furthest above the baseline, and of each kind up to ``top`` pairs."""
+        """The pair furthest above the baseline, and up to ``top`` pairs of each kind."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        lines = [f"{self.provenance.model}: {_found(frame)}"]
+        lines = [f"{self.provenance.model}: {_top_pair(frame)}"]
         for kind in KINDS:
             own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
             pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
@@ -122,8 +122,8 @@ class Composition(Result):
         return "\n".join([*lines, *rotary])
 
 
-def _found(frame: pd.DataFrame) -> str:
-    """The pair furthest above the baseline."""
+def _top_pair(frame: pd.DataFrame) -> str:
+    """Describe the pair furthest above the baseline."""
     if frame.empty:
         return "no pair of heads with weights other than 0"
     kind, writer, reader, value, baseline, spread, _ = frame.iloc[0]
@@ -134,12 +134,12 @@ def _found(frame: pd.DataFrame) -> str:
 
 
 def composition(model: Transformer, *, offset: int = 0) -> Composition:
-    """Measure how much of what each head writes is what later heads read, from the weights.
+    """Measure how strongly each head reads what earlier heads write, from the weights alone.
 
     Args:
-        model: any model with two layers of attention or more. In a parallel block, heads of a
+        model: any model with two layers of attention or more. In a parallel block, the heads of a
             layer read nothing of that layer. With post-norm, the norms between two heads are
-            folded in as well. Cross-attention reads the encoder by keys and values.
+            folded in as well. Cross-attention reads the encoder through its keys and values.
         offset: query position minus key position, which Q- and K-composition depend on with rotary
             positions.
 

@@ -1,51 +1,46 @@
-"""Which parts write a logit? Every term of the stream along the logit's direction.
+"""Which parts write a logit? Every term of the stream, along the logit's direction.
 
     logit − b_U = norm(x)·w = Σ_terms u·w′ + Σ_norms c        w = W_U[:, target]
 
 With a distractor, w = W_U[:, target] − W_U[:, distractor] and the sum is the logit difference.
-Each norm is linear once its divisor is that of the run, so w is taken backward through all norms
-that it meets, also those of a sub-layer's output or of the stream itself; nothing is approximated
-(:mod:`interp.attribution.logit_terms`; Elhage et al. 2021, "A Mathematical Framework for
-Transformer Circuits"; Wang et al. 2022, "Interpretability in the Wild"). A head's term is, token by
-token, A_ij · v_j W_O · w′, which includes its share of b_V.
+Each norm is linear with its divisor fixed at the value from the run, so w is taken backward through
+all norms on the way, including those of a sub-layer's output or of the stream itself; nothing is
+approximated (:mod:`interp.attribution.logit_terms`; Elhage et al. 2021, "A Mathematical Framework
+for Transformer Circuits"; Wang et al. 2022, "Interpretability in the Wild"). Token by token, a
+head's term is A_ij · v_j W_O · w′, which includes its share of b_V.
 
-A term is a direct effect: what later parts make of what was written is part of their terms. It is
-no ablation: without it, divisors of norms would change too. Of a single logit, much may be common
-to all logits, and so without effect on the prediction; a logit difference has no such part. The
-control is the same attribution for tokens drawn at random.
+A term is a direct effect: what later parts make of what was written belongs to their terms. It is
+not the effect of an ablation, which would also change the divisors of norms. Much of a single logit
+may be common to all logits, and so have no effect on the prediction; a logit difference has no such
+part. The control is the same attribution for tokens drawn at random.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from analyses.effects import Tokens, effect_frame, prompt_frame, rounding, token_ids
 from analyses.figures import bars, heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
-from interp import Cache, Transformer, run
-from interp.attribution.logit_terms import Part, heads_together
-from interp.attribution.token_logits import TokenLogits, places_of_logits
+from interp import Transformer
+from interp.attribution.attributed_logits import BY, attribute_logits
+from interp.attribution.logit_terms import Part
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
-from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
 from interp.model.network import unembedding_of
 
-BY = ("component", "head", "source")
-ROWS = 64
-"""Prompts run at a time, at most."""
 SHOWN = 30
-"""Bars, or heads, of a figure."""
+"""The most bars, or heads, of a figure."""
 FIRST = 3
 """Terms in the first line of a summary."""
 
@@ -56,17 +51,18 @@ class DirectLogitAttribution(Result):
 
     Attributes:
         value: the logit or the difference, before any soft-cap.
-        terms: what sums to it, in the order of the forward, biases of norms and of the unembedding
-            last; in logits.
+        terms: the terms that sum to it, in logits, in the order of the forward; biases of norms
+            and of the unembedding come last.
         control: the same terms for tokens drawn at random in place of target and distractor.
-        sources: of each head (``by="source"`` alone), its term by the token that it attends to.
+        sources: with ``by="source"``, each head's term by the token that it attends to; else
+            ``None``.
         parts: what writes each term; see :class:`interp.attribution.logit_terms.Part`.
-        tokens: label of each key in ``sources``, ``None`` at padding; of an encoder–decoder, the
+        tokens: label of each key in ``sources``, ``None`` at padding; for an encoder–decoder, the
             tokens of the source, then those of the target.
         target: label of each prompt's target.
         distractor: label of each prompt's distractor; ``None`` if there is none.
         by: ``component``, ``head`` or ``source``.
-        soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` without.
+        soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` if none.
         provenance: model, tokens and settings that the numbers depend on.
     """
 
@@ -84,7 +80,7 @@ class DirectLogitAttribution(Result):
 
     @property
     def error(self) -> float:
-        """The largest difference of Σ terms from ``value``, over the prompts, in logits."""
+        """The largest difference between Σ terms and ``value``, over the prompts, in logits."""
         return (self.terms.sum(0) - self.value).abs().max().item()
 
     def interval(self) -> Interval:
@@ -92,19 +88,19 @@ class DirectLogitAttribution(Result):
         return interval(self.terms, self._noise)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a term, largest size first; by source, one row a prompt, head and token.
+        """One row per term, largest size first; by source, one row per prompt, head and token.
 
         Columns:
-            name, kind, layer, head: of the term (``head`` not by component).
+            name, kind, layer, head: the term (without ``head`` by component).
             effect, low, high: the mean term over prompts and its 95 % interval, in logits.
-            size: mean of |effect|, which effects of both signs do not cancel in.
-            n, p, q, matters: as of ``ablate_heads``; whether a mean is other than zero.
+            size: mean of |effect|, in which effects of opposite sign do not cancel.
+            n, p, q, matters: as in ``ablate_heads``, for a mean other than zero.
             control: mean of |effect| for tokens drawn at random.
 
-        Columns by source, whose tokens differ from prompt to prompt:
-            prompt, name, layer, head: of the head.
-            key, token: which token of the prompt it attends to.
-            effect: in logits.
+        Columns by source, where the tokens differ from prompt to prompt:
+            prompt, name, layer, head: the prompt and the head.
+            key, token: the token of the prompt that it attends to.
+            effect: the term, in logits.
         """
         if self.sources is not None:
             return self._source_frame(self.sources)
@@ -114,7 +110,7 @@ class DirectLogitAttribution(Result):
         return _with_integers(frame)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a term and prompt: name, kind, layer, head, prompt, effect, control."""
+        """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
         return _with_integers(prompt_frame(self._cells, effect=self.terms, control=self.control))
 
     def figure(self, prompt: int = 0) -> go.Figure:
@@ -141,7 +137,7 @@ class DirectLogitAttribution(Result):
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
         return "\n".join([first, *lines, exact])
 
-    # ---- its parts --------------------------------------------------------------------------
+    # ---- lines, tables and figures ----------------------------------------------------------
 
     @property
     def _noise(self) -> float:
@@ -149,8 +145,8 @@ class DirectLogitAttribution(Result):
 
     @property
     def _what(self) -> str:
-        """What was attributed, in words."""
-        return _in_words(self.target, self.distractor)
+        """A description of what was attributed."""
+        return _describe(self.target, self.distractor)
 
     @property
     def _cells(self) -> dict[str, Sequence[object]]:
@@ -243,7 +239,7 @@ class DirectLogitAttribution(Result):
         keys = [key for key, token in enumerate(tokens) if token is not None]
         some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
         distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
-        what = _in_words(self.target[prompt : prompt + 1], distractor)
+        what = _describe(self.target[prompt : prompt + 1], distractor)
         return heatmap(
             own[shown][:, keys],
             title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
@@ -271,21 +267,21 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         model: a model whose logits are linear in (the norm of) its last stream.
         prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder,
             whose decoder's stream is attributed.
-        target: id of a token or its text, or one a prompt.
+        target: a token (its id or text), or one per prompt.
         distractor: likewise; its logit is subtracted.
         pos: the position whose logits are read, among the tokens of each prompt. ``None`` for the
             last, or in an encoder that of the prompt's mask token.
-        by: ``component`` takes the heads of a layer together; ``head`` has a row for each head;
+        by: ``component`` sums the heads of a layer; ``head`` has a row for each head;
             ``source`` also has each head's term by the token that it attends to.
-        seed: of the tokens that are drawn for the control.
+        seed: seed for the tokens that are drawn for the control.
 
     Returns:
         The terms of each prompt, biases included, which sum to ``value``.
 
     Raises:
-        InvalidInput: the model has no logits, or a head in between that is not linear; ``by`` is
-            unknown; targets are outside the vocabulary or not one a prompt; a prompt has no such
-            position; or a logit is NaN, and the message names the first place that is.
+        InvalidInput: the model has no logits, or a nonlinear head before them; ``by`` is unknown;
+            targets are outside the vocabulary or not one per prompt; a prompt has no such
+            position; or a logit is NaN (the message names the first place that is).
         InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
     if by not in BY:
@@ -296,15 +292,14 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     column = columns_read(batches[-1], as_position(pos))
     given = {"target": target} | ({} if distractor is None else {"distractor": distractor})
     ids = torch.stack([token_ids(model, own, len(column), name) for name, own in given.items()])
-    drawn = _drawn(ids, model.config.n_logits, seed)
-    parts, numbers = _attributed(model, batches, column, ids, drawn, by)
+    found = attribute_logits(model, batches, column, ids, by=by, seed=seed)
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
     return DirectLogitAttribution(
-        value=numbers["value"],
-        terms=numbers["terms"].mT,
-        control=numbers["control"].mT,
-        sources=numbers["sources"].transpose(0, 1) if by == "source" else None,
-        parts=parts,
+        value=found.values,
+        terms=found.terms,
+        control=found.control,
+        sources=found.sources,
+        parts=found.parts,
         tokens=_labels(model, batches) if by == "source" else (),
         target=labels[0],
         distractor=None if distractor is None else labels[1],
@@ -314,76 +309,8 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     )
 
 
-Ids = Int[Tensor, "token prompt"]
-"""The target of each prompt, then its distractor, if there is one."""
-
-
-@torch.no_grad()
-def _attributed(
-    model: Transformer,
-    batches: Sequence[Batch],
-    column: Int[Tensor, " prompt"],
-    ids: Ids,
-    drawn: Ids,
-    by: str,
-) -> tuple[tuple[Part, ...], dict[str, Float[Tensor, "prompt ..."]]]:
-    """What writes the terms, and the tensors of the result, prompts first."""
-    parts: tuple[Part, ...] = ()
-    numbers: dict[str, list[Tensor]] = defaultdict(list)
-    shape = (*batches[-1].ids.shape, model.config.n_logits)
-    for rows in parts_of_rows(shape, model.device, most=ROWS):
-        some = [batch.rows(rows) for batch in batches]
-        cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
-        own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
-        _check_finite(own.values(), cache)
-        terms, control = own.terms(), other.terms()
-        if by == "component":
-            terms, control = heads_together(terms), heads_together(control)
-        if by == "source":
-            numbers["sources"].append(_by_key(own.sources(), some))
-        numbers["value"].append(own.values())
-        numbers["terms"].append(torch.stack([*terms.values()], -1))
-        numbers["control"].append(torch.stack([*control.values()], -1))
-        parts = tuple(terms)
-    return parts, {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
-
-
-def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:
-    """Make sure that the logits are finite.
-
-    Raises:
-        InvalidInput: one is not; the message names where the run first is not.
-    """
-    if bool(logits.isfinite().all()):
-        return
-    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "logits")
-    raise InvalidInput(
-        f"A logit is NaN or infinite, so no terms sum to it; of what was recorded, {first} is the "
-        "first that is not finite. Look for non-finite weights before it."
-    )
-
-
-def _by_key(
-    sources: Mapping[Part, Float[Tensor, "prompt key"]], batches: Sequence[Batch]
-) -> Float[Tensor, "prompt head every_key"]:
-    """The terms of heads by key: the source's columns, if there is one, then the target's."""
-    found: list[Tensor] = []
-    for part, values in sources.items():
-        by_stack = [values.new_zeros(batch.ids.shape) for batch in batches]
-        by_stack[0 if part.name.startswith("cross.") else -1] = values
-        found.append(torch.cat(by_stack, -1))
-    return torch.stack(found, 1)
-
-
-def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
-    """Other tokens at random: not the target, and a distractor that is not the new target."""
-    generator = torch.Generator().manual_seed(seed)
-    steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
-    return (ids[:1] + steps.cumsum(0)) % n_logits
-
-
 def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:
-    """A label of each key, ``None`` at padding: of a patch of an image, its number."""
+    """The label of each key (for an image patch its number), ``None`` at padding."""
 
     def labels(batch: Batch, row: int) -> list[str | None]:
         if batch.images is not None:
@@ -395,17 +322,17 @@ def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | N
     return tuple(tuple(label for batch in batches for label in labels(batch, n)) for n in rows)
 
 
-def _in_words(target: Sequence[str], distractor: Sequence[str] | None) -> str:
-    """What was attributed."""
-    first = f"logit of {_of_all(target, 'target')}"
-    return first if distractor is None else f"{first} minus {_of_all(distractor, 'distractor')}"
+def _describe(target: Sequence[str], distractor: Sequence[str] | None) -> str:
+    """Describe the logit, or the difference, that was attributed."""
+    first = f"logit of {_common(target, 'target')}"
+    return first if distractor is None else f"{first} minus {_common(distractor, 'distractor')}"
 
 
-def _of_all(labels: Sequence[str], role: str) -> str:
-    """The label that all prompts share, or what it is of each."""
+def _common(labels: Sequence[str], role: str) -> str:
+    """The label that all prompts share, or the role of each prompt's own."""
     return labels[0] if len(set(labels)) == 1 else f"each prompt's {role}"
 
 
 def _with_integers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Layers and heads as integers, of which some are missing."""
+    """Make layers and heads integers, of which some may be missing."""
     return frame.astype({name: "Int64" for name in ("layer", "head") if name in frame})

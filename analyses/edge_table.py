@@ -13,7 +13,7 @@ Edge = tuple[str, str]
 
 
 def edge_cells(edges: Sequence[Edge]) -> dict[str, list[object]]:
-    """The columns of a table with a row an edge: writer, reader, name."""
+    """The columns of a table with one row per edge: writer, reader, name."""
     return {
         "writer": [writer for writer, _ in edges],
         "reader": [reader for _, reader in edges],

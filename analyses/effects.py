@@ -1,6 +1,6 @@
-"""What analyses share: their metric and tokens, checked; effects as tables.
+"""Shared by analyses: checks of their metric and tokens, and tables of effects.
 
-A table has one row a cell, or one a cell and prompt. A cell is what was changed (a head, a layer
+A table has one row per cell, or per cell and prompt. A cell is what was changed (a head, a layer
 and position, an edge); its effect on a prompt is the metric with the change minus the metric
 without it.
 """
@@ -24,25 +24,25 @@ from interp.model.network import Network, unembedding_of
 from interp.text_network import TextNetwork
 
 Cells = Mapping[str, Sequence[object]]
-"""The columns that name the cells, each with an entry a cell."""
+"""The columns that name the cells, each with one entry per cell."""
 Tokens = int | str | Sequence[int | str] | Tensor
-"""A token (its id, or a text of a single token), or one a prompt."""
+"""A token (its id, or a text of a single token), or one per prompt."""
 Progress = Callable[[int, int], None]
-"""Called with the number of cells done, and of all."""
+"""Called with the number of cells done and their total."""
 
 
 def grid(**axes: Sequence[object]) -> dict[str, list[object]]:
-    """The columns of a grid of cells, of which the last axis varies fastest."""
+    """The columns of a grid of cells, whose last axis varies fastest."""
     rows = list(product(*axes.values()))
     return {name: [row[number] for row in rows] for number, name in enumerate(axes)}
 
 
 def rounding(values: Tensor, dtype: str) -> float:
-    """The largest difference of two metrics that may be a rounding error.
+    """The largest difference between two metrics that may be a rounding error.
 
     Args:
         values: the metric without a change, in the unit of the effects.
-        dtype: of the forward, e.g. ``float32``.
+        dtype: dtype of the forward, e.g. ``float32``.
     """
     return relative_rounding(getattr(torch, dtype)) * max(1.0, values.abs().max().item())
 
@@ -53,18 +53,18 @@ def effect_frame(
     noise: float = 0.0,
     has: Bool[Tensor, "cell prompt"] | None = None,
 ) -> pd.DataFrame:
-    """One row a cell, largest size first; cells whose effect is NaN come last.
+    """One row per cell, largest size first; cells whose effect is NaN come last.
 
     Args:
         cells: the columns that name the cells.
-        effect: of each cell on each prompt.
+        effect: the effect of each cell on each prompt.
         noise: means within ±noise count as zero in p-values; see :func:`rounding`.
         has: which prompts have the cell (a position, say); the others are left out of its row.
-            ``None`` if all have all.
+            ``None`` if every prompt has every cell.
 
     Columns, after those of ``cells``:
         effect, low, high: the mean effect over prompts and its 95 % interval.
-        size: mean of |effect|, which effects of both signs do not cancel in.
+        size: mean of |effect|, in which effects of opposite sign do not cancel.
         n: number of prompts.
         p: two-sided p-value of a mean effect of zero.
         q: p, corrected for the number of cells (Benjamini and Hochberg 1995).
@@ -93,7 +93,7 @@ def effect_frame(
 
 
 def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
-    """One row a cell and prompt: the columns of ``cells``, ``prompt``, then each of ``values``."""
+    """One row per cell and prompt: the columns of ``cells``, ``prompt``, and each of ``values``."""
     count, prompts = next(iter(values.values())).shape
     repeated = {name: [one for one in own for _ in range(prompts)] for name, own in cells.items()}
     numbers = {name: own.detach().cpu().flatten().numpy() for name, own in values.items()}
@@ -101,7 +101,7 @@ def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.Dat
 
 
 def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
-    """One row a cell: its mean over the prompts that have it, those whose value is not NaN.
+    """One row per cell: its mean over the prompts whose value is not NaN.
 
     Columns, after those of ``cells``: mean, low, high (with the 95 % interval; NaN below five
     prompts) and n, the number of these prompts.
@@ -124,9 +124,9 @@ def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[s
 
     Args:
         frame: as :func:`effect_frame` returns it, with the column ``name``.
-        unit: of the effects.
+        unit: unit of the effects.
         cells: what the cells are, in the plural.
-        top: most cells to list.
+        top: the most cells to list.
     """
     matter = frame[frame["matters"]].head(top)
     width = max([6, *(len(name) for name in matter["name"])])
@@ -153,7 +153,7 @@ def by_chance(frame: pd.DataFrame) -> float:
 def as_metric(
     metric: str | Metric, model: Network, batches: Sequence[Batch] = (), rows: int = 64
 ) -> Metric:
-    """The metric that an analysis was given: by a name, or one of ``interp.metrics``.
+    """Resolve the metric that an analysis was given: a name, or one of ``interp.metrics``.
 
     Args:
         metric: ``"loss"``, ``"kl"`` (KL from the model's own predictions on ``batches``) or a
@@ -161,11 +161,11 @@ def as_metric(
             prompts, ``[prompt pos vocab]``, while it is in use: give fewer prompts where that is
             too much.
         model: the model.
-        batches: the prompts, of each stack; without them there is no ``"kl"``.
-        rows: prompts a forward while the model's own predictions are computed.
+        batches: the prompts of each stack; without them there is no ``"kl"``.
+        rows: prompts per forward while the model's own predictions are computed.
 
     Raises:
-        InvalidInput: something else, or the loss of next tokens for an encoder.
+        InvalidInput: anything else, or the next-token loss for an encoder.
     """
     check_metric(metric, model, has_kl=bool(batches))
     if isinstance(metric, Metric):
@@ -174,7 +174,7 @@ def as_metric(
 
 
 def check_metric(metric: object, model: Network, *, has_kl: bool = True) -> None:
-    """Make sure of what :func:`as_metric` is given, before any forward.
+    """Check what :func:`as_metric` is given, before any forward.
 
     Raises:
         InvalidInput: see :func:`as_metric`.
@@ -203,10 +203,10 @@ def _own_logits(
 
 
 def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tensor, " prompt"]:
-    """The token of each of ``n`` prompts, as the argument ``name`` gives it.
+    """The id of the token of each of ``n`` prompts, given as the argument ``name``.
 
     Raises:
-        InvalidInput: neither one token nor one a prompt, or one outside the vocabulary.
+        InvalidInput: neither one token nor one per prompt, or one outside the vocabulary.
         InvalidTokens: a text is not one token; the message shows how it is split.
     """
 
@@ -223,7 +223,7 @@ def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tenso
 
 
 def cancelled_note(table: Sweep, cell: str) -> list[str]:
-    """What is missing of a cancelled sweep of each ``cell``; nothing, if it is complete."""
+    """A note on what a cancelled sweep of each ``cell`` left out; empty if it is complete."""
     if table.complete:
         return []
     return [
@@ -233,7 +233,7 @@ def cancelled_note(table: Sweep, cell: str) -> list[str]:
 
 
 def in_cells(progress: Progress | None, prompts: int) -> Progress | None:
-    """The callback in cells, from a sweep's progress in cells × prompts."""
+    """Turn a callback in cells into one for a sweep's progress in cells × prompts."""
     if progress is None:
         return None
     return lambda done, total: progress(done // prompts, total // prompts)

@@ -1,20 +1,19 @@
 """What depends on a label that can be read from activations? Erase it, and run the rest.
 
-    r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        x: the activations at one position, of a place
+    r(x) = x − Σ^{1/2} P Σ^{−1/2} (x − μ)        x: the activations of a place at one position
 
 P projects onto the columns of Σ^{−1/2} Cov(x, labels): the least change after which no linear probe
 of these prompts reads the labels any better than a constant does (Belrose et al. 2023, "LEACE:
 Perfect linear concept erasure in closed form"). The effect is the metric with r(x) in place of x,
 minus the metric without an edit.
 
-With ``method="probe"`` only the directions that one ridge probe reads are taken out; another probe
-may read the labels of directions that go along with them (Ravfogel et al. 2020, "Null It Out").
+With ``method="probe"`` only the directions that one ridge probe reads are removed; another probe
+may read the labels from directions that correlate with them (Ravfogel et al. 2020, "Null It Out").
 
-The control erases labels in random order, which are as many but belong to other prompts. It
-matters: of no more prompts than dimensions, every labelling can be read without error, and erasing
-any takes out part of what tells the prompts apart. An effect beyond the control's is of the labels.
-What is erased at one place may be computed anew by later ones, may be read of other positions, and
-may be read by what is not linear.
+The control erases the same labels in random order. It is needed because with no more prompts than
+dimensions, every labelling can be read without error, and erasing any of them removes part of what
+distinguishes the prompts. An effect beyond the control's is due to the labels. What is erased at
+one place may be recomputed by later ones, read from other positions, or read nonlinearly.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -60,21 +59,21 @@ class Erasing(Result):
     """The metric with the labels erased at one place, and with labels in random order.
 
     Attributes:
-        clean: without an edit.
-        erased: with the labels erased at each place.
-        control: with the labels erased in each random order.
+        clean: the metric without an edit.
+        erased: the metric with the labels erased at each place.
+        control: the metric with the labels erased in each random order.
         removed: share of the variance of the activations that is erased.
-        removed_control: the same of each random order.
-        points: what was edited at each place, such as ``resid_post``.
-        layers: of each place.
-        labels: of each prompt.
+        removed_control: the same for each random order.
+        points: the point that was edited at each place, such as ``resid_post``.
+        layers: the layer of each place.
+        labels: the label of each prompt.
         pos: the position that was edited.
-        method: ``leace``, or ``probe`` if the directions of a probe were taken out.
-        metric: its name.
-        unit: of the metric.
+        method: ``leace``, or ``probe`` if the directions of a probe were removed.
+        metric: the metric's name.
+        unit: the metric's unit.
         provenance: model, prompts, edits and seed that the numbers depend on.
-        notes: what is missing of the sweep.
-        partial: of a cancelled sweep, what ``resume=`` takes; else ``None``.
+        notes: notes of the sweep, such as what is missing.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -96,16 +95,16 @@ class Erasing(Result):
     partial: Sweep | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a place, largest size first.
+        """One row per place, largest size first.
 
         Columns:
             point, layer, name: where the labels were erased.
-            removed, removed_control: share of the variance there that is erased; of labels in
-                random order, the mean.
+            removed, removed_control: share of the variance there that is erased; for labels in
+                random order, the mean over orders.
             control: effect of erasing labels in random order, mean over orders and prompts.
             effect, low, high, size, n, p, q, matters: of erasing the labels; see
-                :func:`analyses.effects.effect_frame`. ``matters`` is against no effect; compare it
-                with the control.
+                :func:`analyses.effects.effect_frame`. ``matters`` is against no effect; compare the
+                effect with the control.
         """
         cells = {
             **self._cells,
@@ -118,7 +117,7 @@ class Erasing(Result):
         )
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a place and prompt: point, layer, name, prompt, clean, erased, control, effect.
+        """One row per place and prompt: point, layer, name, prompt, clean, erased, control, effect.
 
         ``control`` is the mean over the random orders of the labels.
         """
@@ -131,7 +130,7 @@ class Erasing(Result):
         )
 
     def figure(self) -> go.Figure:
-        """The metric by layer, of each point, without an edit and of labels in random order."""
+        """The metric by layer for each point, for labels in random order, and without an edit."""
         shown: list[Curve] = []
         for point in dict.fromkeys(self.points):
             own = [number for number, name in enumerate(self.points) if name == point]
@@ -161,7 +160,7 @@ class Erasing(Result):
             for name, effect, control, removed in zip(*columns, strict=True)
         ]
         first = (
-            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: {self._taken} at "
+            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: {self._action} at "
             f"{best['name']}, the {self.metric} changes by {best['effect']:+.3g} {self.unit} "
             f"(in random order {best['control']:+.3g})"
         )
@@ -169,8 +168,8 @@ class Erasing(Result):
         return "\n".join([first, measured, *lines, *self.notes])
 
     @property
-    def _taken(self) -> str:
-        return "erased" if self.method == "leace" else "a probe's directions taken out"
+    def _action(self) -> str:
+        return "erased" if self.method == "leace" else "a probe's directions removed"
 
     @property
     def _cells(self) -> dict[str, list[Any]]:
@@ -199,15 +198,15 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
             target)`` for an encoder–decoder.
-        labels: one a prompt: texts, numbers or booleans.
+        labels: one label per prompt: texts, numbers or booleans.
         metric: ``"loss"``, ``"kl"`` from the model's own predictions, or one of ``interp.metrics``.
-        at: where: the label of a point that every layer has and that has positions, such as
-            ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
+        at: what is edited: the label of a point that every layer has and that has positions, such
+            as ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
         pos: the position, among each prompt's tokens, at which the labels are erased.
         method: ``leace``, after which no linear probe of these prompts reads the labels; ``probe``,
-            which takes out the directions that one ridge probe reads.
-        stack: of an encoder–decoder, which stack is edited; by default the decoder.
-        seed: of the random orders of the control.
+            which removes the directions that one ridge probe reads.
+        stack: for an encoder–decoder, the stack that is edited; by default the decoder.
+        seed: seed for the random orders of the control.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(cases done, cases in total)``; controls are cases too.
         cancelled: called after each forward; if it returns True, what was measured is returned,
@@ -218,9 +217,9 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         The metric by place and prompt.
 
     Raises:
-        InvalidInput: not one label a prompt, or fewer than two of each; an unknown method; a point
-            that has no positions; a prompt that is too short to have the position; a metric that
-            the model does not have; or a ``resume`` of another call.
+        InvalidInput: not one label per prompt, or fewer than two of each; an unknown method; a
+            point that has no positions; a prompt that is too short to have the position; a metric
+            that the model does not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
@@ -270,7 +269,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 
 def _erased(given: Labelled, place: Place, order: Tensor, method: str) -> tuple[Replace, float]:
-    """The edit that erases the labels in an order, and the share of the variance that it takes."""
+    """The edit that erases the labels in an order, and the share of variance that it removes."""
     x, activations = given.rows_at(place), given.activations[place]
     classes = one_hot(given.targets[order], len(given.classes)).double()
     erased = ERASURES[method](x, classes, relative_rounding(activations.dtype))(x)

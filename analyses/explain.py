@@ -2,23 +2,24 @@
 
     f(C) = 1 − Σ_i |m_i(C) − m_i(M)| / Σ_i |m_i(∅) − m_i(M)|        over pairs of prompts i
 
-m_i(C) is the metric of clean prompt i when only the edges of C carry what it gives, and all others
-what its corrupted counterpart gives; m_i(M) is that of the whole model, m_i(∅) that without any
-edge. Errors of both signs don't cancel in it, so it is never above the faithfulness of means that
-``prune`` gives. The circuit is the smallest with f ≥ 0.8 among those of the highest-ranked edges
-(by conductance; edges on no path from an input to the logits are left out). If none of few edges
-has, no small circuit explains the answer, and this is said. The control has as many edges, drawn at
+m_i(C) is the metric of clean prompt i when only the edges of C carry its values, and all others
+those of its corrupted counterpart; m_i(M) is that of the whole model, m_i(∅) that without any edge.
+Errors of opposite sign do not cancel in f, so it is never above the faithfulness of means that
+``prune`` reports. The circuit is the smallest with f ≥ 0.8 among those of the highest-ranked edges
+(by conductance; edges on no path from an input to the logits are left out). If no small circuit
+reaches it, the summary says that none explains the answer. The control has as many edges, drawn at
 random.
 
-What computes the same on both prompts carries no difference, but the circuit may need it: where to
-attend, say. So heads and MLPs outside the circuit are ablated as well, by their mean over tokens;
-those that change the metric by a fifth of its difference or more are named, with their edges.
+A component that computes the same on both prompts carries no difference, but the circuit may need
+it, for instance to attend to the right token. Heads and MLPs outside the circuit are therefore
+ablated as well, by their mean over tokens; those that change the metric by a fifth of its
+difference or more are named, with their edges.
 
-It is made of other analyses: ``attribute_edges``, ``patch_paths``, ``ablate``,
+The analysis combines others: ``attribute_edges``, ``patch_paths``, ``ablate``,
 ``direct_logit_attribution``, ``head_roles``, ``attention_statistics``. What the numbers can't show:
 that no other circuit does the same (Wang et al. 2022, "Interpretability in the Wild", test for
-completeness), that a role measured on random tokens is what a head does here, or that the circuit
-is that of other prompts: it was chosen on these.
+completeness), that a role measured on random tokens is what a head does here, or that the same
+circuit serves other prompts: it was chosen on these.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,12 +50,12 @@ from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
 
 FAITHFUL = 0.8
-"""Faithfulness from which a circuit explains the answer."""
+"""The least faithfulness of a circuit that explains the answer."""
 NEEDED = 0.2
-"""Share of the metric's difference that ablating a component changes if the circuit needs it."""
+"""A circuit needs what changes the metric by this share of its difference when ablated."""
 DRAWS = 3
 PATHS, ROWS = 3, 12
-"""Paths and components of a summary."""
+"""The most paths and components in a summary."""
 CARRIES, ALIKE = "carries the difference", "needed alike"
 NONE = "–"
 LETTERS = ("q", "k", "v")
@@ -66,26 +67,28 @@ class Explanation(Result):
 
     Attributes:
         whole: the metric of the whole model on the clean prompts.
-        empty: without any edge, that is on the corrupted prompts.
-        counts: number of edges of each circuit that was run, rising.
-        values: the metric of these.
+        empty: the metric without any edge, that is, on the corrupted prompts.
+        counts: number of edges of each circuit that was run, ascending.
+        values: the metric of each of these circuits.
         random: the metric of circuits of as many edges as the chosen one, drawn at random.
-        edges: the circuit: the first that is faithful, or the largest.
+        edges: the edges of the chosen circuit: the first that is faithful, or the largest.
         score: conductance of each edge, in the metric's unit: a change from ``whole``.
-        exact: the effect of patching it alone.
+        exact: the effect of patching each edge alone.
         support: edges from and to components that do the same on both prompts.
-        support_effect: the effect of each by itself, patched with its mean over tokens.
-        components: of the circuit and of ``support``, in the order of the forward.
-        direct: their direct effect on the metric (NaN if it is no logit or difference of two).
-        ablated: the effect of replacing each by its mean over tokens.
-        roles: on repeated random tokens; ``""`` for none.
+        support_effect: the effect of patching each of these alone, with its mean over tokens.
+        components: names of the components of the circuit and of ``support``, in the order of the
+            forward.
+        direct: their direct effects on the metric; NaN if it is not a logit or a logit difference.
+        ablated: the effect of replacing each component by its mean over tokens.
+        roles: roles of each head on repeated random tokens; ``""`` for none.
         attends: what each head attends to most above uniform attention on these prompts, weighted
-            by the lengths of values; one that writes to the logits, at the position of the answer.
-        reads: the edges into each.
+            by the lengths of values; for a head that writes to the logits, from the position of
+            the answer.
+        reads: the edges into each component.
         paths: the strongest path through each part of the circuit, strongest first.
         n_edges: number of edges of the whole model.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         provenance: model, tokens and seed that the numbers depend on.
         notes: what could not be measured, and why.
     """
@@ -129,17 +132,18 @@ class Explanation(Result):
         return self.faithfulness >= FAITHFUL
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a component, in the order of the forward.
+        """One row per component, in the order of the forward.
 
         Columns:
-            name: of the head or MLP.
-            part: ``carries the difference`` if it is of the circuit, else ``needed alike``: it does
+            name: name of the head or MLP.
+            part: ``carries the difference`` if it is in the circuit, else ``needed alike``: it does
                 the same on both prompts.
-            role, attends: of a head; ``–`` for none.
+            role, attends: the role of a head and what it attends to; ``–`` for none.
             score: sum of the scores of the circuit's edges that leave it.
             direct: mean direct effect on the metric.
-            effect, low, high: of replacing it by its mean over tokens, with the 95 % interval.
-            reads, feeds: its edges.
+            effect, low, high: mean effect of replacing it by its mean over tokens, and its 95 %
+                interval.
+            reads, feeds: its incoming and outgoing edges.
         """
         found, edges = interval(self.ablated), [*self.edges, *self.support]
         score = self.edge_frame().groupby("writer")["score"].sum(min_count=1)
@@ -164,11 +168,11 @@ class Explanation(Result):
         return {"edges": self.edge_frame()}
 
     def edge_frame(self) -> pd.DataFrame:
-        """One row an edge, those of the circuit first.
+        """One row per edge, those of the circuit first.
 
         Columns:
-            writer, reader, part: which edge, and whether it carries the difference.
-            score: its conductance; NaN of an edge that is needed alike.
+            writer, reader, part: the edge, and whether it carries the difference.
+            score: its conductance; NaN for an edge that is needed alike.
             exact: mean effect of patching it alone, with what it carries on the corrupted prompt;
                 if it is needed alike, with the mean over tokens.
         """
@@ -184,7 +188,7 @@ class Explanation(Result):
         )
 
     def size_frame(self) -> pd.DataFrame:
-        """One row a circuit that was run: its number of edges, and f."""
+        """One row per circuit that was run: its number of edges, and f."""
         return pd.DataFrame({"edges": self.counts, "faithfulness": self._f(self.values).tolist()})
 
     def figure(self) -> go.Figure:
@@ -203,10 +207,10 @@ class Explanation(Result):
         )
 
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
-        """What explains the answer, the strongest paths, and what is known of each component."""
+        """The circuit's faithfulness, its strongest paths, and the evidence on each component."""
         paths, rows = at_least(0, paths, "paths"), at_least(0, rows, "rows")
         first = (
-            f"{self._found} keep {self.faithfulness:.0%} of the {self.metric} "
+            f"{self._headline} keep {self.faithfulness:.0%} of the {self.metric} "
             f"({self.whole.mean():.3g} → {self.empty.mean():.3g} {self.unit}, "
             f"{self._n_pairs}; as many at random: {self.random_faithfulness:.0%})"
         )
@@ -215,7 +219,7 @@ class Explanation(Result):
         return "\n".join(
             [
                 first,
-                *(f"path: {self._in_words(path)}" for path in self.paths[:paths]),
+                *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
                 *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
                 *self._component_lines(rows),
                 *([f"and {left} more"] if left > 0 else []),
@@ -223,7 +227,7 @@ class Explanation(Result):
             ]
         )
 
-    # ---- its parts --------------------------------------------------------------------------
+    # ---- parts of the summary ---------------------------------------------------------------
 
     def _f(self, values: Float[Tensor, "*circuit prompt"]) -> Float[Tensor, "*circuit"]:
         return faithfulness(values, self.whole, self.empty)
@@ -232,7 +236,7 @@ class Explanation(Result):
         return any(writer == component for writer, _ in self.edges)
 
     @property
-    def _found(self) -> str:
+    def _headline(self) -> str:
         n = len(self.edges)
         return f"{n} edges" if self.is_explained else f"No small circuit explains this: {n} edges"
 
@@ -244,10 +248,10 @@ class Explanation(Result):
     def _title(self) -> str:
         more = f"; {len(self.support)} more are needed alike" if self.support else ""
         kept = f"{self.faithfulness:.0%} of the {self.metric}"
-        return f"{self._found} (of {self.n_edges}) keep {kept}{more}"
+        return f"{self._headline} (of {self.n_edges}) keep {kept}{more}"
 
-    def _in_words(self, path: Sequence[Names]) -> str:
-        """What a path passes, with the roles of heads."""
+    def _path_text(self, path: Sequence[Names]) -> str:
+        """The nodes of a path, with the roles of heads."""
         role = dict(zip(self.components, self.roles, strict=True))
         words = [path[0][0]]
         for (_, reader), after in zip(path, [*(writer for writer, _ in path[1:]), ""], strict=True):
@@ -255,7 +259,7 @@ class Explanation(Result):
         return " → ".join(words)
 
     def _component_lines(self, rows: int) -> list[str]:
-        """What is known of each component, those with the largest scores first."""
+        """The evidence on each component, those with the largest scores first."""
         frame = self.to_frame()
         order = frame.assign(size=frame["score"].abs().fillna(0), own=frame["effect"].abs())
         order = order.sort_values(["size", "own"], ascending=False, kind="stable").head(rows)
@@ -283,22 +287,25 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     memory: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Explanation:
-    """Find the smallest circuit that makes the difference between prompts, and say what it does.
+    """Find the smallest circuit that carries the difference between prompts, and describe it.
 
     Args:
         model: a model whose stream is a sum of what is written.
         clean: one prompt or more: texts, token ids, or a batch; ``(source, target)`` for an
             encoder–decoder.
-        corrupt: as many prompts with another answer, each of as many tokens as its counterpart.
-        metric: of the answer, with a gradient; most can be said of a logit or a logit difference.
-        most: edges of a circuit that still counts as small. Half of all edges, if those are fewer.
-        steps: of the path along which edges are scored, as for ``attribute_edges``.
-        seed: of the random circuits, and of the tokens on which roles are measured.
+        corrupt: as many prompts with another answer, each with as many tokens as its clean
+            counterpart.
+        metric: a metric of the answer, with a gradient; direct effects are measured only for a
+            logit or a logit difference.
+        most: the most edges of a small circuit; at most half of all edges are used.
+        steps: number of steps of the path along which edges are scored, as in
+            ``attribute_edges``.
+        seed: seed for the random circuits, and for the tokens on which roles are measured.
         memory: bytes that the forwards may take, as for :func:`interp.sweep`.
-        progress: called with the circuits × prompts done, and all.
+        progress: called with the number of circuits × prompts done and their total.
 
     Returns:
-        The circuit, how faithful it is, and what is known of its components.
+        The circuit, its faithfulness, and the evidence on its components.
 
     Raises:
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
@@ -328,7 +335,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed=seed,
     )
     edges, ablated, carrying = found.edges, pairs.ablated(), {writer for writer, _ in found.edges}
-    # What a circuit needs is asked of one that is faithful.
+    # What a circuit needs is only measured for a faithful one.
     alike, support = pairs.needed_alike(
         ablated, carrying, least if found.is_faithful else torch.inf
     )
@@ -370,7 +377,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 
 def _difference(scored: EdgeAttribution) -> float:
-    """Mean |m(∅) − m(M)|, checked to be more than rounding errors."""
+    """Mean |m(∅) − m(M)|, checked to exceed rounding errors."""
     difference = float((scored.corrupt - scored.clean).abs().mean())
     if difference <= rounding(scored.clean, scored.provenance.dtype):
         raise InvalidInput(

@@ -18,9 +18,9 @@ TEMPLATE = go.layout.Template(
     layout=_WHITE["layout"],
     data={kind: _WHITE["data"][kind] for kind in ("bar", "heatmap", "scatter")},
 )
-"""Plotly's white one for the kinds of plot used here: each figure copies it."""
+"""``plotly_white``, reduced to the kinds of plot used here, since each figure copies it."""
 SEQUENTIAL = "Cividis"
-"""For values from zero up; readable without colour vision."""
+"""For values of zero and above; readable without colour vision."""
 DIVERGING = "PuOr_r"
 """For values around zero; purple and orange differ without colour vision."""
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -50,15 +50,15 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
 
     Args:
         values: the numbers; the first row is at the top; cells that are not finite stay empty.
-        title: of the figure.
+        title: title of the figure.
         rows: label of each row.
         columns: label of each column.
         axes: titles of the row axis and the column axis.
-        unit: of the values, shown at the colour bar.
+        unit: unit of the values, shown at the colour bar.
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
-        text: shown in each cell, such as tokens.
+        text: text shown in each cell, such as tokens.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
@@ -95,12 +95,12 @@ def cell_heatmap(
     """Heatmap of cells that are given by the labels of their row and column; others stay empty.
 
     Args:
-        values: of the cells; the scale is centred on zero.
-        rows: the row of each cell; rows stand in the order in which they come first.
-        columns: likewise.
-        title: of the figure.
+        values: value of each cell; the scale is centred on zero.
+        rows: the row of each cell; rows appear in the order in which they occur first.
+        columns: the column of each cell, likewise.
+        title: title of the figure.
         axes: titles of the row axis and the column axis.
-        unit: of the values.
+        unit: unit of the values.
     """
     down, across = (
         {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
@@ -119,7 +119,7 @@ def cell_heatmap(
     )
 
 
-def token_strips(  # noqa: PLR0913 - as of a heatmap
+def token_strips(  # noqa: PLR0913 - as for a heatmap
     values: Sequence[Sequence[float]],
     tokens: Sequence[Sequence[str]],
     *,
@@ -132,12 +132,12 @@ def token_strips(  # noqa: PLR0913 - as of a heatmap
     """Texts as rows of tokens, each coloured by its value.
 
     Args:
-        values: of each token; NaN for none.
-        tokens: their labels.
-        title: of the figure.
+        values: value of each token; NaN for none.
+        tokens: label of each token.
+        title: title of the figure.
         rows: label of each text.
-        unit: of the values.
-        diverging: as of :func:`heatmap`.
+        unit: unit of the values.
+        diverging: as in :func:`heatmap`.
         top: likewise.
     """
     width = max(map(len, tokens))
@@ -170,9 +170,9 @@ def bars(
         values: length of each bar.
         low: lower end of its interval; NaN for none.
         high: upper end of its interval.
-        title: of the figure.
-        labels: of the bars.
-        unit: of the values.
+        title: title of the figure.
+        labels: label of each bar.
+        unit: unit of the values.
     """
     ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
     drawn = go.Bar(
@@ -195,10 +195,10 @@ class Curve:
     """One line of a figure.
 
     Attributes:
-        name: in the legend.
+        name: name in the legend.
         x: coordinates along the shared axis.
         y: values.
-        faint: drawn in grey.
+        faint: whether it is drawn in grey.
     """
 
     name: str
@@ -219,9 +219,9 @@ def curves(
 
     Args:
         panels: the lines of each panel, by the title of its y axis; empty panels are left out.
-        title: of the figure.
+        title: title of the figure.
         axis: title of the shared x axis.
-        units: of each panel.
+        units: unit of each panel.
         marked: x coordinates of vertical dotted lines.
     """
     filled = [(name, unit) for name, unit in zip(panels, units, strict=True) if panels[name]]
@@ -253,10 +253,10 @@ class Node:
     """A node of a drawn graph.
 
     Attributes:
-        name: its label.
+        name: its name, drawn inside it.
         x: its column.
         y: its row; rows are counted from below.
-        label: what stands below its name.
+        label: text below its name.
     """
 
     name: str
@@ -275,10 +275,10 @@ def network(
     """A graph whose lines are as wide as their weights: orange above zero, purple below.
 
     Args:
-        nodes: where each stands.
+        nodes: the nodes with their places.
         edges: weight of the line between two nodes, by their indices.
-        title: of the figure.
-        unit: of the weights.
+        title: title of the figure.
+        unit: unit of the weights.
     """
     places = [[node.name, node.x, node.y, node.label] for node in nodes]
     hidden = {"visible": False}
@@ -292,45 +292,10 @@ def network(
         )
     )
     largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
-    for (start, end), weight in edges.items():
-        one, other = nodes[start], nodes[end]
-        line = {"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest}
-        middle = [one.x, (one.x + other.x) / 2, other.x], [one.y, (one.y + other.y) / 2, other.y]
-        text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
-        figure.add_trace(
-            go.Scatter(
-                x=middle[0],
-                y=middle[1],
-                mode="lines",
-                line=line,
-                opacity=0.75,
-                hovertemplate=f"{text}<extra></extra>",
-                meta={"edge": [start, end, weight]},
-            )
-        )
-    labelled = [node for node in nodes if node.label]
-    figure.add_trace(
-        go.Scatter(
-            x=[node.x for node in labelled],
-            y=[node.y - BELOW_NODE for node in labelled],
-            mode="text",
-            text=[escaped(node.label) for node in labelled],
-            textfont={"size": 9},
-            hoverinfo="skip",
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            x=[node.x for node in nodes],
-            y=[node.y for node in nodes],
-            mode="markers+text",
-            text=[escaped(node.name) for node in nodes],
-            textposition="middle center",
-            marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
-            textfont={"size": 10},
-            hoverinfo="skip",
-        )
-    )
+    for ends, weight in edges.items():
+        figure.add_trace(_edge_line(nodes, ends, weight, largest, unit))
+    figure.add_trace(_labels_below([node for node in nodes if node.label]))
+    figure.add_trace(_circles(nodes))
     figure.add_annotation(
         text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
         "purple: below",
@@ -342,6 +307,49 @@ def network(
         xanchor="left",
     )
     return figure
+
+
+def _edge_line(
+    nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, unit: str
+) -> go.Scatter:
+    """The line of an edge, with a point in its middle to hover over."""
+    one, other = (nodes[end] for end in ends)
+    text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
+    return go.Scatter(
+        x=[one.x, (one.x + other.x) / 2, other.x],
+        y=[one.y, (one.y + other.y) / 2, other.y],
+        mode="lines",
+        line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
+        opacity=0.75,
+        hovertemplate=f"{text}<extra></extra>",
+        meta={"edge": [*ends, weight]},
+    )
+
+
+def _labels_below(nodes: Sequence[Node]) -> go.Scatter:
+    """The labels below the nodes that have one."""
+    return go.Scatter(
+        x=[node.x for node in nodes],
+        y=[node.y - BELOW_NODE for node in nodes],
+        mode="text",
+        text=[escaped(node.label) for node in nodes],
+        textfont={"size": 9},
+        hoverinfo="skip",
+    )
+
+
+def _circles(nodes: Sequence[Node]) -> go.Scatter:
+    """The nodes as circles with their names."""
+    return go.Scatter(
+        x=[node.x for node in nodes],
+        y=[node.y for node in nodes],
+        mode="markers+text",
+        text=[escaped(node.name) for node in nodes],
+        textposition="middle center",
+        marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
+        textfont={"size": 10},
+        hoverinfo="skip",
+    )
 
 
 def escaped(label: str) -> str:

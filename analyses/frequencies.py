@@ -4,16 +4,16 @@
     n_ab = c + Σ_k f_k(a, b)                              a neuron after a prompt with a and b
 
 where f_k holds the terms cos ka, sin ka, cos kb, sin kb and their products, of one frequency k. The
-share of frequency k is the variance of its terms over that of all (Nanda et al. 2023, "Progress
-Measures for Grokking via Mechanistic Interpretability"; there, a neuron with more than 85 % at one
-frequency is explained by it). Products of two frequencies belong to none, so that a neuron's shares
-need not add up to 1; those of embeddings and logits do. Logits are of the residues, less their mean
-over the residues.
+share of frequency k is the variance of its terms divided by that of all terms (Nanda et al. 2023,
+"Progress Measures for Grokking via Mechanistic Interpretability"; there, a neuron with more than
+85 % at one frequency is explained by it). Products of two different frequencies belong to neither,
+so a neuron's shares need not add up to 1; those of embeddings and logits do. Logits are those of
+the residues, minus their mean over the residues.
 
-The control is the same with the residues in random order: frequencies are those of their order. A
-frequency stands out if its share exceeds every share in each of 20 random orders, which happens by
-chance in one of 20 parts. That a part has a frequency does not show that the answer depends on it;
-ablation does.
+The control is the same with the residues in random order, since frequencies depend on their order.
+A frequency stands out if its share exceeds every share in each of 20 random orders, which happens
+by chance in one of 20 parts. That a part has a frequency does not show that the answer depends on
+it; ablation does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ from interp.spectra.residues import over_residues, residue_prompts
 from interp.zoo.access import trained_tokens
 
 TUNED = 0.85
-"""The share from which on a neuron is explained by one frequency."""
+"""The share above which a neuron is explained by one frequency."""
 DRAWS = 20
-"""Random orders of the residues; of neurons, the first alone."""
+"""Random orders of the residues; neurons use the first alone."""
 EMBEDDING = "embedding"
 
 
@@ -54,9 +54,11 @@ class Frequencies(Result):
     """Shares of the variance over residues, by frequency 1, 2, …, p/2.
 
     Attributes:
-        shares: of the ``embedding`` and the ``unembedding`` of the residues, and of the ``logits``.
+        shares: shares of the ``embedding`` and the ``unembedding`` of the residues, and of the
+            ``logits``.
         controls: the same with the residues in random orders.
-        neurons: of each neuron, by layer; NaN where it has the same activation on all prompts.
+        neurons: shares of each neuron, by layer; NaN for a neuron with the same activation on all
+            prompts.
         neuron_controls: the same with the residues in random order.
         p: the number of residues.
         prompt: labels of the tokens, those of residues replaced by ``a`` and ``b``.
@@ -74,12 +76,12 @@ class Frequencies(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a part and frequency; the largest shares of each part first.
+        """One row per part and frequency; the largest shares of each part first.
 
         Columns:
             part: ``embedding``, ``unembedding`` or ``logits``.
-            frequency: periods over all residues.
-            share: of the variance.
+            frequency: number of periods over all residues.
+            share: share of the variance.
             control: the same with the residues in random order, mean over the orders.
             stands_out: whether the share exceeds that of every frequency in every random order.
         """
@@ -98,12 +100,12 @@ class Frequencies(Result):
         return pd.concat(frames, ignore_index=True)
 
     def neuron_frame(self) -> pd.DataFrame:
-        """One row a neuron.
+        """One row per neuron.
 
         Columns:
-            layer, neuron, name: of the neuron.
-            frequency: the one with most of its variance.
-            share: of that frequency; NaN of a neuron that does not vary.
+            layer, neuron, name: the neuron.
+            frequency: the frequency with the largest share of its variance.
+            share: share of that frequency; NaN for a neuron that does not vary.
             control: the largest share with the residues in random order.
             tuned: whether the share exceeds 0.85.
         """
@@ -146,7 +148,7 @@ class Frequencies(Result):
         )
 
     def summary(self) -> str:
-        """The frequencies that stand out, in each part; and how many neurons have one."""
+        """The frequencies that stand out, the largest of each part, and the share of neurons."""
         model, key = self.provenance.model, self.key_frequencies()
         most = self.controls[EMBEDDING].max()
         control = f"(in random order none has over {most:.1%})"
@@ -161,9 +163,9 @@ class Frequencies(Result):
             ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
             shown = ", ".join(f"{frequency} ({share:.1%})" for frequency, share in ranked)
             lines.append(f"{part:<12} {shown}")
-        return "\n".join([*lines, *map(self._of_layer, self.neurons)])
+        return "\n".join([*lines, *map(self._layer_line, self.neurons)])
 
-    def _of_layer(self, layer: int) -> str:
+    def _layer_line(self, layer: int) -> str:
         shares, control = self.neurons[layer], self.neuron_controls[layer]
         tuned = self._tuned(shares)
         counts = (tuned * len(shares)).round().int()
@@ -194,12 +196,12 @@ def frequencies(
 
     Args:
         model: a model that reads residues as tokens of their own.
-        prompt: a text or a row of ids with one or two residues, such as ``16 102 =``: in their
-            places, all residues are put, in all p or p² combinations.
+        prompt: a text or a row of ids with one or two residues, such as ``16 102 =``. They are
+            replaced with all residues, in all p or p² combinations.
         residues: the token ids of 0, 1, …, p − 1 in this order; by default those of a model whose
             trained tokens are these numbers alone.
-        pos: at which neurons and logits are read.
-        seed: of the random order of the control.
+        pos: the position at which neurons and logits are read.
+        seed: seed for the random orders of the control.
 
     Returns:
         Shares by frequency. Layers without neurons, and mixtures of experts, are left out.
@@ -213,7 +215,10 @@ def frequencies(
     ids = model.batch(prompt).ids
     if len(ids) != 1:
         raise InvalidInput(f"frequencies takes one prompt; got {len(ids)}.")
-    known = _numbers(model) if residues is None else _given(residues, model.config.n_logits)
+    if residues is None:
+        known = _trained_residues(model)
+    else:
+        known = _checked_residues(residues, model.config.n_logits)
     prompts = residue_prompts(ids[0].cpu(), known)
     batch = model.batch(prompts.ids)
     required_columns(batch, pos)
@@ -250,7 +255,7 @@ def frequencies(
 
 
 def _check(model: Transformer) -> None:
-    """Make sure that the model reads tokens and has logits of them."""
+    """Check that the model reads tokens and has logits of them."""
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         raise InvalidInput("frequencies puts residues into a prompt of tokens of a single stack.")
     unembedding_of(model)
@@ -258,7 +263,7 @@ def _check(model: Transformer) -> None:
         raise InvalidInput("frequencies needs logits of tokens; this model has those of classes.")
 
 
-def _numbers(model: Transformer) -> list[int]:
+def _trained_residues(model: Transformer) -> list[int]:
     """The ids of the numbers 0 … p − 1, if the model was trained on these alone.
 
     Raises:
@@ -275,11 +280,11 @@ def _numbers(model: Transformer) -> list[int]:
     return [ids[str(number)] for number in range(len(ids))]
 
 
-def _given(residues: Sequence[int], n_vocab: int) -> list[int]:
-    """The ids of the numbers as they are given.
+def _checked_residues(residues: Sequence[int], n_vocab: int) -> list[int]:
+    """The given ids of the numbers.
 
     Raises:
-        InvalidInput: they are no list of ids within the vocabulary.
+        InvalidInput: they are not a list of ids within the vocabulary.
     """
     try:
         ids = whole_numbers(residues)
@@ -288,7 +293,7 @@ def _given(residues: Sequence[int], n_vocab: int) -> list[int]:
     if ids.ndim != 1 or bool(((ids < 0) | (ids >= n_vocab)).any()):
         raise InvalidInput(
             f"residues={shorten(residues)} should be token ids of the vocabulary, "
-            f"0..{n_vocab - 1}, one a number."
+            f"0..{n_vocab - 1}, one per number."
         )
     return ids.tolist()
 
@@ -296,13 +301,13 @@ def _given(residues: Sequence[int], n_vocab: int) -> list[int]:
 def _by_layer(
     layers: Sequence[int], values: Sequence[Tensor], axes: int
 ) -> dict[int, Float[Tensor, "neuron frequency"]]:
-    """The shares of each neuron."""
+    """The shares of each neuron, by layer."""
     shares = (frequency_shares(x, axes) for x in values)
     return dict(zip(layers, shares, strict=True))
 
 
 def _reordered(x: Tensor, order: Tensor, axes: int) -> Tensor:
-    """With the residues in another order, on each of the first axes."""
+    """Put the residues in another order along each of the first ``axes`` axes."""
     for axis in range(axes):
         x = x.index_select(axis, order)
     return x

@@ -12,16 +12,16 @@ j), and its score the attention on them, averaged over the queries that have suc
 
 (Olsson et al. 2022, "In-context Learning and Induction Heads"; Wang et al. 2022 for duplicate
 tokens; Xiao et al. 2023 for sinks). On unrepeated rows, BOS x y, the same cells hold nothing that
-repeats; attention by offset is the same there, so its control is uniform. Copying is of weights
-alone, S = W_V W_O with norms left out (Elhage et al. 2021): a head that raises the logits of the
-tokens it attends to has eigenvalues λ of positive real part. It is measured on eight groups of
-tokens, of 512 at most, each with the columns of W_U less their mean, which would raise the logits
-of all its tokens alike and so change no odds.
+repeats; attention by offset is the same there, so its control is uniform. Copying is computed from
+weights alone, with S = W_V W_O and norms left out (Elhage et al. 2021): a head that raises the
+logits of the tokens it attends to has eigenvalues λ of positive real part. It is measured on eight
+groups of up to 512 tokens, in each with the mean over columns of W_U subtracted, which would raise
+the logits of all its tokens alike and so change no odds.
 
 A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
-difference, over rows (or groups), leaves out 0. Roles are of these rows: on text a head may do
-something else, or more, and a head without a role need not be idle. That it attends there does not
-show that the model uses what it moves.
+difference, over rows (or groups), leaves out 0. Roles describe these rows: on text a head may do
+something else, or more, and a head without a role need not be idle. That a head attends somewhere
+does not show that the model uses what it moves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,9 +58,9 @@ from interp.model.unembedding import MaskedHead, Unembedding
 from interp.zoo.access import trained_tokens
 
 LEAST = 0.1
-"""By which a score must exceed its control."""
+"""The amount by which a score must exceed its control."""
 GROUPS, SMALLEST, LARGEST = 8, 4, 512
-"""Groups of tokens that copying is measured on, and the least and most tokens of a group."""
+"""Number of groups of tokens for copying, and the fewest and most tokens of a group."""
 OF_REPETITION = ("induction", "duplicate-token")
 COPYING = "copying"
 Scores = Float[Tensor, "layer head sample"]
@@ -73,10 +73,10 @@ class HeadRoles(Result):
     Attributes:
         scores: attention from 0 to 1 (copying: from −1 to 1) of each sample: a row, or for copying
             a group of tokens. NaN where a sliding window hides the keys of a role.
-        controls: of each score, on the same sample.
+        controls: control of each score, on the same sample.
         silent: heads that write nothing: ‖z W_O‖ is a rounding error of the stream everywhere.
         half: number of tokens that are repeated.
-        repeats: how many times they stand in a row.
+        repeats: how many times each row contains them.
         provenance: model, tokens and seed that the numbers depend on.
         notes: roles that this model was not measured for, and why.
     """
@@ -90,18 +90,18 @@ class HeadRoles(Result):
     notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a head and role.
+        """One row per head and role.
 
         Columns:
-            layer, head, name: of the head.
-            role: its name.
+            layer, head, name: the head.
+            role: the role's name.
             score, control: means over samples.
             difference, low, high: score − control, with the 95 % interval over samples.
             n: number of samples.
             has_role: whether the difference exceeds 0.1 and its interval leaves out 0; never of a
                 silent head.
         """
-        return pd.concat([self._of_role(role) for role in self.scores], ignore_index=True)
+        return pd.concat([self._role_frame(role) for role in self.scores], ignore_index=True)
 
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The roles of each head, strongest first: ``{"L0H5": ("previous-token",), …}``.
@@ -131,7 +131,7 @@ class HeadRoles(Result):
         )
 
     def summary(self, top: int = 5) -> str:
-        """How many heads have a role, and of each role up to ``top`` heads."""
+        """How many heads have a role, and up to ``top`` heads of each role."""
         top = at_least(1, top, "top")
         frame, heads = self.to_frame(), self.silent.numel()
         found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
@@ -151,7 +151,7 @@ class HeadRoles(Result):
         lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
         return "\n".join([*lines, *self.notes])
 
-    def _of_role(self, role: str) -> pd.DataFrame:
+    def _role_frame(self, role: str) -> pd.DataFrame:
         scores, controls = self.scores[role].flatten(0, 1), self.controls[role].flatten(0, 1)
         layers, heads = self.silent.shape
         cells = grid(layer=range(layers), head=range(heads))
@@ -189,15 +189,15 @@ def head_roles(
     """Measure what each head attends to on repeated random tokens, and what it copies.
 
     Args:
-        model: a decoder or an encoder of tokens. An encoder has no induction heads, which predict
-            next tokens, but next-token heads.
-        tokens: ids that rows are drawn from; by default those that the model's card calls trained,
-            or where there is none all but the special ones.
-        half: how many tokens are repeated; by default 60, or as many as the context or ``tokens``
-            allow. All tokens of a row are distinct but for the repetition.
-        rows: how many rows are drawn.
-        repeats: how many times the tokens stand in a row.
-        seed: of the draws.
+        model: a decoder or an encoder of tokens. An encoder has next-token heads, but no induction
+            heads, which predict next tokens.
+        tokens: ids that rows are drawn from; by default the trained tokens of the model's card, or
+            without a card all but the special tokens.
+        half: number of tokens that are repeated; by default 60, or as many as the context or
+            ``tokens`` allow. All tokens of a row are distinct except for the repetition.
+        rows: number of rows that are drawn.
+        repeats: how many times each row contains the tokens.
+        seed: seed for the draws.
 
     Returns:
         Scores and controls by role.
@@ -206,7 +206,7 @@ def head_roles(
         InvalidInput: a model of pairs or images; fewer than two repeats or one row; a context or
             a vocabulary too small for ``half`` (or 3) tokens and their repetition; attention that
             is not finite.
-        InvalidTokens: ``tokens`` are no ids of the vocabulary.
+        InvalidTokens: ``tokens`` are not ids of the vocabulary.
     """
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         raise InvalidInput(
@@ -277,7 +277,7 @@ def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, 
 def _copying(
     model: Transformer, ids: Int[Tensor, " token"]
 ) -> tuple[tuple[Scores, Scores] | None, list[str]]:
-    """Scores and controls of copying on groups of tokens; or why there are none."""
+    """Scores and controls of copying on groups of tokens; or a note on why there are none."""
     size = min(len(ids) // GROUPS, LARGEST)
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]

@@ -1,8 +1,8 @@
 """The numbers of a result by the labels of their rows, so that two results can be joined.
 
-One column of a result's table holds the numbers. Its rows are labelled by the other columns that
-are no numbers: layer, head, name, role, point, position and so on. Where a result has a table of
-each prompt's numbers, that is taken.
+One column of a result's table holds the numbers. Its rows are labelled by the columns that hold no
+measurements: layer, head, name, role, point, position and so on. Where a result has a table with
+one number per prompt, that table is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,24 @@ from interp.errors import InvalidInput, shorten
 
 PROMPT = "prompt"
 USUAL = ("effect", "value", "score")
-"""Columns of numbers that are taken if none is asked for, the first that there is."""
+"""Columns of numbers that are used by default; the first that exists."""
 NO_LABELS = ("n", "top", "rank", PROMPT)
-"""Columns of integers and texts that are found rather than asked for, and the prompts."""
+"""Columns of integers and texts that are results rather than labels, and the prompts."""
 POSITIONS, TOKENS = ("pos", "query", "key"), ("token", "query_token", "key_token")
-"""Columns of positions; and of what stands there, which differs from prompt to prompt."""
+"""Columns of positions, and of the tokens there, which differ from prompt to prompt."""
 Label = tuple[object, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """One number a row and prompt.
+    """One number per row and prompt.
 
     Attributes:
-        axes: the columns that tell rows apart.
-        labels: of each row, its entries in them.
-        values: NaN where a prompt has no such row.
+        axes: the columns that identify rows.
+        labels: the entries of each row in these columns.
+        values: the numbers; NaN where a prompt has no such row.
         column: the column of the numbers.
-        of_prompts: whether there is a number a prompt; else one in all.
+        of_prompts: whether there is one number per prompt; else there is a single one per row.
     """
 
     axes: tuple[str, ...]
@@ -47,11 +47,11 @@ class LabelledRows:
 
     @property
     def cells(self) -> dict[str, list[Any]]:
-        """The columns that tell rows apart."""
+        """The columns that identify rows."""
         return {axis: [label[n] for label in self.labels] for n, axis in enumerate(self.axes)}
 
     def in_order_of(self, other: "LabelledRows") -> Float[Tensor, "row prompt"]:
-        """The numbers in the order of another's rows, which are the same."""
+        """The numbers in the order of the rows of ``other``, which has the same rows."""
         number = {label: n for n, label in enumerate(self.labels)}
         return self.values[[number[label] for label in other.labels]]
 
@@ -60,12 +60,13 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
     """The numbers of a column of a result's table, by row.
 
     Args:
-        result: of an analysis.
-        column: by default ``effect``, ``value`` or ``score``, the first that there is.
+        result: the result of an analysis.
+        column: name of the column; by default the first of ``effect``, ``value`` and ``score`` that
+            exists.
 
     Raises:
-        InvalidInput: this is no result, or there is no such column of numbers, or rows have equal
-            labels.
+        InvalidInput: ``result`` is not a result, there is no such column of numbers, or rows have
+            equal labels.
     """
     if not isinstance(result, Result):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
@@ -89,7 +90,7 @@ def rows_of(result: Result, column: str | None = None) -> LabelledRows:
 
 
 def check_same_rows(rows: Sequence[LabelledRows], names: Sequence[str]) -> None:
-    """Make sure that all have the rows and prompts of the first.
+    """Check that all have the same rows and prompts as the first.
 
     Raises:
         InvalidInput: one has others; the message says which axes differ, and in what.
@@ -115,7 +116,7 @@ def check_same_rows(rows: Sequence[LabelledRows], names: Sequence[str]) -> None:
 
 
 def titles(cells: Mapping[str, Sequence[object]]) -> list[str]:
-    """What each row is called: ``L0H5 induction``."""
+    """A title for each row, such as ``L0H5 induction``."""
     named = {"layer", "head", "neuron"} if "name" in cells else set[str]()
     shown = [axis for axis in cells if axis not in named]
     one = {axis for axis in shown if len(set(cells[axis])) == 1 and len(cells[axis]) > 1}
@@ -132,7 +133,7 @@ def titles(cells: Mapping[str, Sequence[object]]) -> list[str]:
 
 
 def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
-    """The table that has the column: of each prompt's numbers if there is one."""
+    """The table that has the column, if possible with a number per prompt; and the column."""
     makers = [getattr(result, name, None) for name in ("to_prompt_frame", "to_frame")]
     frames = [maker() for maker in makers if maker is not None]
     for frame in frames:
@@ -147,7 +148,7 @@ def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
 
 
 def _is_axis(frame: pd.DataFrame, name: str) -> bool:
-    """Whether a column says what a row is about, rather than what was found."""
+    """Whether a column labels rows rather than holding results."""
     kind, is_at_positions = frame[name], any(own in frame for own in POSITIONS)
     if name in NO_LABELS or (name in TOKENS and is_at_positions):
         return False
@@ -155,14 +156,14 @@ def _is_axis(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _plain(value: Any) -> object:  # noqa: ANN401 - of any frame
-    """An entry of a frame as a label; absent ones are ``None``."""
+    """An entry of a frame as a label; missing entries are ``None``."""
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
 
 
 def _differences(rows: Mapping[str, LabelledRows]) -> str:
-    """What only one of two has, by axis; else how many rows."""
+    """Describe what only one of the two has, by axis; else how many rows they share."""
     (one, first), (other, second) = rows.items()
     found: list[str] = []
     for axis in first.axes:

@@ -3,9 +3,9 @@
     logits_l = unembed(norm(x_l))          x_l: the stream before block l; the last is the output
 
 (nostalgebraist 2020, "interpreting GPT: the logit lens"). The norm is the model's last one. Its
-divisor is computed anew of each stream, or is that of the run's last stream, with which the logits
-of what is written add up (up to biases) to the model's. Early streams need not be in the basis that
-the unembedding reads, so a prediction that the lens does not show may be there all the same: see
+divisor is recomputed from each stream, or is that of the run's last stream, with which the logits
+of all that is written add up (up to biases) to the model's. Early streams need not be in the basis
+that the unembedding reads, so a prediction may be present although the lens does not show it: see
 :func:`analyses.train_lens` (Belrose et al. 2023, "Eliciting Latent Predictions from Transformers
 with the Tuned Lens"). A prediction that a lens does show need not be what later layers use.
 """
@@ -42,20 +42,20 @@ class LogitLens(Result):
     """Predictions from the streams of a model, the last of which is its output.
 
     Attributes:
-        points: what was read at each place, such as ``resid_pre``.
+        points: the point that was read at each place, such as ``resid_pre``.
         layers: the layer of each place.
-        norm: whose divisor the final norm had: ``recomputed`` or ``final``.
+        norm: the divisor of the final norm: ``recomputed`` or ``final``.
         lens: ``Logit lens`` or ``Tuned lens``.
-        top: the likeliest tokens, likeliest first.
-        probability: of these.
-        entropy: of the prediction, in nats.
+        top: ids of the likeliest tokens, likeliest first.
+        probability: probabilities of these tokens.
+        entropy: entropy of the prediction, in nats.
         kl: KL(final prediction ‖ this one), in nats.
-        rank: of the target of each prompt, 0 for the likeliest; ``None`` without targets.
-        target_probability: of the target; ``None`` without targets.
-        real: where there is a token and not padding; the numbers at padding mean nothing.
-        labels: of the tokens of each prompt, padding included.
-        names: of the tokens in ``top``.
-        targets: token ids, one a prompt; ``None`` if none were given.
+        rank: rank of each prompt's target, 0 for the likeliest; ``None`` without targets.
+        target_probability: probability of the target; ``None`` without targets.
+        real: whether there is a token rather than padding, where the numbers are meaningless.
+        labels: labels of the tokens of each prompt, padding included.
+        names: labels of the tokens in ``top``, by id.
+        targets: token ids, one per prompt; ``None`` if none were given.
         provenance: model, tokens and lens that the numbers depend on.
     """
 
@@ -76,14 +76,14 @@ class LogitLens(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a place, prompt and token.
+        """One row per place, prompt and token.
 
         Columns:
             layer, point: what was read, as in ``cache[point, layer]``; the last is the output.
-            prompt, pos, token: whose prediction it is.
+            prompt, pos, token: the token at which the prediction is made.
             top, probability: the likeliest next token and its probability.
             entropy, kl: in nats; KL is from the final prediction.
-            rank, target_probability: of the target, if targets were given.
+            rank, target_probability: rank and probability of the target, if targets were given.
         """
         cells = [
             (place, *cell)
@@ -147,10 +147,10 @@ class LogitLens(Result):
             for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
         size = f"{len(self.real)} prompts, {int(self.real.sum())} tokens"
-        return "\n".join([f"{self.lens} on {size}: {self._found()}", *rows])
+        return "\n".join([f"{self.lens} on {size}: {self._headline()}", *rows])
 
-    def _found(self) -> str:
-        """From where on the likeliest token is mostly the final one."""
+    def _headline(self) -> str:
+        """The first place at which the likeliest token is mostly the final one."""
         agree = (self.top[..., 0] == self.top[-1, ..., 0])[:, self.real].double().mean(-1)
         first = int((agree > 1 / 2).int().argmax())
         return (
@@ -184,20 +184,20 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder,
             whose decoder is read.
         at: which streams besides the last: ``resid_pre`` or ``resid_mid``; or what a part writes:
-            ``attn_out``, ``cross_attn_out`` or ``mlp_out``; or several of these. Of a write alone,
-            the biases of the final norm and the unembedding are still added to the logits.
+            ``attn_out``, ``cross_attn_out`` or ``mlp_out``; or several of these. For what a part
+            writes, the biases of the final norm and the unembedding are still added to the logits.
         norm: the divisor of the final norm: ``recomputed`` from what is read, or ``final``, that of
             the run's last stream.
         lens: a tuned lens of this model, which translates the stream before each block first.
-        targets: a token (its id or text), or one a prompt, whose rank and probability are wanted.
-        top: how many of the likeliest tokens to report.
+        targets: a token (its id or text), or one per prompt, whose rank and probability to report.
+        top: number of likeliest tokens to report.
 
     Returns:
         Numbers by place, prompt and column; those of the last place are of the model's output.
 
     Raises:
-        InvalidInput: the model has no logits or no such point, ``norm`` is another, ``lens`` is of
-            another model, ``top`` is not within its vocabulary, or a target is outside it.
+        InvalidInput: the model has no logits or no such point, ``norm`` is unknown, ``lens`` is of
+            another model, ``top`` exceeds the vocabulary, or a target is outside it.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
     _check(model, norm, lens, top)
@@ -209,8 +209,8 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
     wanted = None if targets is None else token_ids(model, targets, n, "targets")
     shape = (*batches[-1].ids.shape, model.config.n_logits)
     parts = [
-        _of_prompts(
-            _Asked(model, places, norm, lens, top),
+        _read(
+            _Settings(model, places, norm, lens, top),
             [batch.rows(rows) for batch in batches],
             None if wanted is None else wanted[rows],
         )
@@ -240,7 +240,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 
 def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
-    """Make sure that the model has what is asked for.
+    """Check the arguments.
 
     Raises:
         InvalidInput: see :func:`logit_lens`.
@@ -256,8 +256,8 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """What is read of prompts; see :func:`logit_lens`."""
+class _Settings:
+    """The settings of one call of :func:`logit_lens`."""
 
     model: Transformer
     places: PlaceNames
@@ -267,24 +267,24 @@ class _Asked:
 
 
 @torch.no_grad()
-def _of_prompts(
-    asked: _Asked, batches: Sequence[Batch], target: Int[Tensor, " prompt"] | None
+def _read(
+    settings: _Settings, batches: Sequence[Batch], target: Int[Tensor, " prompt"] | None
 ) -> dict[str, Tensor]:
-    """What is reported of each place, ``[place prompt pos ...]``."""
-    model, lens = asked.model, asked.lens
-    divisor = final_scale(model) if asked.norm == "final" else None
-    wanted = [*asked.places.values(), *([divisor] if divisor else [])]
+    """The numbers of each place, ``[place prompt pos ...]``."""
+    model, lens = settings.model, settings.lens
+    divisor = final_scale(model) if settings.norm == "final" else None
+    wanted = [*settings.places.values(), *([divisor] if divisor else [])]
     done = run(model, *batches, record=wanted)
     final = done.require_logits()
     scale = None if divisor is None else done.cache[divisor]
-    *before, end = asked.places.items()
+    *before, end = settings.places.items()
     found: list[dict[str, Tensor]] = []
     for (_, layer), place in before:
         x = done.cache[place]
         logits = decode(model, x if lens is None else lens.translate(x, layer), scale)
-        found.append(_predictions(logits, final, target, asked.top))
+        found.append(_predictions(logits, final, target, settings.top))
     # The last stream's own divisor is the final one: recomputed, its logits are the output.
-    found.append(_predictions(decode(model, done.cache[end[1]]), final, target, asked.top))
+    found.append(_predictions(decode(model, done.cache[end[1]]), final, target, settings.top))
     return {name: torch.stack([own[name] for own in found]) for name in found[0]}
 
 
@@ -294,7 +294,7 @@ def _predictions(
     target: Int[Tensor, " prompt"] | None,
     top: int,
 ) -> dict[str, Tensor]:
-    """What is reported of logits, given the model's own and the target of each prompt."""
+    """The numbers of a prediction, given the model's own and the target of each prompt."""
     logits = at_least_float32(logits)
     log_p = logits.log_softmax(-1)
     likeliest = log_p.topk(top, dim=-1)
@@ -311,7 +311,7 @@ def _predictions(
 
 
 def _names(model: Transformer, top: Int[Tensor, "place prompt pos k"]) -> dict[int, str]:
-    """The label of each token reported; of classes, their numbers."""
+    """The label of each reported token; for classes, their numbers."""
     ids = top.unique()
     labels = map(str, ids.tolist()) if model.config.n_classes else model.to_labels(ids)
     return dict(zip(ids.tolist(), labels, strict=True))

@@ -19,12 +19,12 @@ class NeuronAblation:
     """The metric with each neuron ablated in turn.
 
     Attributes:
-        clean: the metric without ablation, of each text.
-        ablated: with one neuron ablated; NaN where a cancelled call did not come to.
-        metric: its name.
-        unit: of the metric.
+        clean: the metric without ablation, for each text.
+        ablated: the metric with one neuron ablated; NaN where a cancelled call did not get to it.
+        metric: the metric's name.
+        unit: the metric's unit.
         method: ``zero``, ``mean`` or ``resample``.
-        noise: effects up to it may be rounding errors.
+        noise: the largest effect that may be a rounding error.
     """
 
     clean: Float[Tensor, " prompt"]
@@ -57,18 +57,18 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
 
     Args:
         model: the model.
-        batches: prompts, of each stack.
-        neurons: which.
+        batches: the prompts of each stack.
+        neurons: the neurons to ablate.
         method: ``zero``, ``mean`` or ``resample``.
-        metric: of the prompts.
-        seed: of donors.
-        rows: prompts a forward, where activations and predictions of the model itself are read.
+        metric: the metric to measure.
+        seed: seed for the donors.
+        rows: prompts per forward while the model's own activations and predictions are read.
         memory: bytes that the sweep may take.
         progress: called with ``(neurons ablated, neurons in total)``.
         cancelled: called after each forward; if it returns True, the rest is NaN.
 
     Returns:
-        The numbers, and the sweep that they are of.
+        The numbers, and the sweep that they come from.
     """
     edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(neurons)
     table = sweep(

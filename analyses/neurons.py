@@ -5,16 +5,18 @@
     cosine           cos(W_in[:, n], W_out[n])
     ablation         metric(post[n] replaced) − metric
 
-The direct effect is taken at the token of the largest activation, where every norm has its divisor
-of the run; over all neurons it sums to the term of the MLP (:mod:`interp.attribution.neurons`; Geva
-et al. 2022, "Transformer Feed-Forward Layers Build Predictions by Promoting Concepts in the
-Vocabulary Space"). Of each logit, the mean over the vocabulary is subtracted, which no prediction
-depends on. Cosines are of Gurnee et al. 2024, "Universal Neurons in GPT2 Language Models".
+The direct effect is taken at the token of the largest activation, with the divisor of every norm
+fixed at its value from the run; over all neurons it sums to the term of the MLP
+(:mod:`interp.attribution.neurons`; Geva et al. 2022, "Transformer Feed-Forward Layers Build
+Predictions by Promoting Concepts in the Vocabulary Space"). The mean over the vocabulary is
+subtracted from each logit, since no prediction depends on it. Cosines follow Gurnee et al. 2024,
+"Universal Neurons in GPT2 Language Models".
 
 Controls: the largest activation when the other tokens of its text are in random order; the largest
-direct effect of a random vector as long as W_out[n]; the root mean square of the cosines with other
-neurons' weights. The largest activations are extremes, so mean and quantiles of all stand beside
-them. A direct effect is not what later parts make of an activation: that is in the ablation.
+direct effect of a random vector of the length of W_out[n]; the root mean square of the cosines with
+other neurons' weights. The largest activations are extremes, so the mean and quantiles of all are
+reported beside them. A direct effect does not include what later parts make of an activation, which
+the ablation does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,29 +71,29 @@ class Neurons(Result):
     """What neurons of one MLP respond to, and what they do.
 
     Attributes:
-        layer: of the MLP.
-        stack: of an encoder–decoder, its stack; else ``None``.
-        neuron: their indices.
-        value: the largest activations of each, the largest first.
-        text: the number of the text of each, from 0.
+        layer: layer of the MLP.
+        stack: stack of the MLP in an encoder–decoder; else ``None``.
+        neuron: indices of the neurons.
+        value: the largest activations of each neuron, largest first.
+        text: index of the text of each activation, from 0.
         pos: its position among the tokens of the text.
         control: the largest activation with the other tokens of its text in random order.
-        snippets: the tokens around each.
+        snippets: the tokens around each activation.
         strips: the activations along each text; NaN after its end.
-        mean: over all tokens.
+        mean: mean activation over all tokens.
         active: the share of tokens with an activation above 0.
         quantiles: the activations that half, 90 %, 99 % and 99.9 % of the tokens do not exceed,
-            within 2.2 % of themselves.
-        direct: direct effects on the logits where each is largest; ``None`` of a model whose logits
+            to a relative accuracy of 2.2 %.
+        direct: direct effects on the logits where each neuron is largest; ``None`` if the logits
             are not linear in the stream of this stack.
-        labels: of the tokens in ``direct``.
-        cosines: of input and output weights, by name.
-        cosine_controls: of each, the root mean square with the other neurons.
-        ablation: of each neuron on the first texts; ``None`` if none was asked for.
+        labels: labels of the tokens in ``direct``, by id.
+        cosines: cosines of input and output weights, by name.
+        cosine_controls: root mean square of the cosines with the other neurons, by name.
+        ablation: ablation of each neuron on the first texts; ``None`` if nothing was ablated.
         n_texts: number of texts.
         n_tokens: number of tokens.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed.
+        notes: notes on how the numbers were computed.
     """
 
     layer: int
@@ -123,16 +125,16 @@ class Neurons(Result):
         return [f"{stack}L{self.layer}N{n}" for n in self.neuron.tolist()]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a neuron, largest size of the ablation effect first.
+        """One row per neuron, largest size of the ablation effect first.
 
         Columns:
-            layer, neuron, name: which neuron.
-            token, value, control: of its largest activation; :meth:`to_top_frame` has more.
+            layer, neuron, name: the neuron.
+            token, value, control: its largest activation; :meth:`to_top_frame` has more.
             mean, active: over all tokens.
-            promoted, suppressed: tokens whose logits it raises and lowers most, if there are such.
-            logit, logit_control: the most that a logit is raised, and its control.
+            promoted, suppressed: tokens whose logits it raises and lowers most, if measured.
+            logit, logit_control: the most that a logit is raised, and its control, if measured.
             cosine, cosine_control: of input and output weights (of each pair of a gated MLP).
-            effect, low, high, size, n, p, q, matters: of the ablation, as of ``ablate``.
+            effect, low, high, size, n, p, q, matters: of the ablation, as in ``ablate``.
         """
         cells: dict[str, Sequence[object]] = {
             "layer": [self.layer] * len(self.neuron),
@@ -153,7 +155,7 @@ class Neurons(Result):
         return effect_frame(cells, self.ablation.effect, self._noise)
 
     def to_top_frame(self) -> pd.DataFrame:
-        """One row a neuron and large activation: name, rank, text, pos, token, value, context."""
+        """One row per neuron and large activation: name, rank, text, pos, token, value, context."""
         rows = [
             (name, rank, int(text), int(pos), own.token, float(value), own.marked)
             for name, *cells in zip(
@@ -165,7 +167,7 @@ class Neurons(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a neuron and text: layer, neuron, name, prompt, clean, ablated, effect."""
+        """One row per neuron and text: layer, neuron, name, prompt, clean, ablated, effect."""
         own = self.ablation
         if own is None:
             return pd.DataFrame()
@@ -178,7 +180,7 @@ class Neurons(Result):
         """Tokens around the largest activations of one neuron, by default the table's first.
 
         Raises:
-            InvalidInput: that neuron was not measured.
+            InvalidInput: the neuron was not measured.
         """
         measured = self.neuron.tolist()
         wanted = int(self.to_frame()["neuron"].iloc[0]) if neuron is None else as_integer(neuron)
@@ -234,7 +236,7 @@ class Neurons(Result):
         )
 
     def _line(self, row: Mapping[Any, Any], context: str) -> str:
-        """A neuron in a line."""
+        """The line of the summary for one neuron."""
         parts = [f"{row['name']:<7} {row['value']:.3g} (control {row['control']:.2g}) {context}"]
         if self.direct is not None:
             listed = " ".join(str(row["promoted"]).split()[:LISTED])
@@ -291,31 +293,31 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Args:
         model: the model.
         texts: a corpus of any size, as for :func:`analyses.top_texts`.
-        layer: of the MLP; negative ones count from the end.
+        layer: layer of the MLP; negative values count from the end.
         neurons: which of its neurons; by default all.
-        stack: of an encoder–decoder, ``encoder`` or ``decoder`` (the default).
-        top: how many of the largest activations to report.
-        tokens: how many promoted and suppressed tokens to report.
+        stack: for an encoder–decoder, ``encoder`` or ``decoder`` (the default).
+        top: number of largest activations to report.
+        tokens: number of promoted and suppressed tokens to report.
         bos: whether activations at BOS count.
-        ablate: on how many of the first texts each neuron is ablated; 0 for none.
-        method: of ablation: ``zero``, ``mean`` (over these texts) or ``resample``.
+        ablate: number of texts, the first of the corpus, on which neurons are ablated; 0 for none.
+        method: method of ablation: ``zero``, ``mean`` (over these texts) or ``resample``.
         metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own predictions, nats,
-            which is never negative) or a metric; by default the loss, or of an encoder KL. A model
-            without logits has no ablation without a metric.
-        seed: of random orders, vectors and donors.
-        rows: texts a forward; the result does not depend on it.
+            which is never negative) or a metric; by default the loss, or KL for an encoder. A model
+            without logits needs a metric to be ablated.
+        seed: seed for random orders, vectors and donors.
+        rows: texts per forward; the result does not depend on it.
         memory: bytes that the ablation may take, as for :func:`interp.sweep`.
-        progress: called with what was read and how much there is, as for
-            :func:`analyses.top_texts`; then with ``(neurons ablated, neurons in total)``.
+        progress: called with the amount read and the total, as for :func:`analyses.top_texts`;
+            then with ``(neurons ablated, neurons in total)``.
         cancelled: called after each forward; if it returns True while the corpus is read, the
-            result is of what was read, without ablation.
+            result covers what was read, without ablation.
 
     Returns:
         Numbers by neuron.
 
     Raises:
         InvalidInput: the layer has no MLP, a mixture of experts, or not these neurons; an empty
-            corpus, a line that can't be read, or settings that mean nothing.
+            corpus, a line that can't be read, or settings out of range.
     """
     mlp = mlp_of(model, layer, stack)
     chosen = mlp.neurons(neurons)

@@ -3,24 +3,24 @@
     s = ‖f(Px) − P f(x)‖ / √(½ ‖f(Px)‖² + ½ ‖f(x)‖²)
 
 for permutations P of the tokens, and f what a head writes, what a layer adds to the stream, or the
-logits. A function of a set moves with its tokens, f(Px) = P f(x) and s = 0 (Zaheer et al. 2017,
-"Deep Sets"); only a causal mask and positions can tell their order. So s is measured with both,
-with either and with neither; the last is a control, 0 within rounding. Permutations are ``random``;
+logits. A function of a set is equivariant, f(Px) = P f(x) and s = 0 (Zaheer et al. 2017, "Deep
+Sets"); only a causal mask and positions can break this. s is therefore measured with both, with
+either and with neither; the last is a control, 0 within rounding. Permutations are ``random``;
 ``swap`` two neighbours, so that few tokens change position; or exchange two blocks (``block``), so
-that few tokens change neighbours. BOS and EOS stay.
+that few tokens change neighbours. BOS and EOS stay in place.
 
-Another control says how much there is to see: the s of outputs that do not move at all,
-‖f(x) − P f(x)‖ / ‖f(x)‖. It is small where a head writes the same at every token, and equal to s
-where a head follows positions alone.
+Another control shows how large s could be: that of outputs which do not move with the tokens,
+‖f(x) − P f(x)‖ / ‖f(x)‖. It is small where a head writes the same at every token, and equals s
+where a head depends on positions alone.
 
-``bag`` is another question: the tokens before the last are permuted, and what the last one receives
-is compared. In the first layer without positions it is a sum over a set, whatever the mask: s = 0.
-Behind the mask, earlier tokens have then seen different sets, which later layers can read (Haviv et
-al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
-Information").
+``bag`` is another test: the tokens before the last are permuted, and the outputs at the last one
+are compared. In the first layer without positions such an output is a sum over a set, whatever the
+mask: s = 0. Under a causal mask, earlier tokens have then seen different sets, which later layers
+can read (Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn
+Positional Information").
 
-Without its mask or positions, a model is not the one that was trained: s shows by what a part could
-know order, not that its order is used for anything.
+Without its mask or positions, a model is not the one that was trained: s shows from what a part
+could infer order, not that it uses the order for anything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,25 +57,25 @@ from interp.symmetries.responses import responders
 
 TOGETHER = "both together"
 BY = (MASK, POSITIONS, BOTH, TOGETHER)
-"""By what a head knows order."""
+"""What a head can infer order from."""
 LEAST = 0.05
 """The s that a head must exceed to be said to use order."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OrderSensitivity(Result):
-    """How far heads, layers and the model are from moving with their tokens.
+    """How far heads, layers and the model are from being permutation-equivariant.
 
     Attributes:
-        values: s, from 0 to 2, mean over draws; 0 of a part that writes nothing, less than 1e-5 of
-            the stream. NaN where a prompt has no two tokens to exchange.
-        unmoved: the control: s of outputs that do not move; NaN for ``bag``.
-        variants: what the model has of mask and positions: ``mask and positions``, ``mask``,
-            ``positions``, ``neither``; those that it has anyway, first the model itself.
+        values: s, from 0 to 2, mean over draws; 0 for a part that writes nothing, less than 1e-5
+            of the stream. NaN where a prompt has no two tokens to exchange.
+        unmoved: the control: s of outputs that do not move with the tokens; NaN for ``bag``.
+        variants: which of mask and positions are kept: ``mask and positions``, ``mask``,
+            ``positions``, ``neither``; those that the model allows, the model itself first.
         permutations: kinds of permutations, and ``bag``.
         parts: names of heads, layers and the model.
-        kinds: of each part: ``head``, ``layer`` or ``model``.
-        scope: ``whole``, if the model's tokens were permuted; ``own``, if each part's own input.
+        kinds: kind of each part: ``head``, ``layer`` or ``model``.
+        scope: ``whole`` if the model's tokens were permuted; ``own`` if each part's own input.
         provenance: model, tokens and seed that the numbers depend on.
     """
 
@@ -105,13 +105,13 @@ class OrderSensitivity(Result):
         return self.values[cell].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a part, variant and permutation.
+        """One row per part, variant and permutation.
 
         Columns:
-            kind, name: of the part.
-            variant: what of mask and positions the model has.
-            permutation: its kind.
-            mean, low, high: s over prompts, with the 95 % interval (NaN below five prompts).
+            kind, name: the part.
+            variant: which of mask and positions are kept.
+            permutation: the kind of permutation.
+            mean, low, high: mean of s over prompts, and its 95 % interval (NaN below five prompts).
             n: number of prompts.
             unmoved: the control, s of outputs that do not move with the tokens.
         """
@@ -119,15 +119,16 @@ class OrderSensitivity(Result):
         return frame.assign(unmoved=self.unmoved.flatten(0, 2).nanmean(-1).numpy())
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a part, variant, permutation and prompt; ``value`` is s."""
+        """One row per part, variant, permutation and prompt; ``value`` is s."""
         return prompt_frame(self._cells, value=self.values.flatten(0, 2)).dropna(ignore_index=True)
 
     def uses(self) -> dict[str, str]:
-        """By what each head knows order: ``mask``, ``positions``, both; ``""`` if by nothing.
+        """What each head infers order from: ``mask``, ``positions``, both; ``""`` if it does not.
 
-        A head uses order if its s exceeds 0.05 in the model itself, with an interval that does so
-        too. It knows order by whichever makes it exceed that alone; by ``both together`` if neither
-        does. Of the first kind of permutation; empty for all below five prompts.
+        A head uses order if the whole interval of its s in the model itself is above 0.05. It
+        infers order from whichever of mask and positions suffices for that alone, or from
+        ``both together`` if neither does. Only the first kind of permutation counts; below five
+        prompts, all heads have ``""``.
         """
         frame = self.to_frame()
         first = frame[(frame["permutation"] == self.permutations[0]) & (frame["kind"] == HEAD)]
@@ -159,7 +160,7 @@ class OrderSensitivity(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """How many heads use order and by what; the ``top`` of them; the bag test; the control."""
+        """How many heads use order, and from what; the ``top`` heads; the bag test; the control."""
         top = at_least(1, top, "top")
         uses, n = self.uses(), self.values.shape[-1]
         s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
@@ -168,10 +169,10 @@ class OrderSensitivity(Result):
         of = f"own inputs on {n} prompts" if self.scope == "own" else f"{n} prompts"
         lines = [self._line(name, uses[name]) for name in names[:top]]
         lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []
-        first = f"{self._found(uses)} ({self.permutations[0]} permutations of {of})"
+        first = f"{self._headline(uses)} ({self.permutations[0]} permutations of {of})"
         return "\n".join([first, *lines, *self._checks()])
 
-    def _found(self, uses: dict[str, str]) -> str:
+    def _headline(self, uses: dict[str, str]) -> str:
         if self.values.shape[-1] < FEWEST:
             return f"fewer than {FEWEST} prompts, so that no head is said to use order"
         kinds = [by for by in uses.values() if by]
@@ -219,21 +220,22 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     """Permute the tokens of prompts, and compare what heads and layers write.
 
     Padding, BOS (or a decoder's start token), EOS and special tokens of images stay where they are;
-    of an encoder–decoder, both source and target are permuted. Prompts with as many tokens have the
-    same permutations, so a prompt's numbers do not depend on the others.
+    for an encoder–decoder, both source and target are permuted. Prompts with the same number of
+    tokens get the same permutations, so a prompt's numbers do not depend on the others.
 
     Args:
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
             ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
-        permutations: of ``random``, ``swap`` and ``block``; ``bag`` is always measured too.
+        permutations: one or more of ``random``, ``swap`` and ``block``; ``bag`` is always measured
+            too.
         scope: ``whole`` permutes the prompt; ``own`` the recorded input of each head and layer,
-            whose positions, if they were added to the stream, then move along.
-        mask: with the mask (``True``), without, or both (``None``).
-        positions: with positions (``True``), without, or both.
-        draws: permutations of each kind.
-        seed: of the permutations.
-        progress: called with the forwards done, and all.
+            with which positions that were added to the stream move along.
+        mask: measure with the mask (``True``), without (``False``), or both (``None``).
+        positions: measure with positions (``True``), without (``False``), or both (``None``).
+        draws: number of permutations of each kind.
+        seed: seed for the permutations.
+        progress: called with ``(forwards done, forwards in total)``.
 
     Returns:
         s by variant, permutation, part and prompt.

@@ -1,19 +1,20 @@
-"""Which tokens does a head promote when it attends to a token? Its OV circuit, of weights alone.
+"""Which tokens does a head promote when it attends to a token? Its OV circuit, from weights alone.
 
     logits(source, output) = n_source W_V W_O W_U,   n = norm(x),  x = W_E[source]
 
-n is the token's embedding alone, without a position (on request with what the first MLP makes of
-it), behind the norm that the head reads through. W_V has that norm's gain folded in, W_O the gains
-of later norms, and W_U is centred over the vocabulary; of later norms the divisors are left out, so
-the unit is logits times the divisor of the final norm, the same for all outputs. Beside each entry
-stands its mean over all tokens, as a head may promote some outputs whatever it attends to.
+n is the token's embedding alone, without a position (optionally with the output of the first MLP
+added), after the norm that the head reads through. W_V has that norm's gain folded in, W_O the
+gains of later norms, and W_U is centred over the vocabulary. The divisors of later norms are left
+out, so the unit is logits times the divisor of the final norm, the same for all outputs. Beside
+each entry stands its mean over all tokens, since a head may promote some outputs whatever it
+attends to.
 
 Copying is Σλ / Σ|λ| over the eigenvalues of that matrix, from −1 to 1 (Elhage et al. 2021, "A
 Mathematical Framework for Transformer Circuits"), with W_U centred over the tokens compared, so
-that it is near 0 where outputs are permuted. Singular vectors are those of W_V W_O, read through
-W_E and W_U (Millidge and Black 2022). The circuit is the direct path from embedding to logits: a
+that it is near 0 for permuted outputs. Singular vectors are those of W_V W_O, read through W_E and
+W_U (Millidge and Black 2022). The circuit is the direct path from embedding to logits: a
 head that copies need not rank each token itself first, and late heads mostly read what other parts
-wrote. Whether the head attends to a token is left open, see :func:`analyses.qk`.
+wrote. Whether the head attends to a token is another question: see :func:`analyses.qk`.
 """
 
 from dataclasses import dataclass
@@ -57,13 +58,13 @@ class OVCircuit(Result):
     """What a head promotes by the token that it attends to.
 
     Attributes:
-        head: its name.
-        promoted: beside tokens that are attended to, the outputs that are promoted most.
-        promoters: beside outputs, the tokens that promote them most when attended to.
+        head: the head's name.
+        promoted: for tokens that are attended to, the outputs that are promoted most.
+        promoters: for outputs, the tokens that promote them most when attended to.
         copying: Σλ / Σ|λ|; ``None`` where outputs are not the tokens that are attended to.
         copying_controls: the same with permuted outputs.
         singular: the largest singular vectors.
-        first_mlp: whether the first MLP acts on embeddings.
+        first_mlp: whether the output of the first MLP is added to embeddings.
         provenance: model and seed that the numbers depend on.
     """
 
@@ -77,13 +78,13 @@ class OVCircuit(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token and rank, in both directions.
+        """One row per token and rank, in both directions.
 
         Columns:
             direction: ``out``: the outputs that a source promotes; ``in``: the sources that promote
                 an output.
-            source_token: that is attended to.
-            output_token: whose logit it is.
+            source_token: the token that is attended to.
+            output_token: the token whose logit it is.
             rank: from 0.
             logit: minus the mean over outputs, times the divisor of the final norm.
             control: the mean of these logits of the output over all sources.
@@ -100,14 +101,15 @@ class OVCircuit(Result):
         return {"singular_vectors": self.singular_frame()}
 
     def singular_frame(self) -> pd.DataFrame:
-        """One row a singular vector, end and rank: the tokens read there, and those written.
+        """One row per singular vector, end and rank: the tokens read there, and those written.
 
         Columns:
-            component, singular_value: the largest first.
+            component, singular_value: the singular vector, largest value first.
             end: + or -.
             rank: from 0.
-            source_token, source_token_reading: of the normalized embedding along the vector.
-            output_token, output_token_reading: the logits that the vector writes.
+            source_token, source_token_reading: a token, and its normalized embedding along the
+                vector.
+            output_token, output_token_reading: a token, and the logit that the vector writes.
         """
         return self.singular.frame(*COLUMNS)
 
@@ -166,30 +168,31 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
 ) -> OVCircuit:
     """Find which tokens a head promotes when it attends to a token, from the weights alone.
 
-    Norms are folded in without their divisors, but for that of what the head reads. Biases (of the
-    norms, b_V) are left out: what they write is the same whatever the head attends to. In models
-    with post-norm the norms between embedding and head, and between head and logits, are passed
-    too. Logits are before any soft-cap.
+    Norms are folded in without their divisors, except for the norm that the head reads through.
+    Biases (of the norms, b_V) are left out: what they write is the same whatever the head attends
+    to. In models with post-norm, the norms between embedding and head, and between head and logits,
+    are applied too. Logits are before any soft-cap.
 
     Args:
         model: a model of tokens with an unembedding.
-        layer: of the head; negative counts from the end.
-        head: its index; negative counts from the end. With grouped heads, that of the query head.
-        tokens: ids, or texts of one token each: as tokens attended to, and as outputs. By default
-            those with the largest entries in the whole circuit.
-        top: how many to report beside each; and how many are found by default.
-        attention: of an encoder–decoder, ``"decoder"`` or ``"cross"``, whose tokens attended to are
-            those of the encoder.
-        first_mlp: whether embeddings are behind the first MLP.
-        seed: of the permutations that copying is compared with.
+        layer: the head's layer; negative values count from the end.
+        head: the head's index (with grouped heads, that of the query head); negative values count
+            from the end.
+        tokens: ids, or texts of one token each, used both as tokens attended to and as outputs. By
+            default those with the largest entries in the whole circuit.
+        top: number of tokens to report beside each; and number of ``tokens`` by default.
+        attention: for an encoder–decoder, ``"decoder"`` or ``"cross"``, whose tokens attended to
+            are those of the encoder.
+        first_mlp: whether to add the output of the first MLP to embeddings.
+        seed: seed for the permutations that copying is compared with.
         progress: called with ``(tokens searched, tokens in total)`` while the largest entries
             of the whole circuit are searched for.
 
     Raises:
         InvalidInput: no such layer or head, or ``top`` below 1; a model without unembedding, or
-            with a masked-language head before it; an encoder's head of a pair; ``first_mlp`` where
-            none comes before the head.
-        InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
+            with a masked-language head before it; an encoder's head in an encoder–decoder;
+            ``first_mlp`` where none comes before the head.
+        InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
     """
     top, seed = at_least(1, top, "top"), as_seed(seed)
     circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)

@@ -1,6 +1,6 @@
 """Where does the model hold what two texts differ in? Activation patching on minimal pairs.
 
-The run of one text, the base, gets activations of the run of the other, the source:
+The run of one text, the base, receives activations from the run of the other, the source:
 
     effect[cell, prompt] = (m(patched) − m(base)) / (m(source) − m(base))
 
@@ -12,8 +12,8 @@ GPT"; Wang et al. 2022, "Interpretability in the Wild"; the names are those of H
 
 What the numbers can't show: an effect is of all paths from the cell to the logits together, not of
 the next layer alone; what both texts have in common is not found, however much it matters; cells
-that only act together have little effect one by one, and where one stands in for another, neither
-has under noising. Effects may exceed 1 or be negative, and do not add up.
+that only act together have little effect one by one, and where one can stand in for another,
+neither has an effect under noising. Effects may exceed 1 or be negative, and do not add up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,24 +57,24 @@ class ActivationPatching(Result):
     """The metric with each cell patched in turn, for each prompt.
 
     Attributes:
-        clean: the metric of the clean prompts.
-        corrupt: of the corrupted ones.
-        patched: with one cell patched; NaN where a cancelled call did not come to. A prompt that is
-            too short to have the position is not changed.
-        own: with all cells of a point replaced by the run's own activations: a control, which is
-            the metric of the base.
-        together: with all cells of a point patched together: what any of them can do.
+        clean: the metric on the clean prompts.
+        corrupt: the metric on the corrupted prompts.
+        patched: the metric with one cell patched; NaN where a cancelled call did not get to it. A
+            prompt that is too short to have the position is not changed.
+        own: the metric with all cells of a point replaced by the run's own activations: a control,
+            which equals the metric of the base.
+        together: the metric with all cells of a point patched together.
         points: labels of the points that were patched.
-        axes: of a cell: ``layer``, ``head``, ``pos``, or some of these.
-        cells: the columns that name the cells, each with an entry a cell; ``pos`` counts the real
-            tokens of a prompt.
+        axes: the axes of a cell: ``layer``, ``head``, ``pos``, or some of these.
+        cells: the columns that name the cells, each with one entry per cell; ``pos`` counts the
+            real tokens of a prompt.
         lengths: number of tokens of each prompt.
         direction: ``denoise`` (the base is the corrupted run) or ``noise`` (the clean one).
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         provenance: model, tokens (clean, then corrupted) and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed, such as where they are NaN.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed, such as where they are NaN.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -99,7 +99,7 @@ class ActivationPatching(Result):
     def effect(self) -> Float[Tensor, "point *cell prompt"]:
         """The share of the difference between clean and corrupted that a cell accounts for.
 
-        0: patching it changes nothing; 1: as much as patching everything. It has no unit.
+        0: patching it changes nothing; 1: as much as patching everything. It is dimensionless.
         """
         return self._share(self.patched)
 
@@ -120,12 +120,12 @@ class ActivationPatching(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell, largest size first.
+        """One row per cell, largest size first.
 
         Columns:
-            point, layer, head, pos, token, name: which cell, as far as it has them.
+            point, layer, head, pos, token, name: the cell, as far as they apply.
             effect, low, high: the mean effect over prompts and its 95 % interval.
-            size: mean of |effect|, which effects of both signs do not cancel in.
+            size: mean of |effect|, in which effects of opposite sign do not cancel.
             n: number of prompts (those that are long enough to have the position).
             p, q: two-sided p-value of a mean effect of zero, and the same corrected for the number
                 of cells (Benjamini and Hochberg 1995).
@@ -136,7 +136,7 @@ class ActivationPatching(Result):
         return effect_frame(self.cells, self.effect.flatten(0, -2), self._noise, self._has)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a cell and prompt: the columns of the cell, prompt, patched, effect."""
+        """One row per cell and prompt: the columns of the cell, prompt, patched, effect."""
         patched, effect = self.patched.flatten(0, -2), self.effect.flatten(0, -2)
         frame = prompt_frame(self.cells, patched=patched, effect=effect)
         return frame[self._has.flatten().numpy()].reset_index(drop=True)
@@ -179,7 +179,7 @@ class ActivationPatching(Result):
         return "\n".join([first, difference, *lines, *self.controls, *self.notes])
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
-        """How far values are from the base towards the source."""
+        """How far values lie from the base towards the source, as a share of the difference."""
         denoises = self.direction == "denoise"
         base, source = (self.corrupt, self.clean) if denoises else (self.clean, self.corrupt)
         return (values - base) / (source - base)
@@ -220,21 +220,21 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         model: the model.
         clean: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source, target)``
             for an encoder–decoder.
-        corrupt: their corrupted counterparts, each of as many tokens; see
+        corrupt: their corrupted counterparts, each with as many tokens; see
             :func:`interp.interventions.minimal_pairs.aligned`.
-        metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, of the base's prompts. It
+        metric: e.g. ``interp.metrics.logit_diff(target, distractor)``, on the base's prompts. It
             must differ between the two texts of every pair.
         at: what is patched: the label of a point that every layer has, such as ``resid_pre``,
             ``attn_out``, ``mlp_out``, ``z``, ``q``, ``pattern``; or several, each by itself.
-        over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell is all of
-            the point along the others: ``("layer", "pos")`` patches all heads at a position,
+        over: the axes of a cell: some of ``layer``, ``head`` and ``pos``. A cell extends over the
+            whole of the other axes: ``("layer", "pos")`` patches all heads at a position,
             ``("pos",)`` all layers at once. ``("head", "pos")`` patches head h of every layer at
-            once at a position: heads of one number have nothing else in common, so it tells only
-            whether any of them matters there; ``("layer", "head", "pos")`` tells which.
+            once at a position: heads of the same index have nothing else in common, so it shows
+            only whether any of them matters there; ``("layer", "head", "pos")`` shows which.
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.
-        stack: of an encoder–decoder, which stack is patched; by default the decoder.
-        rows: prompts a forward while activations are collected; the result does not depend on it.
+        stack: for an encoder–decoder, the stack that is patched; by default the decoder.
+        rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(cells done, cells in total)``, controls included.
         cancelled: called after each forward; if it returns True, what was measured is returned,
@@ -246,7 +246,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         Effects per cell and prompt.
 
     Raises:
-        InvalidInput: clean and corrupted prompts that are no minimal pairs; a metric that is the
+        InvalidInput: clean and corrupted prompts that are not minimal pairs; a metric that is the
             same for both texts of a pair (named), or a loss; an unknown axis or direction, or one
             that a point does not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
@@ -300,7 +300,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
 
 
 def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
-    """The axes of a cell, in their order.
+    """Check the arguments, and return the axes of a cell in order.
 
     Raises:
         InvalidInput: see :func:`patch_activations`.
@@ -321,7 +321,7 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
 def _check_difference(
     clean: Float[Tensor, " prompt"], corrupt: Float[Tensor, " prompt"], dtype: str
 ) -> None:
-    """Refuse prompts whose metric is the same, up to rounding, for both texts."""
+    """Raise InvalidInput for prompts whose metric is the same for both texts, up to rounding."""
     same = (clean - corrupt).abs() <= rounding(torch.cat([clean, corrupt]), dtype)
     if bool(same.any()):
         prompt = int(same.int().argmax())

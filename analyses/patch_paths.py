@@ -2,14 +2,15 @@
 
     effect[w → r, prompt] = metric(r reads u′_w instead of u_w) − metric(clean)
 
-u_w is what the writer w writes on the clean prompt; r alone reads u′_w, of the corrupted prompt
-(``resample``), a mean, or zero; everything behind r is computed anew, with its norms (Conmy et al.
-2023, "Towards Automated Circuit Discovery"; Hanna et al. 2024). With ``mode="frozen heads"`` the
-path from w to r also leads through MLPs, while all other heads keep what they compute on the clean
-prompt, and r then acts on the clean run (Wang et al. 2022, "Interpretability in the Wild").
+u_w is what the writer w writes on the clean prompt; r alone reads u′_w instead, that of the
+corrupted prompt (``resample``), a mean, or zero; everything downstream of r is recomputed, with its
+norms (Conmy et al. 2023, "Towards Automated Circuit Discovery"; Hanna et al. 2024). With
+``mode="frozen heads"`` the path from w to r also leads through MLPs, while all other heads keep
+their values from the clean prompt, and what r then reads is patched into the clean run (Wang et al.
+2022, "Interpretability in the Wild").
 
-What the numbers can't show: an edge without effect alone may matter where another stands in for it;
-and what two prompts have in common is never seen under ``resample``.
+What the numbers can't show: an edge without effect alone may matter where another takes over its
+role; and what two prompts have in common is never found by ``resample``.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -58,18 +59,18 @@ class PathPatching(Result):
 
     Attributes:
         clean: the metric on the clean prompts.
-        corrupt: on the corrupted prompts, read with the clean tokens, as if all edges were patched;
-            ``None`` without them.
-        patched: on the clean prompts with one edge patched; NaN where a cancelled call did not
-            come to.
-        edges: writer and reader of each.
+        corrupt: the metric on the corrupted prompts, read with the clean tokens, as if all edges
+            were patched; ``None`` without corrupted prompts.
+        patched: the metric on the clean prompts with one edge patched; NaN where a cancelled call
+            did not get to it.
+        edges: the writer and the reader of each edge.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         kind: what an edge carries: ``resample``, ``mean`` or ``zero``.
         mode: ``edge`` or ``frozen heads``.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed.
-        partial: of a cancelled call, what ``resume=`` takes.
+        notes: notes on how the numbers were computed.
+        partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
     """
 
     working = ("partial",)
@@ -97,12 +98,12 @@ class PathPatching(Result):
         return scores_by_edge(self.edges, self.effect)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row an edge, largest size first: writer, reader, name, then as of `effect_frame`."""
+        """One row per edge, largest size first: writer, reader, name, and as in `effect_frame`."""
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
         return effect_frame(edge_cells(self.edges), self.effect, noise)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row an edge and prompt: writer, reader, name, prompt, clean, patched, effect."""
+        """One row per edge and prompt: writer, reader, name, prompt, clean, patched, effect."""
         clean = self.clean.expand_as(self.patched)
         return prompt_frame(
             edge_cells(self.edges), clean=clean, patched=self.patched, effect=self.effect
@@ -147,14 +148,14 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: a model whose stream is a sum of what is written.
         clean: the prompts that are run: texts, token ids, or a batch; ``(source, target)`` for an
             encoder–decoder.
-        corrupt: as many prompts, each of as many tokens as its counterpart; needed by ``resample``
-            alone.
+        corrupt: as many prompts, each with as many tokens as its clean counterpart; needed by
+            ``resample`` alone.
         edges: pairs of names as in :func:`interp.computation_graph`, e.g. ``("L0H1", "L1H0.q")``.
-        into: a head or an MLP, e.g. ``L1H0``: every edge that it reads, in place of ``edges``.
+        into: a head or an MLP, e.g. ``L1H0``: patch every edge that it reads, instead of ``edges``.
         kind: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
             tokens of the clean ones) or ``zero``.
-        mode: ``edge``, or ``frozen heads``: heads and MLPs that write, and heads or the logits
-            that read.
+        mode: ``edge``, or ``frozen heads``, where heads and MLPs write, and heads or the logits
+            read.
         metric: ``"kl"`` (from the clean prediction, over all positions), ``"loss"`` or a metric.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(edges done, edges in total)``.
@@ -183,11 +184,11 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if mode not in MODES:
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
     senders = {writer for writer in graph.writers if mode == "edge" or writer.place is not None}
-    chosen = _chosen(graph, edges, into, senders)
+    chosen = _select_edges(graph, edges, into, senders)
     measured = as_metric(metric, model, own)
     writers = dict.fromkeys(writer.name for writer, _ in chosen)
     values = replaced(model, own, own if other is None else other, kind, writers)
-    edits_of = _edge_edits if mode == "edge" else _frozen
+    edits_of = _edge_edits if mode == "edge" else _frozen_edits
     made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
@@ -214,13 +215,13 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _chosen(
+def _select_edges(
     graph: Graph, edges: Names | None, into: str | None, senders: Collection[Writer]
 ) -> tuple[tuple[Writer, Reader], ...]:
-    """The edges to patch.
+    """Select the edges to patch.
 
     Raises:
-        InvalidInput: there are none, or they are given twice.
+        InvalidInput: there are none, or both ``edges`` and ``into`` are given.
         UnknownPlace: a name that the graph does not have.
     """
     if edges is not None and into is not None:
@@ -242,7 +243,7 @@ def _chosen(
 
 
 def _component(graph: Graph, into: object) -> str:
-    """The name of a component that ``into`` gives."""
+    """The name of the component that ``into`` names."""
     if not isinstance(into, str):
         raise InvalidInput(f"into={shorten(into)} should be the name of a component, as L1H0.")
     try:
@@ -252,32 +253,32 @@ def _component(graph: Graph, into: object) -> str:
 
 
 def _edge_edits(
-    model: Transformer,  # noqa: ARG001 - as _frozen
-    batches: Batches,  # noqa: ARG001 - as _frozen
+    model: Transformer,  # noqa: ARG001 - as _frozen_edits
+    batches: Batches,  # noqa: ARG001 - as _frozen_edits
     edges: Sequence[tuple[Writer, Reader]],
     values: Written,
 ) -> list[Edit]:
-    """One edit an edge; the edges of a writer share its values."""
+    """One edit per edge; the edges of a writer share its values."""
     data = {writer.name: TensorData(values[writer.name]) for writer, _ in edges}
     return [
         Edge((writer.name, reader.name), Selection(), data[writer.name]) for writer, reader in edges
     ]
 
 
-def _frozen(
+def _frozen_edits(
     model: Transformer,
     batches: Batches,
     edges: Sequence[tuple[Writer, Reader]],
     values: Written,
 ) -> list[Edit]:
-    """What each reader computes when its writer alone is patched and all heads are frozen."""
+    """One edit per edge: what its reader reads with its writer patched and all heads frozen."""
     heads = [place for place in model.layout if place.point in (Point.Z, Point.CROSS_Z)]
     clean = run(model, *batches, record=heads).cache
     frozen = [edits.replace(place, clean[place]) for place in heads]
     read: dict[tuple[Writer, Reader], Edit] = {}
     for writer in dict.fromkeys(writer for writer, _ in edges):
         if writer.place is None:
-            raise InvalidInput(f"{writer} is a bias, the same on all prompts; it is no sender.")
+            raise InvalidInput(f"{writer} is a bias, the same on all prompts; it can't be patched.")
         sent = edits.replace(writer.place, values[writer.name], head=writer.head)
         places = {reader.place for own, reader in edges if own == writer}
         cache = run(model, *batches, record=list(places), edits=[*frozen, sent]).cache

@@ -1,6 +1,6 @@
-"""A result as plain data: what the explorer and the HTML report show, and what other programs read.
+"""A result as plain data, for the explorer, the HTML report and other programs.
 
-Numbers of a tensor are the bytes of its elements, row by row and little-endian, in base64.
+A tensor's data are the bytes of its elements, row by row and little-endian, in base64.
 """
 
 import base64
@@ -20,14 +20,14 @@ DTYPES = {
     torch.bfloat16: torch.float32,
     torch.int64: torch.int32,
 }
-"""What elements are written as, if not as their own dtype: what is shown, and what can be read."""
+"""The dtype that elements are converted to: precise enough to be shown, and widely readable."""
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON
-    """A value as JSON has it; tensors as :func:`encoded`, dataclasses as their fields.
+    """Convert a value to JSON types; tensors as in :func:`encoded`, dataclasses as their fields.
 
     Raises:
-        InvalidInput: it holds something that has no such form.
+        InvalidInput: it holds something that can't be converted.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -1,4 +1,4 @@
-"""Which orders and bases does a model's function not depend on? Exact symmetries, each broken too.
+"""Which orders and bases does a model's function not depend on? Exact symmetries, with converses.
 
     tokens       h(Px) = P h(x),  A(Px) = P A(x) Pᵀ     P any permutation; no mask, no positions
     heads        Σ_h A_h x S_h                          heads of a layer in another order
@@ -9,8 +9,8 @@
     values       W_V B B⁻¹ W_O = W_V W_O                B invertible
 
 (Lee et al. 2019, "Set Transformer", for tokens; Elhage et al. 2021 for bases.) All are identities:
-in float64 they hold within rounding (1e-12; patterns under another basis of scores over 1, as many
-times that), at every head and layer and at the output. Beside each stands its converse: the same
+in float64 they hold within rounding at every head and layer and at the output (1e-12; for patterns
+under another basis, times the largest score if that is above 1). Each has a converse: the same
 comparison after a change that must break it, such as the causal mask or a change of one factor
 alone. A converse that breaks nothing shows that the model does not use what was changed, as a head
 that counts does not use positions.
@@ -36,7 +36,7 @@ from interp.symmetries.checks import check_symmetries
 from interp.symmetries.observed import HEAD
 
 DIGITS = 16.0
-"""Of a float64; the end of the figure's scale."""
+"""Digits of a float64; the end of the figure's scale."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,9 +44,9 @@ class PermutationCovariance(Result):
     """Symmetries of a model, each with its error, bound and converse.
 
     Attributes:
-        checks: of every symmetry at every part.
+        checks: checks of every symmetry at every part.
         provenance: model, tokens and seed that the numbers depend on.
-        notes: symmetries that this model was not checked for, and why.
+        notes: symmetries that were not checked for this model, and why.
     """
 
     checks: tuple[SymmetryCheck, ...]
@@ -59,16 +59,16 @@ class PermutationCovariance(Result):
         return all(check.holds for check in self.checks if not check.change)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a check.
+        """One row per check.
 
         Columns:
-            symmetry, identity: its name, and the equation.
+            symmetry, identity: name and equation of the symmetry.
             change: what should break it; ``none`` for the identity itself.
             kind, name, quantity: the part, and what was compared.
-            error: largest difference, relative to the largest number if that is over 1.
+            error: largest difference, relative to the largest number if that is above 1.
             bound: the largest error allowed.
             holds: whether the error is within the bound.
-            verdict: ``holds`` or ``BROKEN``; of a converse, ``breaks`` or ``no effect``.
+            verdict: ``holds`` or ``BROKEN``; for a converse, ``breaks`` or ``no effect``.
         """
         rows = [
             {
@@ -109,7 +109,7 @@ class PermutationCovariance(Result):
         )
 
     def summary(self) -> str:
-        """Whether all hold and all changes break them; of each symmetry, the largest errors."""
+        """Whether all hold and all changes break them; and the largest errors of each symmetry."""
         identities = [check for check in self.checks if not check.change]
         broken = [check for check in identities if not check.holds]
         names = list(dict.fromkeys(check.symmetry for check in self.checks))
@@ -151,20 +151,20 @@ def _column(check: SymmetryCheck) -> str:
 def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationCovariance:
     """Check the exact symmetries of a model on random tokens, in float64.
 
-    What a model has no use for is left out and named in ``notes``: the order of single heads, of
-    neurons without an MLP, of the vocabulary of a model of images, the basis of normalized queries
-    and keys. Where biases of positions belong to heads by their index (ALiBi, T5), heads are
+    Symmetries that a model does not have are left out and named in ``notes``: the order of single
+    heads, of neurons without an MLP, of the vocabulary of an image model, the basis of normalized
+    queries and keys. Where position biases belong to heads by their index (ALiBi, T5), heads are
     reordered without positions.
 
     Args:
-        model: any; it is copied to float64 and not changed.
-        seed: of tokens, permutations and bases.
+        model: any model; it is copied to float64 and not changed.
+        seed: seed for tokens, permutations and bases.
 
     Returns:
-        A row for every symmetry, part and change.
+        A check for every symmetry, part and change.
 
     Raises:
-        InvalidInput: this is no model, or its weights are parametrized.
+        InvalidInput: ``model`` is not a model, or its weights are parametrized.
     """
     seed = as_seed(seed)
     found = check_symmetries(model, seed)

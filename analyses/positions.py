@@ -2,18 +2,18 @@
 
     sinusoidal   p_{k+n} = p_k R(n)                   R(n): a rotation by n ω_i of each pair i
     learned      p_{k+n} ≈ p_k R + b                  ridge regression, R² of positions held out
-    rotary       q R(n) kᵀ = Σ_i ‖q_i‖² cos(n ω_i)    of a query and a key that are equal
+    rotary       q R(n) kᵀ = Σ_i ‖q_i‖² cos(n ω_i)    for a query and a key that are equal
     ALiBi        −slope_h · |n|                       added to the scores
     T5           table[bucket(n), h]                  added to the scores
 
 (Vaswani et al. 2017; Su et al. 2021; Press et al. 2022; Raffel et al. 2020). An offset n is the
-position of the query less that of the key. Of what is added to the embedding: the Fourier spectrum
-over positions, the cosine similarity of positions, and eigenvalues of the shift by 1 (on the unit
-circle, of rotations). Beside R² stand the same fit to permuted rows, and p_{k+n} ≈ p_k without any
-map, which is good wherever positions change slowly. Of a bias, the attention to each offset is
-that of equal scores; of rotary positions, the kernel is a score for equal lengths of all pairs.
+position of the query minus that of the key. Positions that are added to the embedding also have a
+Fourier spectrum, cosine similarities, and eigenvalues of the shift by 1 (on the unit circle for
+rotations). The controls of R² are the same fit to permuted rows, and p_{k+n} ≈ p_k without any map,
+which is good wherever positions change slowly. For a bias, the attention to each offset is that of
+equal scores; for rotary positions, the kernel is a score for equal lengths of all pairs.
 
-These numbers are of the scheme alone. Which offsets a head attends to depends on its queries and
+These numbers describe the scheme alone. Which offsets a head attends to depends on its queries and
 keys too, and a model may use little of what its positions offer.
 """
 
@@ -25,7 +25,8 @@ import plotly.graph_objects as go
 import torch
 
 from analyses.figures import Curve, curves, heatmap
-from analyses.position_schemes import Scheme, TableScheme, scheme_of_attention, scheme_of_embedding
+from analyses.position_schemes import Scheme, scheme_of_attention
+from analyses.position_tables import TableScheme, scheme_of_embedding
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
@@ -52,14 +53,14 @@ class Positions(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a scheme, quantity, part and offset.
+        """One row per scheme, quantity, part and offset.
 
         Columns:
-            scheme, where: which scheme.
+            scheme, where: the scheme, and its stack and layers.
             quantity: ``R²`` and its controls (shares of variance), ``cosine``, ``error of the
                 rotation``; ``kernel``; ``bias`` (added to scores), ``attention``, ``bucket``.
             part: the table, a pair of dimensions, or a head (of every layer in ``where``).
-            offset: position of the query less that of the key, or n of the shift k → k + n.
+            offset: position of the query minus that of the key, or n of the shift k → k + n.
             value: the number.
         """
         rows = [(one.kind, one.where, *row) for one in self.schemes for row in one.rows()]
@@ -67,10 +68,10 @@ class Positions(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def spectrum_frame(self) -> pd.DataFrame:
-        """Of positions added to the embedding, one row a frequency.
+        """One row per frequency of positions that are added to the embedding.
 
         Columns: scheme, where, frequency (periods over all positions), share (of the variance) and
-        control (of permuted positions, mean over the draws).
+        control (for permuted positions, mean over the draws).
         """
         frames = [
             pd.DataFrame(
@@ -92,7 +93,7 @@ class Positions(Result):
         return [one for one in self.schemes if isinstance(one, TableScheme)]
 
     def figure(self) -> go.Figure:
-        """Curves by offset, a panel for each scheme: R², kernel or bias."""
+        """Curves by offset, with a panel for each scheme: R², kernel or bias."""
         return curves(
             {one.where: one.curves() for one in self.schemes},
             title=f"{self.provenance.model}: positions by offset",
@@ -101,7 +102,7 @@ class Positions(Result):
         )
 
     def spectrum_figure(self) -> go.Figure:
-        """The Fourier spectrum over positions, of what is added to the embedding."""
+        """The Fourier spectrum over positions that are added to the embedding."""
         panels = {
             one.where: [
                 Curve(one.kind, range(1, len(one.spectrum) + 1), one.spectrum.tolist()),
@@ -122,10 +123,10 @@ class Positions(Result):
         )
 
     def similarity_figure(self, number: int = 0) -> go.Figure:
-        """Heatmap of the cosine of each two positions that are added to the embedding.
+        """Heatmap of the cosine of every two positions that are added to the embedding.
 
         Args:
-            number: which of the stacks' tables of positions, from 0.
+            number: index of the table among those of all stacks, from 0.
 
         Raises:
             InvalidInput: there is no such table.
@@ -146,7 +147,7 @@ class Positions(Result):
         )
 
     def summary(self) -> str:
-        """What was found of each scheme."""
+        """The findings for each scheme."""
         lines = [
             f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
             for one in self.schemes
@@ -157,17 +158,17 @@ class Positions(Result):
 
 @torch.no_grad()
 def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Positions:
-    """Say what the positions of a model are, and what can be read of them without a prompt.
+    """Describe the position schemes of a model, without a prompt.
 
     Args:
         model: a model with positions.
-        longest: of texts: positions 0 … longest − 1, or as many as the context has.
-        seed: of what is held out of fits, and of the permutations of their controls.
+        longest: number of positions: 0 … longest − 1, or as many as the context has.
+        seed: seed for the positions held out of fits, and for the permutations of their controls.
 
     Returns:
-        The scheme added to the embedding and those of attention, of each stack; layers with the
-        same scheme stand together. Rotary frequencies that depend on the length of the text are
-        those of a text no longer than in training.
+        The schemes of each stack, of its embedding and its attention; layers with the same scheme
+        are grouped. Rotary frequencies that depend on the length of the text are those of a text no
+        longer than in training.
 
     Raises:
         InvalidInput: a model without positions, or ``longest`` below 2.
@@ -197,7 +198,7 @@ def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
 
 
 def _named(layers: list[int]) -> str:
-    """A few layers by their numbers."""
+    """Name up to ``SHOWN`` layers, and the last of more."""
     if len(layers) == 1:
         return f"layer {layers[0]}"
     more = f" … {layers[-1]}" if len(layers) > SHOWN else ""

@@ -1,18 +1,18 @@
 """What does a model predict, how surprised is it by each token, and what if some parts are ablated?
 
-Of each prompt, the distribution of the next token, and how probable its own tokens were:
+For each prompt, the distribution of the next token, and how probable its own tokens were:
 
     surprisal_i = −log p(x_i | tokens before i)      nats; the first token has none
     Δ_i         = surprisal_i with the parts ablated together − surprisal_i
     KL_i        = KL(plain ‖ ablated) of the distribution predicted at position i
 
-An encoder predicts no next tokens: its surprisal is that of what a mask token hides, where that is
-known, and is not given elsewhere. (A pseudo-log-likelihood would be of other prompts, each with
-another token masked.) The parts are taken out as :func:`analyses.ablate` takes out a group, so that
-both give the same numbers: a mean is over all tokens of the reference prompts, by default of the
-prompts themselves; a single prompt's is over its own tokens. How a token's loss changes does not
-say where in the text the ablated part matters: a head may act on a token long before its effect on
-the loss of another.
+An encoder predicts no next tokens: its surprisal is that of the tokens hidden by mask tokens, where
+these are known, and NaN elsewhere. (A pseudo-log-likelihood would need other prompts, each with
+another token masked.) Parts are ablated as :func:`analyses.ablate` ablates a group, so both give
+the same numbers: a mean is over all tokens of the reference prompts, by default of the prompts
+themselves; for a single prompt it is over its own tokens. How a token's loss changes does not show
+where in the text the ablated part matters: a head may act on a token long before this affects the
+loss of another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,59 +28,55 @@ from torch import Tensor
 from analyses.effects import Tokens, grid, token_ids
 from analyses.figures import token_strips
 from analyses.result import Result
-from interp import Transformer, run
-from interp.edits import Edit
-from interp.edits.scope import for_rows
-from interp.errors import InvalidInput, shorten
+from interp import Transformer
+from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
+from interp.interventions.compared_predictions import ComparedPredictions, hidden_tokens
 from interp.interventions.components import components_named
 from interp.interventions.replacements import Replacements
 from interp.metrics import Position, as_position, columns_read
-from interp.metrics.divergence import divergence
-from interp.metrics.logits import NO_MASK_TOKEN, at_least_float32, parts_of_rows
 from interp.model.batch import PAD, Batch
 from interp.model.network import unembedding_of
-from interp.points import Place
-from interp.predictions import surprisals
 
 RUNS = ("plain", "ablated")
 """The runs of a result, the second only if something was ablated."""
 ANSWERS = ("target", "distractor")
 MOST_STRIPS = 20
-"""Prompts that a figure shows."""
+"""The most prompts in a figure."""
 SHOWN, TAIL = 5, 8
-"""Prompts whose predictions a summary lists, and tokens of each prompt."""
+"""The most prompts whose predictions a summary lists, and the most tokens of each prompt."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Result):
-    """What is predicted at one position of each prompt, and the surprisal of all its tokens.
+    """The prediction at one position of each prompt, and the surprisal of all its tokens.
 
-    The axis ``run`` has the plain model, and then that with the parts ablated, if there are any.
+    The axis ``run`` has the plain run, then the run with parts ablated, if there are any.
 
     Attributes:
-        tokens: ids of each prompt (of an encoder–decoder, of what its decoder reads);
+        tokens: token ids of each prompt (in an encoder–decoder, of the decoder's input);
             ``interp.PAD`` at padding.
-        labels: of these, padding included.
+        labels: labels of these tokens, padding included.
         surprisal: −log p of each token in nats; NaN where there is none: at the first, at padding,
             and in an encoder at all but mask tokens whose true token is known.
         kl: KL(plain ‖ ablated) of the prediction at each position, in nats; NaN at padding;
             ``None`` if nothing was ablated.
         position: where the prediction is read: the position among the tokens of the prompt.
         top: the most probable tokens there in each run, the most probable first.
-        probability: of the tokens in ``top`` (second axis) in each run (first axis).
+        probability: probability of the tokens in ``top`` (of the run in the second axis) in each
+            run (first axis).
         names: labels of the tokens in ``top`` and of the answers, by id.
         answers: ids of the ``target`` and the ``distractor`` of each prompt, where they were given.
-        answer_logit: of these; so are the next two.
-        answer_probability: their probabilities.
-        answer_rank: 0 for the most probable token.
+        answer_logit: logits of the answers.
+        answer_probability: probabilities of the answers.
+        answer_rank: ranks of the answers, 0 for the most probable token.
         ablated: names of the parts that were ablated together.
         method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
-        replacement: what they were replaced with, in words.
+        replacement: a description of what they were replaced with.
         provenance: model, tokens and settings that the numbers depend on.
-        predicts_next: whether what is predicted at a position is the token after it; of an encoder,
-            it is the token at it.
+        predicts_next: whether the token after a position is predicted there; an encoder predicts
+            the token at it.
     """
 
     tokens: Int[Tensor, "prompt pos"]
@@ -113,7 +109,7 @@ class Predictions(Result):
 
     @property
     def effect(self) -> Float[Tensor, "prompt pos"]:
-        """Δ: the surprisal of each token with the parts ablated, less the plain one, in nats.
+        """Δ: the surprisal of each token with the parts ablated, minus the plain one, in nats.
 
         Raises:
             InvalidInput: nothing was ablated.
@@ -129,19 +125,20 @@ class Predictions(Result):
         Raises:
             InvalidInput: no targets were given.
         """
-        return self._of("target", self.answer_rank) == 0
+        return self._answer("target", self.answer_rank) == 0
 
     @property
     def logit_difference(self) -> Float[Tensor, "run prompt"]:
-        """The logit of the target less that of the distractor.
+        """The logit of the target minus that of the distractor.
 
         Raises:
             InvalidInput: no targets, or no distractors, were given.
         """
-        return self._of("target", self.answer_logit) - self._of("distractor", self.answer_logit)
+        target, distractor = (self._answer(name, self.answer_logit) for name in ANSWERS)
+        return target - distractor
 
     def candidates(self, prompt: int = 0) -> dict[int, list[float]]:
-        """The most probable tokens of a prompt in any run, those of the plain one first.
+        """The most probable tokens of a prompt in any run, those of the plain run first.
 
         Returns:
             The probability of each in each run, by id.
@@ -154,7 +151,7 @@ class Predictions(Result):
         return found
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run, prompt and token among its most probable.
+        """One row per run, prompt and token among its most probable.
 
         Columns:
             run: ``plain`` or ``ablated``.
@@ -162,7 +159,7 @@ class Predictions(Result):
             rank: from 1.
             token, id: the token predicted.
             probability: in this run.
-            plain, ablated: in the plain run and with the parts ablated, if there are any.
+            plain, ablated: its probability in each run, if parts were ablated.
         """
         n, k = self.top.shape[1:]
         frame = pd.DataFrame(grid(run=self.runs, prompt=range(n), rank=range(1, k + 1)))
@@ -182,13 +179,13 @@ class Predictions(Result):
         return {"tokens": self.token_frame(), "prompts": self.prompt_frame()}
 
     def token_frame(self) -> pd.DataFrame:
-        """One row a prompt and token.
+        """One row per prompt and token.
 
         Columns:
-            prompt, pos, token, id: which token.
+            prompt, pos, token, id: the token.
             surprisal: −log p of it, in nats; NaN where there is none.
-            ablated, effect, kl: its surprisal with the parts ablated, the change of it, and KL from
-                the plain prediction at this position; if there are any.
+            ablated, effect, kl: if parts were ablated, its surprisal then, the change of it, and KL
+                from the plain prediction at this position.
         """
         real = self.tokens != PAD
         prompt, column = real.nonzero().unbind(-1)
@@ -207,12 +204,12 @@ class Predictions(Result):
         )
 
     def prompt_frame(self) -> pd.DataFrame:
-        """One row a run and prompt.
+        """One row per run and prompt.
 
         Columns:
-            run, prompt, pos: what was read where.
+            run, prompt, pos: the run, the prompt, and the position of the prediction.
             loss: mean surprisal, in nats.
-            kl: from the plain prediction at this position, if parts were ablated.
+            kl: KL from the plain prediction at this position, if parts were ablated.
             target, target_logit, target_probability, target_rank: if targets were given; so for
                 distractors. Ranks are from 1.
             right: whether the target is the most probable token.
@@ -262,7 +259,7 @@ class Predictions(Result):
         )
 
     def summary(self, prompts: int = SHOWN) -> str:
-        """How well the prompts are predicted, and what after each of the first."""
+        """How well the prompts are predicted, and the predictions of the first ``prompts``."""
         n, prompts = len(self.tokens), at_least(0, prompts, "prompts")
         parts = [self._scores(row) for row in range(len(self.runs))]
         first = f"predictions on {n} prompts: {parts[0]}"
@@ -277,12 +274,12 @@ class Predictions(Result):
         return [label for label, id_ in pairs if id_ != PAD]
 
     def _scores(self, row: int) -> str:
-        """Loss and answers of a run, in words."""
+        """The loss and the answers of a run, as text."""
         n, found = len(self.tokens), []
         loss = self.loss[row].nanmean().item()
         found += [f"loss {loss:.3f} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
         if "target" in self.answers:
-            p = self._of("target", self.answer_probability)[row].mean()
+            p = self._answer("target", self.answer_probability)[row].mean()
             right = int(self.right[row].sum())
             found += [f"the target comes first in {right} of {n}, mean p(target) {p:.3f}"]
         if row:
@@ -290,7 +287,7 @@ class Predictions(Result):
         return ", ".join(found) or "the most probable tokens"
 
     def _listed(self, prompt: int) -> list[str]:
-        """The end of a prompt, and what is predicted in each run."""
+        """Lines with the end of a prompt, and the prediction of each run."""
         text = " ".join(self.labels_of(prompt)[: int(self.position[prompt]) + 1][-TAIL:])
         lines = [f"prompt {prompt}: … {text}"]
         for row, name in enumerate(self.runs):
@@ -304,10 +301,12 @@ class Predictions(Result):
     def _without(self) -> str:
         return f"with {', '.join(self.ablated)} ablated ({self.method})"
 
-    def _of(self, answer: str, numbers: Tensor) -> Tensor:
-        """What belongs to the target or the distractor, ``[run prompt]``."""
+    def _answer(self, answer: str, numbers: Tensor) -> Tensor:
+        """The numbers of the target or the distractor, ``[run prompt]``."""
         if answer not in self.answers:
-            raise InvalidInput(f"No {answer} was given: give {answer}s=, a token or one a prompt.")
+            raise InvalidInput(
+                f"No {answer} was given: give {answer}s=, a token or one per prompt."
+            )
         return numbers[:, list(self.answers).index(answer)]
 
 
@@ -326,7 +325,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     seed: int = 0,
     rows: int = 64,
 ) -> Predictions:
-    """Read what follows each prompt, or stands at its mask, and how surprising each token is.
+    """Predict what follows each prompt, or fills its mask, and measure each token's surprisal.
 
     Args:
         model: a model with an unembedding.
@@ -335,21 +334,21 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
             read.
         pos: where the prediction is read: a position among the tokens of each prompt, ``"mask"``,
             or by default that of an encoder's mask token, if the prompt holds one, else the last.
-        top: how many of the most probable tokens to report, at most.
-        targets: the right token (its id or text), or one a prompt.
-        distractors: what it is compared with.
-        hidden: of an encoder, the prompts before tokens were masked, with as many tokens: what the
-            mask tokens hide. By default it is known of the one at which the prediction is read:
-            the target.
+        top: number of most probable tokens to report, at most.
+        targets: the right token (its id or text), or one per prompt.
+        distractors: a token that it is compared with, likewise.
+        hidden: for an encoder, the prompts before tokens were masked, with as many tokens: what the
+            mask tokens hide. By default only that at the position of the prediction is known: the
+            target, if it is given.
         ablate: names of heads, or other components, that are ablated together; as in
             :mod:`interp.interventions.components`.
-        method: ``zero``, ``mean`` or ``resample``; as of :func:`analyses.ablate`.
+        method: ``zero``, ``mean`` or ``resample``; as in :func:`analyses.ablate`.
         reference: prompts from which means or donors come; by default the prompts themselves.
-        seed: of the resampling.
-        rows: prompts a forward while activations are collected; the result does not depend on it.
+        seed: seed for the resampling.
+        rows: prompts per forward while activations are collected; the result does not depend on it.
 
     Returns:
-        Predictions, surprisals and, if something is ablated, the same with it ablated.
+        Predictions and surprisals, without and with the components ablated, if there are any.
 
     Raises:
         InvalidInput: the model has no logits, a prompt has no such position, a token is outside
@@ -370,20 +369,12 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     }
     components = components_named(model, ablate)
     others = None if reference is None else model.batches(reference)
-    asked = _Asked(
-        model,
-        batches,
-        columns,
-        torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0),
-        _hidden_tokens(model, batch, hidden, columns, answers.get("target")),
-        Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components),
-        top,
-    )
-    shape = (*batch.ids.shape, model.config.n_logits)
-    parts = [asked.of_rows(own) for own in parts_of_rows(shape, model.device)]
-    found = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+    edits = Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components)
+    answer_ids = torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0)
+    known = hidden_tokens(model, batch, hidden, columns, answers.get("target"))
+    found = ComparedPredictions(model, batches, columns, answer_ids, known, edits, top).measure()
     top_tokens, real = found["top"].movedim(0, 1), batch.is_real.cpu()
-    named = {*top_tokens.flatten().tolist(), *asked.answers.flatten().tolist()}
+    named = {*top_tokens.flatten().tolist(), *answer_ids.flatten().tolist()}
     return Predictions(
         tokens=batch.tokens.cpu(),
         labels=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
@@ -399,16 +390,14 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         answer_rank=found["answer_rank"].movedim(0, -1),
         ablated=tuple(own.name for own in components),
         method=method if components else "",
-        replacement=_in_words(method, n, others) if components else "",
-        provenance=Provenance.of(
-            model, *batches, edits=[edit for _, edit in asked.edits], seed=seed
-        ),
+        replacement=_replacement(method, n, others) if components else "",
+        provenance=Provenance.of(model, *batches, edits=[edit for _, edit in edits], seed=seed),
         predicts_next=model.config.is_causal,
     )
 
 
-def _in_words(method: str, n: int, reference: Sequence[Batch] | None) -> str:
-    """What the method replaces activations with."""
+def _replacement(method: str, n: int, reference: Sequence[Batch] | None) -> str:
+    """Describe what the method replaces activations with."""
     own = f"these {n} prompts" if n > 1 else "this prompt"
     prompts = own if reference is None else f"{len(reference[-1].ids)} reference prompts"
     return {
@@ -416,88 +405,3 @@ def _in_words(method: str, n: int, reference: Sequence[Batch] | None) -> str:
         "mean": f"its mean over all tokens of {prompts}",
         "resample": f"its value at the same position of another of {prompts}",
     }[method]
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What is read of prompts; see :func:`predictions`."""
-
-    model: Transformer
-    batches: Sequence[Batch]
-    columns: Int[Tensor, " prompt"]
-    answers: Int[Tensor, "prompt answer"]
-    hidden: Int[Tensor, "prompt pos"] | None
-    edits: Sequence[tuple[Place, Edit]]
-    top: int
-
-    @torch.no_grad()
-    def of_rows(self, rows: Int[Tensor, " row"]) -> dict[str, Tensor]:
-        """What is reported of some prompts, which are the first axis of each tensor."""
-        batches, n = [batch.rows(rows) for batch in self.batches], len(self.columns)
-        made = [for_rows(edit, place, rows.tolist(), n) for place, edit in self.edits]
-        runs = [[], made] if made else [[]]
-        logits = torch.stack([self._logits(batches, own) for own in runs], 1)
-        hidden = None if self.hidden is None else self.hidden[rows]
-        batch, config = batches[-1], self.model.config
-        losses = [surprisals(config, own, batch, hidden) for own in logits.unbind(1)]
-        found = {
-            "surprisal": torch.stack(losses, 1),
-            **self._at(logits[torch.arange(len(rows)), :, self.columns[rows]], self.answers[rows]),
-        }
-        if made:
-            kl = divergence(logits[:, 0], logits[:, 1])
-            found["kl"] = kl.where(batch.is_real, torch.nan)
-        return found
-
-    def _logits(
-        self, batches: Sequence[Batch], edits: Sequence[Edit]
-    ) -> Float[Tensor, "row pos vocab"]:
-        return at_least_float32(run(self.model, *batches, edits=edits).require_logits())
-
-    def _at(
-        self, logits: Float[Tensor, "row run vocab"], answers: Int[Tensor, "row answer"]
-    ) -> dict[str, Tensor]:
-        """What is reported of the prediction that is read."""
-        runs, p = logits.shape[1], logits.softmax(-1)
-        top = logits.argsort(dim=-1, descending=True, stable=True)[..., : self.top]
-        answers = answers[:, None].expand(-1, runs, -1)
-        own = logits.gather(-1, answers)
-        return {
-            "top": top,
-            "probability": torch.stack(
-                [p.gather(-1, ids[:, None].expand(-1, runs, -1)) for ids in top.unbind(1)], 2
-            ),
-            "answer_logit": own,
-            "answer_probability": p.gather(-1, answers),
-            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1),
-        }
-
-
-def _hidden_tokens(
-    model: Transformer,
-    batch: Batch,
-    hidden: Any,  # noqa: ANN401 - checked here
-    columns: Int[Tensor, " prompt"],
-    target: Int[Tensor, " prompt"] | None,
-) -> Int[Tensor, "prompt pos"] | None:
-    """What mask tokens hide; ``PAD`` where that is not known, ``None`` without a mask token.
-
-    Raises:
-        InvalidInput: see :func:`predictions`.
-    """
-    if batch.masked is None:
-        if hidden is not None:
-            raise InvalidInput(f"hidden= is of prompts with mask tokens. {NO_MASK_TOKEN}")
-        return None
-    if hidden is not None:
-        found = model.batches(hidden)[-1]
-        if found.ids.shape != batch.ids.shape or not found.is_real.equal(batch.is_real):
-            raise InvalidInput(
-                f"hidden={shorten(hidden)} should have the tokens of the prompts, one for one: "
-                f"{tuple(batch.ids.shape)}; it has {tuple(found.ids.shape)}."
-            )
-        return found.tokens
-    known = torch.full_like(batch.ids, PAD)
-    if target is not None:
-        known.scatter_(1, columns[:, None], target[:, None])
-    return known

@@ -1,18 +1,18 @@
-"""Can a label be read from activations by one linear map? By linear probes.
+"""Can a label be read from activations by one linear map? A linear probe.
 
     predicted class = argmax_c (x W + b)_c        x: the activations at one position
 
-(Alain and Bengio 2016). W and b are fitted to the prompts of all folds but one, and predict those
-of that one: by ridge regression onto the indicators of the classes, or logistic regression. The
-control is the same probe fitted to labels in random order, whose accuracy is what a probe of this
-size gets of labels that no activation knows of; selectivity is the difference (Hewitt and Liang
-2019, "Designing and Interpreting Probes with Control Tasks"; there, random labels are given to
-words, and here to prompts). The p-value is exact: the share of random orders (the true one counted
-among them) in which the best of all places is as accurate as this one (Westfall and Young 1993).
-The most frequent label alone has the accuracy that is called constant.
+(Alain and Bengio 2016). W and b are fitted to the prompts of all folds but one, by ridge regression
+onto the indicators of the classes or by logistic regression, and predict the prompts of that fold.
+The control is the same probe fitted to labels in random order: its accuracy is what a probe of this
+size reaches on labels that activations hold no information about. Selectivity is the difference
+(Hewitt and Liang 2019, "Designing and Interpreting Probes with Control Tasks"; there, random labels
+are given to words, and here to prompts). The p-value is exact: the share of random orders (the true
+one counted among them) in which the best of all places is as accurate as this one (Westfall and
+Young 1993). The accuracy of the most frequent label alone is called constant.
 
 That a probe reads a label does not show that the model does, nor that it computed it there: much
-can be read of the tokens themselves. See :func:`analyses.erase` for what depends on it.
+can be read from the tokens themselves. See :func:`analyses.erase` for what depends on it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,21 +39,21 @@ from interp.regression.classifiers import CLASSIFIERS, held_out_correct
 from interp.regression.ridge import random_folds
 
 DRAWS = 20
-"""Random orders of the labels: the fewest that can show anything at p ≤ 0.05."""
+"""Random orders of the labels; fewer than 19 could never give p ≤ 0.05."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Probe(Result):
-    """Which prompts a probe predicts that it was not fitted to, by place.
+    """Which held-out prompts a probe predicts correctly, by place.
 
     Attributes:
         correct: whether the label of each prompt is predicted.
-        control: the same of labels in random order, each in its own.
-        points: what was read at each place, such as ``resid_pre``.
-        layers: of each place.
-        labels: of each prompt.
+        control: the same for labels in random order, in each order.
+        points: the point that was read at each place, such as ``resid_pre``.
+        layers: the layer of each place.
+        labels: the label of each prompt.
         pos: the position that was read.
-        kind: of the probe: ``ridge`` or ``logistic``.
+        kind: the kind of probe: ``ridge`` or ``logistic``.
         folds: the fold of each prompt.
         provenance: model, prompts and seed that the numbers depend on.
     """
@@ -69,16 +69,16 @@ class Probe(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a place.
+        """One row per place.
 
         Columns:
             point, layer, name: what was read.
             accuracy: share of prompts whose label is predicted.
-            control: the same of labels in random order, mean over the orders.
-            constant: of the most frequent label.
+            control: the same for labels in random order, mean over the orders.
+            constant: accuracy of the most frequent label.
             selectivity, low, high: accuracy − control, with the 95 % interval over prompts.
             n: number of prompts.
-            p: of an accuracy that is by chance, corrected for the number of places.
+            p: p-value of an accuracy by chance, corrected for the number of places.
             matters: whether p ≤ 0.05.
         """
         correct, control = self.correct.double(), self.control.double()
@@ -103,10 +103,10 @@ class Probe(Result):
         return frame.sort_values("selectivity", ascending=False, kind="stable", ignore_index=True)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a place and prompt: point, layer, name, prompt, correct, control.
+        """One row per place and prompt: point, layer, name, prompt, correct, control.
 
-        ``correct`` is 1 where the label is predicted; ``control`` the share of random orders of the
-        labels in which it is.
+        ``correct`` is 1 where the label is predicted; ``control`` is the share of random orders of
+        the labels in which it is.
         """
         return prompt_frame(
             self._cells, correct=self.correct.double(), control=self.control.double().mean(1)
@@ -118,7 +118,7 @@ class Probe(Result):
         return max(map(self.labels.count, self.labels)) / len(self.labels)
 
     def figure(self) -> go.Figure:
-        """Accuracy by layer, of each point; the controls are grey."""
+        """Accuracy by layer for each point; the controls are grey."""
         shown: list[Curve] = []
         for point in dict.fromkeys(self.points):
             own = [number for number, name in enumerate(self.points) if name == point]
@@ -180,22 +180,22 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
             target)`` for an encoder–decoder.
-        labels: one a prompt: texts, numbers or booleans.
+        labels: one label per prompt: texts, numbers or booleans.
         at: what is read: the label of a point that every layer has and that has positions, such as
             ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
-        pos: the position, among each prompt's tokens.
-        kind: ``ridge``, whose penalty is chosen by leaving out rows that it is fitted to, or
-            ``logistic``.
-        folds: how many; each prompt is predicted by a probe of the other folds. Or the fold of each
-            prompt, where prompts of one kind should be held out together.
-        stack: of an encoder–decoder, which stack is read; by default the decoder.
-        seed: of the folds and of the random orders.
+        pos: the position that is read, among each prompt's tokens.
+        kind: ``ridge``, whose penalty is chosen by leave-one-out over the rows that it is fitted
+            to, or ``logistic``.
+        folds: number of folds; each prompt is predicted by a probe fitted to the other folds. Or
+            the fold of each prompt, to hold out prompts of one kind together.
+        stack: for an encoder–decoder, the stack that is read; by default the decoder.
+        seed: seed for the folds and for the random orders.
 
     Returns:
         Predictions by place and prompt.
 
     Raises:
-        InvalidInput: not one label a prompt, fewer than two of each, or less than two folds; an
+        InvalidInput: not one label per prompt, fewer than two of each, or fewer than two folds; an
             unknown kind; a point that has no positions; a prompt too short to have the position.
         UnknownPlace: the model has no such point.
     """
@@ -243,7 +243,7 @@ def _folds(
 
 
 def _whole_numbers(folds: object) -> Int[Tensor, "..."]:
-    """The folds as a tensor, which is empty if they are no whole numbers."""
+    """The folds as a tensor, which is empty if they are not integers."""
     try:
         return whole_numbers(folds)
     except InvalidTokens:

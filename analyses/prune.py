@@ -2,17 +2,17 @@
 
     f(C) = (m(C) − m(∅)) / (m(M) − m(∅))       faithfulness of a circuit C of the model M
 
-m(C) is the metric when only the edges of C carry what the prompt gives, and all others what its
-corrupted counterpart gives (or a mean, or zero); m(M) is that of the whole model, m(∅) that without
-any edge. Two areas sum up the curve of f over the share of edges kept (Mueller et al. 2025, "MIB: A
-Mechanistic Interpretability Benchmark"):
+m(C) is the metric when only the edges of C carry the values of the prompt, and all others those of
+its corrupted counterpart (or a mean, or zero); m(M) is that of the whole model, m(∅) that without
+any edge. Two areas summarize the curve of f over the share of edges kept (Mueller et al. 2025,
+"MIB: A Mechanistic Interpretability Benchmark"):
 
     CPR = ∫ f          higher: what helps is found first
     CMD = ∫ |1 − f|    lower: the circuit does what the model does, neither less nor more
 
 The control is the same curve for edges in a random order. What the numbers can't show: that a
-circuit is the only one, or that its parts mean what they seem to; and a ranking chosen on the same
-prompts looks better than on others, for which there is ``heldout=``.
+circuit is the only one, or that its parts mean what they seem to; and a ranking looks better on the
+prompts that it was made on than on others, which ``heldout=`` measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ from interp.metrics import Metric
 from interp.sweeps.validate import check_options
 
 Scores = Mapping[tuple[str, str], float]
-"""Of each edge, by the names of writer and reader: what patching it changes."""
+"""The effect of patching each edge, by the names of its writer and reader."""
 SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 RANKS = ("size", "signed")
 
@@ -50,17 +50,17 @@ class Pruning(Result):
     """The metric of circuits of the highest-ranked edges.
 
     Attributes:
-        counts: how many edges each circuit has.
+        counts: number of edges of each circuit.
         values: the metric of each circuit.
         random: the metric of as many edges in a random order, the control.
         whole: the metric of the whole model.
         empty: the metric without any edge.
         order: all edges, highest-ranked first.
-        scores: of the edges, in that order.
+        scores: score of each edge, in that order.
         rank: how they were ranked: ``size`` or ``signed``.
-        kind: what edges outside carry: ``resample``, ``mean`` or ``zero``.
+        kind: what edges outside the circuit carry: ``resample``, ``mean`` or ``zero``.
         metric: the metric's name.
-        unit: of the metric.
+        unit: the metric's unit.
         provenance: model and tokens that the numbers depend on.
     """
 
@@ -99,7 +99,7 @@ class Pruning(Result):
 
     @property
     def random_cmd(self) -> float:
-        """The same of the control, mean over draws."""
+        """CMD of the control, mean over draws."""
         areas = [self._area(own, distance=True) for own in self.random_faithfulness]
         return sum(areas) / len(areas)
 
@@ -108,10 +108,10 @@ class Pruning(Result):
         return self.order[:count]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a circuit.
+        """One row per circuit.
 
         Columns:
-            edges, share: how many, and of all.
+            edges, share: number of edges, and their share of all.
             faithfulness, distance: f, and |1 − f|.
             value: the metric of the circuit, mean over prompts.
             random: f of as many edges in a random order, mean over draws.
@@ -129,7 +129,7 @@ class Pruning(Result):
         )
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a circuit and prompt: edges, prompt, value, random, whole, empty.
+        """One row per circuit and prompt: edges, prompt, value, random, whole, empty.
 
         ``value`` is the metric of the circuit, ``random`` that of as many edges in a random order
         (mean over draws), ``whole`` and ``empty`` those of the model and of no edge.
@@ -147,7 +147,7 @@ class Pruning(Result):
         return {"edges": self.edge_frame()}
 
     def edge_frame(self) -> pd.DataFrame:
-        """One row an edge, highest-ranked first: place, writer, reader, score."""
+        """One row per edge, highest-ranked first: place, writer, reader, score."""
         return pd.DataFrame(
             {
                 "place": range(1, len(self.order) + 1),
@@ -185,7 +185,7 @@ class Pruning(Result):
         return drawn(shown, title=title, unit=self.unit)
 
     def summary(self) -> str:
-        """The areas, and f at each size."""
+        """The areas under the curve, and f at each size."""
         first = (
             f"CMD {self.cmd:.3f} (random order {self.random_cmd:.3f}), CPR {self.cpr:.3f} on "
             f"{len(self.whole)} pairs; {self.metric} {self.whole.mean():.4g} {self.unit} whole, "
@@ -228,23 +228,24 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """Run circuits of the highest-ranked edges by themselves.
 
     Args:
-        scores: of every edge, what patching it changes: ``patch_paths(...).scores`` or
+        scores: the effect of patching every edge: ``patch_paths(...).scores`` or
             ``attribute_edges(...).scores``.
         model: the model.
         clean: texts, token ids, or a batch; ``(source, target)`` for an encoder–decoder.
-        corrupt: as many prompts, each of as many tokens as its counterpart.
+        corrupt: as many prompts, each with as many tokens as its clean counterpart.
         metric: ``"loss"`` or a metric.
-        sizes: of the circuits, as shares of all edges, rising; each has one edge or more. All
-            edges are run last.
+        sizes: sizes of the circuits, as ascending shares of all edges; each has one edge or more.
+            All edges are run last.
         rank: ``size``: by the absolute score; ``signed``: by how much of the metric's difference
-            patching takes away.
-        kind: what edges outside carry: ``resample`` (the corrupted prompt), ``mean``, ``zero``.
+            patching removes.
+        kind: what edges outside the circuit carry: ``resample`` (the corrupted prompt), ``mean``,
+            ``zero``.
         heldout: other clean and corrupted prompts and their metric, on which circuits are run
             instead.
-        draws: random orders of the control.
-        seed: of these.
+        draws: number of random orders of the control.
+        seed: seed for these orders.
         memory: bytes that the forwards may take, as for :func:`interp.sweep`.
-        progress: called with the circuits × prompts done, and all.
+        progress: called with the number of circuits × prompts done and their total.
 
     Raises:
         InvalidInput: scores of other edges than the model's, invalid sizes, rank or kind; pairs
@@ -298,7 +299,7 @@ def _heldout(given: object) -> tuple[Any, Any, Metric]:
     """Clean prompts, corrupted prompts and their metric.
 
     Raises:
-        InvalidInput: these are not given.
+        InvalidInput: ``given`` is not a tuple of these.
     """
     if isinstance(given, tuple) and len(given) == 3:  # noqa: PLR2004
         return given
@@ -311,7 +312,7 @@ def _heldout(given: object) -> tuple[Any, Any, Metric]:
 def _difference(
     whole: Float[Tensor, " prompt"], empty: Float[Tensor, " prompt"], metric: str, dtype: str
 ) -> float:
-    """m(M) − m(∅), checked to be more than rounding errors."""
+    """m(M) − m(∅), checked to exceed rounding errors."""
     difference = float(whole.mean() - empty.mean())
     if abs(difference) <= rounding(whole, dtype):
         raise InvalidInput(
@@ -344,7 +345,7 @@ def _scores_of(graph: Graph, scores: Scores) -> Float[Tensor, " edge"]:
 
 
 def _counts(sizes: Any, edges: int) -> tuple[int, ...]:  # noqa: ANN401 - checked here
-    """The numbers of edges of circuits, each once; all edges are the last."""
+    """The distinct numbers of edges of circuits; the last is all edges."""
     numbers = isinstance(sizes, Sequence) and all(isinstance(own, int | float) for own in sizes)
     if not numbers or not all(0 < own <= 1 for own in sizes) or list(sizes) != sorted(sizes):
         raise InvalidInput(

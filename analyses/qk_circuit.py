@@ -1,20 +1,20 @@
-"""Which tokens does a head attend to, by content and by offset? Its QK circuit, of weights alone.
+"""Which tokens does a head attend to, by content and by offset? Its QK circuit, from weights alone.
 
     score(query, key) = (x_query W_Q + b_Q) R (x_key W_K + b_K)ᵀ / scale,   x = norm(W_E[token])
 
-x is the token's embedding alone, without a position (on request with what the first MLP makes of
-it), behind the norm that the head reads through; norms of queries and keys are applied too. R
+x is the token's embedding alone, without a position (optionally with the output of the first MLP
+added), after the norm that the head reads through; norms of queries and keys are applied too. R
 rotates by the offset (query position − key position) where positions are rotary (Elhage et al.
 2021, "A Mathematical Framework for Transformer Circuits"). Scores are in nats of log attention,
-before any soft-cap. Those by content have the mean over all keys subtracted, which no softmax
-depends on. Beside each stands its mean over all queries, and the part that b_Q and the bias of the
-norm make by themselves.
+before any soft-cap. Scores by content have their mean over all keys subtracted, which no softmax
+depends on. Beside each stands its mean over all queries, and the part due to b_Q and the bias of
+the norm alone.
 
-By offset: scores of the first positions, averaged over all pairs of tokens, with the embeddings of
-positions, rotations and biases (ALiBi, T5) that the model has. Singular vectors are those of
-W_Q R W_Kᵀ / scale, read through W_E on both sides (Millidge and Black 2022). Heads after the first
-layer mostly read what other parts wrote, which no embedding shows: an induction head matches what a
-previous-token head has put there, see :func:`analyses.composition`.
+Scores by offset are those of the first positions, averaged over all pairs of tokens, with the
+embeddings of positions, rotations and biases (ALiBi, T5) that the model has. Singular vectors are
+those of W_Q R W_Kᵀ / scale, read through W_E on both sides (Millidge and Black 2022). Heads after
+the first layer mostly read what other parts wrote, which no embedding shows: an induction head
+matches what a previous-token head has written, see :func:`analyses.composition`.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ from interp.model.attentions import AttentionName
 COMPONENTS = 8
 """Singular vectors that are reported."""
 SHORTEST = 2
-"""Positions that have offsets to compare."""
+"""The fewest positions with offsets to compare."""
 COLUMNS = ("query_token", "key_token")
 
 
@@ -58,19 +58,19 @@ class QKCircuit(Result):
     """Which tokens a head attends to.
 
     Attributes:
-        head: its name.
-        keys: beside queries, the keys with the highest scores.
-        queries: beside keys, the queries with the highest scores.
-        key_bias: of the keys beside each query, what b_Q makes of the score; NaN where a norm of
-            queries follows it.
-        query_bias: of each key in ``queries``, likewise.
+        head: the head's name.
+        keys: for queries, the keys with the highest scores.
+        queries: for keys, the queries with the highest scores.
+        key_bias: the part of each score in ``keys`` that is due to b_Q; NaN where a norm of queries
+            follows it.
+        query_bias: the same for each key in ``queries``.
         spread: standard deviation of scores by content over all pairs.
         offset: query position − key position of the scores by content; ``None`` where positions are
             not rotary.
-        offsets: query position − key position; none of cross-attention.
-        by_offset: mean score at each, minus the mean over them.
+        offsets: values of query position − key position; empty for cross-attention.
+        by_offset: mean score at each offset, minus the mean over all offsets.
         singular: the largest singular vectors.
-        first_mlp: whether the first MLP acts on embeddings.
+        first_mlp: whether the output of the first MLP is added to embeddings.
         provenance: the model that the numbers depend on.
     """
 
@@ -88,15 +88,15 @@ class QKCircuit(Result):
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token and rank, in both directions.
+        """One row per token and rank, in both directions.
 
         Columns:
             direction: ``keys`` of a query, or ``queries`` of a key.
-            query_token, key_token: the two.
+            query_token, key_token: the two tokens.
             rank: from 0.
             score: in nats, minus its mean over all keys.
             control: the mean of these scores of the key over all queries.
-            bias: the part of the control that b_Q makes; NaN where a norm of queries follows it.
+            bias: the part of the control due to b_Q; NaN where a norm of queries follows it.
         """
         query, key = COLUMNS
         keys = self.keys.frame(query, key, "score").assign(
@@ -114,7 +114,7 @@ class QKCircuit(Result):
         return {"singular_vectors": self.singular_frame(), "offsets": self.offset_frame()}
 
     def offset_frame(self) -> pd.DataFrame:
-        """One row an offset.
+        """One row per offset.
 
         Columns:
             offset: query position − key position.
@@ -123,13 +123,14 @@ class QKCircuit(Result):
         return pd.DataFrame({"offset": self.offsets.tolist(), "score": self.by_offset.numpy()})
 
     def singular_frame(self) -> pd.DataFrame:
-        """One row a singular vector, end and rank: the tokens that queries and keys read there.
+        """One row per singular vector, end and rank: the tokens that queries and keys read there.
 
         Columns:
-            component, singular_value: the largest first.
+            component, singular_value: the singular vector, largest value first.
             end: + or -.
             rank: from 0.
-            query_token, query_token_reading: of the normalized embedding along the vector.
+            query_token, query_token_reading: a token, and its normalized embedding along the
+                vector.
             key_token, key_token_reading: likewise.
         """
         return self.singular.frame(*COLUMNS)
@@ -179,7 +180,7 @@ class QKCircuit(Result):
         return "\n".join(
             [
                 f"QK circuit of {self.head} in {self.provenance.model}{mlp}: scores vary by "
-                f"{self.spread:.2f} nats with content (sd){at}{self._offsets()}",
+                f"{self.spread:.2f} nats with content (sd){at}{self._offset_text()}",
                 "query → keys with the highest scores, in nats above the mean key",
                 *self.keys.lines(top),
                 "singular vectors: tokens of queries → tokens of keys",
@@ -187,7 +188,7 @@ class QKCircuit(Result):
             ]
         )
 
-    def _offsets(self) -> str:
+    def _offset_text(self) -> str:
         """By how much scores vary with the offset, and where they are highest."""
         if not len(self.offsets):
             return ""
@@ -211,28 +212,30 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
 ) -> QKCircuit:
     """Find which tokens a head attends to, from the weights alone.
 
-    Gains and biases of norms and the biases of queries and keys are applied, with the divisor that
-    the norm has of the token alone.
+    Gains and biases of norms and the biases of queries and keys are applied, with the divisor of
+    the norm for the token alone.
 
     Args:
         model: a model of tokens.
-        layer: of the head; negative counts from the end.
-        head: its index; negative counts from the end. With grouped heads, that of the query head.
-        tokens: ids, or texts of one token each: as queries, and as keys. By default those with the
-            highest scores in the whole circuit.
+        layer: the head's layer; negative values count from the end.
+        head: the head's index (with grouped heads, that of the query head); negative values count
+            from the end.
+        tokens: ids, or texts of one token each, used both as queries and as keys. By default those
+            with the highest scores in the whole circuit.
         offset: query position − key position of scores by content, with rotary positions.
-        positions: the first so many are averaged over by offset, up to the model's context.
-        top: how many to report beside each; and how many are found by default.
-        attention: of an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose queries
-            are tokens of the decoder and keys tokens of the encoder.
-        first_mlp: whether embeddings are behind the first MLP.
+        positions: number of first positions whose scores by offset are averaged, up to the model's
+            context.
+        top: number of tokens to report beside each; and number of ``tokens`` by default.
+        attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``, whose
+            queries are tokens of the decoder and keys tokens of the encoder.
+        first_mlp: whether to add the output of the first MLP to embeddings.
         progress: called with ``(tokens searched, tokens in total)`` while the highest scores of
             the whole circuit are searched for; then with ``(positions done, positions)``.
 
     Raises:
         InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
             outside the context, or ``first_mlp`` where none comes before the head.
-        InvalidTokens: ``tokens`` are no single tokens of the vocabulary.
+        InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
     """
     positions, top = at_least(SHORTEST, positions, "positions"), at_least(1, top, "top")
     farthest = max(1, model.n_ctx - 1)

@@ -1,4 +1,4 @@
-"""What every analysis returns: the numbers, as a table, as a figure and in words."""
+"""What every analysis returns: numbers, as a table, as a figure and as text."""
 
 from abc import ABC, abstractmethod
 from dataclasses import fields
@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from analyses.payload import plain
 
 MAX_LINES = 40
-"""Lines of a summary that a notebook shows by itself."""
+"""The most lines of a summary in the HTML that notebooks show."""
 
 
 class Result(ABC):
@@ -29,7 +29,7 @@ class Result(ABC):
         """The numbers as a tidy table."""
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
-        """Other tables that are written beside that of :meth:`to_frame`, by name."""
+        """Further tables that are written beside that of :meth:`to_frame`, by name."""
         return {}
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Result(ABC):
 
     @abstractmethod
     def summary(self) -> str:
-        """A few lines of text, the first of which says what was found."""
+        """A few lines of text, the first of which states the main finding."""
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.payload`."""

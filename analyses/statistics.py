@@ -20,9 +20,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 FEWEST = 5
-"""Prompts below which there is no interval."""
+"""Number of prompts below which there is no interval."""
 LEVEL = 0.05
-"""Of p- and q-values; intervals have 1 − LEVEL."""
+"""Significance level of p- and q-values; intervals have level 1 − LEVEL."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def interval(values: Float[Tensor, "*shape prompt"], noise: float = 0.0) -> Inte
     Equal values have an interval of a single point, and p = 0 unless they are zero.
 
     Args:
-        values: one value a prompt, in any number of cells.
+        values: one value per prompt, in any number of cells.
         noise: means within ±noise count as zero in the p-value, e.g. for rounding errors.
     """
     x = values.detach().cpu().double()
@@ -73,11 +73,11 @@ def interval(values: Float[Tensor, "*shape prompt"], noise: float = 0.0) -> Inte
 
 
 def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """p-values corrected for how many they are (Benjamini and Hochberg 1995); NaN stays NaN.
+    """p-values corrected for their number (Benjamini and Hochberg 1995); NaN stays NaN.
 
     Of the cells with q ≤ 0.05, at most one in twenty is expected to be there by chance, if p-values
-    are independent or rise together. Cells with p = 1 (zero throughout) are not counted: they could
-    not have been there.
+    are independent or positively dependent. Cells with p = 1 (zero throughout) are not counted,
+    since they can't be there by chance.
     """
     q, tested = p.clone(), p < 1
     ordered, order = p[tested].sort()
@@ -95,18 +95,18 @@ TINY = 1e-150
 
 def _transformed(w: Tensor, skewness: Tensor) -> Tensor:
     """W + γ W²/3 + γ² W³/27."""
-    a = _on_its_side(w, skewness) * w / 3
+    a = _effective_skewness(w, skewness) * w / 3
     return w * (1 + a + a * a / 3)
 
 
 def _inverse(t: Tensor, skewness: Tensor) -> Tensor:
     """The W whose transformation is ``t``: 3/γ · (∛(1 + γ t) − 1), also where γ is 0."""
-    cube = 1 + _on_its_side(t, skewness) * t
+    cube = 1 + _effective_skewness(t, skewness) * t
     root = cube.abs().pow(1 / 3).copysign(cube)
     return 3 * t / (root * root + root + 1)
 
 
-def _on_its_side(w: Tensor, skewness: Tensor) -> Tensor:
+def _effective_skewness(w: Tensor, skewness: Tensor) -> Tensor:
     """γ where it widens the interval, γ/2 where it narrows it."""
     return torch.where(w * skewness < 0, skewness, skewness / 2)
 

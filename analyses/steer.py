@@ -5,15 +5,16 @@
 
 (Turner et al. 2023, "Activation Addition"; Rimsky et al. 2023, "Steering Llama 2 via Contrastive
 Activation Addition".) Texts are generated with and without the vector from the same prompts and the
-same seed. How much the vector changes is measured on the plain text, so that strengths compare: the
-divergence KL(plain ‖ steered) of the distributions from which each of its tokens came.
+same seed. The effect of the vector is measured on the plain text, so that strengths can be
+compared: the divergence KL(plain ‖ steered) of the distributions from which its tokens came.
 
 Components, such as heads, can be ablated at the same time, or alone: their values are replaced with
-zero or a mean in every forward of the edited texts, so that strength 0 is the ablation by itself.
+zero or a mean in every forward of the edited texts, so strength 0 is the ablation by itself.
 
 The control is a random vector of the same length: any vector that is long enough changes a text,
-and what v means is in the difference. A change of the text is not a change towards the positive
-prompts; read the texts. A vector is best read beside the length of the stream, which is given.
+and only the difference from the control is due to v. A change of the text need not be one towards
+the positive prompts; read the texts. Compare the length of the vector with that of the stream,
+which is reported.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,8 +42,8 @@ from interp.interventions.components import Component, components_named
 from interp.interventions.replacements import Replacements
 from interp.interventions.steering import (
     Continuation,
-    contrast_vector,
     steering_edit,
+    steering_vector,
     stream_place,
 )
 from interp.metrics.logits import at_least_float32
@@ -50,9 +51,9 @@ from interp.model.batch import PAD, Batch
 from interp.points import Place, Point
 
 SHOWN = 3
-"""Prompts whose texts a summary shows."""
+"""The most prompts whose texts a summary shows."""
 TAIL = 12
-"""Tokens of a prompt that it shows."""
+"""The most tokens of a prompt that it shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,16 +64,16 @@ class Steering(Result):
         place: where the vector was added, such as ``resid_pre 1``; ``""`` without a vector.
         vector: what was added at strength 1.
         stream_norm: the mean length of the stream there, over the tokens of the prompts.
-        strengths: what the vector was multiplied by.
+        strengths: factors that the vector was multiplied by.
         kl: KL(plain ‖ steered) of the distribution of each token of the plain text, in nats; NaN
             after its end.
         control: the same with a random vector of the same length.
         plain: the new tokens without a vector; ``interp.PAD`` after the end of a text.
-        steered: with the vector.
-        random: with the random vector.
+        steered: the new tokens with the vector.
+        random: the new tokens with the random vector.
         prompts: the last tokens of each prompt, as a text.
-        labels: of the new tokens.
-        separator: between labels in a text.
+        labels: labels of the new tokens, by id.
+        separator: text between labels.
         provenance: model, tokens and settings that the numbers depend on.
         ablated: names of the components that were ablated in all texts but the plain ones.
         method: ``zero`` or ``mean``; ``""`` if nothing was ablated.
@@ -96,7 +97,7 @@ class Steering(Result):
 
     @property
     def same(self) -> Int[Tensor, "strength prompt"]:
-        """How many tokens the steered text begins with that are those of the plain one."""
+        """Number of tokens at the start of the steered text that are the same in the plain one."""
         return (self.steered == self.plain).int().cumprod(-1).sum(-1)
 
     @property
@@ -110,13 +111,13 @@ class Steering(Result):
         return (self.random != self.plain).any(-1).double().mean(-1)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a strength.
+        """One row per strength.
 
         Columns:
-            strength: what the vector was multiplied by.
+            strength: factor that the vector was multiplied by.
             kl, low, high, n: mean over the tokens of each plain text, then over prompts, in nats,
                 with the 95 % interval (NaN below five prompts).
-            control: the same of the random vector.
+            control: the same for the random vector.
             changed, control_changed: shares of texts that differ from the plain ones.
         """
         frame = mean_frame({"strength": self.strengths}, self.kl.nanmean(-1).double())
@@ -127,7 +128,7 @@ class Steering(Result):
         )
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a strength and prompt.
+        """One row per strength and prompt.
 
         Columns: strength, prompt, kl, control, same_tokens (see ``same``), plain, steered, random
         (the texts).
@@ -144,7 +145,7 @@ class Steering(Result):
         )
 
     def to_token_frame(self) -> pd.DataFrame:
-        """One row a strength, prompt and plain new token: pos (from 0), token, kl, control."""
+        """One row per strength, prompt and plain new token: pos (from 0), token, kl, control."""
         n, width = self.plain.shape
         tokens = [self.labels.get(one, "") for one in self.plain.flatten().tolist()]
         frame = pd.DataFrame(grid(strength=self.strengths, prompt=range(n), pos=range(width)))
@@ -153,7 +154,7 @@ class Steering(Result):
         return frame.dropna(ignore_index=True)
 
     def figure(self) -> go.Figure:
-        """KL at each token of the plain text, mean over prompts: each strength, and the control."""
+        """KL at each token of the plain text, mean over prompts, by strength; and the control."""
         pos, last = list(range(self.plain.shape[1])), self._strongest
         lines = [
             Curve(f"strength {strength:g}", pos, own.tolist())
@@ -169,7 +170,7 @@ class Steering(Result):
         )
 
     def summary(self, top: int = SHOWN) -> str:
-        """What the strongest vector changes, and the texts of the first ``top`` prompts."""
+        """The effect at the largest strength, and the texts of the first ``top`` prompts."""
         top = at_least(1, top, "top")
         last, n = self._strongest, len(self.plain)
         kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
@@ -191,12 +192,12 @@ class Steering(Result):
         return "\n".join([first, size, *texts])
 
     def text(self, tokens: Int[Tensor, " token"]) -> str:
-        """New tokens as a text, to the end of it."""
+        """New tokens as a text, up to its end."""
         return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
 
     @property
     def edited(self) -> str:
-        """What was edited, in words, such as ``steering at resid_pre 1``."""
+        """A description of the edit, such as ``steering at resid_pre 1``."""
         ablation = f"ablation of {', '.join(self.ablated)} ({self.method})"
         if not self.place:
             return ablation
@@ -246,30 +247,29 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Args:
         model: a model that generates text.
-        prompts: texts, token ids padded with ``interp.PAD``, or a batch; of an encoder–decoder the
+        prompts: texts, token ids padded with ``interp.PAD``, or a batch; for an encoder–decoder the
             source, or ``(source, target)`` with the first tokens of the target.
-        layer: where the vector is added; of an encoder–decoder, in the decoder. Without a vector,
-            ``None``.
+        layer: layer at which the vector is added, in an encoder–decoder that of the decoder;
+            ``None`` without a vector.
         vector: what is added at strength 1, ``[d_model]``; such as one that was learned through
             ``interp.run(..., keep_graph=True)``.
         contrast: instead of a vector, ``(positive, negative)`` prompts, as ``interp.run`` takes
             them, from which it is computed: the difference of their means at the place.
         at: a point of the stream, or of what is written to it, such as ``mlp_out``.
         pos: the position at which contrasting prompts are read; ``None`` for the mean over all.
-        strengths: what the vector is multiplied by.
+        strengths: factors that the vector is multiplied by.
         ablate: names of heads, or other components, that are ablated together in every forward of
             the edited texts, and of the control's. With them, the vector may be left out.
         method: what replaces them: ``zero`` or ``mean``, which is over all tokens of ``reference``.
         reference: prompts from which means come; by default the prompts themselves.
-        new_tokens: how many tokens to add at most.
-        temperature: of the sampling; 0 takes the most probable token.
-        seed: of the sampling, the same for all texts, and of the random vector.
-        progress: called with ``(texts done, texts in total)``, prompts taken together.
+        new_tokens: number of tokens to add, at most.
+        temperature: sampling temperature; 0 takes the most probable token.
+        seed: seed for sampling, the same for all texts, and for the random vector.
+        progress: called with ``(texts done, texts in total)``, counting all prompts as one text.
 
     Returns:
-        Texts, and divergences by strength, prompt and token. With strength 0 and nothing ablated,
-        they are those of the plain model, bit for bit. Without a vector, strength 0 is all there
-        is.
+        Texts, and divergences by strength, prompt and token. At strength 0 with nothing ablated,
+        texts are those of the plain model, bit for bit. Without a vector, the only strength is 0.
 
     Raises:
         InvalidInput: the model can't continue a text; both of ``vector`` and ``contrast``, or
@@ -285,38 +285,30 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
     check_temperature(temperature)
     pos = None if pos is None else integer(pos, "pos")
-    added = _vector(model, torch.zeros(model.d_model) if alone else vector, contrast, place, pos)
+    given = torch.zeros(model.d_model) if alone else vector
+    added = steering_vector(model, given, contrast, place, pos)
     if not alone and not bool(added.any()):
         raise InvalidInput("The vector is zero, so that it changes nothing.")
-    given = prompts if isinstance(prompts, tuple) else (prompts,)
-    one = len(model.stacks) == 1
-    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
-    inputs[-1] = inputs[-1].padded_left()
+    inputs = _inputs(model, prompts)
     fixed = _ablation(model, inputs, components, method, reference)
     plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
     drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
     vectors = added, drawn * (added.norm() / drawn.norm())
-    new: list[list[Tensor]] = [[], []]
-    kl: list[list[Tensor]] = [[], []]
-    for strength in strengths:
-        for kind, own in enumerate(vectors):
-            made = [*fixed, steering_edit(place, own, strength)]
-            new[kind].append(plain.edited(made).cpu())
-            kl[kind].append(plain.divergence(made).cpu())
-            if progress is not None:
-                progress(sum(map(len, new)), 2 * len(strengths))
-    steered, random = (torch.stack(own) for own in new)
+    new, kl = _continued(
+        plain,
+        [[*fixed, steering_edit(place, own, by)] for by in strengths for own in vectors],
+        progress,
+    )
+    steered, random = (torch.stack(new[number::2]) for number in (0, 1))
     ids = torch.cat([plain.new.cpu()[None], steered, random]).unique().tolist()
     separator = "" if model.tokenizer else " "
-    batch = inputs[-1]
-    x = at_least_float32(run(model, *inputs, record=place).cache[place])
     return Steering(
         place="" if alone else f"{place.point.label} {place.layer}",
         vector=added.cpu(),
-        stream_norm=x.norm(dim=-1)[batch.is_real].mean().item(),
+        stream_norm=_stream_norm(model, inputs, place),
         strengths=strengths,
-        kl=torch.stack(kl[0]),
-        control=torch.stack(kl[1]),
+        kl=torch.stack(kl[::2]),
+        control=torch.stack(kl[1::2]),
         plain=plain.new.cpu(),
         steered=steered,
         random=random,
@@ -329,6 +321,34 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ablated=tuple(own.name for own in components),
         method=method if components else "",
     )
+
+
+def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of steer
+    """The prompts of each stack, those of the last padded on the left."""
+    given = prompts if isinstance(prompts, tuple) else (prompts,)
+    one = len(model.stacks) == 1
+    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
+    return [*inputs[:-1], inputs[-1].padded_left()]
+
+
+def _continued(
+    plain: Continuation, cases: Sequence[Sequence[Edit]], progress: Progress | None
+) -> tuple[list[Int[Tensor, "prompt token"]], list[Float[Tensor, "prompt token"]]]:
+    """The new tokens with the edits of each case, and the divergence on the plain text."""
+    new: list[Tensor] = []
+    kl: list[Tensor] = []
+    for made in cases:
+        new.append(plain.edited(made).cpu())
+        kl.append(plain.divergence(made).cpu())
+        if progress is not None:
+            progress(len(new), len(cases))
+    return new, kl
+
+
+def _stream_norm(model: Transformer, inputs: Sequence[Batch], place: Place) -> float:
+    """The mean length of the stream at a place, over the tokens of the prompts."""
+    x = at_least_float32(run(model, *inputs, record=place).cache[place])
+    return x.norm(dim=-1)[inputs[-1].is_real].mean().item()
 
 
 def _ablation(
@@ -354,7 +374,7 @@ def _ablation(
 
 
 def _strengths(given: object) -> tuple[float, ...]:
-    """The strengths as numbers.
+    """The given strengths as numbers.
 
     Raises:
         InvalidInput: see :func:`steer`.
@@ -366,36 +386,3 @@ def _strengths(given: object) -> tuple[float, ...]:
     ):
         raise InvalidInput(f"strengths={shorten(given)} should be one or more finite numbers.")
     return tuple(map(float, numbers))
-
-
-def _vector(
-    model: Transformer,
-    vector: Tensor | None,
-    contrast: Any,  # noqa: ANN401 - checked here
-    place: Place,
-    pos: int | None,
-) -> Float[Tensor, " d_model"]:
-    """The vector that is added at strength 1.
-
-    Raises:
-        InvalidInput: see :func:`steer`.
-    """
-    if (vector is None) == (contrast is None):
-        raise InvalidInput(
-            "Give either vector= or contrast=(positive, negative) prompts, or ablate= alone."
-        )
-    if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(
-            f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
-        )
-    if vector is not None:
-        found = vector.detach().to(model.device, model.dtype)
-    elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004
-        raise InvalidInput(f"contrast={shorten(contrast)} should be (positive, negative) prompts.")
-    else:
-        found = contrast_vector(model, *contrast, place, pos).to(model.dtype)
-    if found.shape != (model.d_model,) or not bool(found.isfinite().all()):
-        raise InvalidInput(
-            f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
-        )
-    return found

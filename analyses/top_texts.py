@@ -1,4 +1,4 @@
-"""Where in a corpus is a head, a neuron or a stream at its largest? Its top cells, in proportion.
+"""Where in a corpus is a head, a neuron or a stream at its largest? Its top cells, and all values.
 
     head, attention    A_ij             for each query i and each key j that it sees
     head, write        ‖z_i W_O‖        for each token i
@@ -9,9 +9,9 @@
 Bills et al. 2023, "Language Models Can Explain Neurons in Language Models".) Texts are read one
 after another, so that a corpus may be larger than memory.
 
-The largest values show an extreme: beside them stand the quantiles of all cells, without which they
-may suggest a rule that holds of one cell in a million (Bolukbasi et al. 2021, "An Interpretability
-Illusion for BERT"). The control of each is the value of the same cell when the other tokens of its
+The largest values are extremes: quantiles of all cells are reported beside them, without which they
+may suggest a rule that holds for one cell in a million (Bolukbasi et al. 2021, "An Interpretability
+Illusion for BERT"). The control for each is the value of the same cell when the other tokens of its
 text are in random order: what remains is due to the tokens of the cell, not to their context. That
 a value is large does not show that the model uses it.
 """
@@ -48,24 +48,25 @@ DRAWS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopTexts(Result):
-    """The cells of a corpus with the largest (or least) values, and how all values are distributed.
+    """The cells of a corpus with the largest (or least) values, and the distribution of all values.
 
     Attributes:
         of: what was measured: ``L0H1``, ``L0N12``, ``resid_post 1``.
         by: ``attention`` (0 to 1), ``write``, ``activation`` or ``norm``.
         end: ``highest`` or ``lowest``.
-        value: of each cell, the largest first (of ``lowest``, the least).
+        value: value of each cell, largest first (for ``lowest``, least first).
         control: the same with the other tokens of its text in random order, mean over four orders;
             NaN for images.
-        text: the number of its text in the corpus, from 0.
-        pos: position of its token; of attention, of the query.
-        key: of attention, position of the key; else -1.
+        text: index of its text in the corpus, from 0.
+        pos: position of its token; for attention, of the query.
+        key: for attention, position of the key; else -1.
         sources: where its text was read: ``file:line``.
-        strips: values along its text: of attention, those of the query's keys; NaN after its end.
+        strips: values along its text (for attention, those of the query's keys); NaN after its end.
         snippets: tokens around each cell.
         levels: shares of cells.
-        quantiles: the values that these shares of cells do not exceed, within 2.2 % of themselves.
-        mean: over all cells.
+        quantiles: the values that these shares of cells do not exceed, to a relative accuracy of
+            2.2 %.
+        mean: mean over all cells.
         bucket_values: values in steps of 4 %.
         bucket_shares: the share of cells in each step.
         n_cells: number of cells.
@@ -73,7 +74,7 @@ class TopTexts(Result):
         n_tokens: number of tokens.
         bos: whether cells at BOS are counted.
         provenance: model, tokens and settings that the numbers depend on.
-        notes: what a reader should know of how they were computed.
+        notes: notes on how the numbers were computed.
     """
 
     of: str
@@ -100,15 +101,15 @@ class TopTexts(Result):
     notes: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a cell.
+        """One row per cell.
 
         Columns:
             rank: from 1.
-            text, source: number of its text, and where that was read.
-            pos, token: of its token; of attention, of the query.
-            key, key_token: of attention, of the key.
-            value, control: as the attributes.
-            context: the tokens around it: «its token», or of attention «the key» and ‹the query›.
+            text, source: index of its text, and where that was read.
+            pos, token: its token; for attention, that of the query.
+            key, key_token: for attention, the token of the key.
+            value, control: as in the attributes.
+            context: the tokens around it: «its token», or for attention «the key» and ‹the query›.
         """
         columns: dict[str, object] = {
             "rank": range(1, len(self.value) + 1),
@@ -127,7 +128,7 @@ class TopTexts(Result):
         return pd.DataFrame(columns)
 
     def quantile_frame(self) -> pd.DataFrame:
-        """One row a share of cells: ``share`` (text), and the ``value`` that it does not exceed."""
+        """One row per share of cells: ``share`` (text), and the ``value`` not exceeded by it."""
         shares = [f"{100 * level:g} %" for level in self.levels]
         return pd.DataFrame({"share": shares, "value": self.quantiles})
 
@@ -158,7 +159,7 @@ class TopTexts(Result):
         )
 
     def summary(self) -> str:
-        """The largest value in proportion, and the cells with their contexts."""
+        """The largest value beside the quantiles, and the cells with their contexts."""
         rows = zip(
             self.value.tolist(),
             self.control.tolist(),
@@ -174,10 +175,10 @@ class TopTexts(Result):
         contexts = len({own.marked for own in self.snippets})
         repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
         shown = repeated if contexts < len(lines) else []
-        return "\n".join([self._found(), *lines, control, *shown, *self.notes])
+        return "\n".join([self._headline(), *lines, control, *shown, *self.notes])
 
-    def _found(self) -> str:
-        """What was found, in a line."""
+    def _headline(self) -> str:
+        """The first line of the summary."""
         median, far = (self.quantiles[self.levels.index(level)] for level in (0.5, 0.99))
         return (
             f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "
@@ -219,30 +220,30 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Args:
         model: the model.
-        texts: the path of a file, one text a line, or one JSON object with a ``text`` a line
-            (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or all
-            at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
-            ``(source, target)`` of an encoder–decoder (of a file, ``text`` and ``target``). A
-            longer text than the context is cut into several.
-        of: the name of a head, neuron or sub-layer (``L1H3``, ``L0N12``, ``L0MLP``; of an
+        texts: the path of a file with one text per line, or one JSON object with a ``text`` per
+            line (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or
+            all at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
+            ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``). A text
+            longer than the context is cut into several.
+        of: the name of a head, neuron or sub-layer (``L1H3``, ``L0N12``, ``L0MLP``; in an
             encoder–decoder ``cross.L0H1``, ``encoder.L0N3``), or a place, as ``("resid_post", 1)``.
-        by: of a head: ``attention`` (the default) or ``write``.
-        top: how many cells to report.
+        by: for a head, ``attention`` (the default) or ``write``.
+        top: number of cells to report.
         end: ``highest`` or ``lowest``.
-        bos: whether cells at BOS (of attention, with it as key) count: many heads attend to it
+        bos: whether cells at BOS (for attention, with it as key) count: many heads attend to it
             where they have nothing to attend to, and streams are often largest there.
-        seed: of the random orders.
-        rows: texts a forward; the result does not depend on it.
-        progress: called after each forward with what was read and how much there is: bytes of a
-            file, else texts (of an iterator, the same twice).
-        cancelled: called after each forward; if it returns True, the result is of what was read.
+        seed: seed for the random orders.
+        rows: texts per forward; the result does not depend on it.
+        progress: called after each forward with the amount read and the total: bytes of a file,
+            else texts (for an iterator, the same number twice).
+        cancelled: called after each forward; if it returns True, the result covers what was read.
 
     Returns:
         The top cells with their contexts, and the distribution of all.
 
     Raises:
         InvalidInput: an empty corpus, one without a cell, a line that can't be read (the message
-            has its number), activations that are not finite, or settings that mean nothing.
+            has its number), activations that are not finite, or settings out of range.
         UnknownPlace: the model has nothing of this name.
     """
     if end not in ENDS:

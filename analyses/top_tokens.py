@@ -1,4 +1,4 @@
-"""Tables of tokens that a circuit pairs: beside each token, those with the largest numbers."""
+"""Tables of tokens that a circuit pairs: for each token, those with the largest entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ Ids = Int[Tensor, " token"]
 Tokens = Sequence[int | str] | Ids | int | str
 """Ids, texts of one token each, or a single one."""
 ENDS = ("+", "-")
-"""Of a direction."""
+"""The two ends of a direction."""
 
 
 @dataclass(frozen=True)
 class TopTokens:
-    """Beside each of some tokens, those that a circuit pairs with it most.
+    """For each of some tokens, those that a circuit pairs with it most.
 
     Attributes:
-        tokens: ids.
-        labels: of these.
-        top: ids of the others, the largest number first.
-        top_labels: of these.
-        values: the numbers.
-        controls: of each, its mean over all tokens that might be attended to, or attend.
+        tokens: ids of the tokens.
+        labels: labels of these tokens.
+        top: ids of the tokens paired with each, largest entry first.
+        top_labels: labels of these tokens.
+        values: the entries of the circuit.
+        controls: mean of each entry over all tokens that might be attended to, or attend.
     """
 
     tokens: Ids
@@ -48,7 +48,7 @@ class TopTokens:
     controls: Float[Tensor, "token k"]
 
     def frame(self, token: str, top: str, value: str) -> pd.DataFrame:
-        """One row a token and rank, with the names of the columns."""
+        """One row per token and rank; the arguments name the columns."""
         n, k = self.top.shape
         return pd.DataFrame(
             {
@@ -61,7 +61,7 @@ class TopTokens:
         )
 
     def figure(self, *, title: str, token: str, top: str, unit: str) -> go.Figure:
-        """Heatmap of the numbers: tokens down, ranks across, with the labels in the cells."""
+        """Heatmap of the entries: tokens down, ranks across, with the labels in the cells."""
         return heatmap(
             self.values,
             title=title,
@@ -74,7 +74,7 @@ class TopTokens:
         )
 
     def rows(self, most: int | None = None, shown: int = 5) -> list[tuple[str, str]]:
-        """Each of up to ``most`` tokens, with the first ones beside it."""
+        """Up to ``most`` tokens, each with the first ``shown`` that are paired with it."""
         found: list[tuple[str, str]] = []
         for label, top, values in zip(
             self.labels[:most], self.top_labels, self.values.tolist(), strict=False
@@ -84,7 +84,7 @@ class TopTokens:
         return found
 
     def lines(self, most: int) -> list[str]:
-        """The same as lines."""
+        """The same as lines of a summary."""
         found = self.rows(most)
         width = max((len(label) for label, _ in found), default=0)
         return [f"{label:<{width}} {beside}" for label, beside in found]
@@ -96,9 +96,9 @@ class Side:
 
     Attributes:
         model: the model.
-        ids: all that are compared.
-        size: ids are below it.
-        are_classes: whether they are classes.
+        ids: the ids that are compared.
+        size: upper bound of valid ids, exclusive.
+        are_classes: whether ids are those of classes.
     """
 
     model: Transformer
@@ -108,24 +108,24 @@ class Side:
 
     @classmethod
     def of_stack(cls, model: Transformer, stack: Stack) -> "Side":
-        """The tokens that a stack reads: trained ones as the model's card has them, or all."""
+        """The tokens that a stack reads: the trained ones of the model's card, or all."""
         size = model.config.vocabulary_of(stack.name)
         ids = trained_tokens(model) if len(model.stacks) == 1 else tuple(range(size))
         return cls(model, torch.tensor(ids, device=model.device), size)
 
     @classmethod
     def of_logits(cls, model: Transformer) -> "Side":
-        """Those that logits are of."""
+        """The tokens, or classes, that logits are of."""
         size = model.config.n_logits
         ids = torch.arange(size, device=model.device)
         return cls(model, ids, size, are_classes=model.config.n_classes is not None)
 
     def some(self, ids: Ids) -> "Side":
-        """Some of them."""
+        """This side with other ids."""
         return replace(self, ids=ids)
 
     def labels(self, ids: Ids) -> tuple[str, ...]:
-        """Of each id: a label in which spaces are visible, or its number."""
+        """For each id, a label in which spaces are visible, or its number."""
         known = None if self.are_classes else self.model.tokenizer
         numbers = ids.tolist()
         return tuple(
@@ -134,11 +134,11 @@ class Side:
 
 
 def given_tokens(tokens: Tokens, *sides: Side) -> Ids:
-    """The ids of tokens that were asked for, each once.
+    """The distinct ids of the given tokens.
 
     Args:
-        tokens: those.
-        sides: of the circuit; the ids must be on each.
+        tokens: the tokens.
+        sides: sides of the circuit; the ids must be valid on each.
 
     Raises:
         InvalidTokens: a text is several tokens, which the message lists; no token at all, or an id
@@ -170,8 +170,8 @@ def top_tokens(
         matrix: the circuit, ``[row column]``.
         rows: the tokens of the rows.
         columns: the tokens of the columns.
-        controls: beside each entry.
-        k: how many.
+        controls: the control of each entry.
+        k: number of entries per row.
     """
     top, values = top_columns(matrix, k)
     ids = columns.ids[top]
@@ -190,16 +190,16 @@ def top_tokens(
 
 @dataclass(frozen=True)
 class SingularTokens:
-    """What each singular vector reads most of, on both sides of a circuit.
+    """The tokens with the largest readings of each singular vector, on both sides of a circuit.
 
     The sign of a pair of vectors is free; here the largest reading of the first side is positive.
 
     Attributes:
         values: singular values, the largest first.
         first: the largest readings of the first side (end +), and the smallest (end -).
-        first_labels: of their tokens.
-        second: likewise of the second side.
-        second_labels: of their tokens.
+        first_labels: labels of their tokens.
+        second: readings of the second side, likewise.
+        second_labels: labels of their tokens.
     """
 
     values: Float[Tensor, " component"]
@@ -209,7 +209,7 @@ class SingularTokens:
     second_labels: tuple[tuple[tuple[str, ...], ...], ...]
 
     def frame(self, first: str, second: str) -> pd.DataFrame:
-        """One row a component, end and rank; ``first`` and ``second`` name the tokens' columns."""
+        """One row per component, end and rank; the arguments name the columns of tokens."""
         components, ends, k = self.first.shape
         cells = grid(component=range(components), end=ENDS[:ends], rank=range(k))
         values = self.values.repeat_interleave(ends * k)
@@ -225,7 +225,7 @@ class SingularTokens:
         )
 
     def lines(self, most: int = 2, shown: int = 4) -> list[str]:
-        """A line for both ends of the largest components."""
+        """A line for each end of the largest components."""
         return [
             f"σ{n} {self.values[n]:.3g} {ENDS[end]}  "
             f"{' '.join(self.first_labels[n][end][:shown])} → "
@@ -247,7 +247,7 @@ def singular_tokens(
         values: singular values.
         first: one side, and its readings of each vector.
         second: the other.
-        k: how many tokens at each end, if both sides have so many.
+        k: number of tokens at each end, if both sides have as many.
     """
     most = min(k, *(len(readings) for _, readings in (first, second)))
     largest = first[1].gather(0, first[1].abs().argmax(0, keepdim=True))

@@ -4,12 +4,12 @@
 
 x_l is the stream before block l; A_l and b_l are trained to minimize the divergence on some prompts
 and are measured on others (Belrose et al. 2023, "Eliciting Latent Predictions from Transformers
-with the Tuned Lens"; how: :mod:`interp.lens.training`). The control is the logit lens, A = b = 0,
+with the Tuned Lens"; see :mod:`interp.lens.training`). The control is the logit lens, A = b = 0,
 on the same held-out prompts.
 
 What a lens reads need not be what later layers use: a translator is trained on the answer, and may
-compute what the model has not yet computed. With few tokens it is worse than it could be, so the
-KL is an upper bound of what an affine map leaves.
+compute what the model has not yet computed. With few tokens to train on it is worse than it could
+be, so its KL is an upper bound on that of the best affine map.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
 
 HELD_OUT = 5
-"""One in so many prompts is held out, if none are given for it."""
+"""One in this many prompts is held out by default."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class LensTraining(Result):
     Attributes:
         logit_lens: KL(final prediction ‖ prediction of the logit lens) before each block, in nats:
             the mean over the tokens of each held-out prompt.
-        tuned_lens: the same of the tuned lens.
+        tuned_lens: the same for the tuned lens.
         training_kl: the same on the prompts of each step, before its update; mean over tokens.
         training: the translators, and what is needed to continue.
         provenance: the model, and the prompts for training and held out.
@@ -63,7 +63,7 @@ class LensTraining(Result):
         return self.training.lens
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a layer.
+        """One row per layer.
 
         Columns:
             layer: the stream before this block is read.
@@ -81,7 +81,7 @@ class LensTraining(Result):
         return frame.sort_values("layer", ignore_index=True)
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row a layer and held-out prompt: layer, prompt, logit_lens, tuned_lens, effect."""
+        """One row per layer and held-out prompt: layer, prompt, logit_lens, tuned_lens, effect."""
         return prompt_frame(
             {"layer": list(range(len(self.logit_lens)))},
             logit_lens=self.logit_lens.double(),
@@ -90,7 +90,7 @@ class LensTraining(Result):
         )
 
     def figure(self) -> go.Figure:
-        """KL from the final prediction by layer, of both lenses."""
+        """KL from the final prediction by layer, for both lenses."""
         frame = self.to_frame()
         layers = frame["layer"].tolist()
         lines = [
@@ -142,22 +142,22 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     ``interp.TunedLens.load(path, model)`` reads and ``logit_lens(..., lens=)`` applies.
 
     Args:
-        model: a model with an unembedding; of an encoder–decoder, the decoder is read.
+        model: a model with an unembedding; for an encoder–decoder, the decoder is read.
         prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder.
         held_out: prompts that the lens is measured on; ``None`` takes every fifth of ``prompts``,
-            drawn by ``seed``. Windows of one document are no independent prompts: then hold out
-            documents.
+            drawn by ``seed``. Windows of one document are not independent prompts: then hold out
+            whole documents.
         steps: number of updates.
-        rows: prompts an update.
-        lr: learning rate of Adam at first; it falls linearly to zero.
-        seed: of the order of the prompts, and of those held out.
+        rows: prompts per update.
+        lr: initial learning rate of Adam; it falls linearly to zero.
+        seed: seed for the order of the prompts, and for those held out.
         progress: called with ``(steps done, steps in total)``.
         cancelled: called after each step; if it returns True, the result is of the steps done.
-        resume: the result of a cancelled call with the same arguments; the rest is done, and the
-            result is bit for bit that of a call that was not cancelled.
+        resume: the result of a cancelled call with the same arguments; the remaining steps are
+            done, and the result is bit-identical to that of a call that was not cancelled.
 
     Returns:
-        The lens, and KL by layer and held-out prompt, of this lens and of the logit lens.
+        The lens, and KL by layer and held-out prompt for this lens and the logit lens.
 
     Raises:
         InvalidInput: the model has no logits, there is a single prompt and none is held out, a
@@ -195,7 +195,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
 
 
 def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:
-    """Batches to train on, and held out."""
+    """Split batches into those to train on and those held out."""
     n = len(batches[0].ids)
     if n == 1:
         raise InvalidInput(

@@ -6,9 +6,9 @@
 When a circuit forms, the loss (in nats) drops within a few steps, and the scores of its heads rise
 at the same steps (Olsson et al. 2022; Nanda et al. 2023 for addition modulo p).
 
-A history holds what was measured during training. Of steps whose weights were kept, any analysis
-can be asked: ``score=``. Its rows (heads, say) are those of every step, as :func:`analyses.compare`
-joins them of two.
+A history holds what was measured during training. On steps whose weights were kept, any analysis
+can be run: ``score=``. Its rows (heads, say) are joined across all steps, as
+:func:`analyses.compare` joins those of two models.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ SHOWN = 6
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What an analysis found at each step whose weights were kept.
+    """The numbers of an analysis at each step whose weights were kept.
 
     Attributes:
         values: mean over prompts.
-        rows: what each row is called, e.g. ``L0H5 previous-token``.
+        rows: title of each row, e.g. ``L0H5 previous-token``.
         steps: number of updates done; the last is the trained model.
         column: the column of the analysis's table.
-        unit: of the values; ``""`` if the result names none.
+        unit: unit of the values; ``""`` if the result names none.
     """
 
     values: Float[Tensor, "row step"]
@@ -66,7 +66,7 @@ class TrainingHistory(Result):
     Attributes:
         name: the model's name.
         history: losses in nats, measured figures, and the steps of the checkpoints.
-        scores: what was found at the checkpoints; ``None`` if nothing was asked for.
+        scores: the numbers of ``score=`` at the checkpoints; ``None`` without it.
     """
 
     name: str
@@ -74,10 +74,10 @@ class TrainingHistory(Result):
     scores: Scores | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a figure and step: step (updates done), figure, value, kept (as a checkpoint).
+        """One row per figure and step: step (updates done), figure, value, kept (as a checkpoint).
 
-        The loss of a batch is measured before the update that uses it. Figures that ``score=``
-        asked for are named by row and column: ``L1H0 induction score``.
+        The loss of a batch is measured before the update that uses it. Figures of ``score=`` are
+        named by row and column: ``L1H0 induction score``.
         """
         kept = set(self.history.checkpoints)
         rows = [(step, BATCH, loss) for step, loss in enumerate(self.history.losses)]
@@ -160,13 +160,14 @@ def training_history(
     Args:
         name: the model's name.
         history: as ``interp.history(name)`` returns it.
-        score: an analysis that is asked of every step whose weights were kept, and of the trained
-            model: ``head_roles``, or a function that calls an analysis with its prompts.
-        column: of its table; by default ``effect``, ``value`` or ``score``.
+        score: an analysis to run on every step whose weights were kept, and on the trained model:
+            ``head_roles``, or a function that calls an analysis with its prompts.
+        column: the column of its table; by default the first of ``effect``, ``value`` and ``score``
+            that it has.
 
     Raises:
-        InvalidInput: the history holds no step; ``score`` is asked for, but no weights were kept,
-            or its rows differ between steps.
+        InvalidInput: the history holds no step; ``score`` is given, but no weights were kept, or
+            its rows differ between steps.
         ModelLoadError: there is no such model.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]

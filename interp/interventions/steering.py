@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp import edits
 from interp.edits import Edit
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.execution.generate import generate
 from interp.execution.run import run
 from interp.integers import within
@@ -163,3 +163,44 @@ class Continuation:
 def steering_edit(place: Place, vector: Vector, strength: float) -> Edit:
     """Add ``strength · vector`` at every position."""
     return edits.add(place, strength * vector)
+
+
+def steering_vector(
+    model: Network,
+    vector: Tensor | None,
+    contrast: Any,  # noqa: ANN401 - checked here
+    place: Place,
+    pos: int | None,
+) -> Vector:
+    """The vector that is added at strength 1: ``vector``, or that of ``contrast``.
+
+    Args:
+        model: the model.
+        vector: the vector; ``None`` to compute it from ``contrast``.
+        contrast: positive and negative prompts, as for :func:`contrast_vector`; or ``None``.
+        place: a place of the stream.
+        pos: as for :func:`contrast_vector`.
+
+    Raises:
+        InvalidInput: both are given or neither; a vector of another shape, or not finite; or
+            ``contrast`` is not a pair.
+    """
+    if (vector is None) == (contrast is None):
+        raise InvalidInput(
+            "Give either vector= or contrast=(positive, negative) prompts, or ablate= alone."
+        )
+    if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
+        )
+    if vector is not None:
+        found = vector.detach().to(model.device, model.dtype)
+    elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004
+        raise InvalidInput(f"contrast={shorten(contrast)} should be (positive, negative) prompts.")
+    else:
+        found = contrast_vector(model, *contrast, place, pos).to(model.dtype)
+    if found.shape != (model.d_model,) or not bool(found.isfinite().all()):
+        raise InvalidInput(
+            f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
+        )
+    return found

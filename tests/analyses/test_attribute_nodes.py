@@ -182,7 +182,7 @@ def test_where_a_softmax_saturates_the_summary_warns():
     ("settings", "message"),
     [
         ({"method": "eap"}, "method='eap' is not known"),
-        ({"positions": True}, 'method="atp" alone'),
+        ({"positions": True}, 'only with method="atp"'),
         ({"check": 0}, "check=0 must be an integer of at least 1"),
         ({"metric": metrics.accuracy(3)}, "no gradient"),
     ],

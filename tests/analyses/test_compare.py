@@ -106,7 +106,7 @@ def test_numbers_that_are_not_of_prompts_have_no_interval():
     frame = compared("head_roles").to_frame()
     assert frame["low"].isna().all()
     assert frame["n"].eq(1).all()
-    assert "no numbers of each prompt" in compared("head_roles").summary()
+    assert "no numbers per prompt" in compared("head_roles").summary()
 
 
 def test_both_sides_and_the_difference_share_one_scale():

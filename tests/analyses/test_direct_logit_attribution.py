@@ -1,7 +1,6 @@
 """Direct logit attribution: exact sums, known circuits, and what is refused."""
 
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from architectures import (
 import interp
 from analyses import DirectLogitAttribution
 from analyses import direct_logit_attribution as analyse
+from interp.attribution import attributed_logits
 from interp.errors import InvalidInput, InvalidTokens
 from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
@@ -112,7 +112,7 @@ def test_exchanging_target_and_distractor_changes_the_sign():
 
 def test_prompts_run_in_parts_change_nothing(monkeypatch):
     together = attributed("gpt2", by="source")
-    monkeypatch.setattr(import_module(analyse.__module__), "ROWS", 1)
+    monkeypatch.setattr(attributed_logits, "ROWS", 1)
     apart = attributed("gpt2", by="source")
     for name in ("value", "terms", "control", "sources"):
         assert_close(getattr(apart, name), getattr(together, name))

@@ -80,7 +80,7 @@ def test_the_directions_of_a_probe_can_be_taken_out_instead():
     done = run(model, prompts, edits=[edit])
     assert_close(of_probe.erased[1], METRIC(done.logits, done.batch))
     assert (of_probe.erased - leace.erased).abs().max() > 1e-3
-    assert "a probe's directions taken out at resid_pre" in of_probe.summary()
+    assert "a probe's directions removed at resid_pre" in of_probe.summary()
 
 
 def test_a_place_that_nothing_reads_has_no_effect():
