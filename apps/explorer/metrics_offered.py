@@ -3,7 +3,7 @@
 import interp
 from apps.commands.inputs import Inputs
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.view import View
 from apps.wording import better
 from interp.errors import InterpError

@@ -13,7 +13,7 @@ from analyses import Predictions, predictions
 from apps.explorer.controls import switch
 from apps.explorer.messages import escape_markdown
 from apps.explorer.page import JOBS
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError

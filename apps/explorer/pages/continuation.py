@@ -8,7 +8,7 @@ from analyses import Steering, steer
 from analyses.payload import encoded
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.prediction import ablation_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View

@@ -10,7 +10,7 @@ from analyses.result import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import PROBABILITIES
 from apps.explorer.view import View

@@ -18,7 +18,7 @@ from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.metrics_offered import in_words
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import set_question
+from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.pages.continuation import (
     CONTINUATION,
     LEAST_SCALE,

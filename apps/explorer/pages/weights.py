@@ -28,7 +28,7 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View, heads_in

@@ -22,7 +22,7 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.target import (

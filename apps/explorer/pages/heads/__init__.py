@@ -28,7 +28,7 @@ from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of, metric_of
+from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
