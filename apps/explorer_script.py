@@ -117,7 +117,7 @@ def page() -> None:
                     set_choice()
                 if "metric" in used:
                     metric_choice()
-        choose("Page", "page", pages(), words=lambda name: PAGES[name].title, has_label=False)
+        choose("Page", "page", pages(), format_func=lambda name: PAGES[name].title, show_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
         with st.container(), errors_on_page():
