@@ -2,7 +2,7 @@
 
 Model and prompt are in the sidebar, the prediction is at the top, and one of the pages below it. A
 page's views are a fragment, so that a click reruns only them. The script is outside
-:mod:`apps.explorer`, because Streamlit treats a folder ``pages`` beside its script as its own pages.
+:mod:`apps.explorer`, because Streamlit treats a folder ``pages`` beside its script as its own.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def _given(view: View) -> dict[str, object]:
 
 
 def notes() -> tuple[str, ...]:
-    """Problems with the address or the prompt, shown for as long as page and prompt stay the same."""
+    """Problems with the address or the prompt, shown while page, model and prompt stay the same."""
     fresh = [*read_address(completed)]
     view, cut = within_context(current(), model_of(current().model))
     if cut:
@@ -117,7 +117,8 @@ def page() -> None:
                     set_choice()
                 if "metric" in used:
                     metric_choice()
-        choose("Page", "page", pages(), format_func=lambda name: PAGES[name].title, show_label=False)
+        titles = {name: PAGES[name].title for name in pages()}
+        choose("Page", "page", [*titles], format_func=titles.__getitem__, show_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
         with st.container(), errors_on_page():

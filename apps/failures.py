@@ -28,7 +28,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
-    """Add the option ``--debug`` to a command, and turn its errors into one line and an exit code."""
+    """Add the option ``--debug`` to a command; turn its errors into one line and an exit code."""
 
     @wraps(command)
     def wrapped(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:

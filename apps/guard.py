@@ -1,9 +1,9 @@
 """Protects the explorer's server: it answers the requests of its own page, and no others.
 
 Any web page can send requests to a server on the loopback interface. A foreign Host header means
-that the domain of another page was made to resolve to this machine (DNS rebinding); a foreign Origin
-means a page of another site or port. Both are refused before they reach Streamlit, whose own check
-of the Origin asks an external service for the address of this machine.
+that the domain of another page was made to resolve to this machine (DNS rebinding); a foreign
+Origin means a page of another site or port. Both are refused before they reach Streamlit, whose own
+check of the Origin asks an external service for the address of this machine.
 
 Reference: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/CSP3/
 """

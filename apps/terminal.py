@@ -84,7 +84,7 @@ def print_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]
     No cell is shortened: a terminal narrower than the table wraps its lines.
 
     Args:
-        columns: title and alignment (``left`` or ``right``) of each column. Only the last one wraps.
+        columns: title and alignment (``left`` or ``right``) of each column; only the last wraps.
         rows: the cells of each row.
     """
     lines = [

@@ -113,7 +113,7 @@ def fill(  # noqa: PLR0913 - the options of one command
     from interp.text.template_file import read_template  # noqa: PLC0415
 
     if out is not None and out.suffix != SUFFIX:
-        raise InvalidInput(f"--out {out} should end in {SUFFIX}, since it is written as JSON lines.")
+        raise InvalidInput(f"--out {out} should end in {SUFFIX}: prompts are JSON lines.")
     prompts = read_template(template).fill(n, seed)
     if model is not None:
         found = _checked(model, prompts, device, same_length=same_length is not False)

@@ -16,7 +16,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 THREADS, TF32 = "OMP_NUM_THREADS", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
 X86 = ("x86_64", "amd64")
 FEW = 0.5
-"""Threads per core below which cores are idle; PyTorch uses one of two hardware threads of a core."""
+"""Least number of threads per core; a half, since PyTorch uses one of two hardware threads."""
 CUDA_BUILD = (
     "Install a build of torch for CUDA that this driver supports: "
     "https://pytorch.org/get-started/locally"

@@ -119,7 +119,7 @@ def selection(view: View) -> dict[str, Any]:
 
 
 def with_selection(view: View, pick: Pick) -> dict[str, Any]:
-    """The fields of the session's view that a selection or a set collected in the widget changes."""
+    """The fields of the session's view that a selection or a collected set changes."""
     fields: dict[str, Any] = {}
     if pick.get("head") is not None:
         fields["head"] = Head(*pick["head"])

@@ -174,7 +174,8 @@ class Jobs:
         def cancelled() -> bool:
             now = time.monotonic() - began
             prepared.append(now)
-            return self._closed or job.should_pause or now - prepared[0] > max(seconds, 2 * prepared[0])
+            is_over = now - prepared[0] > max(seconds, 2 * prepared[0])
+            return self._closed or job.should_pause or is_over
 
         try:
             model = self.model_of(job.question.model)

@@ -30,9 +30,9 @@ def in_words(metric: str) -> str:
 def offered_metrics(view: View, model: interp.Transformer) -> list[str]:
     """The metrics for the prompts that sweeps run over, by their names on the command line.
 
-    The loss needs a model that predicts next tokens, and the masked loss prompts whose masked tokens
-    are known. Metrics of a target (and distractor) need prompts that each have one that is a single
-    token. The divergence from the model's own prediction can always be computed.
+    The loss needs a model that predicts next tokens; the masked loss needs prompts whose masked
+    tokens are known. Metrics of a target (and distractor) need prompts that each have one that is a
+    single token. The divergence from the model's own prediction can always be computed.
 
     Raises:
         InvalidInput: no prompt of the set passes the view's filter.

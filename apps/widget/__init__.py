@@ -1,8 +1,8 @@
 """The widget: figures drawn on a canvas by plain JavaScript, used by the explorer and reports.
 
 It draws a payload of plain data, ``{"views": [...], "selection": {...}, "meta": {...}}``. Each kind
-of view is drawn by a file such as ``matrix.js``, and :mod:`apps.widget.pictures` converts figures to
-views. The files have no imports: each uses the names defined in the files before it.
+of view has a file such as ``matrix.js``, and :mod:`apps.widget.pictures` converts figures to views.
+The files have no imports: each uses the names defined in the files before it.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ FILES = (
     "bars.js",
     "curves.js",
     "network.js",
-    "twin.js",
+    "data_tables.js",
     "surface.js",
     "frame.js",
     "plotted.js",

@@ -1,4 +1,4 @@
-"""The page Patch: where does the model represent what two prompts differ in, and which circuit does?
+"""The page Patch: where is the difference between two prompts, and which circuit carries it?
 
 Attribution patching gives a preview of all heads and positions at once; exact patching follows as a
 job. On request, the edges that carry the difference are scored and pruned to a circuit.

@@ -197,7 +197,7 @@ def set_view(view: View, found: Predictions) -> ViewData:
         "kind": "table",
         "id": SET,
         "title": f"Prompts of {view.model}: {len(rows)}{n_right}",
-        "note": "Click a row to use its prompt. Sweeps over this set use the filter in the sidebar.",
+        "note": "Click a row to use its prompt. The sidebar can filter this set for sweeps.",
         "columns": [
             {"title": "prompt"},
             {"title": "target"},

@@ -103,7 +103,7 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
 
 
 def _upstream(view: View, result: PathPatching) -> ViewData:
-    """The effect of each edge into the chosen component: one row per writer, one column per input."""
+    """The effect of each edge into the chosen component: a row per writer, a column per input."""
     cells: dict[str, dict[str, float]] = {}
     for (writer, reader), effect in zip(result.edges, result.effect.mean(-1).tolist(), strict=True):
         letter = reader.rpartition(".")[2]
