@@ -186,8 +186,8 @@ def _what_matters(result: HeadAblation) -> str:
         )
     return (
         f"By chance alone, about {result.expected_by_chance():.2g} of the heads would have "
-        f"p ≤ {LEVEL}. So a head matters only if q ≤ {LEVEL}, where q is p corrected for the number "
-        "of heads: of the heads that matter, at most about one in twenty is there by chance."
+        f"p ≤ {LEVEL}. So a head matters only if q ≤ {LEVEL}, where q is p corrected for the "
+        "number of heads: of the heads that matter, at most about one in twenty is there by chance."
     )
 
 

@@ -17,8 +17,8 @@ from analyses.effects import Progress
 from analyses.result import Result
 from apps.commands.command import CommandSpec
 from apps.commands.inputs import Inputs
-from apps.commands.partial_run import PartialRun, run_in_slices
 from apps.commands.options import FILES
+from apps.commands.partial_run import PartialRun, run_in_slices
 from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment

@@ -16,14 +16,10 @@ Method = Annotated[AttributionName, typer.Option(help="How effects are estimated
 Steps = Annotated[
     int, typer.Option(help="Steps on the path from clean to corrupted embeddings.", min=1)
 ]
-Check = Annotated[
-    int, typer.Option(help="Number of edges to patch exactly, as a check.", min=1)
-]
+Check = Annotated[int, typer.Option(help="Number of edges to patch exactly, as a check.", min=1)]
 
 
-@analysis_command(
-    "Checking against exact patching", reads=("text", "corrupt"), is_resumable=True
-)
+@analysis_command("Checking against exact patching", reads=("text", "corrupt"), is_resumable=True)
 def attribute(
     inputs: "Inputs",
     *,

@@ -6,8 +6,8 @@ from typing import Any
 
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import CommandSpec
-from apps.commands.partial_run import PartialRun
 from apps.commands.outputs import describe, write_files
+from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
 from apps.terminal import print_json, print_stderr, print_stdout, print_table, progress
 from interp.atomic_folder import atomic_folder

@@ -11,6 +11,4 @@ At = Annotated[
         show_default="resid_post",
     ),
 ]
-Pos = Annotated[
-    int, typer.Option(help="Position to read in each prompt; negative: from its end.")
-]
+Pos = Annotated[int, typer.Option(help="Position to read in each prompt; negative: from its end.")]

@@ -26,14 +26,10 @@ Positions = Annotated[
     bool,
     typer.Option("--positions", help="Estimate each position separately; only with --method atp."),
 ]
-Check = Annotated[
-    int, typer.Option(help="Number of nodes to patch exactly, as a check.", min=1)
-]
+Check = Annotated[int, typer.Option(help="Number of nodes to patch exactly, as a check.", min=1)]
 
 
-@analysis_command(
-    "Checking against exact patching", reads=("text", "corrupt"), is_resumable=True
-)
+@analysis_command("Checking against exact patching", reads=("text", "corrupt"), is_resumable=True)
 def nodes(
     inputs: "Inputs",
     *,

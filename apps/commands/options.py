@@ -60,9 +60,7 @@ DType = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of random draws, if the analysis makes any.")]
 Rows = Annotated[
     int | None,
-    typer.Option(
-        help="Prompts per forward pass.", min=1, show_default="chosen by the analysis"
-    ),
+    typer.Option(help="Prompts per forward pass.", min=1, show_default="chosen by the analysis"),
 ]
 Memory = Annotated[
     int | None,

@@ -18,9 +18,7 @@ Position = Annotated[
         show_default="an encoder's mask token, else the last token",
     ),
 ]
-Likeliest = Annotated[
-    int, typer.Option(help="Number of most probable tokens to report.", min=1)
-]
+Likeliest = Annotated[int, typer.Option(help="Number of most probable tokens to report.", min=1)]
 Ablated = Annotated[
     list[str] | None,
     typer.Option(

@@ -80,7 +80,9 @@ def test_a_check_that_raises_is_reported_and_the_others_are_made():
 
 
 def test_without_torch_the_rest_is_checked(monkeypatch):
-    monkeypatch.setattr(compute, "import_failure", lambda: failure("torch", "not there", "install it"))
+    monkeypatch.setattr(
+        compute, "import_failure", lambda: failure("torch", "not there", "install it")
+    )
     found = {one.check: one.mark for one in doctor.examine()}
     assert "Chromium" in found
     assert "threads" not in found
@@ -242,7 +244,13 @@ def test_rounded_products_are_named(setting, variable, advice):
         ([], "12.8", None, Mark.OK, "none found"),
         ([], None, "550.54", Mark.WARNING, "built for CPUs only"),
         ([], "12.8", "470.1", Mark.WARNING, "driver too old"),
-        ([H100], "12.8", "550.54", Mark.OK, "NVIDIA H100 (70 of 80 GiB free), torch built for 12.8"),
+        (
+            [H100],
+            "12.8",
+            "550.54",
+            Mark.OK,
+            "NVIDIA H100 (70 of 80 GiB free), torch built for 12.8",
+        ),
         ([H100, H100], "6.4", None, Mark.OK, "NVIDIA H100 (70 of 80 GiB free), NVIDIA H100"),
     ],
 )

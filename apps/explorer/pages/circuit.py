@@ -11,8 +11,8 @@ from analyses.circuit_figure import graph_of
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.pages.target import Pairs, head_of, with_component
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from apps.widget.pictures import views_of_figure

@@ -24,9 +24,9 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
 from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View

@@ -18,7 +18,6 @@ from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.metrics_offered import in_words
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.pages.continuation import (
     CONTINUATION,
     LEAST_SCALE,
@@ -27,6 +26,7 @@ from apps.explorer.pages.continuation import (
     continuation_views,
 )
 from apps.explorer.pages.masking import answered_at, has_mask, toggled
+from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.prediction import prediction_question
 from apps.explorer.view import COLOURS, View
 from interp.text.token_bytes import visible

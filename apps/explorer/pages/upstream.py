@@ -17,8 +17,8 @@ from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.view import View

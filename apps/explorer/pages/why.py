@@ -22,7 +22,6 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.target import (
@@ -34,6 +33,7 @@ from apps.explorer.pages.target import (
     with_component,
 )
 from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change

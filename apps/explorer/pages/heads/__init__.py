@@ -28,12 +28,12 @@ from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.prompt import tokens_view
+from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
