@@ -153,5 +153,8 @@ PairMetric = Annotated[
 ]
 Kind = Annotated[
     KindName,
-    typer.Option(help="What a patched edge carries: the corrupted prompt's value, a mean or zero."),
+    typer.Option(
+        help="What a patched edge carries: the value on the corrupted prompt (resample), a mean or "
+        "zero."
+    ),
 ]

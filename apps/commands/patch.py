@@ -48,7 +48,7 @@ class DirectionName(StrEnum):
 At = Annotated[PointName, typer.Option(help="The activation to patch.")]
 Over = Annotated[
     CellName,
-    typer.Option(help="What is patched separately; along other axes, all is patched at once."),
+    typer.Option(help="Axes that are patched index by index; other axes are patched as a whole."),
 ]
 Direction = Annotated[
     DirectionName,

@@ -102,7 +102,7 @@ class _Reader:
         pages: dict[str, Settings] = {}
         for number, entry in enumerate(entries):
             for settings in self._settings(number, entry):
-                pages[_free(_name_of(settings), pages)] = settings
+                pages[_unique_name(_name_of(settings), pages)] = settings
                 if len(pages) > MAX_PAGES:
                     raise InvalidInput(f"{self.file} asks for more than {MAX_PAGES} pages.")
         return ReportConfig(title, pages)
@@ -250,6 +250,6 @@ def _name_of(settings: Settings) -> str:
     return re.sub(r"[^\w.@-]+", "-", "-".join([base, *prompts, *heads]))
 
 
-def _free(name: str, taken: dict[str, Settings]) -> str:
-    names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
-    return next(one for one in names if one not in taken)
+def _unique_name(name: str, used: dict[str, Settings]) -> str:
+    names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(used) + 2))
+    return next(one for one in names if one not in used)

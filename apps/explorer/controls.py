@@ -67,7 +67,7 @@ def choose(  # noqa: PLR0913 - of a widget
         options,
         key=key,
         format_func=format_func,
-        on_change=_take,
+        on_change=_store_choice,
         args=(field, name, key),
         help=help,
         label_visibility="visible" if show_label else "collapsed",
@@ -79,28 +79,30 @@ def write(label: str, field: str, *, help: str | None = None) -> None:
     """A text field for a field of the view."""
     name = f"write_{field}"
     key, args = key_of(name, getattr(current(), field)), (field, name)
-    st.text_input(label, key=key, on_change=_take, args=(*args, key), help=help, width=WIDTH)
+    st.text_input(
+        label, key=key, on_change=_store_choice, args=(*args, key), help=help, width=WIDTH
+    )
 
 
 def switch(label: str, field: str, *, help: str | None = None) -> None:
     """A switch for a boolean field of the view."""
     name = f"switch_{field}"
     key = key_of(name, getattr(current(), field))
-    st.toggle(label, key=key, on_change=_take, args=(field, name, key), help=help)
+    st.toggle(label, key=key, on_change=_store_choice, args=(field, name, key), help=help)
 
 
 def ask_switch(label: str, name: str, *, help: str | None = None) -> None:
     """A switch that requests a long analysis by its name."""
     key = key_of(f"ask_{name}", name in current().asked)
-    st.toggle(label, key=key, on_change=_ask, args=(name, key), help=help)
+    st.toggle(label, key=key, on_change=_store_request, args=(name, key), help=help)
 
 
-def _ask(name: str, key: str) -> None:
+def _store_request(name: str, key: str) -> None:
     others = tuple(own for own in current().asked if own != name)
     change(asked=(*others, name) if picked_value(f"ask_{name}", key) else others)
 
 
-def _take(field: str, name: str, key: str) -> None:
+def _store_choice(field: str, name: str, key: str) -> None:
     change(**{field: picked_value(name, key)})
 
 
@@ -115,4 +117,6 @@ def number(label: str, field: str, ends: tuple[float, float], value: float | Non
     """
     name = f"number_{field}"
     key = key_of(name, getattr(current(), field) if value is None else value)
-    st.number_input(label, *ends, key=key, on_change=_take, args=(field, name, key), width=WIDTH)
+    st.number_input(
+        label, *ends, key=key, on_change=_store_choice, args=(field, name, key), width=WIDTH
+    )

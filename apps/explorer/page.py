@@ -204,7 +204,7 @@ def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
                 views,
                 view,
                 stale=stale,
-                on_pick=lambda pick: _take(page, pick),
+                on_pick=lambda pick: _apply_click(page, pick),
             )
 
 
@@ -219,7 +219,7 @@ def _with_earlier(
     return [*views, *waiting], [own["id"] for own in waiting]
 
 
-def _take(page: Page, pick: Pick) -> None:
+def _apply_click(page: Page, pick: Pick) -> None:
     """Change the view according to a click."""
     view = current()
     if pick["pick"] == "pin":

@@ -70,9 +70,9 @@ class Question:
         """
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
         taken = {name: own for name, own in live.items() if self.takes(name)}
-        settings = {name: _thawed(value) for name, value in self.settings}
+        settings = {name: _to_lists(value) for name, value in self.settings}
         scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
-        return self.function(*scores, model, *map(_thawed, self.arguments), **settings, **taken)
+        return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
 
     def code(self) -> str:
         """Python code for the same call; its last line is the table of the result."""
@@ -94,8 +94,8 @@ class Question:
     @property
     def _call(self) -> str:
         scores = [] if self.scored_by is None else ["scores"]
-        arguments = [*scores, "model", *(repr(_thawed(own)) for own in self.arguments)]
-        settings = [f"{name}={_written(_thawed(value))}" for name, value in self.settings]
+        arguments = [*scores, "model", *(repr(_to_lists(own)) for own in self.arguments)]
+        settings = [f"{name}={_to_code(_to_lists(value))}" for name, value in self.settings]
         return f"{self.name}({', '.join([*arguments, *settings])})"
 
     @property
@@ -107,24 +107,26 @@ def question(
     function: Callable[..., Result], model: str, *arguments: object, **settings: object
 ) -> Question:
     """The call of an analysis as a question; lists become tuples, and ``None`` is left out."""
-    given = tuple((name, _frozen(value)) for name, value in settings.items() if value is not None)
-    return Question(function.__name__, model, tuple(map(_frozen, arguments)), given)
+    given = tuple(
+        (name, _to_tuples(value)) for name, value in settings.items() if value is not None
+    )
+    return Question(function.__name__, model, tuple(map(_to_tuples, arguments)), given)
 
 
 def _scores(answer: Any) -> object:  # noqa: ANN401 - a result that scores edges
     return answer.scores
 
 
-def _frozen(value: object) -> object:
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+def _to_tuples(value: object) -> object:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _thawed(value: Any) -> Any:  # noqa: ANN401 - an argument
+def _to_lists(value: Any) -> Any:  # noqa: ANN401 - an argument
     """Convert tuples of texts back to the lists that ``model.batch`` takes for several prompts."""
     if isinstance(value, tuple) and value and all(isinstance(own, str) for own in value):
         return [*value]
     if isinstance(value, tuple) and value and all(isinstance(own, tuple) for own in value):
-        return tuple(map(_thawed, value))
+        return tuple(map(_to_lists, value))
     return value
 
 
@@ -132,7 +134,7 @@ def _nested(values: TensorData) -> list[object]:
     return values.tensor.tolist()
 
 
-def _written(value: object) -> str:
+def _to_code(value: object) -> str:
     """An argument as Python code."""
     if not isinstance(value, Metric):
         return repr(value)

@@ -28,7 +28,7 @@ def model_choice() -> None:
     found = AT_STEP.fullmatch(view.model)
     name = found["model"] if found else view.model
     key = key_of("choose_model", name)
-    st.selectbox("Model", offered(), key=key, on_change=_take_model, args=(key,))
+    st.selectbox("Model", offered(), key=key, on_change=_change_model, args=(key,))
     known = steps(name)
     if known:
         choices = [f"{name}@{step}" for step in known] + [name]
@@ -54,7 +54,7 @@ def prompt_form(model: interp.Transformer) -> None:
             range(len(prompts)),
             key=key,
             format_func=lambda n: _label(prompts[n].text),
-            on_change=_take_example,
+            on_change=_change_example,
             args=(prompts, key),
             placeholder="your own prompt",
         )
@@ -84,14 +84,14 @@ def prompt_form(model: interp.Transformer) -> None:
             height=68,
             help="For patching: a prompt with the same number of tokens but another answer.",
         )
-        st.form_submit_button("Run", width="stretch", on_click=_take_form)
+        st.form_submit_button("Run", width="stretch", on_click=_submit_form)
 
 
 def set_choice() -> None:
     """Choose what sweeps run over: this prompt, or the model's prompt set."""
     view = current()
     choose(
-        "Sweeps run over",
+        "Prompts for sweeps",
         "prompts",
         ["", *([EXAMPLES] if examples(view.model) else [])],
         format_func=lambda name: name or "this prompt",
@@ -120,17 +120,17 @@ def metric_choice() -> None:
     )
 
 
-def _take_model(key: str) -> None:
+def _change_model(key: str) -> None:
     change(default_view(picked_value("choose_model", key), current().page))
 
 
-def _take_example(prompts: list[Prompt], key: str) -> None:
+def _change_example(prompts: list[Prompt], key: str) -> None:
     number = picked_value("choose_example", key)
     if number is not None:
         change(with_prompt(current(), prompts[number]))
 
 
-def _take_form() -> None:
+def _submit_form() -> None:
     fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
     view = current()
     if any(getattr(view, name) != text for name, text in fields.items()):

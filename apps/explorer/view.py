@@ -144,7 +144,7 @@ class View:
             return View(page=self.page, model=self.model).to_address()
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
-            name: _written(value)
+            name: _to_text(value)
             for name, value in values.items()
             if name == "page" or value != getattr(DEFAULT, name)
         }
@@ -166,7 +166,7 @@ def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
 # ---- how each field is written and read ------------------------------------------------------
 
 
-def _written(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, View):
         return urlencode(replace(value, pinned=None).to_address())
     if isinstance(value, tuple) and not isinstance(value, Head):

@@ -99,17 +99,17 @@ def _percent(share: Tensor) -> str:
     return f"{round(float(share), 2) + 0:.0%}"
 
 
-def _take_component(view: View, pick: Pick) -> View:
+def _choose_component(view: View, pick: Pick) -> View:
     """Choose the node that was clicked, or the head at the start, else the end, of an edge."""
     ends = pick["name"].split(" → ")
     return with_component(view, next((own for own in ends if head_of(own)), ends[0]))
 
 
-def _take_size(view: View, pick: Pick) -> View:
+def _choose_size(view: View, pick: Pick) -> View:
     return replace(view, edges=max(1, round(pick["x"])))
 
 
 CIRCUIT_PICKS: dict[str, Callable[[View, Pick], View]] = {
-    CIRCUIT: _take_component,
-    "faithfulness": _take_size,
+    CIRCUIT: _choose_component,
+    "faithfulness": _choose_size,
 }

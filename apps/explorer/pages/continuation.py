@@ -41,8 +41,8 @@ def continuation_question(view: View, model: interp.Transformer) -> Question:
         }
     if not edit and not vector:
         raise InvalidInput(
-            "A continuation compares the model with an edited one: collect heads and ablate them, "
-            "or enter two texts to steer with."
+            "A continuation compares the model with an edited one: collect heads on the page Heads "
+            "(Shift-click) and switch on their ablation, or enter two texts to steer with."
         )
     return question(
         steer, view.model, batch, **vector, **edit, new_tokens=_new_tokens(view, model, batch)

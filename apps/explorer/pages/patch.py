@@ -241,33 +241,33 @@ def on_pick(view: View, pick: Pick) -> View:
     return view if take is None else take(view, pick)
 
 
-def _take_pair(view: View, pick: Pick) -> View:
+def _choose_pair(view: View, pick: Pick) -> View:
     return with_prompt(view, pairs_of(view)[pick["row"]])
 
 
-def _take_position(view: View, pick: Pick) -> View:
+def _choose_position(view: View, pick: Pick) -> View:
     """Choose the position, except in an encoder, where there are no predictions."""
     position = pick.get("column", pick["row"])
     return view if view.attention == "encoder" else replace(view, position=position)
 
 
-def _take_node(view: View, pick: Pick) -> View:
+def _choose_node(view: View, pick: Pick) -> View:
     """Choose the component and the position; shared keys and values belong to no single head."""
-    name, there = row_of(pick).partition(".")[0], _take_position(view, pick)
+    name, there = row_of(pick).partition(".")[0], _choose_position(view, pick)
     return there if "KV" in name else with_component(there, name)
 
 
-def _take_cell(view: View, pick: Pick) -> View:
+def _choose_cell(view: View, pick: Pick) -> View:
     if pick["pick"] == "head":
         return replace(view, head=Head(pick["row"], pick["column"]))
-    return _take_position(view, pick) if view.at in OF_POSITIONS else view
+    return _choose_position(view, pick) if view.at in OF_POSITIONS else view
 
 
 PICKS: dict[str, Callable[[View, Pick], View]] = {
-    "pairs": _take_pair,
-    "strips": _take_position,
-    "preview": _take_node,
-    "patching": _take_cell,
+    "pairs": _choose_pair,
+    "strips": _choose_position,
+    "preview": _choose_node,
+    "patching": _choose_cell,
     **CIRCUIT_PICKS,
 }
 

@@ -192,7 +192,7 @@ def set_view(view: View, found: Predictions) -> ViewData:
             examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
         )
     ]
-    n_right = f", {sum(map(bool, rights))} right" if "target" in found.answers else ""
+    n_right = f", {sum(map(bool, rights))} answered right" if "target" in found.answers else ""
     return {
         "kind": "table",
         "id": SET,

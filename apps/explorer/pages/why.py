@@ -130,9 +130,9 @@ def _components(
     size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
     note = (
         f"The {len(order)} contributions, biases included, sum to {direct.value.mean():+.4g} "
-        f"logits, within {direct.error:.1e}. The mean size of a contribution is {size:.2g}, to "
-        f"random tokens {control:.2g}. Ablation: the change from the unablated model, below 0 if "
-        "the component helps. "
+        f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "
+        f"{size:.2g} logits; to the logits of random tokens, it is {control:.2g}. Ablation: the "
+        "change from the unablated model, below 0 if the component helps. "
     )
     if len(hidden):
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
