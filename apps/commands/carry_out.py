@@ -36,7 +36,8 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
         with progress(spec.label.format(**own)) as tick:
             run = run_analysis(settings, tick, place, resume=resume)
         write_files(run, temporary)
-    partial.remove()
+    if spec.is_resumable:  # other commands leave the partial results of another one
+        partial.remove()
     if as_json:
         print_json(_as_json(run, place, top))
         return
@@ -46,11 +47,12 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
 
 
 def _print_notes_on_resuming(spec: CommandSpec, partial: PartialRun, *, resume: bool) -> None:
-    if resume and not spec.is_resumable:
-        print_stderr(
-            f"interp {spec.name} keeps no partial results, so --resume has no effect: the run "
-            "starts from the beginning."
-        )
+    if not spec.is_resumable:
+        if resume:
+            print_stderr(
+                f"interp {spec.name} keeps no partial results, so --resume has no effect: the run "
+                "starts from the beginning."
+            )
     elif resume and not partial.exists:
         print_stderr(
             "There are no partial results for this output folder: the run starts from the "

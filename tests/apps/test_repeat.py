@@ -165,6 +165,20 @@ def test_resume_has_no_effect_on_a_command_without_partial_results(command, tmp_
     assert tables_of(tmp_path / "resumed") == tables_of(tmp_path / "plain")
 
 
+def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        command(*ABLATE, "--out", tmp_path / "out")
+    for words in (["--resume"], []):
+        done = command("dla", "--model", "rasp-reverse", "--out", tmp_path / "out", *words)
+        assert done.exit_code == 0, done.output
+        assert "run that was stopped" not in done.stderr
+    resumed = command(*ABLATE, "--out", tmp_path / "out", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert "There are no partial results" not in resumed.stderr
+    assert not (tmp_path / ".out.interp-kept").exists()
+
+
 def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(command):
     """And the help of each command says whether it is one."""
     for one in COMMANDS:
