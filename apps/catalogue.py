@@ -22,7 +22,7 @@ THOUSAND = 1000
 
 
 def catalogue() -> list[tuple[str, ...]]:
-    """One row a model, with the columns of :data:`COLUMNS`.
+    """One row per model, with the columns of :data:`COLUMNS`.
 
     Raises:
         ModelLoadError: a model is damaged.
@@ -31,7 +31,7 @@ def catalogue() -> list[tuple[str, ...]]:
 
 
 def summaries() -> list[str]:
-    """For each model, the summary of its card and the steps of its checkpoints.
+    """For each model, the summary of its card and its checkpoints.
 
     Raises:
         ModelLoadError: a card is missing or damaged.
@@ -43,11 +43,11 @@ def summaries() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Check, without loading it, that a name is that of a model.
+    """Check that a name is that of a model, without loading it.
 
     Raises:
-        ModelLoadError: it is neither that of a bundled model, a folder with a configuration, nor
-            ``hub:org/name``.
+        ModelLoadError: the name is not that of a bundled model, not a folder with a configuration
+            and not of the form ``hub:org/name``.
     """
     if name.startswith(hub.PREFIX):
         hub.parse_name(name)
@@ -58,8 +58,8 @@ def check_name(name: str) -> None:
         known = False
     if not known:
         raise ModelLoadError(
-            f"{shorten(name)} is none of the bundled models ({', '.join(bundled())}), no folder "
-            f"with {CONFIG}, and no {hub.PREFIX}org/name."
+            f"{shorten(name)} is not a model: expected one of the bundled models "
+            f"({', '.join(bundled())}), a folder with {CONFIG}, or {hub.PREFIX}org/name."
         )
 
 
@@ -97,7 +97,7 @@ def _row(name: str) -> tuple[str, ...]:
 
 
 def short_count(count: int) -> str:
-    """A count to three digits: ``1.24k``, ``3.68M``."""
+    """A count with three significant digits: ``1.24k``, ``3.68M``."""
     for power, unit in ((2, "M"), (1, "k")):
         if float(f"{count:.3g}") >= THOUSAND**power:
             return f"{count / THOUSAND**power:#.3g}".rstrip(".") + unit

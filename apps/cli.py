@@ -1,6 +1,6 @@
-"""The ``interp`` command: models, verify, doctor, convert, explore, train; one for each analysis.
+"""The ``interp`` command line: one command per analysis, and commands for models and reports.
 
-Torch, pandas and plotly take seconds to import, so each command imports what it uses and
+Torch, pandas and plotly take seconds to import, so each command imports only what it uses, and
 ``interp --help`` answers at once.
 """
 
@@ -31,11 +31,11 @@ app = typer.Typer(
 
 
 def print_version(*, asked: bool) -> None:
-    """Print the version and end the command, if asked to."""
+    """Print the version and exit, if ``--version`` is given."""
     if asked:
         try:
             number = version("interp")
-        except PackageNotFoundError:  # as in provenance: it runs from its source
+        except PackageNotFoundError:  # runs from its source without being installed
             number = "source"
         print_stdout(f"interp {number}")
         raise typer.Exit
@@ -72,7 +72,7 @@ app.command()(reports_errors(repeat))
 prompts = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Prompt files: the bundled sets, a check against a model, templates.",
+    help="Prompt files: list the bundled sets, check a file against a model, fill a template.",
 )
 prompts.command("list")(reports_errors(list_sets))
 prompts.command()(reports_errors(check))
@@ -83,7 +83,7 @@ app.add_typer(prompts, name="prompts")
 @app.command()
 @reports_errors
 def verify(*, model: Model = DEFAULT_MODEL) -> None:
-    """Check the mathematical identities of a model.
+    """Check numerically that the mathematical identities of a model hold.
 
     The exit code is 1 if one fails.
     """
@@ -113,8 +113,8 @@ def doctor(
 ) -> None:
     """Check this installation: versions, threads, kernels, GPU, browser, folders.
 
-    ✓ is fine, ! says what is missing or slow, ✗ what makes interp unusable, each with what to do.
-    The exit code is 1 if there is a ✗.
+    ✓: as expected. !: something is missing or slow. ✗: interp can't be used. Below each ! and ✗
+    stands what to do. The exit code is 1 if there is a ✗.
     """
     import json  # noqa: PLC0415
 
@@ -124,7 +124,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(to_json(findings), indent=2))
     else:
-        columns = [("", "left"), ("check", "left"), ("found, and what to do", "left")]
+        columns = [("", "left"), ("check", "left"), ("result, and what to do", "left")]
         print_table(columns, [finding.row() for finding in findings])
     if not is_usable(findings):
         raise typer.Exit(1)
@@ -140,7 +140,7 @@ def convert(
         bool, typer.Option("--allow-pickle", help="Read a pickled checkpoint (its weights only).")
     ] = False,
 ) -> None:
-    """Convert a model to a folder with safetensors."""
+    """Convert a model to a folder with a configuration and safetensors weights."""
     from interp.loading import load, save_folder  # noqa: PLC0415
 
     model = load(source, allow_pickle=allow_pickle)
@@ -158,28 +158,29 @@ def explore(
         typer.Option(
             "--model",
             "-m",
-            help="A bundled model, a folder or hub:org/name; the first is opened. Repeatable.",
+            help="A bundled model, a folder or hub:org/name; may be repeated. The first is opened.",
             show_default=DEFAULT_EXPLORED,
         ),
     ] = None,
     results: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A report, a folder that an analysis wrote, or a folder of those. Repeatable."
+            help="A report.html, the output folder of an analysis, or a folder of such folders; "
+            "may be repeated."
         ),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            help="Port; 0 takes any free one.",
+            help="Port; 0 chooses any free one.",
             min=0,
             max=65535,
-            show_default="the first free from 8501",
+            show_default="the first free one from 8501",
         ),
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
 ) -> None:
-    """Open the explorer in a browser."""
+    """Open the interactive explorer in a browser."""
     from apps.catalogue import check_name  # noqa: PLC0415
     from apps.serve import choose_port, serve  # noqa: PLC0415
 
@@ -192,7 +193,7 @@ def explore(
 
 
 def _models_of(results: Sequence[Path]) -> list[str]:
-    """The bundled models of some reports, all of which can be read."""
+    """The bundled models among those of some reports; raises if a report can't be read."""
     from apps.report.written import read_written  # noqa: PLC0415
     from interp.loading import bundled  # noqa: PLC0415
 
@@ -206,7 +207,8 @@ def train(
     name: Annotated[str, typer.Argument(help="A bundled model; see `interp models`.")],
     *,
     steps: Annotated[
-        int | None, typer.Option(help="Training steps.", show_default="as for the bundled model")
+        int | None,
+        typer.Option(help="Number of training steps.", show_default="as for the bundled model"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -221,7 +223,7 @@ def train(
 ) -> None:
     """Train a bundled model from scratch.
 
-    The same command resumes a training that was stopped.
+    To resume a training that was stopped, run the same command again.
     """
     from apps.devices import default_device, parse_device  # noqa: PLC0415
     from interp import card  # noqa: PLC0415
@@ -244,7 +246,8 @@ def train(
     )
     if card(folder).data != card(name).data:
         print_stderr(
-            "Its training data are not the bundled model's (see both cards), so its figures differ."
+            "It was trained on other data than the bundled model (see the cards of both), so its "
+            "measured figures differ."
         )
 
 

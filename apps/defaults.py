@@ -14,15 +14,15 @@ LOSS, LOGIT_DIFF, MASKED_LOSS = "loss", "logit-diff", "masked-loss"
 
 
 def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts") -> str:
-    """The bundled prompt set that a model's card names, or the minimal pairs written for it.
+    """The bundled prompt set that a model's card names, or its minimal pairs.
 
     Args:
         model: a bundled name or a folder.
-        pairs: whether minimal pairs are wanted.
-        option: the option that names others, for the message.
+        pairs: whether to return minimal pairs.
+        option: the option by which a user gives other prompts, for the error message.
 
     Raises:
-        InvalidInput: the model has no card, or there are no such pairs.
+        InvalidInput: the model has no card, or the card names no such prompts.
     """
     card = card_of(model)
     named = card and (card.pairs if pairs else card.prompts)
@@ -37,13 +37,13 @@ def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts
 
 
 def default_metric(model: str) -> str:
-    """The metric that a model's card names; ``loss`` without a card."""
+    """The metric that a model's card names; ``loss`` if it has no card."""
     card = card_of(model)
     return LOSS if card is None else card.metric
 
 
 def card_of(model: str) -> Card | None:
-    """The card of a bundled model or of a model folder, also given as ``name@step``, if any."""
+    """The card of a bundled model, ``name@step`` or model folder; ``None`` if it has none."""
     checkpoint = AT_STEP.fullmatch(model)
     for name in (model, checkpoint["model"]) if checkpoint else (model,):
         folder = MODELS / name if name in bundled() else Path(name)

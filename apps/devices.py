@@ -11,10 +11,10 @@ def default_device() -> str:
 
 
 def parse_device(name: str) -> torch.device:
-    """The device of that name.
+    """The device of a name.
 
     Raises:
-        InvalidInput: it is not available, or can't compute.
+        InvalidInput: the device is not available, or can't hold tensors.
     """
     try:
         device = torch.device(name)

@@ -1,4 +1,4 @@
-"""What a run depends on beside its settings: the code, the machine, the kernels taken."""
+"""What a run depends on besides its settings: the code, the machine, the kernels that ran."""
 
 import subprocess
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
     """Code, machine, kernels and the settings of intervals, as plain data.
 
     Args:
-        model: that was run.
-        kernels: what :func:`interp.execution.machine.operations_taken` gave.
+        model: the model that was run.
+        kernels: the operations that :func:`interp.execution.machine.operations_taken` recorded.
     """
     return {
         "code": code(),
@@ -34,9 +34,9 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
 
 
 def code() -> dict[str, Any]:
-    """The version of this package; its commit, and whether files differ from it.
+    """The version of this package, its commit, and whether files differ from that commit.
 
-    ``commit`` and ``changed`` are ``None`` where the package does not run from a git repository.
+    ``commit`` and ``changed`` are ``None`` if the package does not run from a git repository.
     """
     root = Path(interp.__file__).parent.parent
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
@@ -50,7 +50,7 @@ def code() -> dict[str, Any]:
 
 
 def _git(root: Path, *words: str) -> str | None:
-    """What git says; ``None`` where it can't be asked."""
+    """The output of a git command; ``None`` if it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *words],

@@ -1,8 +1,8 @@
 """The explorer's script, which Streamlit runs at every interaction.
 
-Model and prompt stand at the side, the prediction above, one of the pages below; a page's views
-are a fragment, so that a click reruns them only. The script stands outside :mod:`apps.explorer`,
-since Streamlit takes a folder ``pages`` beside its script for pages of its own.
+Model and prompt are in the sidebar, the prediction is at the top, and one of the pages below it. A
+page's views are a fragment, so that a click reruns only them. The script is outside
+:mod:`apps.explorer`, because Streamlit treats a folder ``pages`` beside its script as its own.
 """
 
 import argparse
@@ -36,8 +36,8 @@ STYLE = """<style>
 </style>"""
 
 
-def named() -> argparse.Namespace:
-    """The models and the results that the command line named."""
+def arguments() -> argparse.Namespace:
+    """The models and the reports that were given on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--results", action="append", default=[], type=Path)
@@ -45,55 +45,65 @@ def named() -> argparse.Namespace:
 
 
 def completed(view: View) -> tuple[View, tuple[str, ...]]:
-    """A view of an address with its model's defaults; what the model lacks is left out and said."""
-    said: tuple[str, ...] = ()
+    """Complete the view of an address with its model's defaults.
+
+    Returns:
+        The view, without what the model lacks, and a note on each thing that was left out.
+    """
+    notes: tuple[str, ...] = ()
     if view == DEFAULT and REPORT.name in pages():
         view = replace(view, page=REPORT.name)
-    first = next(iter([*named().model, *offered()]))
+    first = next(iter([*arguments().model, *offered()]))
     if not view.model:
         view = replace(view, model=first)
     if not is_offered(view.model):
-        said = (f"The link names {shorten(view.model)}, which is not offered; {first} is shown.",)
+        notes = (
+            f"This link needs the model {shorten(view.model)}, which is not available here; "
+            f"{first} is shown. To add models, start interp explore with --model.",
+        )
         view = View(page=view.page, model=first)
     if view.page not in pages():
-        said = (*said, "The link is to a report, and none is open: interp explore --results.")
+        notes = (
+            *notes,
+            "This link is to a report, but no report is open: start interp explore with --results.",
+        )
         view = replace(view, page=DEFAULT.page)
     if view.page == REPORT.name:
         view = replace(view, report=report_of(view).name)
     if not view.text:
         view = replace(default_view(view.model), **_given(view))
     view, lacking = validated(view, model_of(view.model))
-    return view, (*said, *lacking)
+    return view, (*notes, *lacking)
 
 
 def _given(view: View) -> dict[str, object]:
-    """The fields that an address without a prompt says, all but those of the prompt."""
+    """The fields of a view that differ from the defaults."""
     given = {field.name: getattr(view, field.name) for field in fields(view)}
-    return {name: own for name, own in given.items() if own != getattr(DEFAULT, name)}
+    return {name: value for name, value in given.items() if value != getattr(DEFAULT, name)}
 
 
 def notes() -> tuple[str, ...]:
-    """What was wrong with the address or the prompt, as long as that prompt is on that page."""
+    """Problems with the address or the prompt, shown while page, model and prompt stay the same."""
     fresh = [*read_address(completed)]
     view, cut = within_context(current(), model_of(current().model))
     if cut:
         change(view)
     place = view.page, view.model, view.text
-    before, kept = st.session_state.get("notes", (None, ()))
-    found = tuple(dict.fromkeys([*(kept if before == place else ()), *fresh, *cut]))
-    st.session_state["notes"] = place, found
-    return found
+    last_place, last = st.session_state.get("notes", (None, ()))
+    shown = tuple(dict.fromkeys([*(last if last_place == place else ()), *fresh, *cut]))
+    st.session_state["notes"] = place, shown
+    return shown
 
 
 def page() -> None:
-    """Show everything."""
+    """Show the whole page."""
     st.set_page_config("interp explorer", layout="wide")
     st.html(STYLE)
     load_components()
-    offer(named().model)
-    open_reports(named().results)
+    offer(arguments().model)
+    open_reports(arguments().results)
     with errors_on_page():
-        # What may be empty has a container, so that what follows keeps its place and its state.
+        # Elements that may be empty are in a container, so that those below keep their state.
         with st.container():
             for note in notes():
                 st.warning(escape_markdown(note))
@@ -107,7 +117,8 @@ def page() -> None:
                     set_choice()
                 if "metric" in used:
                     metric_choice()
-        choose("Page", "page", pages(), words=lambda name: PAGES[name].title, has_label=False)
+        titles = {name: PAGES[name].title for name in pages()}
+        choose("Page", "page", [*titles], format_func=titles.__getitem__, show_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
         with st.container(), errors_on_page():

@@ -1,7 +1,7 @@
 """Errors of a command: one line on stderr, and an exit code for each kind.
 
-2 bad input, 3 a model that can't be loaded, 4 out of resources, 130 interrupted, 143 terminated; 1
-for a bug. The traceback is shown with ``--debug`` only.
+The exit codes are 1 for a bug, 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted
+resources, 130 if interrupted and 143 if terminated. The traceback is shown only with ``--debug``.
 """
 
 import inspect
@@ -23,12 +23,12 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 terminated = threading.Event()
-"""Set when SIGTERM was what interrupted a command."""
+"""Set if a command was interrupted by SIGTERM."""
 _Arguments = ParamSpec("_Arguments")
 
 
 def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
-    """The command with an option ``--debug``; its errors become one line and an exit code."""
+    """Add the option ``--debug`` to a command; turn its errors into one line and an exit code."""
 
     @wraps(command)
     def wrapped(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
@@ -54,7 +54,7 @@ def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
 
 
 def interrupt_when_terminated() -> None:
-    """Let SIGTERM interrupt a command as Ctrl-C does, so that what is done then is saved."""
+    """Let SIGTERM interrupt a command as Ctrl-C does, so that partial results are saved."""
 
     def interrupt(*_: object) -> None:
         terminated.set()
@@ -82,4 +82,4 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
             return OUT_OF_RESOURCES, f"{error.filename or 'System'}: {error.strerror or error}."
         case _:
             what = f"{type(error).__name__}: {error}"
-            return UNEXPECTED, f"Unexpected {what} (a bug; --debug shows the traceback)."
+            return UNEXPECTED, f"Unexpected {what} (this is a bug; --debug shows the traceback)."

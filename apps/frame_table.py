@@ -1,4 +1,4 @@
-"""A frame of an analysis as a table of texts: few columns, three digits of the largest number."""
+"""Formats the frame of an analysis as a table of strings with few columns and few digits."""
 
 from collections.abc import Iterable
 from math import floor, isfinite, isnan, log10
@@ -8,17 +8,17 @@ import pandas as pd
 Table = tuple[list[tuple[str, str]], list[tuple[str, ...]]]
 """Columns (title, alignment: ``left`` or ``right``) and rows."""
 NONE = "–"
-"""In place of a number that there is not."""
+"""Shown for a missing number."""
 SMALLEST_Q = 0.001
 SIGNED = {"effect", "interaction", "difference"}
-"""Columns of which a positive number has a sign."""
+"""Columns in which positive numbers have a sign."""
 
 
 def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
-    """The first ``top`` rows, or all.
+    """Format the first ``top`` rows of a frame, or all of them.
 
-    ``low`` and ``high`` become one column; p and n are left out, and layer, head, writer and
-    reader where a name holds them.
+    The columns ``low`` and ``high`` become one. The columns p and n are left out, and so are layer,
+    head, writer and reader if there is a column with names.
     """
     kept = frame.drop(columns=_left_out(frame))
     columns: list[tuple[str, str]] = []
@@ -31,13 +31,13 @@ def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
 
 
 def places_of(numbers: Iterable[float]) -> int:
-    """The number of decimals that show three digits of the largest number."""
+    """The number of decimals that shows three digits of the largest number."""
     largest = max((abs(number) for number in numbers if isfinite(number)), default=0.0)
     return 3 if largest == 0 else min(8, max(1, 2 - floor(log10(largest))))
 
 
 def signed(value: float, places: int) -> str:
-    """A number with its sign, which zero has not; a dash for NaN."""
+    """A number with its sign, or zero without one; a dash for NaN."""
     if isnan(value):
         return NONE
     text = f"{value:+.{places}f}"
@@ -45,12 +45,12 @@ def signed(value: float, places: int) -> str:
 
 
 def interval_text(low: float, high: float, places: int) -> str:
-    """An interval with so many decimals, and signs; a dash if there is none."""
+    """An interval with signs and a number of decimals; a dash for NaN."""
     return NONE if isnan(low) else f"{signed(low, places)} to {signed(high, places)}"
 
 
 def corrected(q: float) -> str:
-    """A corrected p-value with three decimals; a dash if there is none."""
+    """A corrected p-value with three decimals; a dash for NaN."""
     return NONE if isnan(q) else "< 0.001" if q < SMALLEST_Q else f"{q:.3f}"
 
 
@@ -65,7 +65,7 @@ def _heading(frame: pd.DataFrame, name: str) -> tuple[str, str]:
 
 
 def _texts(frame: pd.DataFrame, name: str) -> list[str]:
-    """The cells of a column as texts."""
+    """The cells of a column as strings."""
     values = frame[name].tolist()
     if name == "low":
         texts = _intervals(values, frame["high"].tolist())
@@ -87,6 +87,6 @@ def _intervals(low: list[float], high: list[float]) -> list[str]:
 
 
 def _has_signs(frame: pd.DataFrame, name: str) -> bool:
-    """Whether positive numbers have a sign: those of effects, and where some are negative."""
+    """Whether positive numbers have a sign: in columns of effects, or if some are negative."""
     effects = name in SIGNED or (name == "low" and bool(SIGNED & {*frame.columns}))
     return effects or bool((frame[name] < 0).any())

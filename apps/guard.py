@@ -1,9 +1,9 @@
-"""What the explorer's server answers: the requests of its own page, and no others.
+"""Protects the explorer's server: it answers the requests of its own page, and no others.
 
-Any web page can send requests to a server on the loopback interface. A foreign Host means that the
-page's own name was made to point here (DNS rebinding); a foreign Origin is a page of another site
-or of another port. Both are refused before Streamlit sees them, whose own check of the Origin asks
-an outside service for the address of this machine.
+Any web page can send requests to a server on the loopback interface. A foreign Host header means
+that the domain of another page was made to resolve to this machine (DNS rebinding); a foreign
+Origin means a page of another site or port. Both are refused before they reach Streamlit, whose own
+check of the Origin asks an external service for the address of this machine.
 
 Reference: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/CSP3/
 """
@@ -25,9 +25,9 @@ POLICY_VIOLATION = 1008
 METHODS = frozenset({"GET", "HEAD"})
 INTERNAL, STREAM = "/_stcore", "/_stcore/stream"
 ANSWERED = frozenset({f"{INTERNAL}/health", f"{INTERNAL}/host-config"})
-"""What of Streamlit's interface is answered: not uploads, metrics or the interface for programs."""
+"""Streamlit's internal paths that are answered; uploads, metrics and its API are not."""
 SIGN_IN = ("/auth/", "/oauth2callback")
-"""Paths that would ask an identity provider."""
+"""Paths that would contact an identity provider."""
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -51,11 +51,11 @@ POLICY = {
 
 
 class Guard:
-    """An ASGI application that refuses foreign requests and adds headers to every answer.
+    """An ASGI application that refuses foreign requests and adds headers to every response.
 
     Args:
-        app: what answers the requests that are not refused.
-        port: the server's.
+        app: the application that answers all other requests.
+        port: the port of the server.
         page: the HTML of the page, whose inline scripts are allowed to run.
     """
 
@@ -93,7 +93,7 @@ class Guard:
             return HTTPStatus.FORBIDDEN
         own = [f"http://{hosts[0].lower()}"]
         if scope["type"] == "websocket":
-            # A browser sends an Origin with every handshake; what sends none is no browser.
+            # A browser sends an Origin with every handshake, so a missing one is refused too.
             answered = origins == own and path == STREAM
             return None if answered else HTTPStatus.FORBIDDEN
         if origins not in ([], own):
@@ -104,7 +104,7 @@ class Guard:
 
 
 def content_security_policy(page: str) -> str:
-    """A policy under which a page loads from its own server alone and runs its inline scripts."""
+    """A policy under which a page loads only from its own server and runs its inline scripts."""
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()) for script in scripts]
     hashes = "".join(f" 'sha256-{digest.decode()}'" for digest in digests)
@@ -113,5 +113,5 @@ def content_security_policy(page: str) -> str:
 
 
 def _is_answered(path: str) -> bool:
-    """Whether the page needs this path."""
+    """Whether a path is one that the page needs."""
     return path in ANSWERED or not path.startswith((INTERNAL, *SIGN_IN))

@@ -1,4 +1,4 @@
-"""The docstring of an analysis's module as text to be read: its question, equations and limits."""
+"""The docstring of an analysis's module as text for a report: question, equations and limits."""
 
 import re
 import sys
@@ -10,11 +10,11 @@ from analyses.result import Result
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph.
+    """A paragraph of a docstring.
 
     Attributes:
-        text: lines of an equation; else one line, with the marks of Markdown.
-        is_equation: whether its lines stand as they are.
+        text: the lines of an equation, or one line of Markdown.
+        is_equation: whether the text is an equation, whose line breaks are kept.
     """
 
     text: str
@@ -22,23 +22,23 @@ class Paragraph:
 
     @property
     def plain(self) -> str:
-        """The text without marks."""
+        """The text without Markdown."""
         return self.text if self.is_equation else re.sub(r"`|(?<!\w)\*|\*(?!\w)", "", self.text)
 
 
 def method_text(result: Result | type[Result]) -> str:
-    """The docstring of the module that the result comes from."""
+    """The docstring of the module that defines a result."""
     kind = result if isinstance(result, type) else type(result)
     return (sys.modules[kind.__module__].__doc__ or f"{kind.__name__}?").strip()
 
 
 def question(text: str) -> str:
-    """The question that an analysis answers: how its docstring begins."""
+    """The question that an analysis answers, with which its docstring begins."""
     return f"{text.split('?', maxsplit=1)[0]}?".replace("\n", " ")
 
 
 def paragraphs(text: str) -> list[Paragraph]:
-    """What follows the question; what is indented are equations."""
+    """The paragraphs after the question; indented ones are equations."""
     after = text.split("?", 1)[-1].strip()
     return [_paragraph(one) for one in re.split(r"\n\s*\n", after) if one.strip()]
 

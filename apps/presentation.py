@@ -1,6 +1,6 @@
-"""Results in words and short tables, for the terminal and the report.
+"""Tables, conclusions and figures of results, for the terminal and the report.
 
-What holds of any result stands here; a kind of result that has better words registers them.
+The functions work for any result; some kinds of results register versions of their own.
 """
 
 from functools import singledispatch
@@ -33,20 +33,20 @@ from interp.circuits.composition import KINDS
 from interp.execution.provenance import Provenance
 
 CHECKS = ("WARNING", "with exact patching")
-"""How lines of a summary begin that say how far it can be trusted."""
+"""Beginnings of the lines of a summary that say how reliable it is."""
 NAMED = 3
-"""Heads that a conclusion names."""
+"""Number of heads that a conclusion names."""
 
 
 @singledispatch
 def table(result: Result, top: int | None = None) -> Table:
-    """A table of the first ``top`` rows of the result's frame, or of all."""
+    """A table of the first ``top`` rows of the result's frame, or of all rows."""
     return table_of_frame(result.to_frame(), top)
 
 
 @singledispatch
 def conclusion(result: Result) -> str:
-    """What was found: the first line of the summary, and what a reader should know of it."""
+    """The first line of the summary, with its checks, warnings and notes."""
     first, *rest = result.summary().splitlines()
     checks = [line for line in rest if line.startswith(CHECKS)]
     return " ".join([*map(_sentence, [first, *checks]), *getattr(result, "notes", ())])
@@ -54,12 +54,12 @@ def conclusion(result: Result) -> str:
 
 @singledispatch
 def figures(result: Result) -> list[go.Figure]:
-    """What the report draws."""
+    """The figures that the report shows."""
     return [result.figure()]
 
 
 def provenance_of(result: Result) -> Provenance:
-    """What the numbers depend on."""
+    """The provenance of a result: what its numbers depend on."""
     found = getattr(result, "provenance", None)
     if not isinstance(found, Provenance):
         raise TypeError(f"A {type(result).__name__} has no provenance.")
@@ -67,12 +67,12 @@ def provenance_of(result: Result) -> Provenance:
 
 
 def _sentence(line: str) -> str:
-    """A line as a sentence; names, such as that of a model, stay as they are."""
+    """A line as a sentence with a capital letter and a full stop; names stay as they are."""
     first = line[0].upper() if line.split(maxsplit=1)[0].isalpha() else line[0]
     return f"{first}{line[1:].rstrip('.')}."
 
 
-# ---- kinds of results that have their own words ----------------------------------------------
+# ---- results with versions of their own --------------------------------------------------------
 
 
 @table.register
@@ -87,7 +87,7 @@ def _(result: HeadAblation) -> str:
 
 @table.register
 def _(result: LogitLens, top: int | None = None) -> Table:
-    """The mean over all tokens at each place; of the target, over the last tokens."""
+    """Means over all tokens at each place; for the target, over the last tokens."""
     frame = result.to_frame()
     means = {"entropy": "mean", "kl": "mean"}
     found = frame.groupby(["layer", "point"], sort=False).agg(means)
@@ -100,13 +100,13 @@ def _(result: LogitLens, top: int | None = None) -> Table:
 
 @table.register
 def _(result: AttentionStatistics, top: int | None = None) -> Table:
-    """Of each head, the mass that exceeds that of uniform attention by most; those heads first."""
+    """For each head, the statistic furthest above that of uniform attention; largest first."""
     return table_of_frame(_furthest_from_uniform(result), top)
 
 
 @table.register
 def _(result: Ablation, top: int | None = None) -> Table:
-    """Of pairs, their interactions."""
+    """For pairs of heads, their interactions."""
     if result.units == "pairs":
         return table_of_frame(result.interaction_frame(), top)
     return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
@@ -130,7 +130,7 @@ def _(result: HeadRoles) -> str:
 
 @table.register
 def _(result: PermutationCovariance, top: int | None = None) -> Table:
-    """Of each symmetry, and of what breaks it, the largest error."""
+    """The largest error of each symmetry, and of each change that breaks it."""
     frame = result.to_frame()
     rows = frame.groupby(["symmetry", "change"], sort=False).agg(
         error=("error", "max"), bound=("bound", "max"), holds=("holds", "sum"), of=("holds", "size")
@@ -141,7 +141,7 @@ def _(result: PermutationCovariance, top: int | None = None) -> Table:
 
 @table.register
 def _(result: OrderSensitivity, top: int | None = None) -> Table:
-    """Of each part, s in each variant, by the first kind of permutations; largest first."""
+    """The sensitivity s of each part in each variant, for the first kind of permutations."""
     frame = result.to_frame()
     first = frame[frame["permutation"] == result.permutations[0]]
     wide = first.pivot_table(index=["kind", "name"], columns="variant", values="mean", sort=False)
@@ -150,7 +150,7 @@ def _(result: OrderSensitivity, top: int | None = None) -> Table:
 
 
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
-    """Roles that heads have, the clearest first; then the others."""
+    """The roles of heads, the clearest first; then the roles that heads do not have."""
     order = ["has_role", "difference"]
     return result.to_frame().sort_values(order, ascending=False, kind="stable")
 
@@ -184,14 +184,14 @@ def _(result: QKCircuit) -> list[go.Figure]:
 
 @table.register
 def _(result: OVCircuit, top: int | None = None) -> Table:
-    """One row a token attended to."""
+    """One row per attended token."""
     columns = [("attended to", "left"), ("promoted outputs (logit × divisor)", "left")]
     return columns, [*result.promoted.rows(top)]
 
 
 @table.register
 def _(result: QKCircuit, top: int | None = None) -> Table:
-    """One row a query."""
+    """One row per query."""
     columns = [("query", "left"), ("keys (nats above the mean key)", "left")]
     return columns, [*result.keys.rows(top)]
 
@@ -204,14 +204,14 @@ def _(result: Positions) -> list[go.Figure]:
 
 @table.register
 def _(result: Explanation, top: int | None = None) -> Table:
-    """The components without their edges, which the figure shows; largest effects first."""
+    """The components without their edges, which the figure shows; largest effect first."""
     frame = result.to_frame().drop(columns=["reads", "feeds"])
     return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
 
 
 @conclusion.register
 def _(result: Explanation) -> str:
-    """With the strongest path."""
+    """The conclusion with the strongest path."""
     first, *rest = result.summary(paths=1, rows=0).splitlines()
     more = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
     return " ".join([_sentence(first), *more, *result.notes])
@@ -219,7 +219,7 @@ def _(result: Explanation) -> str:
 
 @table.register
 def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
-    """By source, too, the largest terms first."""
+    """The terms, the largest first also where they are by source."""
     frame = result.to_frame()
     if result.sources is not None:
         frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
@@ -236,7 +236,7 @@ def _(result: AttentionStatistics) -> str:
 
 
 def _furthest_from_uniform(result: AttentionStatistics) -> pd.DataFrame:
-    """One row a head, largest difference from uniform attention first."""
+    """One row per head, with the largest difference from uniform attention first."""
     frame = result.to_frame()
     masses = frame[frame["statistic"].isin(result.masses)]
     keys = ["layer", "head", "name", "statistic"]

@@ -1,4 +1,4 @@
-"""Serves the explorer with Streamlit, on the loopback interface and to its own page only."""
+"""Serves the explorer with Streamlit, on the loopback interface and only to its own page."""
 
 import os
 import socket
@@ -25,9 +25,9 @@ PAGE = Path(streamlit.__file__).parent / "static" / "index.html"
 
 
 def settings(port: int) -> dict[str, object]:
-    """Streamlit's settings, which also override those of a user's ``config.toml``.
+    """Streamlit's settings; they override its defaults and a user's ``config.toml``.
 
-    Its defaults bind all interfaces and show internals to visitors.
+    The defaults listen on all interfaces and show internal errors to visitors.
     """
     return {
         "server.address": HOST,
@@ -64,19 +64,19 @@ def settings(port: int) -> dict[str, object]:
 class Explorer(App):
     """The explorer's page behind its guard.
 
-    The guard is outside of all that Streamlit answers, its errors included; middleware would be
-    inside of those.
+    The guard wraps the whole application, including the error responses of Streamlit, which a
+    middleware would not see.
 
     Args:
-        port: the server's.
-        headless: do not open a browser.
+        port: the port of the server.
+        headless: whether not to open a browser.
     """
 
     def __init__(self, port: int, *, headless: bool) -> None:
         @asynccontextmanager
         async def opening(_: App) -> AsyncGenerator[None, None]:
             if not headless:
-                # A thread, because a browser in the terminal returns only when it is closed.
+                # In a thread, because a text-mode browser returns only when it is closed.
                 url = f"http://{HOST}:{port}"
                 threading.Thread(target=typer.launch, args=[url], daemon=True).start()
             yield
@@ -90,7 +90,7 @@ class Explorer(App):
 
 
 def choose_port(wanted: int | None) -> int:
-    """``wanted`` if it is free; without it, the first free port of :data:`PORTS`.
+    """``wanted`` if it is free; if it is ``None``, the first free port of :data:`PORTS`.
 
     Raises:
         OutOfResources: the port is in use, or all of them are.
@@ -113,30 +113,30 @@ def serve(
     """Serve the explorer until interrupted, then end the process.
 
     Args:
-        models: names of the models that the page offers beside the bundled ones, given to its
-            script as ``--model=NAME`` each.
-        port: a free one.
-        headless: do not open a browser.
-        results: reports that the page opens, given likewise.
+        models: names of the models that the page offers besides the bundled ones, passed to its
+            script as ``--model=NAME``.
+        port: a free port.
+        headless: whether not to open a browser.
+        results: reports that the page opens, passed to its script as ``--results=PATH``.
     """
-    # Streamlit gives its script the arguments of this process.
+    # Streamlit passes the arguments of this process to its script.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
     sys.argv += [f"--results={path}" for path in results]
     threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))
-    # Sessions may still compute. Python's own exit would wait for the threads of a pool, and
-    # unwind the others, which aborts the process inside torch.
+    # Sessions may still be computing. A normal exit would wait for the threads of a pool and end
+    # the others, which aborts the process inside torch.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _load_first(models: Sequence[str]) -> None:
-    """Import what the page needs and load its model while the browser opens."""
+    """Import the modules of the page and load its model while the browser opens."""
     import_module("apps.explorer.navigation")
     offered = import_module("apps.explorer.offered")
     offered.offer([*models])
-    # What is wrong with the model is said on the page.
+    # If the model can't be loaded, the page shows the error.
     with suppress(Exception):
         offered.model_of(models[0])

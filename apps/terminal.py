@@ -35,7 +35,7 @@ class Tick(Protocol):
 
 
 def escape_unencodable() -> None:
-    """Let stdout and stderr print characters that their encoding lacks as Python escapes."""
+    """Print characters that the encoding of stdout or stderr lacks as Python escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -57,7 +57,7 @@ def print_stdout(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print JSON on stdout, as it is."""
+    """Print JSON on stdout, without wrapping."""
     print(json.dumps(value, indent=2))  # noqa: T201 - no wrapping, no escapes
 
 
@@ -81,11 +81,11 @@ def escape_controls(text: str) -> str:
 def print_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on stdout.
 
-    No cell is shortened: where the terminal is narrower than the table, it wraps the lines.
+    No cell is shortened: a terminal narrower than the table wraps its lines.
 
     Args:
-        columns: title and alignment (``left`` or ``right``) of each. Only the last one wraps.
-        rows: cells as text.
+        columns: title and alignment (``left`` or ``right``) of each column; only the last wraps.
+        rows: the cells of each row.
     """
     lines = [
         [name for name, _ in columns],
@@ -134,7 +134,7 @@ class _LogProgress:
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if self._first_done is None:  # What was done before a resume does not count for the rate.
+        if self._first_done is None:  # Steps done before a resume do not count for the rate.
             self._first_done, self._start = done, now
         if now - self._last < LOG_INTERVAL:
             return

@@ -1,4 +1,4 @@
-"""A head ablation in words: rows of a table, a conclusion and an explanation."""
+"""Texts about a head ablation: the rows of its table, a conclusion and an explanation."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from analyses.statistics import FEWEST, LEVEL
 from apps.frame_table import Table, corrected, interval_text, places_of, signed
 
 MAX_NAMED, NAMED_OF_MANY = 6, 3
-"""Heads that the conclusion can name, and how many it names if more matter."""
+"""The largest number of heads that are all named, and how many are named if more matter."""
 DIRECTIONS = {
     **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
     **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
 }
-"""What a metric does when a head that helps is ablated, and when one that hurts is."""
+"""How a metric changes when a head that helps is ablated, and when one that hurts is ablated."""
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
 
 
@@ -21,13 +21,13 @@ class HeadEffect:
     """The effect of ablating one head.
 
     Attributes:
-        layer: of the head.
-        head: its index in the layer.
+        layer: the layer of the head.
+        head: the index of the head in its layer.
         effect: mean change of the metric over prompts.
-        low: lower end of its 95 % interval; NaN with too few prompts.
-        high: upper end of its 95 % interval; NaN likewise.
-        size: mean of |change|.
-        q: p-value corrected for the number of heads; NaN likewise.
+        low: lower end of the 95 % interval of the effect; NaN with too few prompts.
+        high: upper end of that interval; NaN with too few prompts.
+        size: mean of |change| over prompts.
+        q: p-value corrected for the number of heads; NaN with too few prompts.
         matters: whether q ≤ 0.05.
     """
 
@@ -42,11 +42,11 @@ class HeadEffect:
 
     @property
     def name(self) -> str:
-        """The head, e.g. ``L1H4``."""
+        """The name of the head, e.g. ``L1H4``."""
         return f"L{self.layer}H{self.head}"
 
     def interval(self, places: int) -> str:
-        """The interval with so many decimals; a dash if there is none."""
+        """The interval with a number of decimals; a dash if there is none."""
         return interval_text(self.low, self.high, places)
 
     def corrected(self) -> str:
@@ -55,7 +55,7 @@ class HeadEffect:
 
 
 def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
-    """All heads, largest size first."""
+    """The effects of all heads, largest size first."""
     return [
         HeadEffect(
             int(row["layer"]),
@@ -72,7 +72,7 @@ def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
 
 
 def conclusion(result: HeadAblation) -> str:
-    """Which heads matter for these prompts, in a few sentences."""
+    """A few sentences on which heads matter for these prompts."""
     heads = ranked_heads(result)
     n, places = result.clean.numel(), decimals(heads)
     matter = [head for head in heads if head.matters]
@@ -109,7 +109,7 @@ def conclusion(result: HeadAblation) -> str:
 
 
 def head_table(result: HeadAblation, top: int | None = None) -> Table:
-    """The ``top`` heads, or all, largest size first."""
+    """A table of the ``top`` heads, or of all, largest size first."""
     heads = ranked_heads(result)
     places = decimals(heads)
     columns = [
@@ -135,7 +135,7 @@ def head_table(result: HeadAblation, top: int | None = None) -> Table:
 
 
 def role(head: HeadEffect, metric: str) -> str:
-    """Whether a head that matters helps or hurts what the metric measures."""
+    """Whether a head helps or hurts what the metric measures, if it matters."""
     if not head.matters:
         return "within noise"
     if metric not in DIRECTIONS:
@@ -145,14 +145,14 @@ def role(head: HeadEffect, metric: str) -> str:
 
 
 def better(metric: str) -> str:
-    """Which direction of a metric is the good one; ``""`` of others, such as a divergence."""
+    """Which direction of a metric is better; ``""`` if neither is, as for a divergence."""
     if metric not in DIRECTIONS:
         return ""
     return "lower is better" if DIRECTIONS[metric][0] == "rises" else "higher is better"
 
 
 def explanation(result: HeadAblation) -> str:
-    """What the numbers mean."""
+    """An explanation of the numbers in the table."""
     replacement = {
         "zero": "zero",
         "mean": "its mean over all prompts and positions",
@@ -160,14 +160,14 @@ def explanation(result: HeadAblation) -> str:
     }[result.method]
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
-        f"{directions(result.metric)}The effect is the mean change over prompts, the size the "
-        f"mean of its absolute value, which changes up and down do not cancel in. Intervals are "
+        f"{directions(result.metric)}The effect is the mean change over prompts; the size is the "
+        f"mean of the absolute change, in which changes up and down do not cancel. Intervals are "
         f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
     )
 
 
 def directions(metric: str) -> str:
-    """What a metric that can be better or worse does when a head is ablated; ``""`` of others."""
+    """A sentence on how ablation changes the metric; ``""`` if no direction of it is better."""
     if metric not in DIRECTIONS:
         return ""
     helping, hurting = DIRECTIONS[metric]
@@ -178,29 +178,32 @@ def directions(metric: str) -> str:
 
 
 def _what_matters(result: HeadAblation) -> str:
-    """When a head is said to matter, and how many would be by chance."""
+    """The criterion by which a head matters, and how many heads would pass a test by chance."""
     if result.clean.numel() < FEWEST:
-        return f"Fewer than {FEWEST} prompts have none, and no head is said to matter."
+        return (
+            f"With fewer than {FEWEST} prompts there are no intervals, and no head is said to "
+            "matter."
+        )
     return (
-        f"Chance alone would name about {result.expected_by_chance():.2g} of the heads at "
-        f"p ≤ {LEVEL}, so a head matters only if q ≤ {LEVEL}, which is corrected for their number: "
-        "of the heads that matter, at most about one in twenty does so by chance."
+        f"By chance alone, about {result.expected_by_chance():.2g} of the heads would have "
+        f"p ≤ {LEVEL}. So a head matters only if q ≤ {LEVEL}, where q is p corrected for the "
+        "number of heads: of the heads that matter, at most about one in twenty is there by chance."
     )
 
 
 def decimals(heads: list[HeadEffect]) -> int:
-    """The number of decimals that show three digits of the largest number."""
+    """The number of decimals that shows three digits of the largest number."""
     return places_of(end for head in heads for end in (head.size, head.low, head.high))
 
 
 def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:
-    """A sentence on the largest head, if its effects on single prompts cancel in the mean."""
+    """A sentence on the head of the largest size, if its effects cancel in the mean."""
     largest = heads[0]
     if largest.matters or not largest.size > 2 * abs(largest.effect):
         return ""
     return (
-        f" {largest.name} changes it by {largest.size:.{decimals(heads)}f} {result.unit} on a "
-        "prompt, but up on some and down on others."
+        f" {largest.name} changes it by {largest.size:.{decimals(heads)}f} {result.unit} per "
+        "prompt on average, but up on some prompts and down on others."
     )
 
 

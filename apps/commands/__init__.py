@@ -1,4 +1,4 @@
-"""The commands of the analyses, one a file; they begin without torch, pandas and plotly."""
+"""The commands of the analyses, one per file; importing them does not import torch or pandas."""
 
 from apps.commands.ablate import ablate
 from apps.commands.attribute import attribute
@@ -51,4 +51,4 @@ COMMANDS = (
     neurons,
     steer,
 )
-"""In the order of ``interp --help``."""
+"""The commands, in the order of ``interp --help``."""

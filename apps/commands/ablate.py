@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UnitName(StrEnum):
-    """What is ablated."""
+    """The parts that are ablated, one at a time."""
 
     HEADS = "heads"
     LAYERS = "layers"
@@ -31,26 +31,27 @@ class PartName(StrEnum):
     V = "v"
 
 
-Unit = Annotated[UnitName, typer.Option(help="What is ablated; pairs are of heads.")]
-Method = Annotated[MethodName, typer.Option(help="What replaces a head's output.")]
+Unit = Annotated[UnitName, typer.Option(help="What to ablate; pairs are pairs of heads.")]
+Method = Annotated[MethodName, typer.Option(help="What replaces an ablated activation.")]
 Part = Annotated[PartName, typer.Option(help="The tensor of a head that is replaced.")]
 Layers = Annotated[
     str | None,
-    typer.Option(help="Only what is in these layers, e.g. 0,1.", show_default="all"),
+    typer.Option(help="Ablate in these layers only, e.g. 0,1.", show_default="all"),
 ]
 Reference = Annotated[
     str | None,
     typer.Option(
-        help="Prompts that means or donors come from: a file or a bundled set.",
+        help="Prompts that means and resampled values come from: a file or a bundled set.",
         show_default="the prompts themselves",
     ),
 ]
 PerPosition = Annotated[
-    bool, typer.Option("--per-position", help="Take the mean at each position, not over all.")
+    bool,
+    typer.Option("--per-position", help="Take the mean separately at each position."),
 ]
 
 
-@analysis_command("Ablating {units}", folder="{model}-{metric}-{method}")
+@analysis_command("Ablating {units}", folder="{model}-{metric}-{method}", is_resumable=True)
 def ablate(  # noqa: PLR0913 - the options of one command
     inputs: "Inputs",
     *,
@@ -62,7 +63,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
     reference: Reference = None,
     per_position: PerPosition = False,
 ) -> "HeadAblation | Ablation":
-    """Ablate each head (layer, MLP, …) in turn and report which matter."""
+    """Ablate each head (or layer, MLP, …) in turn and report which ones matter."""
     import analyses  # noqa: PLC0415
 
     measured = inputs.metric(metric or MetricName.LOSS)
@@ -90,12 +91,12 @@ def ablate(  # noqa: PLR0913 - the options of one command
 
 
 def _numbers(layers: str) -> list[int]:
-    """Layers, from their numbers between commas."""
+    """Parse a list of layers that are separated by commas."""
     from interp.errors import InvalidInput, shorten  # noqa: PLC0415
 
     try:
         return [int(layer) for layer in layers.split(",")]
     except ValueError as error:
         raise InvalidInput(
-            f"--layers {shorten(layers)} should be numbers of layers between commas, as 0,1."
+            f"--layers {shorten(layers)} should be layer numbers separated by commas, such as 0,1."
         ) from error

@@ -1,4 +1,4 @@
-"""One run of an analysis: from its settings to its result."""
+"""One run of an analysis, from its settings to its result."""
 
 import shlex
 import time
@@ -15,10 +15,10 @@ import torch
 import interp
 from analyses.effects import Progress
 from analyses.result import Result
-from apps.commands.command import Question
+from apps.commands.command import CommandSpec
 from apps.commands.inputs import Inputs
-from apps.commands.kept import Kept, run_in_slices
 from apps.commands.options import FILES
+from apps.commands.partial_run import PartialRun, run_in_slices
 from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment
@@ -42,18 +42,18 @@ class Settings:
     """The settings of a run.
 
     Attributes:
-        question: what the command asks.
-        model: a bundled name or a folder.
+        spec: the command.
+        model: a bundled name, a folder or ``hub:org/name``.
         prompts: a bundled set or a file; ``None`` means the model's own set.
-        options: the analysis's own options, as Python names them.
-        device: where to compute.
-        dtype: what to compute in; ``None`` means the model's own.
-        seed: of what is drawn.
-        rows: prompts a forward; ``None`` leaves it to the analysis.
-        memory: bytes that a sweep may take; ``None`` means a share of those free.
+        options: values of the command's own options, by their Python names.
+        device: the device to compute on.
+        dtype: the data type to compute in; ``None`` means that of the model.
+        seed: seed of random draws.
+        rows: prompts per forward; ``None`` leaves it to the analysis.
+        memory: bytes that a sweep may use; ``None`` means a share of the free memory.
     """
 
-    question: Question
+    spec: CommandSpec
     model: str
     prompts: str | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -64,12 +64,12 @@ class Settings:
     memory: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The settings as JSON has them; those of ``None`` are left to defaults."""
+        """The settings as plain data; ``dtype``, ``rows`` and ``memory`` only where given."""
         options = {
             name: str(value) if isinstance(value, StrEnum | Path) else value
             for name, value in self.options.items()
         }
-        prompts = {"prompts": self.prompts} if self.question.reads else {}
+        prompts = {"prompts": self.prompts} if self.spec.reads else {}
         dtype = None if self.dtype is None else str(self.dtype)
         how = {"dtype": dtype, "rows": self.rows, "memory": self.memory}
         return {
@@ -81,7 +81,7 @@ class Settings:
             **{name: value for name, value in how.items() if value is not None},
         }
 
-    def from_anywhere(self) -> dict[str, Any]:
+    def with_absolute_paths(self) -> dict[str, Any]:
         """As :meth:`plain`, with absolute paths."""
         return {
             name: _absolute(value) if name in FILES and isinstance(value, str) else value
@@ -90,7 +90,7 @@ class Settings:
 
     def shell_command(self, settings: dict[str, Any] | None = None) -> str:
         """The shell command that repeats the run, with the settings as :meth:`plain` has them."""
-        words = ["interp", self.question.name]
+        words = ["interp", self.spec.name]
         for name, value in (settings or self.plain()).items():
             option = f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
@@ -102,7 +102,7 @@ class Settings:
 
 
 def _absolute(name: str) -> str:
-    """A path that works from any folder; the name of what is bundled stays."""
+    """A path as an absolute one; the name of a bundled model or prompt set stays as it is."""
     is_bundled = name in bundled_prompts() or name in interp.bundled()
     return name if is_bundled or not Path(name).exists() else str(Path(name).absolute())
 
@@ -112,12 +112,12 @@ class AnalysisRun:
     """A result with everything that its report shows.
 
     Attributes:
-        settings: with the prompt set that was used.
-        result: of the analysis.
-        file: the prompts; ``None`` if the analysis reads none.
-        prompts: what the report shows of them, in the order of the result.
-        environment: what it ran on; see :mod:`apps.environment`.
-        budget: bytes that a sweep could take.
+        settings: the settings, with the prompt set that was used.
+        result: the result of the analysis.
+        file: the prompt file; ``None`` if the analysis reads no prompts.
+        prompts: the prompts as the report shows them, in the order of the result.
+        environment: code, machine and kernels; see :mod:`apps.environment`.
+        budget: bytes that a sweep could use.
         started: when the run began.
         seconds: how long it took.
     """
@@ -135,7 +135,7 @@ class AnalysisRun:
 def run_analysis(
     settings: Settings,
     progress: Progress | None = None,
-    kept: Path | None = None,
+    out: Path | None = None,
     *,
     resume: bool = False,
     budget: int | None = None,
@@ -143,17 +143,18 @@ def run_analysis(
     """Load the model, read the prompts, run the analysis.
 
     Args:
-        settings: of the run.
-        progress: called with what is done and the total.
-        kept: the output folder beside which a sweep is kept as it goes; ``None`` keeps nothing.
-        resume: whether to go on from what is kept there.
-        budget: bytes that a sweep takes at most where the settings do not say; by default a share
-            of those free.
+        settings: the settings of the run.
+        progress: called with ``(done, total)``.
+        out: the output folder, beside which a resumable analysis keeps its partial results;
+            ``None`` keeps none.
+        resume: whether to continue from the partial results there.
+        budget: bytes that a sweep may use if the settings do not say; by default a share of the
+            free memory.
 
     Raises:
-        ModelLoadError: there is no such model.
-        InvalidInput: prompts, options or a device that can't be used, or what is kept is of
-            another run.
+        ModelLoadError: the model can't be loaded.
+        InvalidInput: the prompts, an option or the device can't be used, or the partial results
+            belong to a run with other settings.
     """
     started, begin = datetime.now(UTC), time.monotonic()
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
@@ -162,14 +163,14 @@ def run_analysis(
     given = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes
     own = Inputs(model, given, settings.seed, settings.rows, settings.memory, budget, progress)
-    analysis = partial(settings.question.analysis, **settings.options)
+    analysis = partial(settings.spec.analysis, **settings.options)
     with operations_taken() as taken:
-        if kept is None:
+        if out is None or not settings.spec.is_resumable:
             result = analysis(own)
         else:
             content = {} if file is None else {"prompts SHA-256": file.sha256}
-            computed = {"command": settings.question.name, **settings.plain(), **content}
-            result = run_in_slices(analysis, own, Kept.beside(kept, computed), resume=resume)
+            computed = {"command": settings.spec.name, **settings.plain(), **content}
+            result = run_in_slices(analysis, own, PartialRun.beside(out, computed), resume=resume)
     return AnalysisRun(
         settings,
         result,
@@ -183,10 +184,10 @@ def run_analysis(
 
 
 def _read_prompts(settings: Settings) -> tuple[Settings, PromptFile | None]:
-    """The prompts, and the settings with the name of their set."""
-    if not settings.question.reads:
+    """The settings with the prompt set that is used, and the prompts."""
+    if not settings.spec.reads:
         return settings, None
-    pairs = "corrupt" in settings.question.reads
+    pairs = "corrupt" in settings.spec.reads
     source = settings.prompts or default_prompts(settings.model, pairs=pairs)
     return replace(settings, prompts=source), read_prompt_file(source)
 
@@ -194,9 +195,9 @@ def _read_prompts(settings: Settings) -> tuple[Settings, PromptFile | None]:
 def _report_prompts(
     model: interp.Transformer, prompts: Sequence[Prompt], settings: Settings, result: Result
 ) -> tuple[ReportPrompt, ...]:
-    """What a report shows of the prompts: what was read of them."""
-    read = {*settings.question.reads, *METRICS_READ.get(str(settings.options.get("metric")), ())}
-    notes = _notes(result, settings.question.name, len(prompts))
+    """The prompts as a report shows them, with the fields that the analysis or its metric read."""
+    read = {*settings.spec.reads, *METRICS_READ.get(str(settings.options.get("metric")), ())}
+    notes = _notes(result, settings.spec.name, len(prompts))
 
     def tokens(text: str) -> tuple[str, ...]:
         return tuple(model.to_labels(model.to_tokens(text)[0]))
@@ -214,7 +215,7 @@ def _report_prompts(
 
 
 def _notes(result: Result, command: str, n: int) -> list[str]:
-    """What is noted below each prompt: the metric without a change, of results that have it."""
+    """The note below each prompt: its metric without ablation or patching, if the result has it."""
     fields = vars(result)
     if "clean" not in fields or "unit" not in fields:
         return [""] * n

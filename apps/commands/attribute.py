@@ -1,4 +1,4 @@
-"""``interp attribute``: which edges carry the difference between two prompts, by gradients?"""
+"""``interp attribute``: which edges carry the difference between two prompts, from gradients?"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 Method = Annotated[AttributionName, typer.Option(help="How effects are estimated.")]
-Steps = Annotated[int, typer.Option(help="Of the path from clean to corrupted embeddings.", min=1)]
-Check = Annotated[int, typer.Option(help="Edges that are patched exactly.", min=1)]
+Steps = Annotated[
+    int, typer.Option(help="Steps on the path from clean to corrupted embeddings.", min=1)
+]
+Check = Annotated[int, typer.Option(help="Number of edges to patch exactly, as a check.", min=1)]
 
 
-@analysis_command("Checking against exact patching", reads=("text", "corrupt"))
+@analysis_command("Checking against exact patching", reads=("text", "corrupt"), is_resumable=True)
 def attribute(
     inputs: "Inputs",
     *,
@@ -26,7 +28,7 @@ def attribute(
     steps: Steps = 10,
     check: Check = 64,
 ) -> "EdgeAttribution":
-    """Estimate the effect of every edge at once from gradients, and check some by patching."""
+    """Estimate the effects of all edges at once from gradients, and check some by patching."""
     from analyses import attribute_edges  # noqa: PLC0415
 
     return attribute_edges(

@@ -1,42 +1,43 @@
-"""What a command of an analysis does: run it, write its folder, print what was found."""
+"""Runs the command of an analysis: computes its result, writes its folder, prints the findings."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
-from apps.commands.command import Question
-from apps.commands.kept import Kept
+from apps.commands.command import CommandSpec
 from apps.commands.outputs import describe, write_files
+from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
 from apps.terminal import print_json, print_stderr, print_stdout, print_table, progress
 from interp.atomic_folder import atomic_folder
 
 NOT_SETTINGS = ("out", "resume", "json", "top")
-"""Shared options on which no number depends."""
+"""Shared options that do not affect the numbers."""
 
 
-def carry_out(question: Question, shared: dict[str, Any], options: dict[str, Any]) -> None:
+def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]) -> None:
     """Run a command.
 
     Args:
-        question: what it asks.
-        shared: the options that all commands have, by their Python names.
-        options: its own.
+        spec: the command.
+        shared: values of the options that all commands share, by their Python names.
+        options: values of the command's own options.
     """
     out, resume, as_json, top = (shared[name] for name in NOT_SETTINGS)
     given = {name: own for name, own in shared.items() if name not in NOT_SETTINGS}
-    own = question.options(given["model"], options)
-    settings = Settings(question, options=own, **given)
+    own = spec.options(given["model"], options)
+    settings = Settings(spec, options=own, **given)
     model = Path(settings.model).resolve().name
-    place = out or Path("reports") / question.folder_name(model, own)
-    kept = Kept.beside(place, {})
-    _print_what_is_kept(kept, resume=resume)
+    place = out or Path("reports") / spec.folder_name(model, own)
+    partial = PartialRun.beside(place, {})
+    _print_notes_on_resuming(spec, partial, resume=resume)
     with atomic_folder(place) as temporary:
-        with progress(question.label.format(**own)) as tick:
+        with progress(spec.label.format(**own)) as tick:
             run = run_analysis(settings, tick, place, resume=resume)
         write_files(run, temporary)
-    kept.remove()
+    if spec.is_resumable:  # other commands leave the partial results of another one
+        partial.remove()
     if as_json:
         print_json(_as_json(run, place, top))
         return
@@ -45,13 +46,22 @@ def carry_out(question: Question, shared: dict[str, Any], options: dict[str, Any
     print_stdout(f"Report: {place / 'report.html'}")
 
 
-def _print_what_is_kept(kept: Kept, *, resume: bool) -> None:
-    if resume and not kept.exists:
-        print_stderr("No stopped run of this folder was kept; the run begins at the start.")
-    if kept.exists and not resume:
+def _print_notes_on_resuming(spec: CommandSpec, partial: PartialRun, *, resume: bool) -> None:
+    if not spec.is_resumable:
+        if resume:
+            print_stderr(
+                f"interp {spec.name} keeps no partial results, so --resume has no effect: the run "
+                "starts from the beginning."
+            )
+    elif resume and not partial.exists:
         print_stderr(
-            f"A stopped run is kept in {kept.folder}: --resume goes on from it. Without it, this "
-            "run begins at the start and takes its place."
+            "There are no partial results for this output folder: the run starts from the "
+            "beginning."
+        )
+    elif partial.exists and not resume:
+        print_stderr(
+            f"{partial.folder} holds the partial results of a run that was stopped. Without "
+            "--resume, this run starts from the beginning and deletes them."
         )
 
 

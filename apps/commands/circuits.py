@@ -1,4 +1,4 @@
-"""``interp circuits``: what do the weights of the heads say?"""
+"""``interp circuits``: what do the weights of the heads compute?"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,27 +13,29 @@ if TYPE_CHECKING:
 
 OV = Annotated[
     str | None,
-    typer.Option(help="A head, e.g. L1H0: what it promotes by the token that it attends to."),
+    typer.Option(help="A head, e.g. L1H0: report what it promotes for each attended token."),
 ]
 QK = Annotated[
     str | None,
-    typer.Option(help="A head, e.g. L0H5: which tokens it attends to, by content and by offset."),
+    typer.Option(help="A head, e.g. L0H5: report what it attends to, by token and by offset."),
 ]
 Token = Annotated[
     list[str] | None,
     typer.Option(
-        help="With --ov and --qk: a text of one token; may be repeated.",
-        show_default="those with the largest entries",
+        help="With --ov and --qk: a text that is one token; may be repeated.",
+        show_default="the tokens with the largest entries",
     ),
 ]
 Offset = Annotated[
     int | None,
     typer.Option(
-        help="Query position − key position, with rotary positions.", show_default="0; of --qk 1"
+        help="Query position − key position, for rotary positions.",
+        show_default="0, or 1 with --qk",
     ),
 ]
 FirstMLP = Annotated[
-    bool, typer.Option("--first-mlp", help="With --ov and --qk: embeddings behind the first MLP.")
+    bool,
+    typer.Option("--first-mlp", help="With --ov and --qk: apply the first MLP to the embeddings."),
 ]
 
 
@@ -47,7 +49,7 @@ def circuits(
     offset: Offset = None,
     first_mlp: FirstMLP = False,
 ) -> "Composition | OVCircuit | QKCircuit":
-    """Read circuits from the weights: which heads compose, or the OV or QK circuit of one."""
+    """Read circuits from the weights: which heads compose, or one head's OV or QK circuit."""
     import analyses  # noqa: PLC0415
     from interp.errors import InvalidInput  # noqa: PLC0415
 
@@ -55,7 +57,7 @@ def circuits(
         raise InvalidInput("--ov and --qk ask for different circuits; give one of them.")
     if not (ov or qk):
         if token or first_mlp:
-            raise InvalidInput("--token and --first-mlp are for --ov and --qk, which name a head.")
+            raise InvalidInput("--token and --first-mlp need a head: give --ov or --qk as well.")
         how = inputs.how(analyses.composition)
         return analyses.composition(inputs.model, offset=offset or 0, **how)
     model = inputs.model
@@ -67,12 +69,12 @@ def circuits(
 
 
 def _head(model: "interp.Transformer", name: str) -> dict[str, Any]:
-    """Layer, head and, of an encoder–decoder, attention of the head of a name."""
+    """The layer, head and, in an encoder–decoder, attention that the name of a head stands for."""
     from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.interventions.components import components_of  # noqa: PLC0415
 
     found = components_of(model).named(name)
     if found.head is None:
-        raise InvalidInput(f"{name} is no head; name one, such as L0H1.")
+        raise InvalidInput(f"{name} is not a head; name one, such as L0H1.")
     attention = name.partition(".")[0] if len(model.stacks) > 1 else None
     return {"layer": found.layer, "head": found.head, "attention": attention}

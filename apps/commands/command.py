@@ -1,14 +1,14 @@
-"""How an analysis becomes a command: the options that all have, and what is done around it.
+"""Turns an analysis into a command: adds the shared options, runs it and reports its result.
 
-A command is a function of its inputs and of its own options, and returns a result:
+A command is written as a function that takes its inputs and its own options, and returns a result:
 
     @analysis_command("Reading each layer")
     def lens(inputs: "Inputs", *, at: ...) -> "Result":
         '''Read a prediction from the stream after each layer.'''
 
-:func:`analysis_command` adds the options that all commands have. What it makes loads the model,
-reads the prompts, shows progress, writes the folder and prints a table and a conclusion. Modules
-with commands import torch, pandas and plotly inside the functions only.
+:func:`analysis_command` adds the options that all commands share. The command it returns loads the
+model, reads the prompts, shows progress, writes the output folder and prints a table and a
+conclusion. Modules of commands import torch, pandas and plotly only inside functions.
 """
 
 import inspect
@@ -21,29 +21,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apps.commands.options import SHARED
+from apps.commands.options import SHARED, ResumeWithoutEffect
 
 if TYPE_CHECKING:
     from analyses.result import Result
 
-QUESTION = "question"
-"""The attribute of a command that holds what it asks."""
+SPEC = "spec"
+"""The attribute of a command that holds its :class:`CommandSpec`."""
 FIRST = ("model", "prompts")
 """The shared options that ``--help`` lists before a command's own."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a command asks.
+class CommandSpec:
+    """The analysis that a command runs, and how it is presented.
 
     Attributes:
-        name: of the command, as it is typed.
-        analysis: the function of its inputs and its own options.
-        label: what is being done, beside the progress; ``{name}`` stands for an option.
+        name: the name of the command, as typed.
+        analysis: function of the inputs and of the command's own options.
+        label: text beside the progress bar; ``{name}`` stands for the value of an option.
         folder: the default output folder below ``reports``; ``{name}`` stands for an option, the
-            ``command`` or the ``model``. Names that are given for other options, such as ``--part
-            v``, are appended.
-        reads: the fields of prompts that are read.
+            ``command`` or the ``model``. Values from a fixed list that differ from the default,
+            such as ``--part v``, are appended.
+        reads: the fields of prompts that the analysis reads.
+        is_resumable: whether the analysis keeps partial results, which ``--resume`` continues.
     """
 
     name: str
@@ -51,15 +52,19 @@ class Question:
     label: str
     folder: str
     reads: tuple[str, ...]
+    is_resumable: bool = False
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """Its own options, by their Python names."""
+        """The command's own options, by their Python names."""
         own = list(inspect.signature(self.analysis).parameters.values())[1:]
         return {one.name: one for one in own}
 
     def options(self, model: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Its own options, with defaults where none is given; of a metric, that of the card."""
+        """The values of the command's own options, with defaults for those not given.
+
+        The default of a metric is that of the model's card.
+        """
         from apps.defaults import default_metric  # noqa: PLC0415
 
         options = {name: one.default for name, one in self.parameters.items()} | given
@@ -79,21 +84,21 @@ class Question:
         return "-".join([self.folder.format(**options, model=model, command=self.name), *others])
 
 
-def question_of(command: Callable[..., None]) -> Question:
-    """What a command that :func:`analysis_command` made asks."""
-    return vars(command)[QUESTION]
+def spec_of(command: Callable[..., None]) -> CommandSpec:
+    """The specification of a command that :func:`analysis_command` made."""
+    return vars(command)[SPEC]
 
 
 def parsed(command: Callable[..., None], words: Sequence[str], where: str) -> dict[str, Any]:
-    """All options of a command, by their Python names, from words of a command line.
+    """Parse the words of a command line into all options of a command, by their Python names.
 
     Args:
-        command: that :func:`analysis_command` made.
+        command: a command that :func:`analysis_command` made.
         words: the options, such as ``["--method", "zero"]``.
-        where: where they stand, for the message.
+        where: the place that they come from, for the error message.
 
     Raises:
-        InvalidInput: they are not its options.
+        InvalidInput: the words are not valid options of the command.
     """
     from interp.errors import InvalidInput  # noqa: PLC0415
 
@@ -117,52 +122,59 @@ def parsed(command: Callable[..., None], words: Sequence[str], where: str) -> di
 
 
 def analysis_command(
-    label: str, *, folder: str = "{model}-{command}", reads: tuple[str, ...] = ("text",)
+    label: str,
+    *,
+    folder: str = "{model}-{command}",
+    reads: tuple[str, ...] = ("text",),
+    is_resumable: bool = False,
 ) -> Callable[[Callable[..., "Result"]], Callable[..., None]]:
-    """The command that runs an analysis: the function with the options that all commands have.
+    """Decorator that makes a command of a function that runs an analysis.
 
     Args:
-        label: as of :class:`Question`.
-        folder: likewise.
-        reads: the fields of prompts that the analysis reads; none if it reads no prompts. A logit
-            difference reads target and distractor in any case. With ``corrupt``, the default are
-            the model's minimal pairs.
+        label: as for :class:`CommandSpec`.
+        folder: as for :class:`CommandSpec`.
+        reads: the fields of prompts that the analysis reads; empty if it reads no prompts. A logit
+            difference reads target and distractor in any case. With ``corrupt``, the prompts
+            default to the model's minimal pairs.
+        is_resumable: whether the function passes :meth:`Inputs.how_resumable` to its analysis.
     """
 
     def decorate(analysis: Callable[..., "Result"]) -> Callable[..., None]:
-        question = Question(name_of(analysis), analysis, label, folder, reads)
+        spec = CommandSpec(name_of(analysis), analysis, label, folder, reads, is_resumable)
 
         def command(**options: Any) -> None:  # noqa: ANN401 - as the command line gives them
             from apps.commands.carry_out import carry_out  # noqa: PLC0415
 
             shared = {name: options.pop(name) for name in SHARED if name in options}
-            carry_out(question, shared, options)
+            carry_out(spec, shared, options)
 
-        parameters = _with_shared_options(question)
+        parameters = _with_shared_options(spec)
         vars(command)["__signature__"] = inspect.Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         command.__name__, command.__doc__ = analysis.__name__, analysis.__doc__
-        vars(command)[QUESTION] = question
+        vars(command)[SPEC] = spec
         return command
 
     return decorate
 
 
 def name_of(analysis: Callable[..., object]) -> str:
-    """The name of a command, as it is typed."""
+    """The name of a command, as typed."""
     return analysis.__name__.replace("_", "-")
 
 
-def _with_shared_options(question: Question) -> list[inspect.Parameter]:
-    """The parameters of a command: its own between those that all have."""
-    place = question.folder.replace("{command}", question.name)
+def _with_shared_options(spec: CommandSpec) -> list[inspect.Parameter]:
+    """The parameters of a command: its own options between the shared ones."""
+    place = spec.folder.replace("{command}", spec.name)
     listed = "reports/" + re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), place)
     out = Annotated[
         Path | None,
         typer.Option(help="Output folder, created if missing.", show_default=listed),
     ]
     kinds = {**SHARED, "out": (out, None)}
-    if not question.reads:
+    if not spec.is_resumable:
+        kinds["resume"] = (ResumeWithoutEffect, False)
+    if not spec.reads:
         del kinds["prompts"]
     shared = {
         name: inspect.Parameter(
@@ -171,4 +183,4 @@ def _with_shared_options(question: Question) -> list[inspect.Parameter]:
         for name, (kind, default) in kinds.items()
     }
     first = [shared.pop(name) for name in FIRST if name in shared]
-    return [*first, *question.parameters.values(), *shared.values()]
+    return [*first, *spec.parameters.values(), *shared.values()]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ComparedName(StrEnum):
-    """What is asked of both models."""
+    """The analysis that both models are compared by."""
 
     ABLATE = "ablate"
     PATTERNS = "patterns"
@@ -26,11 +26,11 @@ class ComparedName(StrEnum):
 Other = Annotated[
     str | None,
     typer.Option(
-        help="The model to compare with, or a step of a training such as python-2l@400.",
-        show_default="the first step of the model's training",
+        help="Model to compare with; python-2l@400 is python-2l after 400 steps of its training.",
+        show_default="the model's first checkpoint",
     ),
 ]
-Analysis = Annotated[ComparedName, typer.Option(help="What is asked of both models.")]
+Analysis = Annotated[ComparedName, typer.Option(help="The analysis to run on both models.")]
 
 
 @analysis_command("Comparing models")
@@ -41,7 +41,7 @@ def compare(
     analysis: Analysis = ComparedName.ABLATE,
     metric: Metric = None,
 ) -> "Comparison":
-    """Ask two models the same question; differences are the model's less the other's."""
+    """Run one analysis on two models and report the differences, --model minus --other."""
     import interp  # noqa: PLC0415
     from analyses import ablate_heads, attention_statistics, head_roles  # noqa: PLC0415
     from analyses import compare as compare_models  # noqa: PLC0415
@@ -60,7 +60,7 @@ def compare(
 
 
 def _first_step(model: "Transformer") -> str:
-    """The name of the first step of a model's training whose weights were kept."""
+    """The name of the first checkpoint of a model's training."""
     import interp  # noqa: PLC0415
     from interp.errors import InvalidInput, ModelLoadError  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def _first_step(model: "Transformer") -> str:
         steps = []
     if not steps:
         raise InvalidInput(
-            f"No weights of the steps of {name or 'this model'} were kept; give the model to "
-            "compare with as --other."
+            f"{name or 'This model'} has no checkpoints of its training; give the model to compare "
+            "with as --other."
         )
     return f"{name}@{steps[0]}"

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 Texts = Annotated[
     str | None,
     typer.Option(
-        help="A file of texts of any size, one a line (.jsonl: objects with a text; "
+        help="A file of any size with one text per line (.jsonl: objects with a text; "
         ".csv, .parquet: a column text), the folder of a dataset, or a bundled set.",
         show_default="the model's own prompts",
     ),
 ]
-Bos = Annotated[bool, typer.Option("--bos", help="Count what is at BOS, too.")]
+Bos = Annotated[bool, typer.Option("--bos", help="Include values at the BOS token.")]
 
 
 def corpus_of(inputs: "Inputs", texts: str | None) -> Path:
     """The file that the option names, or the prompts of the model's card.
 
     Raises:
-        InvalidInput: no file is named, and the model has no prompts of its own.
+        InvalidInput: no file is given, and the model has no prompts of its own.
     """
     from apps.defaults import default_prompts  # noqa: PLC0415
     from interp.text.prompts import path_of_prompts  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``interp covariance``: which orders and bases does a model's function not depend on?"""
+"""``interp covariance``: which permutations and bases does a model's function not depend on?"""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @analysis_command("Checking symmetries", reads=())
 def covariance(inputs: "Inputs") -> "PermutationCovariance":
-    """Check the exact symmetries of a model: orders of tokens, heads, neurons; bases of heads."""
+    """Check a model's exact symmetries: permuted tokens, heads, neurons; other bases of heads."""
     from analyses import permutation_covariance  # noqa: PLC0415
 
     return permutation_covariance(inputs.model, **inputs.how(permutation_covariance))

@@ -1,4 +1,4 @@
-"""``interp dla``: which parts write a logit?"""
+"""``interp dla``: which components write a logit?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TermName(StrEnum):
-    """What a logit is the sum of."""
+    """The terms that a logit is the sum of."""
 
     COMPONENT = "component"
     HEAD = "head"
@@ -21,13 +21,14 @@ class TermName(StrEnum):
 
 
 By = Annotated[
-    TermName, typer.Option(help="The terms: component (heads together), head, source token.")
+    TermName,
+    typer.Option(help="One term per component (a layer's heads together), head or source token."),
 ]
 
 
 @analysis_command("Attributing logits", reads=("text", "target", "distractor"))
 def dla(inputs: "Inputs", *, by: By = TermName.HEAD) -> "DirectLogitAttribution":
-    """Attribute the logit of each prompt's target, less the distractor's, to what wrote it."""
+    """Attribute the logit of each target, minus that of its distractor, to what wrote it."""
     from analyses import direct_logit_attribution  # noqa: PLC0415
 
     distractor = inputs.tokens("distractor") if inputs.all_have("distractor") else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ErasureName(StrEnum):
-    """What is taken out."""
+    """The method of erasure."""
 
     LEACE = "leace"
     PROBE = "probe"
@@ -23,11 +23,14 @@ class ErasureName(StrEnum):
 
 Method = Annotated[
     ErasureName,
-    typer.Option(help="leace: all that linear probes read; probe: the directions that one reads."),
+    typer.Option(
+        help="leace: erase all that any linear probe can read; probe: only the directions that one "
+        "probe reads."
+    ),
 ]
 
 
-@analysis_command("Erasing labels", reads=("text", "target"))
+@analysis_command("Erasing labels", reads=("text", "target"), is_resumable=True)
 def erase(
     inputs: "Inputs",
     *,

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from analyses import Explanation
     from apps.commands.inputs import Inputs
 
-Most = Annotated[int, typer.Option(help="Edges of a circuit that still counts as small.", min=1)]
+Most = Annotated[
+    int, typer.Option(help="Largest number of edges of a circuit that counts as small.", min=1)
+]
 
 
 @analysis_command("Running circuits", reads=("text", "corrupt"))
@@ -21,7 +23,7 @@ def explain(
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     most: Most = 64,
 ) -> "Explanation":
-    """Find the smallest circuit that makes an answer, check it, and say what its parts do."""
+    """Find the smallest circuit that gives an answer, check it and describe its components."""
     from analyses import explain as find_circuit  # noqa: PLC0415
 
     return find_circuit(

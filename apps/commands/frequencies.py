@@ -1,4 +1,4 @@
-"""``interp frequencies``: which frequencies does a model of residues compute with?"""
+"""``interp frequencies``: which frequencies does a model of modular arithmetic compute with?"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from analyses import Frequencies
     from apps.commands.inputs import Inputs
 
-Pos = Annotated[int, typer.Option(help="Position at which neurons and logits are read.")]
+Pos = Annotated[
+    int, typer.Option(help="Position at which neurons and logits are read; negative: from the end.")
+]
 
 
 @analysis_command("Decomposing into frequencies")

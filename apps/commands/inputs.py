@@ -1,4 +1,4 @@
-"""What an analysis is run on: a model, prompts as an analysis takes them, and how it is run."""
+"""The inputs of an analysis: a model, prompts in the form that analyses take, and run settings."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -22,18 +22,18 @@ from interp.text.prompts import Prompt, read_prompt_file
 
 @dataclass(frozen=True)
 class Inputs:
-    """A model and prompts, and how an analysis of them is run.
+    """A model, prompts, and the settings with which an analysis runs.
 
     Attributes:
         model: the model.
-        prompts: in the order of their file.
-        seed: of what is drawn.
-        rows: prompts a forward; ``None`` leaves it to the analysis.
-        memory: bytes that a sweep may take; ``None`` likewise.
-        budget: bytes that a sweep takes at most if ``memory`` is not given.
-        progress: called with what is done and the total.
-        cancelled: as of :func:`interp.sweep`.
-        resume: likewise.
+        prompts: the prompts, in the order of their file.
+        seed: seed of random draws.
+        rows: prompts per forward; ``None`` leaves it to the analysis.
+        memory: bytes that a sweep may use; ``None`` leaves it to ``budget``.
+        budget: bytes that a sweep may use if ``memory`` is not given.
+        progress: called with ``(done, total)``.
+        cancelled: as for :func:`interp.sweep`.
+        resume: as for :func:`interp.sweep`.
     """
 
     model: interp.Transformer
@@ -51,7 +51,7 @@ class Inputs:
 
         Args:
             analysis: the function.
-            own: parameters of these names that mean something else to it.
+            own: names of its parameters that mean something else, and so are left out.
 
         Raises:
             InvalidInput: ``rows`` or ``memory`` is given and the analysis does not take it.
@@ -60,8 +60,8 @@ class Inputs:
         called = analysis.__name__
         if self.rows is not None and "rows" not in takes:
             raise InvalidInput(
-                f"{called} runs all prompts in one forward and takes no --rows; give fewer prompts "
-                "where they don't fit."
+                f"{called} runs all prompts in one forward pass and takes no --rows; give fewer "
+                "prompts if they do not fit into memory."
             )
         if self.memory is not None and "memory" not in takes:
             raise InvalidInput(f"{called} runs no sweep and takes no --memory.")
@@ -74,7 +74,7 @@ class Inputs:
         return {name: value for name, value in given.items() if name in takes and value is not None}
 
     def how_resumable(self, analysis: Callable[..., object]) -> dict[str, Any]:
-        """As :meth:`how`, with ``cancelled`` and ``resume``, for a result that may be partial."""
+        """As :meth:`how`, with ``cancelled`` and ``resume``; the result may then be partial."""
         return {**self.how(analysis), "cancelled": self.cancelled, "resume": self.resume}
 
     @property
@@ -84,12 +84,12 @@ class Inputs:
 
     @property
     def batch(self) -> list[str] | tuple[list[str], list[str]]:
-        """What the model reads: the texts, or of an encoder–decoder ``(sources, prefixes)``.
+        """The input of the model: the texts, or of an encoder–decoder ``(sources, prefixes)``.
 
-        Its decoder reads the ``prefix`` of a prompt, or the whole ``target`` where there is none.
+        The decoder reads the ``prefix`` of a prompt, or its whole ``target`` if it has no prefix.
 
         Raises:
-            InvalidInput: an encoder–decoder's prompt has neither.
+            InvalidInput: a prompt of an encoder–decoder has neither.
         """
         if self.has_one_stack:
             return self.texts
@@ -97,9 +97,9 @@ class Inputs:
 
     @property
     def targets(self) -> tuple[int, ...] | None:
-        """The token id of each prompt's target; ``None`` where a prompt has none.
+        """The token id of each prompt's target; ``None`` if a prompt has no target.
 
-        Nor has an encoder–decoder any whose decoder reads the targets.
+        Also ``None`` for an encoder–decoder whose decoder reads the targets as its input.
 
         Raises:
             InvalidInput: a target is not a single token.
@@ -109,22 +109,22 @@ class Inputs:
         return None
 
     def of_file(self, source: str) -> "Inputs":
-        """The same model, with the prompts of a file or a bundled set.
+        """The same inputs with the prompts of a file or a bundled set.
 
         Raises:
-            InvalidInput: there is none, or it can't be read.
+            InvalidInput: there is no such file or set, or it can't be read.
         """
         return replace(self, prompts=read_prompt_file(source).prompts)
 
     def divided(self, share: float) -> tuple["Inputs", "Inputs"]:
-        """Two parts of the prompts: the rest, and a share drawn by the seed, of one or more each.
+        """Split the prompts at random: the rest, and the share, each with at least one prompt.
 
         Raises:
             InvalidInput: there is a single prompt.
         """
         n = len(self.prompts)
         if n == 1:
-            raise InvalidInput("A single prompt can't be divided in two; give more prompts.")
+            raise InvalidInput("A single prompt can't be split in two; give more prompts.")
         n_drawn = min(max(round(share * n), 1), n - 1)
         drawn = set(Random(self.seed).sample(range(n), n_drawn))
         parts: tuple[list[Prompt], list[Prompt]] = [], []
@@ -138,41 +138,43 @@ class Inputs:
         """The ``target`` of each prompt, as a label that need not be a token.
 
         Raises:
-            InvalidInput: a prompt lacks it.
+            InvalidInput: a prompt has no target.
         """
         for prompt in self.prompts:
             if prompt.target is None:
-                raise InvalidInput(f"{prompt.source}: a label is read from 'target'; it has none.")
+                raise InvalidInput(
+                    f"{prompt.source}: the label is read from 'target', which is missing."
+                )
         return [str(prompt.target) for prompt in self.prompts]
 
     @property
     def has_one_stack(self) -> bool:
-        """Whether the model is no encoder–decoder."""
+        """Whether the model has a single stack, that is, is not an encoder–decoder."""
         return len(self.model.stacks) == 1
 
     def all_have(self, field: str) -> bool:
-        """Whether every prompt has that field."""
+        """Whether every prompt has a field."""
         return all(getattr(prompt, field) is not None for prompt in self.prompts)
 
     def tokens(self, field: str) -> tuple[int, ...]:
         """The token id of each prompt's ``target`` or ``distractor``.
 
         Raises:
-            InvalidInput: a prompt lacks it, or it is not a single token.
+            InvalidInput: a prompt lacks the field, or it is not a single token.
         """
         return tokens_of_prompts(self.model.to_single_token, self.prompts, field)
 
     @property
     def pairs(self) -> tuple[Batches, Batches]:
-        """The clean and the corrupted prompts, of each stack.
+        """The clean and the corrupted prompts, for each stack.
 
         Raises:
-            InvalidInput: a prompt has no ``corrupt`` text, or one of another length.
+            InvalidInput: a prompt has no ``corrupt`` text, or one with another number of tokens.
         """
         return aligned_prompts(self.model, self.prompts)
 
     def metric(self, name: str) -> str | Metric:
-        """The metric of that name, for an analysis; those of tokens have those of the prompts.
+        """The metric of a name; a metric of tokens gets the targets and distractors of the prompts.
 
         Raises:
             InvalidInput: a prompt lacks a target or a distractor, or it is not a single token.

@@ -1,4 +1,4 @@
-"""The options of commands that ask where a label can be read: ``probe`` and ``erase``."""
+"""The options of the commands about labels of prompts: ``probe`` and ``erase``."""
 
 from typing import Annotated
 
@@ -7,8 +7,8 @@ import typer
 At = Annotated[
     list[str] | None,
     typer.Option(
-        help="A point of every layer, e.g. resid_post, mlp_out, z; may be repeated.",
+        help="Activations to read in every layer, e.g. resid_post, mlp_out, z; may be repeated.",
         show_default="resid_post",
     ),
 ]
-Pos = Annotated[int, typer.Option(help="The position, among the tokens of each prompt.")]
+Pos = Annotated[int, typer.Option(help="Position to read in each prompt; negative: from its end.")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NormName(StrEnum):
-    """Whose divisor the final norm has."""
+    """The divisor of the final norm."""
 
     RECOMPUTED = "recomputed"
     FINAL = "final"
@@ -23,14 +23,20 @@ class NormName(StrEnum):
 At = Annotated[
     list[str] | None,
     typer.Option(
-        help="What to read, e.g. resid_pre, resid_mid, mlp_out; may be repeated.",
+        help="Activations to read, e.g. resid_pre, resid_mid, mlp_out; may be repeated.",
         show_default="resid_pre",
     ),
 ]
-Norm = Annotated[NormName, typer.Option(help="Whose divisor the final norm has.")]
+Norm = Annotated[
+    NormName,
+    typer.Option(
+        help="Divisor of the final norm: recomputed for each activation, or that of the final "
+        "stream."
+    ),
+]
 Tuned = Annotated[
     Path | None,
-    typer.Option("--lens", help="A tuned lens of this model, as `interp train-lens` writes it."),
+    typer.Option("--lens", help="File of a tuned lens of this model; see `interp train-lens`."),
 ]
 
 
@@ -42,7 +48,7 @@ def lens(
     norm: Norm = NormName.RECOMPUTED,
     lens: Tuned = None,
 ) -> "LogitLens":
-    """Read a prediction from the stream at each layer (logit or tuned lens)."""
+    """Read a prediction from the residual stream at each layer (logit lens or tuned lens)."""
     from analyses import logit_lens  # noqa: PLC0415
     from interp import TunedLens  # noqa: PLC0415
 

@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
 
 
-Layer = Annotated[int, typer.Option(help="The layer; negative ones count from the end.")]
+Layer = Annotated[int, typer.Option(help="Layer of the neurons; negative: from the end.")]
 Neuron = Annotated[
     list[int] | None,
-    typer.Option(help="A neuron; may be repeated.", show_default="all of the layer"),
+    typer.Option(help="Index of a neuron; may be repeated.", show_default="all of the layer"),
 ]
 Stack = Annotated[
     str | None,
-    typer.Option(help="Of an encoder–decoder: encoder or decoder.", show_default="decoder"),
+    typer.Option(help="For an encoder–decoder: encoder or decoder.", show_default="decoder"),
 ]
-Ablate = Annotated[int, typer.Option(help="On how many texts each is ablated; 0 for none.", min=0)]
-Method = Annotated[MethodName, typer.Option(help="What replaces an activation.")]
+Ablate = Annotated[
+    int, typer.Option(help="Number of texts on which each neuron is ablated; 0: none.", min=0)
+]
+Method = Annotated[MethodName, typer.Option(help="What replaces an ablated activation.")]
 
 
 @analysis_command("Reading texts", reads=())
@@ -38,7 +40,7 @@ def neurons(  # noqa: PLR0913 - each is an option
     method: Method = MethodName.MEAN,
     bos: Bos = False,
 ) -> "Neurons":
-    """Describe neurons: their top tokens, direct effects on logits, weights and ablation."""
+    """Describe neurons: top tokens, direct effects on logits, weights, effects of ablation."""
     import analyses  # noqa: PLC0415
 
     return analyses.neurons(

@@ -1,4 +1,4 @@
-"""``interp nodes``: which nodes carry the difference between two prompts, by gradients?"""
+"""``interp nodes``: which nodes carry the difference between two prompts, from gradients?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -23,12 +23,13 @@ class EstimateName(StrEnum):
 
 Method = Annotated[EstimateName, typer.Option(help="How effects are estimated.")]
 Positions = Annotated[
-    bool, typer.Option("--positions", help="Tell positions apart, too: of --method atp.")
+    bool,
+    typer.Option("--positions", help="Estimate each position separately; only with --method atp."),
 ]
-Check = Annotated[int, typer.Option(help="Nodes that are patched exactly.", min=1)]
+Check = Annotated[int, typer.Option(help="Number of nodes to patch exactly, as a check.", min=1)]
 
 
-@analysis_command("Checking against exact patching", reads=("text", "corrupt"))
+@analysis_command("Checking against exact patching", reads=("text", "corrupt"), is_resumable=True)
 def nodes(
     inputs: "Inputs",
     *,
@@ -37,7 +38,7 @@ def nodes(
     positions: Positions = False,
     check: Check = 64,
 ) -> "NodeAttribution":
-    """Estimate the effect of every head's q, k, v and z and of every MLP, and check some."""
+    """Estimate the effects of all heads' q, k, v and z and of all MLPs, and check some."""
     from analyses import attribute_nodes  # noqa: PLC0415
 
     return attribute_nodes(

@@ -1,4 +1,4 @@
-"""The options of commands: those that all have, and those that several have."""
+"""The options of the commands: those shared by all analyses, and those shared by several."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ FILES = ("model", "prompts", "reference", "held_out", "heldout", "texts", "lens"
 
 
 class DTypeName(StrEnum):
-    """What is computed in."""
+    """The data type of the computation."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -24,10 +24,10 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes, as 2000000000, 2e9 or 2GB.
+    """Parse a number of bytes, such as 2000000000, 2e9 or 2GB.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: the text is not a number of at least one byte.
     """
     unit = next((unit for unit in UNITS if text.lower().endswith(unit.lower())), "")
     try:
@@ -37,11 +37,13 @@ def parse_bytes(text: str) -> int:
     except (ValueError, OverflowError):
         pass
     raise typer.BadParameter(
-        f"{text[:40]!r} is no number of bytes; write e.g. 2GB ({', '.join(UNITS)})."
+        f"{text[:40]!r} is not a number of bytes; write e.g. 2GB ({', '.join(UNITS)})."
     )
 
 
-Model = Annotated[str, typer.Option("--model", "-m", help="A bundled model or a folder.")]
+Model = Annotated[
+    str, typer.Option("--model", "-m", help="A bundled model, a folder or hub:org/name.")
+]
 Prompts = Annotated[
     str | None,
     typer.Option(
@@ -53,27 +55,32 @@ Out = Annotated[Path | None, typer.Option(help="Output folder, created if missin
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
 DType = Annotated[
     DTypeName | None,
-    typer.Option(help="What is computed in.", show_default="that of the model"),
+    typer.Option(help="Data type to compute in.", show_default="that of the model"),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed, where anything is drawn.")]
+Seed = Annotated[int, typer.Option(help="Seed of random draws, if the analysis makes any.")]
 Rows = Annotated[
     int | None,
-    typer.Option(help="Prompts a forward.", min=1, show_default="as the analysis chooses"),
+    typer.Option(help="Prompts per forward pass.", min=1, show_default="chosen by the analysis"),
 ]
 Memory = Annotated[
     int | None,
     typer.Option(
         parser=parse_bytes,
         metavar="BYTES",
-        help="What the forwards of a sweep may take, e.g. 2GB.",
-        show_default="a quarter of what is free",
+        help="Memory that the forward passes of a sweep may use, e.g. 2GB.",
+        show_default="a quarter of the free memory",
     ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on from what a stopped run of this command kept.")
+    bool,
+    typer.Option("--resume", help="Continue from the partial results of a run that was stopped."),
 ]
+ResumeWithoutEffect = Annotated[
+    bool, typer.Option("--resume", help="No effect: this command keeps no partial results.")
+]
+"""``--resume`` of commands that keep no partial results; accepted, so that scripts may pass it."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Top = Annotated[int, typer.Option(help="Rows of the printed table.", min=1)]
+Top = Annotated[int, typer.Option(help="Number of rows to print.", min=1)]
 SHARED = {
     "model": (Model, DEFAULT_MODEL),
     "prompts": (Prompts, None),
@@ -90,7 +97,7 @@ SHARED = {
 """The options that all commands of analyses have, with their defaults."""
 
 
-# ---- what several have -------------------------------------------------------------------------
+# ---- shared by several commands ----------------------------------------------------------------
 
 
 class MetricName(StrEnum):
@@ -102,7 +109,7 @@ class MetricName(StrEnum):
 
 
 class MethodName(StrEnum):
-    """What replaces what is ablated."""
+    """The value that replaces an ablated activation."""
 
     ZERO = "zero"
     MEAN = "mean"
@@ -110,7 +117,7 @@ class MethodName(StrEnum):
 
 
 class PairMetricName(StrEnum):
-    """The metric that a clean prompt and its corrupted counterpart differ in."""
+    """A metric in which a clean prompt and its corrupted counterpart differ."""
 
     LOGIT_DIFF = "logit-diff"
     LOGIT = "logit"
@@ -127,7 +134,7 @@ class AttributionName(StrEnum):
 
 
 class KindName(StrEnum):
-    """What an edge carries in place of its own value."""
+    """The value that a patched edge carries in place of its own."""
 
     RESAMPLE = "resample"
     MEAN = "mean"
@@ -137,13 +144,17 @@ class KindName(StrEnum):
 Metric = Annotated[
     MetricName | None,
     typer.Option(
-        help="The metric; kl is from the model's own prediction.",
-        show_default="as in the model's card, else loss",
+        help="Metric; kl is the divergence from the model's own prediction.",
+        show_default="that of the model's card, else loss",
     ),
 ]
 PairMetric = Annotated[
-    PairMetricName, typer.Option(help="The metric; logit and prob are of the target alone.")
+    PairMetricName, typer.Option(help="Metric; logit and prob are those of the target alone.")
 ]
 Kind = Annotated[
-    KindName, typer.Option(help="What a patched edge carries: the corrupted prompt's, a mean, 0.")
+    KindName,
+    typer.Option(
+        help="What a patched edge carries: the value on the corrupted prompt (resample), a mean or "
+        "zero."
+    ),
 ]

@@ -1,4 +1,4 @@
-"""``interp order``: which heads use the order of tokens, and by what do they know it?"""
+"""``interp order``: which heads use the order of tokens, and through the mask or positions?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -25,10 +25,10 @@ Scope = Annotated[
 Permutation = Annotated[
     list[str] | None,
     typer.Option(
-        help="Kinds of permutations; may be repeated.", show_default="random, swap and block"
+        help="A kind of permutation; may be repeated.", show_default="random, swap and block"
     ),
 ]
-Draws = Annotated[int, typer.Option(help="Permutations of each kind.", min=1)]
+Draws = Annotated[int, typer.Option(help="Number of permutations of each kind.", min=1)]
 
 
 @analysis_command("Permuting tokens")
@@ -39,7 +39,7 @@ def order(
     scope: Scope = ScopeName.WHOLE,
     draws: Draws = 4,
 ) -> "OrderSensitivity":
-    """Permute tokens, with and without mask and positions: which heads use order, and by what."""
+    """Permute tokens, with and without mask and positions, to find which heads use their order."""
     from analyses import order_sensitivity  # noqa: PLC0415
     from interp.symmetries.orders import KINDS  # noqa: PLC0415
 

@@ -18,18 +18,15 @@ from apps.report import Report, write_report
 from apps.wording import ranked_heads
 
 MEASURED = ("metric", "unit", "method")
-"""Fields of results that are columns of their tables."""
+"""Fields of results that become columns of their tables."""
 MAX_PROMPTS_BYTES = 2**20
-"""Of prompts that ``run.json`` holds, so that it can be repeated without their file."""
+"""Size in bytes up to which ``run.json`` holds the prompts, so that it can be repeated alone."""
 LENS_FILE = "lens.safetensors"
-"""The lens that was trained, in the folder of its run."""
+"""Name of the file of a trained lens, in the folder of its run."""
 
 
 def write_files(run: AnalysisRun, folder: Path) -> None:
-    """Write ``report.html``, ``run.json`` and tables as CSV and Parquet into ``folder``.
-
-    And the lens of a training.
-    """
+    """Write ``report.html``, ``run.json``, tables as CSV and Parquet, and a trained lens."""
     write_tables(run, folder)
     write_run(run, folder)
     if isinstance(run.result, LensTraining):
@@ -41,7 +38,7 @@ def write_tables(run: AnalysisRun, folder: Path) -> None:
     """Write the tables as CSV and Parquet."""
     for name, frame in tables(run).items():
         frame.to_csv(folder / f"{name}.csv", index=False)
-        # As bytes: pyarrow opens UTF-8 paths alone, also those of an open file with pandas 2.
+        # As bytes, because pyarrow opens only UTF-8 paths, even of an open file with pandas 2.
         (folder / f"{name}.parquet").write_bytes(frame.to_parquet(index=False))
 
 
@@ -53,13 +50,13 @@ def write_run(run: AnalysisRun, folder: Path) -> None:
 
 
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
-    """Frames by the name of their files: that of the units, or of the command.
+    """The tables of a run by the names of their files: that of the units, or of the command.
 
-    Where the result has values of single prompts, they are a second frame; where it has a metric,
-    its name, unit and method are columns of both.
+    Where the result has values per prompt, they are a second table. Where it has a metric, its
+    name, unit and method are columns of both.
     """
     result = run.result
-    name = str(run.settings.options.get("units", run.settings.question.name))
+    name = str(run.settings.options.get("units", run.settings.spec.name))
     frames = {name: result.to_frame()}
     by_prompt = getattr(result, "to_prompt_frame", None)
     if by_prompt is not None:
@@ -73,8 +70,8 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
 
 
 def describe(run: AnalysisRun) -> dict[str, Any]:
-    """The contents of ``run.json``: all that it takes to repeat the run, and what it found."""
-    provenance, settings = provenance_of(run.result), run.settings.from_anywhere()
+    """The contents of ``run.json``: everything needed to repeat the run, and its findings."""
+    provenance, settings = provenance_of(run.result), run.settings.with_absolute_paths()
     return {
         "command": run.settings.shell_command(settings),
         "settings": settings,
@@ -91,7 +88,7 @@ def describe(run: AnalysisRun) -> dict[str, Any]:
 
 
 def _prompts(run: AnalysisRun) -> dict[str, Any] | None:
-    """The prompts: where they are, their hash, and themselves unless they are many."""
+    """The path, hash and number of the prompts, and their contents unless they are too large."""
     if run.file is None:
         return None
     fields = [
@@ -127,7 +124,7 @@ def to_report(run: AnalysisRun, home: str = "") -> Report:
 
 
 def _of_ablation(result: Result) -> dict[str, Any]:
-    """What ``run.json`` has of an ablation of heads alone."""
+    """The entries of ``run.json`` that only an ablation of heads has."""
     if not isinstance(result, HeadAblation):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""``interp patch``: where does the model hold what two texts differ in?"""
+"""``interp patch``: where does the model represent what two texts differ in?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PointName(StrEnum):
-    """What is patched."""
+    """The point that is patched."""
 
     RESID_PRE = "resid_pre"
     RESID_MID = "resid_mid"
@@ -39,20 +39,24 @@ class CellName(StrEnum):
 
 
 class DirectionName(StrEnum):
-    """Which run is patched with which."""
+    """Which run's activations are copied into which run."""
 
     DENOISE = "denoise"
     NOISE = "noise"
 
 
-At = Annotated[PointName, typer.Option(help="What is patched.")]
-Over = Annotated[CellName, typer.Option(help="The axes of a cell; it is whole along the others.")]
+At = Annotated[PointName, typer.Option(help="The activation to patch.")]
+Over = Annotated[
+    CellName,
+    typer.Option(help="Axes that are patched index by index; other axes are patched as a whole."),
+]
 Direction = Annotated[
-    DirectionName, typer.Option(help="denoise: clean into corrupted; noise: the reverse.")
+    DirectionName,
+    typer.Option(help="denoise: copy clean activations into the corrupted run; noise: reverse."),
 ]
 
 
-@analysis_command("Patching {at}", reads=("text", "corrupt"))
+@analysis_command("Patching {at}", reads=("text", "corrupt"), is_resumable=True)
 def patch(
     inputs: "Inputs",
     *,
@@ -61,7 +65,7 @@ def patch(
     direction: Direction = DirectionName.DENOISE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
 ) -> "ActivationPatching":
-    """Copy activations between clean and corrupted prompts, and measure what that restores."""
+    """Copy activations between clean and corrupted prompts and measure what that restores."""
     from analyses import patch_activations  # noqa: PLC0415
 
     return patch_activations(

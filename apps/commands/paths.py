@@ -14,21 +14,26 @@ if TYPE_CHECKING:
 
 
 class ModeName(StrEnum):
-    """What is computed anew behind a patched edge."""
+    """What is recomputed downstream of a patched edge."""
 
     EDGE = "edge"
     FROZEN_HEADS = "frozen-heads"
 
 
 Mode = Annotated[
-    ModeName, typer.Option(help="frozen-heads: from head to head through MLPs, all else frozen.")
+    ModeName,
+    typer.Option(
+        help="edge: single edges; frozen-heads: paths from head to head, also through MLPs, with "
+        "all other heads frozen."
+    ),
 ]
 Metric = Annotated[
-    MetricName, typer.Option(help="The metric; kl is from the prediction on the clean prompts.")
+    MetricName,
+    typer.Option(help="Metric; kl is the divergence from the prediction on the clean prompts."),
 ]
 
 
-@analysis_command("Patching edges", reads=("text", "corrupt"))
+@analysis_command("Patching edges", reads=("text", "corrupt"), is_resumable=True)
 def paths(
     inputs: "Inputs",
     *,
@@ -36,7 +41,7 @@ def paths(
     mode: Mode = ModeName.EDGE,
     metric: Metric = MetricName.LOGIT_DIFF,
 ) -> "PathPatching":
-    """Patch every edge of the computation graph in turn and report which matter."""
+    """Patch every edge of the computation graph in turn and report which ones matter."""
     from analyses import patch_paths  # noqa: PLC0415
 
     return patch_paths(

@@ -13,23 +13,25 @@ if TYPE_CHECKING:
 
 
 class AttentionName(StrEnum):
-    """Which attention of an encoder–decoder."""
+    """An attention of an encoder–decoder."""
 
     ENCODER = "encoder"
     DECODER = "decoder"
     CROSS = "cross"
 
 
-Offsets = Annotated[int, typer.Option(help="Positions back to measure masses at.", min=1)]
+Offsets = Annotated[
+    int, typer.Option(help="Measure attention to tokens up to this many positions back.", min=1)
+]
 Which = Annotated[
     AttentionName | None,
-    typer.Option(help="Of an encoder–decoder: which attention.", show_default="cross"),
+    typer.Option(help="For an encoder–decoder: which attention.", show_default="cross"),
 ]
 Classes = Annotated[
     str | None,
     typer.Option(
-        help="Classes of tokens to measure masses on, as JSON: "
-        '\'{"digits": ["0", "1"], "end": 3}\', by texts or ids.',
+        help="Classes of tokens to measure attention to, as a JSON object of texts or token ids: "
+        '\'{"digits": ["0", "1"], "end": 3}\'.',
         show_default="none",
     ),
 ]
@@ -39,9 +41,9 @@ Classes = Annotated[
 def patterns(
     inputs: "Inputs", *, offsets: Offsets = 8, classes: Classes = None, attention: Which = None
 ) -> "AttentionStatistics":
-    """Average each head's attention: entropy, distance, masses on BOS, previous token, ….
+    """Average each head's attention: entropy, distance, attention to BOS, previous token, ….
 
-    For the pattern of one head on one prompt, see `interp explore`.
+    For the attention pattern of one head on one prompt, use `interp explore`.
     """
     from analyses import attention_statistics  # noqa: PLC0415
 
@@ -57,7 +59,7 @@ def patterns(
 
 
 def _from_json(classes: str) -> Any:  # noqa: ANN401 - checked by the analysis
-    """Classes by name."""
+    """Parse the classes of tokens by name."""
     from interp.errors import InvalidInput, first_line, shorten  # noqa: PLC0415
     from interp.json_text import parse_json  # noqa: PLC0415
 
@@ -69,6 +71,6 @@ def _from_json(classes: str) -> Any:  # noqa: ANN401 - checked by the analysis
     except ValueError as error:
         reason = first_line(error)
     raise InvalidInput(
-        f"--classes {shorten(classes)} should be a JSON object of tokens by the name of their "
-        f'class, as {{"digits": ["0", "1"]}}; got {reason}.'
+        f"--classes {shorten(classes)} should be a JSON object from the name of each class to its "
+        f'tokens, such as {{"digits": ["0", "1"]}}; got {reason}.'
     )

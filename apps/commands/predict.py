@@ -1,4 +1,4 @@
-"""``interp predict``: what does the model predict, also with heads ablated?"""
+"""``interp predict``: what does the model predict, with and without ablated heads?"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,22 +14,24 @@ if TYPE_CHECKING:
 Position = Annotated[
     int | None,
     typer.Option(
-        help="Where the prediction is read; negative: from the end.",
+        help="Position at which the prediction is read; negative: from the end.",
         show_default="an encoder's mask token, else the last token",
     ),
 ]
-Likeliest = Annotated[int, typer.Option(help="Most probable tokens to report.", min=1)]
+Likeliest = Annotated[int, typer.Option(help="Number of most probable tokens to report.", min=1)]
 Ablated = Annotated[
     list[str] | None,
     typer.Option(
-        "--ablate", help="A head or other part, e.g. L0H5; may be repeated.", show_default="none"
+        "--ablate",
+        help="A head or other component to ablate, e.g. L0H5; may be repeated.",
+        show_default="none",
     ),
 ]
-Method = Annotated[MethodName, typer.Option(help="What replaces what is ablated.")]
+Method = Annotated[MethodName, typer.Option(help="What replaces an ablated activation.")]
 Reference = Annotated[
     str | None,
     typer.Option(
-        help="Prompts that means or donors come from: a file or a bundled set.",
+        help="Prompts that means and resampled values come from: a file or a bundled set.",
         show_default="the prompts themselves",
     ),
 ]
@@ -45,7 +47,7 @@ def predict(
     method: Method = MethodName.MEAN,
     reference: Reference = None,
 ) -> "Predictions":
-    """Report the most probable tokens and the surprisal of each, also with parts ablated."""
+    """Report the most probable tokens and each token's surprisal, also with heads ablated."""
     from analyses import predictions  # noqa: PLC0415
 
     targets = inputs.targets

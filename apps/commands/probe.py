@@ -1,4 +1,4 @@
-"""``interp probe``: can a label be read from activations by one linear map?"""
+"""``interp probe``: can a label be read from activations by a linear map?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ class ProbeName(StrEnum):
 
 
 Kind = Annotated[ProbeName, typer.Option(help="The kind of probe.")]
-Folds = Annotated[int, typer.Option(help="Parts of the prompts, each held out once.", min=2)]
+Folds = Annotated[int, typer.Option(help="Number of folds of the cross-validation.", min=2)]
 
 
 @analysis_command("Fitting probes", reads=("text", "target"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interp.text.prompt import Prompt
 
 SUFFIX = ".jsonl"
-"""The end of the name of a file that is written."""
+"""The extension of an output file."""
 
 File = Annotated[
     str,
@@ -29,12 +29,12 @@ SameLength = Annotated[
     bool | None,
     typer.Option(
         "--same-length/--any-length",
-        help="Whether all texts should have as many tokens as the first.",
-        show_default="same length, of a template",
+        help="Whether all texts should have the same number of tokens.",
+        show_default="same length for a template, else any",
     ),
 ]
-Rows = Annotated[int, typer.Option("--top", help="Problems to print.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all problems.")]
+Rows = Annotated[int, typer.Option("--top", help="Number of problems to print.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with all problems instead.")]
 
 
 def list_sets() -> None:
@@ -61,7 +61,7 @@ def check(
 ) -> None:
     """Check prompts against a model: lengths, targets, minimal pairs, and its accuracy.
 
-    The exit code is 1 if a prompt has a problem; a wrong prediction is none.
+    The exit code is 1 if a prompt has a problem; a wrong prediction is not one.
     """
     from interp.text.prompts import iter_prompts, path_of_prompts  # noqa: PLC0415
 
@@ -84,11 +84,13 @@ def fill(  # noqa: PLR0913 - the options of one command
     *,
     n: Annotated[
         int | None,
-        typer.Option(help="Prompts.", min=1, show_default="the template's n, else all fillings"),
+        typer.Option(
+            help="Number of prompts.", min=1, show_default="the template's n, else all fillings"
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of what is drawn.", show_default="the template's seed, else 0"),
+        typer.Option(help="Seed of random draws.", show_default="the template's seed, else 0"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -101,17 +103,17 @@ def fill(  # noqa: PLR0913 - the options of one command
     same_length: SameLength = None,
     device: Device = "cpu",
 ) -> None:
-    """Fill a template: prompts with each entry of each slot equally often, one a line of JSON.
+    """Fill a template: write prompts as JSON lines, each entry of each slot equally often.
 
-    With a model they are checked first; if one has a problem, nothing is written, and the exit code
-    is 1.
+    With --model, the prompts are checked first; if one has a problem, nothing is written and the
+    exit code is 1.
     """
     from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.files import write_text_whole  # noqa: PLC0415
     from interp.text.template_file import read_template  # noqa: PLC0415
 
     if out is not None and out.suffix != SUFFIX:
-        raise InvalidInput(f"--out {out} should end in {SUFFIX}: the prompts are lines of JSON.")
+        raise InvalidInput(f"--out {out} should end in {SUFFIX}: prompts are JSON lines.")
     prompts = read_template(template).fill(n, seed)
     if model is not None:
         found = _checked(model, prompts, device, same_length=same_length is not False)
@@ -144,7 +146,7 @@ def _print_problems(found: "PromptCheck", path: Path, top: int) -> None:
         return
     rows: list[tuple[str, str, str]] = []
     for one in found.problems[:top]:
-        # Of a template, what was filled in comes last, because it is long.
+        # For a template, the words that were filled in come last, because they are long.
         number, _, filling = one.source.removeprefix(str(path)).partition(" ")
         rows.append((number, one.field, f"{one.problem} {filling}".rstrip()))
     print_stdout("")

@@ -1,4 +1,4 @@
-"""``interp prune``: how small a circuit does what the model does?"""
+"""``interp prune``: how small is a circuit that does what the model does?"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -21,18 +21,20 @@ class RankName(StrEnum):
 
 
 Scores = Annotated[
-    AttributionName, typer.Option(help="How edges are scored; exact patches every edge.")
+    AttributionName,
+    typer.Option(help="How edges are scored; exact patches every edge, which is slow."),
 ]
 Rank = Annotated[
-    RankName, typer.Option(help="Rank edges by |score|, or by how much of the metric they carry.")
+    RankName,
+    typer.Option(help="size: rank edges by |score|; signed: by the part of the metric they carry."),
 ]
 HeldOut = Annotated[
     str | None,
     typer.Option(
         "--heldout",
-        help="Pairs on which circuits are run instead: a file, a bundled set, or a share of the "
-        "prompts, such as 0.5, on which edges are then not scored.",
-        show_default="those that edges are scored on",
+        help="Pairs to run circuits on: a file, a bundled set, or a share of the prompts such as "
+        "0.5, which is then not used for scoring.",
+        show_default="the pairs that edges are scored on",
     ),
 ]
 
@@ -47,7 +49,7 @@ def prune(
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     heldout: HeldOut = None,
 ) -> "Pruning":
-    """Rank all edges, and run circuits of the highest-ranked alone."""
+    """Rank all edges, and run circuits that consist of the highest-ranked ones alone."""
     from analyses import attribute_edges  # noqa: PLC0415
     from analyses import prune as prune_edges  # noqa: PLC0415
 
@@ -74,7 +76,7 @@ def prune(
 
 
 def _divided(inputs: "Inputs", heldout: str | None) -> tuple["Inputs", "Inputs | None"]:
-    """The prompts that edges are scored on, and those that circuits are run on."""
+    """The prompts that edges are scored on, and those that circuits are run on if they differ."""
     if heldout is None:
         return inputs, None
     try:
@@ -84,5 +86,7 @@ def _divided(inputs: "Inputs", heldout: str | None) -> tuple["Inputs", "Inputs |
     if not 0 < share < 1:
         from interp.errors import InvalidInput  # noqa: PLC0415
 
-        raise InvalidInput(f"--heldout {heldout} should be between 0 and 1, or a file.")
+        raise InvalidInput(
+            f"--heldout {heldout} should be a share between 0 and 1, a file or a bundled set."
+        )
     return inputs.divided(share)

@@ -1,4 +1,4 @@
-"""``interp repeat``: are the numbers of a written run the same when it is run again?"""
+"""``interp repeat``: does a saved run give the same numbers when it is repeated?"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from apps.terminal import print_stdout, progress
 if TYPE_CHECKING:
     from apps.commands.analysis_run import AnalysisRun
 
-Run = Annotated[Path, typer.Argument(help="A run.json, or the folder that holds it.")]
+Run = Annotated[Path, typer.Argument(help="A run.json, or the folder that contains it.")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -24,12 +24,12 @@ Device = Annotated[
 ]
 DType = Annotated[
     DTypeName | None,
-    typer.Option(help="What is computed in.", show_default="that of the run"),
+    typer.Option(help="Data type to compute in.", show_default="that of the run"),
 ]
 
 
 def repeat(run: Run, *, out: Out = None, device: Device = None, dtype: DType = None) -> None:
-    """Run a written run again and compare its tables with those beside it.
+    """Repeat a saved run and compare its tables with the saved ones.
 
     The exit code is 1 if any number differs.
     """

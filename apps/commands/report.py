@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from apps.commands import COMMANDS
-from apps.commands.command import Question, question_of
+from apps.commands.command import CommandSpec, spec_of
 from apps.commands.options import DEFAULT_MODEL, Device, Model
 from apps.terminal import Tick, print_stdout, progress
 
@@ -22,7 +22,7 @@ SECTIONS = (
     "circuits",
     "order",
 )
-"""The commands whose results are on the page if none are asked for, in its order."""
+"""The commands whose results are on the page by default, in this order."""
 
 
 def report(
@@ -30,15 +30,16 @@ def report(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="A TOML file of analyses, models and prompts: writes a site with an index, and "
-            "runs only what changed since it was written."
+            help="A TOML file with analyses, models and prompts: write a site with an index, and "
+            "run only what changed since it was last written."
         ),
     ] = None,
     model: Model = DEFAULT_MODEL,
     section: Annotated[
         list[str] | None,
         typer.Option(
-            help="The command of an analysis; may be repeated.", show_default=", ".join(SECTIONS)
+            help="An analysis, by the name of its command; may be repeated.",
+            show_default=", ".join(SECTIONS),
         ),
     ] = None,
     out: Annotated[
@@ -47,26 +48,29 @@ def report(
     ] = None,
     device: Device = "cpu",
 ) -> None:
-    """Write several analyses as one page, or as the site that a file describes.
+    """Write several analyses on one page, or as a site that a file describes.
 
-    Each is that of its command, and has a folder with its tables. Without a file, they are those of
-    `--section`, without options.
+    Each analysis also gets a folder with its tables. With --config, the file names the analyses and
+    their options; without it, --section names them, and they run with default options.
     """
     if config is not None:
         if section or model != DEFAULT_MODEL or device != "cpu":
             from interp.errors import InvalidInput  # noqa: PLC0415
 
-            raise InvalidInput("--model, --section and --device stand in the file of --config.")
+            raise InvalidInput(
+                "--model, --section and --device can't be combined with --config: they are set in "
+                "the file."
+            )
         _site(config, out)
         return
     from apps.presentation import conclusion  # noqa: PLC0415
     from interp.atomic_folder import atomic_folder  # noqa: PLC0415
 
-    questions = _questions(section or SECTIONS)
+    specs = _specs(section or SECTIONS)
     place = out or Path("reports") / Path(model).resolve().name
     with atomic_folder(place) as temporary:
         with progress("Writing sections") as tick:
-            runs, left_out = _run(questions, model, device, tick)
+            runs, left_out = _run(specs, model, device, tick)
         _write(runs, left_out, temporary)
     for name, run in runs.items():
         print_stdout(f"{name}: {conclusion(run.result)}")
@@ -76,7 +80,7 @@ def report(
 
 
 def _site(config: Path, out: Path | None) -> None:
-    """The site that a file describes."""
+    """Write the site that a file describes."""
     from shutil import rmtree  # noqa: PLC0415
 
     from apps.commands.report_config import read_config  # noqa: PLC0415
@@ -85,15 +89,15 @@ def _site(config: Path, out: Path | None) -> None:
     from interp.atomic_folder import atomic_folder  # noqa: PLC0415
     from interp.files import beside  # noqa: PLC0415
 
-    asked = read_config(config)
+    site = read_config(config)
     place = out or Path("reports") / config.stem
-    kept = beside(place.resolve(), "kept")
+    finished = beside(place.resolve(), "kept")
     with atomic_folder(place) as temporary:
         with progress("Writing pages") as tick:
-            written = write_pages(asked.pages, temporary, (place,), kept, tick)
-        write_site(asked.title, written.pages, written.left_out, temporary)
-    if kept.exists():
-        rmtree(kept)
+            written = write_pages(site.pages, temporary, (place,), finished, tick)
+        write_site(site.title, written.pages, written.left_out, temporary)
+    if finished.exists():
+        rmtree(finished)
     for name, page in written.pages.items():
         print_stdout(f"{name}: {page.conclusion}")
     for name, reason in written.left_out.items():
@@ -103,15 +107,15 @@ def _site(config: Path, out: Path | None) -> None:
     print_stdout(f"Site: {place / 'index.html'}")
 
 
-def _questions(names: tuple[str, ...] | list[str]) -> dict[str, Question]:
-    """What the commands of these names ask.
+def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
+    """The commands of these names.
 
     Raises:
-        InvalidInput: a name is that of no command of an analysis.
+        InvalidInput: a name is not that of the command of an analysis.
     """
     from interp.errors import InvalidInput, shorten  # noqa: PLC0415
 
-    known = {command.__name__: question_of(command) for command in COMMANDS}
+    known = {spec_of(command).name: spec_of(command) for command in COMMANDS}
     for name in names:
         if name not in known:
             raise InvalidInput(f"--section {shorten(name)} is not one of {', '.join(known)}.")
@@ -119,21 +123,21 @@ def _questions(names: tuple[str, ...] | list[str]) -> dict[str, Question]:
 
 
 def _run(
-    questions: Mapping[str, Question], model: str, device: str, tick: Tick
+    specs: Mapping[str, CommandSpec], model: str, device: str, tick: Tick
 ) -> "tuple[dict[str, AnalysisRun], dict[str, str]]":
-    """The run of each analysis; and why others are refused.
+    """Run each analysis; returns the runs, and the reasons why analyses were left out.
 
     Raises:
-        InvalidInput: all of them are.
+        InvalidInput: all analyses were left out.
     """
     from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis  # noqa: PLC0415
     from interp.errors import InvalidInput  # noqa: PLC0415
 
     runs: dict[str, AnalysisRun] = {}
     left_out: dict[str, str] = {}
-    for done, (name, question) in enumerate(questions.items()):
-        tick(done, len(questions), name)
-        settings = Settings(question, model, options=question.options(model, {}), device=device)
+    for done, (name, spec) in enumerate(specs.items()):
+        tick(done, len(specs), name)
+        settings = Settings(spec, model, options=spec.options(model, {}), device=device)
         try:
             runs[name] = run_analysis(settings)
         except InvalidInput as error:
@@ -144,7 +148,7 @@ def _run(
 
 
 def _write(runs: "Mapping[str, AnalysisRun]", left_out: Mapping[str, str], folder: Path) -> None:
-    """The page, and a folder for each section with its tables and ``run.json``."""
+    """Write the page, and for each section a folder with its tables and ``run.json``."""
     from apps.commands.outputs import to_report, write_run, write_tables  # noqa: PLC0415
     from apps.report.sections import Section, sections_page  # noqa: PLC0415
 

@@ -3,16 +3,16 @@
     title = "What the heads of python-2l do"
     models = ["python-2l", "runs/mine"]        # names of bundled models, or folders
     prompts = ["sets/mine.jsonl"]              # by default, the set that each model's card names
-    seed = 0                                   # as device, dtype, rows and memory: of all analyses
+    seed = 0                                   # for all analyses; also device, dtype, rows, memory
 
     [[analyses]]
     command = "ablate"
-    method = "zero"                            # options as the command has them
+    method = "zero"                            # an option of the command
 
     [[analyses]]
     command = "circuits"
-    models = ["python-2l"]                     # in place of those above, as prompts
-    heads = ["L0H5", "L1H4"]                   # one page for each; {head} stands for it
+    models = ["python-2l"]                     # replaces the models above; so would prompts
+    heads = ["L0H5", "L1H4"]                   # one page for each; {head} stands for its name
     ov = "{head}"
 
 Paths are relative to the file.
@@ -30,7 +30,7 @@ from typing import Any
 from apps.catalogue import check_name
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import Settings
-from apps.commands.command import Question, parsed, question_of
+from apps.commands.command import CommandSpec, parsed, spec_of
 from apps.commands.options import FILES
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
@@ -38,7 +38,7 @@ from interp.loading import bundled
 from interp.text.prompts import bundled_prompts, path_of_prompts
 
 HOW = ("device", "dtype", "seed", "rows", "memory")
-"""Options of all commands that can be given once, for all analyses."""
+"""Shared options that can be given once, for all analyses."""
 KEYS = ("title", "models", "prompts", "analyses", *HOW)
 OWN_KEYS = ("command", "models", "prompts", "heads", *HOW)
 HEAD = "{head}"
@@ -48,10 +48,10 @@ MAX_PAGES = 1000
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """What a report has.
+    """The contents of a report file.
 
     Attributes:
-        title: of the site.
+        title: the title of the site.
         pages: the settings of each page, by the name of its folder.
     """
 
@@ -60,10 +60,11 @@ class ReportConfig:
 
 
 def read_config(file: Path) -> ReportConfig:
-    """The report that a file describes.
+    """Read the report that a file describes.
 
     Raises:
-        InvalidInput: it can't be read, or a key or a value can't be used; the message has the line.
+        InvalidInput: the file can't be read, or a key or value is not valid; the message names its
+            line.
     """
     try:
         text = read_file_or_pipe(file, MAX_BYTES).decode()
@@ -72,7 +73,7 @@ def read_config(file: Path) -> ReportConfig:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{file} is no TOML: {error}.") from error
+        raise InvalidInput(f"{file} is not valid TOML: {error}.") from error
     return _Reader(file, text, values).config()
 
 
@@ -80,9 +81,9 @@ class _Reader:
     """Reads one file.
 
     Args:
-        file: its path.
-        text: its lines, for the messages.
-        values: what TOML makes of them.
+        file: the path of the file.
+        text: its text, to find the lines that messages name.
+        values: its parsed contents.
     """
 
     def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
@@ -92,46 +93,46 @@ class _Reader:
         self._check_keys(self.values, KEYS, None)
         title = self.values.get("title", self.file.stem)
         if not isinstance(title, str):
-            raise self._error("title", None, f"should be a text, got {shorten(title)}")
+            raise self._error("title", None, f"should be a string, got {shorten(title)}")
         entries = self.values.get("analyses", [])
         if not isinstance(entries, list) or not entries or not all(map(_is_table, entries)):
             raise InvalidInput(
-                f'{self.file} has no analyses: write [[analyses]], and below it command = "ablate".'
+                f'{self.file} has no analyses: add a table [[analyses]] with command = "ablate".'
             )
         pages: dict[str, Settings] = {}
         for number, entry in enumerate(entries):
             for settings in self._settings(number, entry):
-                pages[_free(_name_of(settings), pages)] = settings
+                pages[_unique_name(_name_of(settings), pages)] = settings
                 if len(pages) > MAX_PAGES:
                     raise InvalidInput(f"{self.file} asks for more than {MAX_PAGES} pages.")
         return ReportConfig(title, pages)
 
     def _settings(self, number: int, entry: dict[str, Any]) -> Iterator[Settings]:
-        """Those of an entry: for each model, prompt set and head."""
-        questions = {question_of(one).name: (one, question_of(one)) for one in COMMANDS}
+        """The settings of the pages of one entry: one for each model, prompt set and head."""
+        specs = {spec_of(one).name: (one, spec_of(one)) for one in COMMANDS}
         name = entry.get("command")
-        if name not in questions:
-            near = _nearest(str(name), questions)
-            raise self._error("command", number, f"{shorten(name)} is no command{near}")
-        command, question = questions[name]
+        if name not in specs:
+            near = _nearest(str(name), specs)
+            raise self._error("command", number, f"{shorten(name)} is not a command{near}")
+        command, spec = specs[name]
         named = {key.replace("-", "_"): value for key, value in entry.items()}
-        self._check_keys(named, (*OWN_KEYS, *question.parameters), number)
+        self._check_keys(named, (*OWN_KEYS, *spec.parameters), number)
         both = {key: self.values[key] for key in ("models", "prompts", *HOW) if key in self.values}
         given = both | named
         models = self._texts(given, "models", number)
         if not models:
-            raise self._error("models", number, "is missing: which models?")
-        sets = self._texts(given, "prompts", number) if question.reads else []
+            raise self._error("models", number, "is missing; name at least one model")
+        sets = self._texts(given, "prompts", number) if spec.reads else []
         heads = self._texts(given, "heads", number)
         self._check_names(models, sets, number)
-        options = {key: given[key] for key in (*HOW, *question.parameters) if key in given}
+        options = {key: given[key] for key in (*HOW, *spec.parameters) if key in given}
         for model, source, head in product(models, sets or [None], heads or [None]):
             own = {"model": model, "prompts": source, **options}
             filled = {key: _filled(value, head) for key, value in own.items()}
-            yield self._parsed(command, question, filled, number)
+            yield self._parsed(command, spec, filled, number)
 
     def _check_names(self, models: list[str], sets: list[str], number: int) -> None:
-        """Make sure of models and prompt sets before the first page is run."""
+        """Check that models and prompt sets exist before the first page is run."""
         for model in models:
             try:
                 check_name(self._resolved("model", model))
@@ -141,13 +142,16 @@ class _Reader:
             if not path_of_prompts(self._resolved("prompts", source)).exists():
                 known = ", ".join(bundled_prompts())
                 raise self._error(
-                    "prompts", number, f"{source} is no file beside this one, nor one of {known}"
+                    "prompts",
+                    number,
+                    f"{source} is neither a file (paths are relative to this one) nor a bundled "
+                    f"set ({known})",
                 )
 
     def _parsed(
         self,
         command: Callable[..., None],
-        question: Question,
+        spec: CommandSpec,
         options: dict[str, Any],
         number: int,
     ) -> Settings:
@@ -155,10 +159,10 @@ class _Reader:
         for name, value in options.items():
             words += self._words(name, value, number)
         line = self._line(r"command\b", number)
-        found = parsed(command, words, f"{self.file}:{line}, {question.name}")
-        own = question.options(found["model"], {n: found[n] for n in question.parameters})
+        found = parsed(command, words, f"{self.file}:{line}, {spec.name}")
+        own = spec.options(found["model"], {n: found[n] for n in spec.parameters})
         how = {name: found[name] for name in HOW}
-        return Settings(question, found["model"], found.get("prompts"), own, **how)
+        return Settings(spec, found["model"], found.get("prompts"), own, **how)
 
     def _words(self, name: str, value: Any, number: int) -> list[str]:  # noqa: ANN401 - TOML's
         """The words of the command line that give an option."""
@@ -169,34 +173,34 @@ class _Reader:
             return [option]
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str | int | float) for one in values):
-            raise self._error(name, number, f"should be a text or a number, got {shorten(value)}")
+            raise self._error(name, number, f"should be a string or a number, got {shorten(value)}")
         return [word for one in values for word in (option, self._resolved(name, str(one)))]
 
     def _resolved(self, name: str, value: str) -> str:
-        """A path relative to the file as one that works from here; other values as they are."""
+        """Resolve a path relative to the file; other values are returned unchanged."""
         is_bundled = value in bundled() or value in bundled_prompts()
         path = self.file.parent / value
         return str(path) if name in FILES and not is_bundled and path.exists() else value
 
     def _texts(self, given: dict[str, Any], name: str, number: int) -> list[str]:
-        """A list of texts; a single one is a list of one."""
+        """The value of a key as a list of strings; a single string becomes a list of one."""
         value = given.get(name, [])
         values = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str) for one in values):
-            raise self._error(name, number, f"should be texts in brackets, got {shorten(value)}")
+            raise self._error(name, number, f"should be a list of strings, got {shorten(value)}")
         return values
 
     def _check_keys(self, values: dict[str, Any], known: Sequence[str], number: int | None) -> None:
         for name in values:
             if name not in known:
-                raise self._error(name, number, f"is no key here{_nearest(name, known)}")
+                raise self._error(name, number, f"is not a key here{_nearest(name, known)}")
 
     def _error(self, name: str, number: int | None, what: str) -> InvalidInput:
-        """What is said of a key, of the file or of an entry."""
+        """The error about a key of the file (``number`` is ``None``) or of an entry."""
         return InvalidInput(f"{self._where(name, number)}: {name} {what}.")
 
     def _where(self, name: str, number: int | None) -> str:
-        """File and line of a key, where it stands in the entry or in the file."""
+        """The file and line of a key, which may be in the entry or at the top of the file."""
         own = {} if number is None else self.values["analyses"][number]
         if name in self.values and name not in {key.replace("-", "_") for key in own}:
             number = None
@@ -204,7 +208,7 @@ class _Reader:
         return f"{self.file}:{self._line(pattern, number)}"
 
     def _line(self, pattern: str, number: int | None) -> int:
-        """The line of a key, or of the entry that lacks it."""
+        """The line of a key, or of the entry if it lacks the key."""
         headers = [n for n, line in enumerate(self.lines, 1) if re.match(r"\s*\[\[", line)]
         if number is None:
             first, last = 1, (headers or [len(self.lines) + 1])[0]
@@ -227,7 +231,7 @@ def _nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
 
 
 def _filled(value: Any, head: str | None) -> Any:  # noqa: ANN401 - TOML's
-    """A value, in which ``{head}`` stands for a head."""
+    """A value with ``{head}`` replaced by the name of a head."""
     if head is None:
         return value
     if isinstance(value, list):
@@ -236,9 +240,9 @@ def _filled(value: Any, head: str | None) -> Any:  # noqa: ANN401 - TOML's
 
 
 def _name_of(settings: Settings) -> str:
-    """The name of a page's folder: what it would be by default, with the prompts and the head."""
-    question = settings.question
-    base = question.folder_name(Path(settings.model).resolve().name, settings.options)
+    """The name of a page's folder: the command's default name, the prompts and the head."""
+    spec = settings.spec
+    base = spec.folder_name(Path(settings.model).resolve().name, settings.options)
     prompts = [] if settings.prompts is None else [Path(settings.prompts).stem]
     heads = [
         str(settings.options[name]) for name in ("ov", "qk", "of") if settings.options.get(name)
@@ -246,6 +250,6 @@ def _name_of(settings: Settings) -> str:
     return re.sub(r"[^\w.@-]+", "-", "-".join([base, *prompts, *heads]))
 
 
-def _free(name: str, taken: dict[str, Settings]) -> str:
-    names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
-    return next(one for one in names if one not in taken)
+def _unique_name(name: str, used: dict[str, Settings]) -> str:
+    names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(used) + 2))
+    return next(one for one in names if one not in used)

@@ -1,4 +1,4 @@
-"""The pages of a site: run, or taken from an earlier site where nothing changed."""
+"""The pages of a site: computed, or copied from an earlier site if nothing changed."""
 
 import json
 import shutil
@@ -34,9 +34,10 @@ class Written:
     """The pages of a site.
 
     Attributes:
-        pages: by the name of their folder.
-        left_out: of pages that a model or its prompts do not allow, why.
-        computed: the names of the pages that were run.
+        pages: the pages, by the name of their folder.
+        left_out: the reason for each page that was left out, since the model or its prompts do not
+            allow it.
+        computed: the names of the pages that were computed.
     """
 
     pages: dict[str, PageFacts]
@@ -48,20 +49,21 @@ def write_pages(
     settings: Mapping[str, Settings],
     folder: Path,
     earlier: tuple[Path, ...],
-    kept: Path,
+    finished: Path,
     tick: Tick,
 ) -> Written:
     """Write a folder for each page.
 
     Args:
-        settings: of the pages, by the names of their folders.
-        folder: where they are written.
-        earlier: folders of sites whose pages are taken where nothing changed.
-        kept: where a page is written first, so that it is there if a later one is interrupted.
-        tick: called with the pages done and their number.
+        settings: the settings of the pages, by the names of their folders.
+        folder: the folder of the site.
+        earlier: folders of sites whose pages are copied if nothing changed.
+        finished: where each page is written first, so that it is kept if a later one is
+            interrupted.
+        tick: called with the number of finished pages and the total.
 
     Raises:
-        InvalidInput: all pages are refused.
+        InvalidInput: all pages were left out.
     """
     pages: dict[str, PageFacts] = {}
     left_out: dict[str, str] = {}
@@ -69,14 +71,15 @@ def write_pages(
     for done, (name, own) in enumerate(settings.items()):
         tick(done, len(settings), name)
         key = key_of(own)
-        source = next((one / name for one in (*earlier, kept) if _key_in(one / name) == key), None)
+        sites = (*earlier, finished)
+        source = next((site / name for site in sites if _key_in(site / name) == key), None)
         if source is None:
             try:
                 run = run_analysis(own)
             except InvalidInput as error:
                 left_out[name] = str(error)
                 continue
-            source = kept / name
+            source = finished / name
             with atomic_folder(source) as temporary:
                 _write(run, key, temporary)
             computed.append(name)
@@ -88,7 +91,7 @@ def write_pages(
 
 
 def _write(run: AnalysisRun, key: str, folder: Path) -> None:
-    """The files of a page: as its command writes them, and what an index says of it."""
+    """Write the files of a page: those of its command, and the facts that the index lists."""
     write_tables(run, folder)
     write_run(run, folder)
     write_report(to_report(run, home=HOME), folder / "report.html")
@@ -100,9 +103,9 @@ def _write(run: AnalysisRun, key: str, folder: Path) -> None:
 
 
 def key_of(settings: Settings) -> str:
-    """A hash of all that a page's numbers depend on: files, the commit of a hub model, and code."""
+    """A hash of all that a page depends on: settings, files, the commit of a hub model, code."""
     depends = {
-        "command": settings.question.name,
+        "command": settings.spec.name,
         "settings": settings.plain(),
         "files": {name: _content(name, value) for name, value in settings.plain().items()},
         "code": _code(),
@@ -112,7 +115,7 @@ def key_of(settings: Settings) -> str:
 
 
 def _key_in(folder: Path) -> str | None:
-    """The key of a page that was written; ``None`` if there is none."""
+    """The key of an existing page; ``None`` if there is no such page."""
     try:
         return json.loads((folder / PAGE_FACTS).read_text(encoding="utf-8"))["key"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -120,9 +123,9 @@ def _key_in(folder: Path) -> str | None:
 
 
 def _content(name: str, value: Any) -> str | None:  # noqa: ANN401 - any option
-    """The hash of the file or folder that an option names; ``None`` if it names none.
+    """The hash of the file or folder that an option names; ``None`` if it names neither.
 
-    A model of the hub is its name and commit. It is downloaded if the cache lacks it.
+    A model of the hub is identified by its commit, and downloaded if the cache lacks it.
     """
     if name not in FILES or not isinstance(value, str):
         return None
@@ -136,7 +139,7 @@ def _content(name: str, value: Any) -> str | None:  # noqa: ANN401 - any option
 
 @cache
 def _hash(path: Path) -> str:
-    """Of a file, or of all files below a folder."""
+    """The hash of a file, or of all files below a folder."""
     if path.is_file():
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
@@ -147,7 +150,7 @@ def _hash(path: Path) -> str:
 
 @cache
 def _code() -> str:
-    """Of the Python files of this package."""
+    """The hash of the Python files of these packages."""
     roots = [Path(package.__file__ or "").parent for package in (interp, analyses, apps)]
     files = sorted(file for root in roots for file in root.rglob("*.py"))
     return sha256("\n".join(_hash(file) for file in files).encode()).hexdigest()

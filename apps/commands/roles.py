@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 Half = Annotated[
     int | None,
-    typer.Option(help="Tokens that are repeated.", min=1, show_default="60, or as many as fit"),
+    typer.Option(
+        help="Number of tokens that are repeated.", min=1, show_default="60, or as many as fit"
+    ),
 ]
-Sequences = Annotated[int, typer.Option(help="Rows of random tokens that are drawn.", min=1)]
-Repeats = Annotated[int, typer.Option(help="How often the tokens stand in a row.", min=2)]
+Sequences = Annotated[int, typer.Option(help="Number of random sequences.", min=1)]
+Repeats = Annotated[
+    int, typer.Option(help="How many times the tokens occur in each sequence.", min=2)
+]
 
 
 @analysis_command("Measuring roles", reads=())

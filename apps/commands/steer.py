@@ -10,14 +10,20 @@ if TYPE_CHECKING:
     from analyses import Steering
     from apps.commands.inputs import Inputs
 
-Layer = Annotated[int, typer.Option(help="Where the vector is added; negative: from the end.")]
-At = Annotated[str, typer.Option(help="A point of the stream, e.g. resid_pre, mlp_out.")]
+Layer = Annotated[
+    int, typer.Option(help="Layer at which the vector is added; negative: from the end.")
+]
+At = Annotated[
+    str, typer.Option(help="Activation that the vector is added to, e.g. resid_pre, mlp_out.")
+]
 Strength = Annotated[
     list[float] | None,
-    typer.Option(help="What it is multiplied by; may be repeated.", show_default="0, 1, 2, 4"),
+    typer.Option(help="Factor of the vector; may be repeated.", show_default="0, 1, 2, 4"),
 ]
-NewTokens = Annotated[int, typer.Option(help="Tokens to add, at most.", min=1)]
-Temperature = Annotated[float, typer.Option(help="Of the sampling; 0: most probable token.", min=0)]
+NewTokens = Annotated[int, typer.Option(help="Largest number of tokens to generate.", min=1)]
+Temperature = Annotated[
+    float, typer.Option(help="Sampling temperature; 0: always the most probable token.", min=0)
+]
 
 
 @analysis_command("Generating texts", reads=("text", "corrupt"))
@@ -30,7 +36,7 @@ def steer(
     new_tokens: NewTokens = 20,
     temperature: Temperature = 0.0,
 ) -> "Steering":
-    """Continue the corrupted prompts, with the vector from them to the clean ones added."""
+    """Continue the corrupted prompts with the vector clean − corrupted added to the stream."""
     import analyses  # noqa: PLC0415
 
     clean, corrupt = inputs.pairs

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class ByName(StrEnum):
-    """What of a head is measured."""
+    """The quantity that is measured for a head."""
 
     ATTENTION = "attention"
     WRITE = "write"
 
 
 class EndName(StrEnum):
-    """Which end of the distribution."""
+    """An end of the distribution."""
 
     HIGHEST = "highest"
     LOWEST = "lowest"
@@ -29,13 +29,18 @@ class EndName(StrEnum):
 
 Of = Annotated[
     str,
-    typer.Option(help="A head (L1H0), a neuron (L0N12), a sub-layer (L0MLP) or a place."),
+    typer.Option(
+        help="A head (L1H0), neuron (L0N12), sub-layer (L0MLP) or point (blocks.1.hook_resid_post)."
+    ),
 ]
 By = Annotated[
     ByName | None,
-    typer.Option(help="Of a head: its attention, or what it writes.", show_default="attention"),
+    typer.Option(
+        help="For a head: the attention of a query to a key, or the norm of what it writes.",
+        show_default="attention",
+    ),
 ]
-End = Annotated[EndName, typer.Option(help="Which end of the distribution.")]
+End = Annotated[EndName, typer.Option(help="Report the highest or the lowest values.")]
 
 
 @analysis_command("Reading texts", reads=())
@@ -48,7 +53,7 @@ def top_texts(
     end: End = EndName.HIGHEST,
     bos: Bos = False,
 ) -> "TopTexts":
-    """Find where in a corpus a head attends most, a neuron is most active, a stream is largest."""
+    """Find where in a corpus a head attends most or a neuron is most active."""
     import analyses  # noqa: PLC0415
 
     return analyses.top_texts(

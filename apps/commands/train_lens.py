@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
 
 Steps = Annotated[int, typer.Option(help="Number of updates.", min=1)]
-Batch = Annotated[int, typer.Option(help="Prompts an update.", min=1)]
-Rate = Annotated[float, typer.Option("--lr", help="Learning rate of Adam at first.")]
+Batch = Annotated[int, typer.Option(help="Prompts per update.", min=1)]
+Rate = Annotated[float, typer.Option("--lr", help="Initial learning rate of Adam.")]
 HeldOut = Annotated[
     str | None,
     typer.Option(
-        help="Prompts that the lens is measured on: a file or a bundled set.",
-        show_default="every fifth prompt, drawn by the seed",
+        help="Prompts that the lens is evaluated on: a file or a bundled set.",
+        show_default="a fifth of the prompts, drawn with the seed",
     ),
 ]
 
@@ -31,7 +31,7 @@ def train_lens(
     lr: Rate = 3e-3,
     held_out: HeldOut = None,
 ) -> "LensTraining":
-    """Train a tuned lens and write it as lens.safetensors, which `interp lens --lens` reads."""
+    """Train a tuned lens and save it as lens.safetensors, for `interp lens --lens`."""
     import analyses  # noqa: PLC0415
 
     return analyses.train_lens(

@@ -1,4 +1,4 @@
-"""A run that was written, read from its ``run.json`` so that it can be run again."""
+"""A saved run, read from its ``run.json`` so that it can be repeated."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ import pandas as pd
 from analyses.effects import Progress
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
-from apps.commands.command import parsed, question_of
+from apps.commands.command import parsed, spec_of
 from apps.commands.outputs import describe, tables
 from interp.errors import InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
@@ -26,19 +26,19 @@ COMPARED = (
     *("provenance.weights", "provenance.tokens", "provenance.dtype", "provenance.products"),
     *("code.version", "code.commit", "code.changed", "device", "threads", "kernels", "versions"),
 )
-"""What is said of a repeated run where it is not as it was."""
+"""Entries of ``run.json`` that are compared when a run is repeated."""
 
 SETTINGS = ("model", "device", "dtype", "seed", "rows", "memory")
-"""Options that all commands have, and that numbers depend on."""
+"""Shared options that affect the numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenRun:
-    """A run that was written.
+    """A saved run.
 
     Attributes:
-        file: its ``run.json``.
-        contents: of it.
+        file: the path of its ``run.json``.
+        contents: the parsed contents of that file.
     """
 
     file: Path
@@ -46,40 +46,40 @@ class WrittenRun:
 
     @property
     def words(self) -> list[str]:
-        """Its command, as a shell splits it."""
+        """The words of its command line."""
         return shlex.split(self.contents["command"])
 
     @property
     def name(self) -> str:
-        """Of its command."""
+        """The name of its command."""
         return self.words[1]
 
     def again(self, progress: Progress | None = None, **others: str | None) -> AnalysisRun:
-        """Run it again, in as much memory as then.
+        """Repeat the run with the same memory budget.
 
         Args:
-            progress: called with what is done and the total.
-            others: settings to run it with in place of its own, unless ``None``.
+            progress: called with ``(done, total)``.
+            others: settings that replace those of the run, unless ``None``.
 
         Raises:
-            InvalidInput: its command, its prompts or a setting can't be used now.
+            InvalidInput: the command, the prompts or a setting can't be used any more.
         """
-        command = next((one for one in COMMANDS if question_of(one).name == self.name), None)
+        command = next((one for one in COMMANDS if spec_of(one).name == self.name), None)
         if command is None:
             raise InvalidInput(f"{self.file}: this version of interp has no command {self.name}.")
         options = parsed(command, self.words[2:], str(self.file))
-        question = question_of(command)
-        own = {name: options[name] for name in question.parameters}
+        spec = spec_of(command)
+        own = {name: options[name] for name in spec.parameters}
         how: dict[str, Any] = {name: options[name] for name in SETTINGS}
         how |= {name: value for name, value in others.items() if value is not None}
         budget = self.contents.get("budget")
         with TemporaryDirectory() as folder:
             prompts = self._prompts(options.get("prompts"), Path(folder))
-            settings = Settings(question, prompts=prompts, options=own, **how)
+            settings = Settings(spec, prompts=prompts, options=own, **how)
             return run_analysis(settings, progress, budget=budget)
 
     def _prompts(self, source: str | None, folder: Path) -> str | None:
-        """The prompts of then: their file if it is unchanged, else those that the run holds."""
+        """The prompts of the run: their file if it is unchanged, else a copy from ``run.json``."""
         then = self.contents.get("prompts")
         if source is None or then is None:
             return source
@@ -88,7 +88,7 @@ class WrittenRun:
         if then.get("prompts") is None:
             raise InvalidInput(
                 f"The prompts {source} are missing or have changed since {self.file} was written, "
-                "and they were too many to be held in it."
+                "and they were too large to be stored in it."
             )
         file = folder / "prompts.jsonl"
         lines = (json.dumps(prompt, ensure_ascii=False) for prompt in then["prompts"])
@@ -96,10 +96,10 @@ class WrittenRun:
         return str(file)
 
     def compared(self, again: AnalysisRun) -> Iterator[tuple[str, str, bool]]:
-        """Of each table beside ``run.json``: its name, how it compares, and whether it is equal.
+        """For each table beside ``run.json``: its name, how it compares, and whether it is equal.
 
         Raises:
-            InvalidInput: there are none.
+            InvalidInput: there is no table to compare.
         """
         new, found = tables(again), False
         for file in sorted(self.file.parent.glob("*.parquet")):
@@ -108,14 +108,14 @@ class WrittenRun:
                 verdict = difference(pd.read_parquet(file), new[file.stem])
                 yield file.stem, verdict or "the same numbers, bit for bit", not verdict
         if not found:
-            raise InvalidInput(f"{self.file.parent} holds no table of this run to compare with.")
+            raise InvalidInput(f"{self.file.parent} contains no table of this run to compare with.")
 
 
 def read_run(path: Path) -> WrittenRun:
-    """The run of a ``run.json``, or of a folder that holds one.
+    """Read the run of a ``run.json``, or of a folder that contains one.
 
     Raises:
-        InvalidInput: there is none, or it is damaged.
+        InvalidInput: the file is missing or damaged.
     """
     file = path / FILE if path.is_dir() else path
     try:
@@ -135,10 +135,10 @@ def read_run(path: Path) -> WrittenRun:
 
 
 def difference(then: pd.DataFrame, now: pd.DataFrame) -> str:
-    """In what two tables differ; ``""`` if they are equal."""
+    """Describe how two tables differ; ``""`` if they are equal."""
     if [*then.columns] != [*now.columns] or len(then) != len(now):
         return (
-            f"{len(then)} rows of {', '.join(then.columns)} then, {len(now)} of "
+            f"{len(then)} rows of {', '.join(then.columns)} before, {len(now)} of "
             f"{', '.join(now.columns)} now"
         )
     found: list[str] = []
@@ -156,14 +156,14 @@ def difference(then: pd.DataFrame, now: pd.DataFrame) -> str:
 
 
 def what_differs(then: dict[str, Any], again: AnalysisRun) -> dict[str, tuple[Any, Any]]:
-    """What the numbers depend on that is not as it was, by its name in ``run.json``."""
+    """The entries of :data:`COMPARED` that have changed, as (before, now), by their names."""
     now = json.loads(json.dumps(describe(again)))
     both = {name: (_value(then, name), _value(now, name)) for name in COMPARED}
     return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
 def _value(contents: dict[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON
-    """A value by its path, such as ``provenance.weights``; ``None`` without it."""
+    """The value at a path such as ``provenance.weights``; ``None`` if it is missing."""
     value: Any = contents
     for key in name.split("."):
         value = value.get(key) if isinstance(value, dict) else None

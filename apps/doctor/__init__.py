@@ -1,8 +1,8 @@
-"""``interp doctor``: is everything here that interp needs, and what can be done where it is not?
+"""``interp doctor``: checks whether an installation has all that interp needs, and gives advice.
 
-Each check is a function of facts that gives a :class:`Finding`, so that it can be tested with the
-facts of another machine. Nothing is imported here that may be missing: a check that raises is
-reported like the others.
+Each check is a function from facts about a machine to a :class:`Finding`, so that it can be tested
+with the facts of another machine. Packages that may be missing are imported inside the checks; a
+check that raises an exception is reported like the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ Check = Callable[[], Iterable[Finding]]
 
 
 def examine() -> list[Finding]:
-    """What every check found, in the order in which it is printed."""
+    """The findings of all checks, in the order in which they are printed."""
     return list(run_checks(checks()))
 
 
 def checks() -> dict[str, Check]:
     """The checks by name; those that need torch only if it can be imported."""
-    lacking = compute.importable()
+    torch_failure = compute.import_failure()
     with_torch: dict[str, Check] = {
         "compute": compute.compute,
         "bundled models": lambda: [software.bundled_models()],
@@ -35,23 +35,23 @@ def checks() -> dict[str, Check]:
         "packages": lambda: software.packages(software.needed()),
         "optional packages": software.optional_packages,
         "import path": lambda: [software.hidden_packages(Path.cwd())],
-        **(with_torch if lacking is None else {"torch": lambda: [lacking]}),
+        **(with_torch if torch_failure is None else {"torch": lambda: [torch_failure]}),
         "places": places.places,
     }
 
 
 def run_checks(of: dict[str, Check]) -> Iterator[Finding]:
-    """The findings of some checks; one that raises is a warning."""
+    """The findings of some checks; a check that raises an exception becomes a warning."""
     for name, check in of.items():
         try:
             yield from check()
-        except Exception as error:  # whatever is wrong here is what is asked for
+        except Exception as error:  # any problem of a check is part of the report
             advice = "Report this as a bug, with the lines above."
-            yield warning(name, f"not checked: {type(error).__name__}: {error}", advice)
+            yield warning(name, f"the check failed: {type(error).__name__}: {error}", advice)
 
 
 def is_usable(findings: Sequence[Finding]) -> bool:
-    """Whether nothing was found that makes interp unusable."""
+    """Whether interp can be used: whether no finding is a failure."""
     return all(one.mark is not Mark.FAILURE for one in findings)
 
 

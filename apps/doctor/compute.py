@@ -16,7 +16,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 THREADS, TF32 = "OMP_NUM_THREADS", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
 X86 = ("x86_64", "amd64")
 FEW = 0.5
-"""Threads a core below which cores are left unused; PyTorch takes one of two hardware threads."""
+"""Least number of threads per core; a half, since PyTorch uses one of two hardware threads."""
 CUDA_BUILD = (
     "Install a build of torch for CUDA that this driver supports: "
     "https://pytorch.org/get-started/locally"
@@ -28,9 +28,9 @@ class Gpu:
     """A GPU as PyTorch sees it.
 
     Attributes:
-        name: of the device.
-        free: bytes that are not in use.
-        total: bytes of its memory.
+        name: the name of the device.
+        free: free memory in bytes.
+        total: total memory in bytes.
     """
 
     name: str
@@ -38,21 +38,21 @@ class Gpu:
     total: int
 
 
-def importable() -> Finding | None:
+def import_failure() -> Finding | None:
     """The failure to import torch; ``None`` if it can be imported."""
     try:
         import_module("torch")
-    except Exception as error:  # of a foreign library, or of one that it needs
+    except Exception as error:  # from torch, or from a library that it loads
         return failure(
             "torch",
             f"can't be imported: {type(error).__name__}: {error}",
-            "Install it again: pip install --force-reinstall torch",
+            "Reinstall it: pip install --force-reinstall torch",
         )
     return None
 
 
 def compute() -> Iterator[Finding]:
-    """Every check of this module, by what PyTorch reports."""
+    """The findings of this module's checks, from what PyTorch reports."""
     import torch  # noqa: PLC0415
 
     from interp.weights.packed import is_available  # noqa: PLC0415
@@ -66,7 +66,7 @@ def compute() -> Iterator[Finding]:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: its affinity and its container's quota."""
+    """The cores that this process may use, from its affinity and its container's quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(cores, math.ceil(quota(QUOTA) or cores)))
@@ -82,36 +82,37 @@ def quota(file: Path) -> float | None:
 
 
 def threads(used: int, cores: int, setting: str | None) -> Finding:
-    """Whether PyTorch has as many threads as it may use cores.
+    """Whether PyTorch uses as many threads as there are usable cores.
 
     Args:
-        used: threads of PyTorch.
-        cores: that this process may use.
-        setting: of ``OMP_NUM_THREADS``; ``None`` if it is not set.
+        used: number of threads that PyTorch uses.
+        cores: number of cores that this process may use.
+        setting: the value of ``OMP_NUM_THREADS``; ``None`` if it is not set.
     """
-    found = f"{used} of PyTorch on {cores} usable core{'s' * (cores > 1)}"
+    found = f"PyTorch uses {used} on {cores} usable core{'s' * (cores > 1)}"
     found += "" if setting is None else f" ({THREADS}={setting})"
     if used > cores:
-        advice = f"Threads wait for one another, many times slower: set {THREADS}={cores}."
+        advice = f"Threads that share a core can be many times slower: set {THREADS}={cores}."
         return warning("threads", found, advice)
     if used < FEW * cores:
         advice = f"Unset {THREADS}" if setting else f"Set {THREADS}={cores}"
-        return warning("threads", found, f"{advice} to use all cores with a large model.")
+        return warning("threads", found, f"{advice} to use all cores for a large model.")
     return as_expected("threads", found)
 
 
 def instructions(capability: str, machine: str) -> Finding:
-    """The vector instructions that PyTorch's CPU kernels use.
+    """Whether PyTorch's CPU kernels use vector instructions.
 
     Args:
-        capability: as PyTorch names them.
+        capability: the instructions, as PyTorch names them.
         machine: the architecture, such as ``x86_64``.
     """
     if capability.upper() in ("DEFAULT", "NO AVX") and machine.lower() in X86:
         return warning(
             "processor",
             f"{machine}, without the vector instructions that PyTorch uses",
-            "Results are right, and slow. If ATEN_CPU_CAPABILITY is set, unset it.",
+            "Results are correct, but computing them is slow. If ATEN_CPU_CAPABILITY is set, unset "
+            "it.",
         )
     return as_expected("processor", f"{machine}, {capability}")
 
@@ -120,42 +121,43 @@ def fused_kernels() -> list[str]:
     """The fused kernels that ``scaled_dot_product_attention`` may choose from on this machine."""
     import torch  # noqa: PLC0415
 
-    own = torch.backends.cuda  # which also holds the setting for CPUs
-    enabled = {"flash": own.flash_sdp_enabled()}
+    backend = torch.backends.cuda  # whose setting of the flash kernel also applies to CPUs
+    enabled = {"flash": backend.flash_sdp_enabled()}
     if torch.cuda.is_available():
-        enabled["memory-efficient"] = own.mem_efficient_sdp_enabled()
-        enabled["cuDNN"] = own.cudnn_sdp_enabled()
+        enabled["memory-efficient"] = backend.mem_efficient_sdp_enabled()
+        enabled["cuDNN"] = backend.cudnn_sdp_enabled()
     return [name for name, is_enabled in enabled.items() if is_enabled]
 
 
 def attention(kernels: Sequence[str]) -> Finding:
-    """Which kernels of attention are taken."""
+    """Which kernels compute attention."""
     if not kernels:
         return warning(
             "attention",
-            "every fused kernel is switched off, so all attention patterns are formed",
-            "torch.backends.cuda.enable_flash_sdp(True)",
+            "all fused kernels are disabled, so every attention pattern is computed explicitly",
+            "Enable them: torch.backends.cuda.enable_flash_sdp(True)",
         )
     return as_expected(
         "attention",
-        f"fused (scaled_dot_product_attention: {', '.join(kernels)}); explicit where scores or "
-        "patterns are edited",
+        f"fused kernels are available (scaled_dot_product_attention: {', '.join(kernels)}); "
+        "patterns are computed explicitly only where scores or patterns are edited",
     )
 
 
 def products(*, has_onednn: bool, has_packed: bool) -> Finding:
-    """Which kernels of products with weights there are."""
+    """Which kernels for products with weights are available."""
     if has_packed:
         return as_expected(
             "products",
-            "default (PyTorch's own); packed (oneDNN) is available: interp.packed(model), whose "
-            "speed-up interp.packing_gain(model) measures",
+            "PyTorch's own kernels by default; packed ones (oneDNN) are available with "
+            "interp.packed(model), and interp.packing_gain(model) measures their speed-up",
         )
     lacking = "the operation for packed weights" if has_onednn else "oneDNN"
     return warning(
         "products",
-        f"default (PyTorch's own); this PyTorch lacks {lacking}, so interp.packed is refused",
-        "Nothing else needs it. A build of torch from PyPI for x86-64 has it.",
+        f"PyTorch's own kernels; this build of PyTorch lacks {lacking}, so interp.packed does not "
+        "work",
+        "Nothing else needs it. Builds of torch from PyPI for x86-64 have it.",
     )
 
 
@@ -167,14 +169,15 @@ def float32_precision() -> str:
 
 
 def precision(setting: str, variable: str | None) -> Finding:
-    """Whether float32 products are exact.
+    """Whether float32 products are computed in full precision.
 
     Args:
         setting: see :func:`float32_precision`.
-        variable: of ``TORCH_ALLOW_TF32_CUBLAS_OVERRIDE``; ``None`` if it is not set.
+        variable: the value of ``TORCH_ALLOW_TF32_CUBLAS_OVERRIDE``; ``None`` if it is not set.
     """
     if setting in ("tf32", "bf16"):
-        advice = f"Unset {TF32}." if variable else 'torch.set_float32_matmul_precision("highest")'
+        call = 'Call torch.set_float32_matmul_precision("highest")'
+        advice = f"Unset {TF32}." if variable else call
         return warning("precision", f"float32 products on a GPU are rounded to {setting}", advice)
     return as_expected("precision", "float32 products are computed in float32")
 
@@ -183,7 +186,7 @@ def gpus() -> list[Gpu]:
     """The GPUs that PyTorch can use."""
     import torch  # noqa: PLC0415
 
-    with warnings.catch_warnings(action="ignore"):  # which reason_for_none reports
+    with warnings.catch_warnings(action="ignore"):  # reason_for_none reports the reason
         if not torch.cuda.is_available():
             return []
     devices = range(torch.cuda.device_count())
@@ -191,7 +194,7 @@ def gpus() -> list[Gpu]:
 
 
 def reason_for_none() -> str | None:
-    """Why a build of PyTorch for GPUs can't use one; ``None`` if it can, or is for CPUs only."""
+    """Why a GPU build of PyTorch can't use a GPU; ``None`` if it can, or is for CPUs only."""
     import torch  # noqa: PLC0415
 
     if not (torch.version.cuda or torch.version.hip):
@@ -204,7 +207,7 @@ def reason_for_none() -> str | None:
 
 
 def driver(file: Path) -> str | None:
-    """The version of the NVIDIA driver; ``None`` without one."""
+    """The version of the NVIDIA driver; ``None`` if there is no driver."""
     try:
         words = file.read_text(encoding="ascii", errors="replace").split()
     except OSError:
@@ -221,8 +224,8 @@ def gpu(
     Args:
         found: the GPUs that PyTorch can use.
         build: the version of CUDA or ROCm that PyTorch was built for; ``None`` for CPUs only.
-        driver_version: of NVIDIA's driver; ``None`` without one.
-        reason: why PyTorch can't use one; ``None`` if that is not known.
+        driver_version: the version of NVIDIA's driver; ``None`` if there is no driver.
+        reason: why PyTorch can't use a GPU; ``None`` if that is not known.
     """
     if found:
         devices = ", ".join(
@@ -230,13 +233,15 @@ def gpu(
             for one in found
         )
         version = f", driver {driver_version}" if driver_version else ""
-        return as_expected("GPU", f"{devices}, built for {build}{version}; --device cuda uses it")
+        return as_expected(
+            "GPU", f"{devices}, torch built for {build}{version}; --device cuda uses it"
+        )
     if driver_version is not None and build is None:
-        there = f"the driver {driver_version} is there, but this torch is built for CPUs only"
-        return warning("GPU", there, CUDA_BUILD)
+        problem = f"driver {driver_version} is installed, but this torch is built for CPUs only"
+        return warning("GPU", problem, CUDA_BUILD)
     if driver_version is not None:
         why = reason or "no device"
-        there = f"the driver {driver_version} is there, but PyTorch can't use it: {why}"
+        problem = f"driver {driver_version} is installed, but PyTorch can't use it: {why}"
         advice = "Check nvidia-smi and CUDA_VISIBLE_DEVICES. "
-        return warning("GPU", there, advice + CUDA_BUILD)
+        return warning("GPU", problem, advice + CUDA_BUILD)
     return as_expected("GPU", "none found; models run on the CPU")

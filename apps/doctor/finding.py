@@ -1,11 +1,11 @@
-"""What one check found, and what to do about it."""
+"""The outcome of one check, and what to do about it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Mark(StrEnum):
-    """Whether something has to be done."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -22,10 +22,10 @@ class Finding:
     """The outcome of a check.
 
     Attributes:
-        check: what was checked.
-        mark: whether something has to be done.
-        found: what was found.
-        advice: what to do; empty where there is nothing to do.
+        check: the name of the check.
+        mark: the severity.
+        found: what the check found.
+        advice: what to do; empty if nothing has to be done.
     """
 
     check: str
@@ -34,21 +34,21 @@ class Finding:
     advice: str = ""
 
     def row(self) -> tuple[str, str, str]:
-        """The cells of a table: symbol, check, and what was found above what to do."""
+        """The cells of its row in a table: symbol, name of the check, finding and advice."""
         advice = f"\n→ {self.advice}" if self.advice else ""
         return SYMBOLS[self.mark], self.check, f"{self.found}{advice}"
 
 
 def as_expected(check: str, found: str) -> Finding:
-    """Nothing has to be done."""
+    """A finding with which nothing has to be done."""
     return Finding(check, Mark.OK, found)
 
 
 def warning(check: str, found: str, advice: str) -> Finding:
-    """Something is missing, slow or limited."""
+    """A finding of something that is missing, slow or limited."""
     return Finding(check, Mark.WARNING, found, advice)
 
 
 def failure(check: str, found: str, advice: str) -> Finding:
-    """Something makes interp unusable."""
+    """A finding of something that makes interp unusable."""
     return Finding(check, Mark.FAILURE, found, advice)

@@ -9,22 +9,22 @@ from pathlib import Path
 from apps.doctor.finding import Finding, as_expected, warning
 
 REPORTS = Path("reports")
-"""Where commands write without ``--out``."""
+"""The folder that commands write to by default."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 GIB = 2**30
 LITTLE_MEMORY, LITTLE_DISK = 2 * GIB, GIB
 
 
 def places() -> Iterator[Finding]:
-    """Every check of this module but :func:`memory`, in the current folder."""
-    yield writable("working folder", Path.cwd(), "give another folder with --out")
+    """The findings of this module's checks except :func:`memory`, for the current folder."""
+    yield writable("working folder", Path.cwd(), "choose another folder with --out")
     yield disk(REPORTS.absolute(), shutil.disk_usage(existing(REPORTS.absolute())).free)
     yield hub_cache()
     yield browser(find_browser())
 
 
 def memory_here() -> Finding:
-    """:func:`memory` of this machine."""
+    """:func:`memory` for this machine."""
     import torch  # noqa: PLC0415
 
     from interp.execution.free_bytes import free_bytes  # noqa: PLC0415
@@ -36,26 +36,26 @@ def memory(free: int) -> Finding:
     """Whether there is enough free memory, in bytes."""
     found = f"{free / GIB:.1f} GiB free"
     if free < LITTLE_MEMORY:
-        advice = "Sweeps are cut into smaller batches and are slow: end other programs."
+        advice = "Sweeps run in smaller batches and are slow: close other programs."
         return warning("memory", found, advice)
     return as_expected("memory", found)
 
 
 def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def disk(folder: Path, free: int) -> Finding:
-    """Whether there is enough space, in bytes, where commands write without ``--out``."""
+    """Whether there is enough space, in bytes, in the folder that commands write to by default."""
     found = f"{free / GIB:.1f} GiB free for {folder}"
     if free < LITTLE_DISK:
-        return warning("disk", found, "Free some space, or give another disk with --out.")
+        return warning("disk", found, "Free some space, or choose another disk with --out.")
     return as_expected("disk", found)
 
 
 def writable(what: str, folder: Path, otherwise: str) -> Finding:
-    """Whether files can be written in a folder, by writing one."""
+    """Whether files can be written in a folder; writes a temporary one."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"interp")
@@ -68,7 +68,7 @@ def writable(what: str, folder: Path, otherwise: str) -> Finding:
 
 
 def hub_cache() -> Finding:
-    """Where models of the Hugging Face hub are kept, and whether they can be downloaded."""
+    """Where models of the Hugging Face hub are cached, and whether they can be downloaded."""
     from huggingface_hub import constants  # noqa: PLC0415 - slow to import
 
     folder = Path(constants.HF_HUB_CACHE)
@@ -88,12 +88,12 @@ def find_browser() -> str | None:
 
 
 def browser(path: str | None) -> Finding:
-    """Whether there is a browser that programs can drive."""
+    """Whether there is a browser that can be automated."""
     if path is None:
         return warning(
             "Chromium",
             "not found; only needed for PNG files of Plotly figures and for the browser tests. "
             "Reports and the explorer open in any browser",
-            "apt install chromium, or plotly_get_chrome",
+            "Install it with apt install chromium, or with plotly_get_chrome",
         )
     return as_expected("Chromium", path)

@@ -14,7 +14,7 @@ from apps.doctor.finding import Finding, as_expected, failure, warning
 from interp_command import HERE, PACKAGES, check_packages
 
 NAMED = ("torch", "numpy", "pandas", "plotly", "streamlit")
-"""Packages that have a line of their own also where nothing has to be done."""
+"""Packages that always have a line of their own, even if nothing has to be done."""
 OPTIONAL = {
     "transformers": "live Hugging Face models, given to interp.load",
     "kaleido": "PNG, SVG and PDF files of Plotly figures (figure.write_image)",
@@ -24,11 +24,11 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Needed:
-    """A package that interp needs, and the version that is installed.
+    """A package that interp needs, and its installed version.
 
     Attributes:
-        requirement: its name and the versions that interp is written for.
-        installed: the version found; ``None`` if it is not installed.
+        requirement: the name of the package and the versions that interp supports.
+        installed: the installed version; ``None`` if it is not installed.
     """
 
     requirement: Requirement
@@ -41,13 +41,13 @@ class Needed:
 
     @property
     def is_in_range(self) -> bool:
-        """Whether the version is one that interp is written for."""
+        """Whether interp supports the installed version."""
         specifier = self.requirement.specifier
         return self.installed is not None and specifier.contains(self.installed, prereleases=True)
 
     @property
     def install(self) -> str:
-        """The command that installs a version that interp is written for."""
+        """The command that installs a version that interp supports."""
         return f'pip install "{self.requirement.name}{self.requirement.specifier}"'
 
 
@@ -62,7 +62,7 @@ def own_package() -> Finding:
     if found is None:
         return warning(
             "interp",
-            f"in {HERE}, but not installed, so the packages it needs are not checked",
+            f"found in {HERE}, but not installed, so the packages that it needs are not checked",
             f"pip install {HERE}",
         )
     return as_expected("interp", f"{found}, {HERE}")
@@ -87,18 +87,18 @@ def needed() -> list[Needed]:
 
 
 def _applies(requirement: Requirement) -> bool:
-    """Whether it is required here, without any extra."""
+    """Whether a requirement applies to this environment, without any extra."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def packages(found: Iterable[Needed]) -> Iterator[Finding]:
-    """A line for each important package and for each that is missing or of another version."""
+    """A finding for each important package, and for each that is missing or not supported."""
     others: list[str] = []
     for one in found:
         if one.installed is None:
             yield failure(one.name, "not installed", one.install)
         elif not one.is_in_range:
-            wanted = f"interp is written for {one.requirement.specifier}"
+            wanted = f"interp supports {one.requirement.specifier}"
             yield warning(one.name, f"{one.installed}, but {wanted}", one.install)
         elif canonicalize_name(one.name) in NAMED:
             yield as_expected(one.name, one.installed)
@@ -109,14 +109,14 @@ def packages(found: Iterable[Needed]) -> Iterator[Finding]:
 
 
 def optional_packages() -> Iterator[Finding]:
-    """A line for each package that only some uses need."""
+    """A finding for each optional package."""
     for name, purpose in OPTIONAL.items():
         found = installed(name) or f"not installed; only needed for {purpose}: pip install {name}"
         yield as_expected(name, found)
 
 
 def bundled_models() -> Finding:
-    """Whether the weights of the bundled models are those that interp came with."""
+    """Whether the weights of the bundled models are those that interp was released with."""
     from interp.loading import MODEL_FOLDER, bundled  # noqa: PLC0415 - imports torch
     from interp.loading.checksums import damaged  # noqa: PLC0415 - imports torch
 
@@ -124,19 +124,19 @@ def bundled_models() -> Finding:
 
 
 def models(count: int, wrong: Sequence[str]) -> Finding:
-    """Whether the bundled models are whole.
+    """Whether the bundled models are intact.
 
     Args:
-        count: of the models.
-        wrong: files of weights that are missing or damaged.
+        count: the number of models.
+        wrong: the files of weights that are missing or damaged.
     """
     if wrong:
         return warning(
             "bundled models",
             f"missing or damaged: {', '.join(wrong)}",
-            "Install interp again: pip install --force-reinstall --no-deps interp",
+            "Reinstall interp: pip install --force-reinstall --no-deps interp",
         )
-    return as_expected("bundled models", f"{count}, whose weights have the expected SHA-256")
+    return as_expected("bundled models", f"{count} models; all weights have the expected SHA-256")
 
 
 def hidden_packages(folder: Path) -> Finding:
@@ -144,20 +144,20 @@ def hidden_packages(folder: Path) -> Finding:
     try:
         check_packages()
     except ImportError as error:
-        return failure("import path", str(error), "See above.")
+        return failure("import path", str(error), "Do what the line above says.")
     hiding = hiding_in(folder, PACKAGES)
     if hiding:
         return warning(
             "import path",
-            f"{', '.join(map(str, hiding))}: a notebook or `python` started in this folder imports "
-            "that in place of interp's package of the same name",
-            "Start in another folder, or rename it. The command interp is not affected.",
+            f"{', '.join(map(str, hiding))}: a notebook or `python` started in this folder would "
+            "import this instead of interp's package of the same name",
+            "Start it in another folder, or rename this. The command interp is not affected.",
         )
-    return as_expected("import path", f"{', '.join(PACKAGES)} are those of interp")
+    return as_expected("import path", f"{', '.join(PACKAGES)} are imported from interp")
 
 
 def hiding_in(folder: Path, names: Sequence[str]) -> list[Path]:
-    """The modules and packages of ``folder`` with one of these names, but for interp's own."""
+    """The modules and packages in ``folder`` with one of these names, except interp's own."""
     if folder.resolve() == HERE:
         return []
     places = [

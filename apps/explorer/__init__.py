@@ -1,1 +1,1 @@
-"""The explorer: one Streamlit page of attention patterns and head ablations."""
+"""The explorer: a Streamlit app for looking at one model, one prompt and a few analyses."""

@@ -1,4 +1,4 @@
-"""The canvas widget on a page: views in, clicks out."""
+"""Mounts the canvas widget on a page: takes views, reports clicks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -11,13 +11,13 @@ from apps import widget
 from apps.explorer.view import Head, View
 
 ViewData = dict[str, Any]
-"""What the widget draws, as plain data; see :mod:`apps.widget`."""
+"""A view that the widget draws, as plain data; see :mod:`apps.widget`."""
 Pick = Mapping[str, Any]
-"""What was clicked: ``view``, ``pick``, an ``id`` of its own; by its kind ``row``, ``column``,
-``name``, ``heads``."""
+"""A click: the ``view``, the kind of click (``pick``) and an ``id``; depending on the kind also
+``row``, ``column``, ``name``, ``heads``."""
 
 LONGEST = 8_000
-"""Characters of an array that is sent with what stands around it."""
+"""Characters up to which an encoded array is sent inside its view; longer ones are sent apart."""
 PARTS = "interp_parts"
 
 _keep = component("interp_parts", js=widget.bundle("parts"))
@@ -27,8 +27,8 @@ _mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.sty
 def load_components() -> None:
     """Mount a component without data, at the top of a page.
 
-    The browser then fetches what components need while the answers are computed, and shows the
-    views at once when they come: React holds back what suspended for up to half a second.
+    The browser then loads the code of components while results are computed, and shows views as
+    soon as they arrive. Otherwise React would delay them by up to half a second.
     """
     with st.container(key=PARTS):
         _keep(key=f"{PARTS}_none", data={"name": "", "part": None})
@@ -42,19 +42,19 @@ def canvas(
     stale: Sequence[str] = (),
     on_pick: Callable[[Pick], None],
 ) -> None:
-    """Mount views, which are linked with one another.
+    """Mount views that share a selection.
 
     Args:
-        key: of the mount, the same at each run.
-        views: what is drawn.
-        view: whose selection is marked.
-        stale: ids of views that are dimmed, since they belong to an earlier question.
-        on_pick: called with what was clicked, before the page runs anew.
+        key: the key of the mount, the same in each run.
+        views: the views that are drawn.
+        view: the view of the session, whose selection is marked.
+        stale: ids of views that are dimmed, because they belong to an earlier question.
+        on_pick: called with a click, before the page is rerun.
     """
 
     def picked() -> None:
-        # A click may arrive when another page is there already. Of several clicks in one message
-        # the last is given, once for each of them.
+        # A click may arrive when another page is already shown. If a message contains several
+        # clicks, only the last is given, once for each of them.
         state = st.session_state.get(key)
         pick = state.get("picked") if state else None
         if pick and pick.get("id") != st.session_state.get(f"picked_{key}"):
@@ -79,9 +79,10 @@ def canvas(
 
 
 def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain data
-    """Data in which long arrays are replaced by ``{"part": name}``, and these arrays by name.
+    """Replace long arrays in data by ``{"part": name}``, and return these arrays by name.
 
-    A name is that of the array's contents: each is sent once, while what stands around it changes.
+    The name is a hash of the contents, so that an array is sent once even if the view around it
+    changes.
     """
     if isinstance(value, dict):
         own = cast(dict[str, Any], value)
@@ -101,13 +102,13 @@ def _joined(found: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def initially(view: View) -> dict[str, Any]:
-    """What the view ``heads`` begins with."""
+    """The initial state of the view ``heads``."""
     score = {"score": view.score} if view.score else {}
     return {**score, "contrast": view.contrast}
 
 
 def selection(view: View) -> dict[str, Any]:
-    """The selection that all pages share, as the widget reads it."""
+    """The selection that all pages share, in the form that the widget reads."""
     return {
         "head": view.head and [*view.head],
         "heads": [[*head] for head in view.heads],
@@ -118,7 +119,7 @@ def selection(view: View) -> dict[str, Any]:
 
 
 def with_selection(view: View, pick: Pick) -> dict[str, Any]:
-    """The fields of the view that a selection or a collected set of the widget changes."""
+    """The fields of the session's view that a selection or a collected set changes."""
     fields: dict[str, Any] = {}
     if pick.get("head") is not None:
         fields["head"] = Head(*pick["head"])

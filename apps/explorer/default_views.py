@@ -1,4 +1,4 @@
-"""What each model opens with: a prompt that it gets right, and the head that matters most there."""
+"""The initial view of each model: a prompt that it gets right, and the head that matters most."""
 
 from dataclasses import dataclass, replace
 
@@ -9,20 +9,20 @@ from interp.loading import AT_STEP
 from interp.text.prompts import Prompt, read_prompts
 
 EXAMPLES = "examples"
-"""The name of the model's own prompt set, as what sweeps run over."""
+"""The name of the model's own prompt set, in the field ``prompts`` of a view."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a model opens with.
+    """The initial view of a model.
 
     Attributes:
-        prompt: its number among :func:`examples`.
-        head: that whose ablation changes the model's metric most; ``None`` if not measured.
-        prompts: what the sweep runs over: ``examples``, or where that takes longer than two
-            seconds ``""``, the prompt alone.
-        attention: of an encoder–decoder, which attention.
-        method: of the ablation.
+        prompt: the index of the prompt in :func:`examples`.
+        head: the head whose ablation changes the model's metric most; ``None`` if not measured.
+        prompts: what sweeps run over: ``examples``, or ``""`` for the prompt alone if the examples
+            would take longer than two seconds.
+        attention: which attention is shown, in an encoder–decoder.
+        method: the method of ablation.
     """
 
     prompt: int = 0
@@ -44,11 +44,11 @@ OPENING = {
     "rasp-histogram": Opening(3, Head(0, 0), EXAMPLES),
     "rasp-reverse": Opening(1, Head(0, 0), EXAMPLES),
 }
-"""By the name of the model."""
+"""The initial views by the name of the model."""
 
 
 def examples(model: str) -> list[Prompt]:
-    """The prompts that belong to a model; minimal pairs where there are some."""
+    """The prompts that belong to a model; minimal pairs if it has any."""
     for pairs in (True, False):
         try:
             return read_prompts(default_prompts(model, pairs=pairs))
@@ -58,7 +58,7 @@ def examples(model: str) -> list[Prompt]:
 
 
 def default_view(model: str, page: str = "heads") -> View:
-    """The view that a model opens with."""
+    """The initial view of a model."""
     opening, prompts = OPENING.get(_name(model), Opening()), examples(model)
     view = View(
         page=page,
@@ -73,7 +73,7 @@ def default_view(model: str, page: str = "heads") -> View:
 
 
 def with_prompt(view: View, prompt: Prompt) -> View:
-    """The view of another prompt: the selection within the prompt is cleared, the heads stay."""
+    """The view with another prompt; clears the selection within the prompt but keeps the heads."""
     return replace(
         view,
         text=prompt.text,

@@ -1,4 +1,4 @@
-"""The questions of a page, as Python code and as files: table, data with provenance, report."""
+"""The questions of a page as Python code, and their results as files: CSV, JSON, HTML report."""
 
 import json
 import re
@@ -12,17 +12,17 @@ from apps.explorer.questions import Question
 from apps.report import Report, to_html
 
 NO_NAME = re.compile(r"[^\w.@-]+")
-"""What a file's name does without."""
+"""Characters that are replaced in file names."""
 OPENED = "code_and_files"
-"""Whether the expander is open, in the session's state."""
+"""Key of the expander in the session state."""
 
 
 def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str, Result]) -> None:
-    """The expander below a page's views: for each question its code, and files of its result.
+    """Show an expander with the code of each question and the files of its result.
 
-    Its contents come when it is opened, and files are made when they are asked for.
+    Its contents are created when it is opened, and files when they are downloaded.
     """
-    expander = st.expander("as Python, and downloads", key=OPENED, on_change="rerun")
+    expander = st.expander("Python code and downloads", key=OPENED, on_change="rerun")
     if not expander.open:
         return
     with expander:
@@ -45,7 +45,7 @@ def _offer_files(name: str, question: Question, result: Result) -> None:
 
 
 def files_of(question: Question, result: Result) -> dict[str, Callable[[], str]]:
-    """What makes each file of a result, by the ending of its name."""
+    """The functions that make the files of a result, by extension."""
     return {
         "csv": partial(_csv, result),
         "json": partial(_json, question, result),
@@ -54,7 +54,7 @@ def files_of(question: Question, result: Result) -> dict[str, Callable[[], str]]
 
 
 def file_name(question: Question, ending: str) -> str:
-    """A name that says the analysis and the model."""
+    """The name of a file, from the analysis and the model."""
     return f"{NO_NAME.sub('-', f'{question.name}-{question.model}').strip('-')}.{ending}"
 
 

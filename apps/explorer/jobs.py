@@ -1,7 +1,7 @@
-"""Long analyses in a worker thread: their progress, partial results, cancelling and resuming.
+"""Long analyses in worker threads: progress, partial results, cancelling and resuming.
 
-A sweep runs in slices: it is cancelled after a moment and resumed from what it has, so that a page
-shows cells as they come, and jobs of several pages take turns.
+A sweep runs in slices: it is cancelled after a short time and resumed from its partial result, so
+that a page can show cells as they are computed, and jobs of several pages take turns.
 """
 
 import math
@@ -21,28 +21,28 @@ FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""
 LONGEST_SLICE = 3.0
 ABANDONED = 5.0
-"""Seconds without a look at a job after which it pauses."""
+"""Seconds after which a job that no page polls pauses."""
 MAX_JOBS = 64
-"""Jobs that ended and are remembered for their partial results or errors."""
+"""Largest number of stopped jobs that are kept for their partial results or errors."""
 
 
 @dataclass(eq=False)
 class Job:
-    """An analysis that runs, waits, was cancelled or has ended.
+    """An analysis that is running, waiting, cancelled or finished.
 
-    Sessions share it: after one of them has cancelled it, it runs as long as another one shows it.
+    Sessions share jobs: a job that one session cancelled goes on as long as another one shows it.
 
     Attributes:
-        question: what it computes.
-        done: of its progress.
-        total: likewise; 0 before the first forward.
-        result: what there is: ``None``, partial or whole.
-        version: how often there has been more of it.
-        error: why it can't be computed.
-        running: whether it is under way or waits for its turn.
-        complete: whether ``result`` is whole.
-        seconds: for which it has run.
-        looked_at: when somebody last asked for it.
+        question: the question that it answers.
+        done: progress so far.
+        total: progress in total; 0 before the first forward.
+        result: the result: ``None``, partial or complete.
+        version: number of times that ``result`` was updated.
+        error: the message if it failed; else empty.
+        running: whether it is running or waiting for its turn.
+        complete: whether ``result`` is complete.
+        seconds: time that it has run so far.
+        last_polled: time at which a session last polled it.
     """
 
     question: Question
@@ -54,41 +54,41 @@ class Job:
     running: bool = False
     complete: bool = False
     seconds: float = 0.0
-    looked_at: float = 0.0
+    last_polled: float = 0.0
 
     def cancel(self) -> None:
-        """Stop after the present forward, unless it is looked at again; what is done is kept."""
-        self.looked_at = -math.inf
+        """Stop after the current forward, unless the job is polled again; keep partial results."""
+        self.last_polled = -math.inf
 
     @property
-    def waits(self) -> bool:
-        """Whether it should not go on: it was cancelled, or no page shows it any more."""
-        return time.monotonic() - self.looked_at > ABANDONED
+    def should_pause(self) -> bool:
+        """Whether it was cancelled, or is no longer shown on any page."""
+        return time.monotonic() - self.last_polled > ABANDONED
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What changes when there is something else to show than its progress."""
+        """A value that changes when more than the progress of the job has to be shown."""
         return self.version, self.running, self.error
 
     @property
     def seconds_left(self) -> float | None:
-        """At the speed until now; ``None`` while that is not known."""
+        """Estimated time left at the average speed so far; ``None`` if not known yet."""
         if not self.done or not self.total:
             return None
         return self.seconds * (self.total - self.done) / self.done
 
 
 class _Stopped(Exception):
-    """A job was stopped that can't be resumed."""
+    """Raised to stop a job that can't be resumed."""
 
 
 class Jobs:
     """The jobs of all sessions, which take turns.
 
     Args:
-        model_of: loads a model by its name.
-        store: where whole answers are kept.
-        workers: threads.
+        model_of: function that loads a model by its name.
+        store: the store of complete results.
+        workers: number of threads.
     """
 
     def __init__(
@@ -99,17 +99,17 @@ class Jobs:
         self._jobs: dict[Question, Job] = {}
         self._lock = Lock()
         self._closed = False
-        # Daemons, so that a command that is stopped does not wait for an analysis.
+        # Daemon threads, so that stopping the command does not wait for an analysis.
         self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
         for thread in self._threads:
             thread.start()
 
-    def look(self, question: Question, *, cancelled: bool = False) -> Job:
-        """The job of a question, which is started or resumed unless it failed.
+    def poll(self, question: Question, *, cancelled: bool = False) -> Job:
+        """The job of a question, which is started or resumed unless it has failed.
 
         Args:
-            question: what it computes.
-            cancelled: whether who looks has cancelled it: it is left as it is.
+            question: the question.
+            cancelled: whether the caller has cancelled the job, which is then not resumed.
         """
         answer = self.store.get(question)
         if answer is not None:
@@ -118,29 +118,29 @@ class Jobs:
             job = self._jobs.setdefault(question, Job(question))
             if cancelled:
                 return job
-            job.looked_at = time.monotonic()
+            job.last_polled = time.monotonic()
             if not (job.running or job.error):
                 job.running = True
                 self._turns.put((job, FIRST_SLICE))
             return job
 
     def resume(self, question: Question) -> None:
-        """Let a job go on that was cancelled or failed."""
+        """Resume a job that was cancelled or has failed."""
         with self._lock:
             self._jobs.setdefault(question, Job(question)).error = ""
-        self.look(question)
+        self.poll(question)
 
     def run(self, question: Question) -> Result:
-        """The answer of a quick question, computed here unless it is kept.
+        """The answer to a quick question, from the store or computed in this thread.
 
         Raises:
-            InterpError: as the analysis does.
+            InterpError: the analysis raised it.
         """
-        kept = self.store.get(question)
-        if kept is None:
-            kept = question.run(self.model_of(question.model))
-            self.store.put(question, kept)
-        return kept
+        answer = self.store.get(question)
+        if answer is None:
+            answer = question.run(self.model_of(question.model))
+            self.store.put(question, answer)
+        return answer
 
     def close(self) -> None:
         """Stop all jobs, then the worker threads."""
@@ -155,10 +155,11 @@ class Jobs:
             self._slice(*turn)
 
     def _slice(self, job: Job, seconds: float) -> None:
-        """Run a job for some seconds; then let others take their turn.
+        """Run a job for some seconds, then let other jobs take their turn.
 
-        A sweep that is resumed prepares itself anew: a slice lasts twice as long as that, at least.
-        An analysis that can't be resumed is run whole, or stopped and begun anew.
+        A sweep repeats its preparation whenever it is resumed, so a slice lasts at least twice as
+        long as the preparation. An analysis that can't be resumed runs to its end; if it is
+        stopped, it starts again from the beginning.
         """
         began, before = time.monotonic(), job.seconds
         prepared = list[float]()
@@ -167,13 +168,14 @@ class Jobs:
         def progress(done: int, total: int) -> None:
             job.done, job.total = done, total
             job.seconds = before + time.monotonic() - began
-            if not resumes and (self._closed or job.waits):
+            if not resumes and (self._closed or job.should_pause):
                 raise _Stopped
 
         def cancelled() -> bool:
             now = time.monotonic() - began
             prepared.append(now)
-            return self._closed or job.waits or now - prepared[0] > max(seconds, 2 * prepared[0])
+            is_over = now - prepared[0] > max(seconds, 2 * prepared[0])
+            return self._closed or job.should_pause or is_over
 
         try:
             model = self.model_of(job.question.model)
@@ -189,7 +191,7 @@ class Jobs:
         job.seconds = before + time.monotonic() - began
         if getattr(job.result, "partial", None) is None:
             self._end(job)
-        elif self._closed or job.waits:
+        elif self._closed or job.should_pause:
             job.running = False
         else:
             self._turns.put((job, min(2 * seconds, LONGEST_SLICE)))

@@ -1,4 +1,4 @@
-"""Errors and other texts on the page, always escaped."""
+"""Errors and other messages on the page, always escaped."""
 
 import re
 import traceback
@@ -20,7 +20,7 @@ def escape_markdown(text: str) -> str:
 
 @contextmanager
 def errors_on_page() -> Generator[None]:
-    """Show errors as messages on the page; the traceback of a bug is printed on the terminal."""
+    """Show errors as messages on the page; print the traceback of a bug on the terminal."""
     try:
         yield
     except Exception as error:
@@ -28,7 +28,7 @@ def errors_on_page() -> Generator[None]:
 
 
 def message_of(error: Exception) -> str:
-    """One line about an error; the traceback of a bug is printed on the terminal."""
+    """One line about an error; prints the traceback of a bug on the terminal."""
     if not isinstance(error, InterpError):
         print_stderr("".join(traceback.format_exception(error)))
     return code_and_message(error)[1]

@@ -1,9 +1,9 @@
-"""The metrics that make sense for the prompts of a view."""
+"""The metrics that can be computed for the prompts of a view."""
 
 import interp
 from apps.commands.inputs import Inputs
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.view import View
 from apps.wording import better
 from interp.errors import InterpError
@@ -18,21 +18,21 @@ NAMES = {
     "logit": "logit",
     KL_NAME: KL.name,
 }
-"""The metrics by the names that the command line gives them, and as results name them."""
+"""The names of metrics in results, by their names on the command line."""
 
 
 def in_words(metric: str) -> str:
-    """A metric with its good direction."""
+    """The name of a metric, with the direction that is better."""
     name = NAMES.get(metric, metric)
     return f"{name} ({better(name) or '0: unchanged'})"
 
 
 def offered_metrics(view: View, model: interp.Transformer) -> list[str]:
-    """The metrics of the prompts that sweeps run over, by their names on the command line.
+    """The metrics for the prompts that sweeps run over, by their names on the command line.
 
-    The loss is of next tokens, and so of models that predict these; that of masked tokens where it
-    is known what they hide. Those of a target (and a distractor) are offered where each prompt has
-    one of a single token. The divergence from the model's own prediction always makes sense.
+    The loss needs a model that predicts next tokens; the masked loss needs prompts whose masked
+    tokens are known. Metrics of a target (and distractor) need prompts that each have one that is a
+    single token. The divergence from the model's own prediction can always be computed.
 
     Raises:
         InvalidInput: no prompt of the set passes the view's filter.
@@ -47,7 +47,7 @@ def offered_metrics(view: View, model: interp.Transformer) -> list[str]:
 
 
 def _has(inputs: Inputs, *fields: str) -> bool:
-    """Whether each prompt has a single token in each of these fields, to be predicted."""
+    """Whether each prompt has a single token to predict in each of these fields."""
     try:
         return inputs.targets is not None and all(
             inputs.all_have(own) and inputs.tokens(own) for own in fields
@@ -57,7 +57,7 @@ def _has(inputs: Inputs, *fields: str) -> bool:
 
 
 def _knows_masks(view: View, inputs: Inputs, *, has_target: bool) -> bool:
-    """Whether it is known what each mask token hides."""
+    """Whether the token behind each mask is known."""
     try:
         masked = inputs.model.batch(inputs.texts).masked
     except InterpError:

@@ -13,5 +13,5 @@ PAGES: dict[str, Page] = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH
 
 
 def pages() -> list[str]:
-    """The names of the pages that there are: that of reports only if some were named."""
+    """The names of the available pages; that of reports only if reports were opened."""
     return [name for name in PAGES if name != REPORT.name or reports()]

@@ -1,6 +1,6 @@
-"""The models that the explorer offers: the bundled ones, their checkpoints, and what was named.
+"""The models that the explorer offers: bundled ones, their checkpoints, those of the command line.
 
-Nothing else is ever opened: an address names models, and must not read files.
+No other model is ever loaded: links name models, and must not be able to read files.
 """
 
 from functools import lru_cache
@@ -14,13 +14,13 @@ from interp.loading import AT_STEP, MODEL_FOLDER, bundled, load
 from interp.loading.folder import steps_of
 
 MAX_MODELS = 6
-"""Loaded at a time."""
+"""Number of models that stay loaded."""
 _named: list[str] = []
 _loading = Lock()
 
 
 def offer(names: list[str]) -> None:
-    """Offer models beside the bundled ones: folders and ``hub:`` names of the command line."""
+    """Offer models besides the bundled ones: folders and ``hub:`` names of the command line."""
     _named[:] = [name for name in names if name not in bundled()]
 
 
@@ -30,12 +30,12 @@ def offered() -> list[str]:
 
 
 def steps(name: str) -> list[int]:
-    """The training steps of which a bundled model's weights are at hand."""
+    """The training steps of a bundled model for which there are checkpoints."""
     return steps_of(MODEL_FOLDER / name) if name in bundled() else []
 
 
 def is_offered(name: str) -> bool:
-    """Whether a name, which may end in ``@step``, is among the offered ones."""
+    """Whether a name, which may end in ``@step``, is that of an offered model."""
     checkpoint = AT_STEP.fullmatch(name)
     if name in offered() or checkpoint is None:
         return name in offered()
@@ -46,14 +46,14 @@ def model_of(name: str) -> interp.Transformer:
     """An offered model, on a GPU if there is one.
 
     Raises:
-        ModelLoadError: it is not offered, or can't be loaded.
+        ModelLoadError: the model is not offered, or can't be loaded.
     """
     if not is_offered(name):
         raise ModelLoadError(
-            f"The explorer offers {', '.join(offered())}; got {shorten(name)}. Other models are "
-            "named on the command line: interp explore --model."
+            f"The explorer offers {', '.join(offered())}; got {shorten(name)}. To add a model, "
+            "start interp explore with --model."
         )
-    # Two sessions that open the same model wait for one loading.
+    # Two sessions that open the same model load it once.
     with _loading:
         return _load(name, "cuda" if torch.cuda.is_available() else "cpu")
 

@@ -1,4 +1,4 @@
-"""The reports that the command line named; an address names one of them, and never a file."""
+"""The reports given on the command line; a link can name one of them, but never a file."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,10 +14,10 @@ def open_reports(paths: list[Path]) -> None:
 
 
 def reports() -> dict[str, Written]:
-    """The reports, by names that differ.
+    """The reports, by unique names.
 
     Raises:
-        InvalidInput: one can't be read any more.
+        InvalidInput: a report can no longer be read.
     """
     return _read(tuple(_paths))
 

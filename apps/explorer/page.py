@@ -1,7 +1,8 @@
-"""What all pages have: questions asked, views mounted, the same as Python code.
+"""The parts that all pages share: they ask questions, mount views and show the Python code.
 
-A page is three pure functions: what it asks, what it shows of the answers, and how a click changes
-the view. A pinned view goes through the same functions and stands at the left, on one scale.
+A page is three pure functions: the questions that it asks, the views of the answers, and the effect
+of a click on the view. A pinned view goes through the same functions and is shown at the left, on
+the same scale.
 """
 
 import atexit
@@ -26,10 +27,10 @@ from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
 WORKERS = 2
-"""Threads: a long forward of one analysis does not hold up another."""
+"""Number of worker threads, so that a long forward of one analysis does not block another."""
 JOBS = Jobs(model_of, Store(), WORKERS)
-"""Of all sessions."""
-# A thread that computes when the interpreter ends aborts it inside torch.
+"""The jobs of all sessions."""
+# A thread that still computes when the interpreter exits would abort it inside torch.
 atexit.register(JOBS.close)
 
 
@@ -38,8 +39,8 @@ class Ask:
     """A question of a page.
 
     Attributes:
-        name: by which the page finds the answer.
-        question: what is asked, or why it can't be.
+        name: the name by which the page finds the answer.
+        question: the question, or the reason why it can't be asked.
         long: whether it runs as a job, with progress and partial results.
     """
 
@@ -49,7 +50,7 @@ class Ask:
 
 
 def ask(name: str, make: Callable[[], Question], *, long: bool = False) -> Ask:
-    """A question of a page; what is wrong with it is shown there."""
+    """A question of a page; an error in making it is shown on the page."""
     try:
         return Ask(name, make(), long)
     except InterpError as error:
@@ -57,11 +58,11 @@ def ask(name: str, make: Callable[[], Question], *, long: bool = False) -> Ask:
 
 
 def no_controls(_view: View, _model: interp.Transformer) -> None:
-    """A page without widgets of its own."""
+    """The controls of a page without widgets of its own."""
 
 
 def same_view(view: View, _pick: Pick) -> View:
-    """A page on which clicks change the selection alone."""
+    """The effect of clicks on a page on which they change only the selection."""
     return view
 
 
@@ -70,13 +71,14 @@ class Page:
     """A page of the explorer.
 
     Attributes:
-        name: in the address.
-        title: in the navigation.
-        asks: the questions of a view.
-        views: what is shown of the answers; those that are missing are not there yet.
-        on_pick: the view after a click that is no mere selection.
-        controls: shows the page's own widgets.
-        sidebar: the fields at the side that change what it shows: ``prompts``, ``metric``.
+        name: the name of the page in the address.
+        title: the title of the page in the navigation.
+        asks: function that returns the questions for a view.
+        views: function that returns the views of the answers; answers that are not there yet are
+            missing.
+        on_pick: function that returns the view after a click that is not just a selection.
+        controls: function that shows the page's own widgets.
+        sidebar: the fields in the sidebar that affect the page: ``prompts``, ``metric``.
     """
 
     name: str
@@ -90,13 +92,13 @@ class Page:
 
 @dataclass
 class Results:
-    """What is known of a page's questions.
+    """The answers to a page's questions, as far as they are known.
 
     Attributes:
-        questions: those that can be asked, by name.
-        results: whole and partial answers, by the names of the questions.
-        states: of the jobs that are not complete, no later than the answers.
-        errors: by the names of the questions.
+        questions: the questions that can be asked, by name.
+        results: complete and partial answers, by the names of the questions.
+        states: the states of incomplete jobs, read no later than the answers.
+        errors: errors, by the names of the questions.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
@@ -106,7 +108,7 @@ class Results:
 
     @classmethod
     def of(cls, asked: Sequence[Ask], jobs: Jobs) -> "Results":
-        """The answers of quick questions, and what there is of the long ones, which are begun."""
+        """Answer the quick questions, start the long ones, and collect the results so far."""
         known = cls()
         for one in asked:
             if isinstance(one.question, str):
@@ -114,14 +116,14 @@ class Results:
                 continue
             known.questions[one.name] = one.question
             if one.long:
-                known._look_at(
-                    one.name, jobs.look(one.question, cancelled=is_cancelled(one.question))
+                known._add_job(
+                    one.name, jobs.poll(one.question, cancelled=is_cancelled(one.question))
                 )
             else:
                 known._run(one.name, one.question, jobs)
         return known
 
-    def _look_at(self, name: str, job: Job) -> None:
+    def _add_job(self, name: str, job: Job) -> None:
         if not job.complete:
             self.states[name] = job.state
         if job.result is not None:
@@ -137,7 +139,7 @@ class Results:
 
 
 def show(page: Page) -> None:
-    """Show a page, and above it the progress of its jobs."""
+    """Show a page, with the progress of its jobs above it."""
     above = st.container()
     begin_drawing()
     st.fragment(_body)(page)
@@ -146,9 +148,9 @@ def show(page: Page) -> None:
 
 
 def _jobs_of(page: Page) -> dict[str, Job]:
-    """The jobs that the views of a page wait for, by their names."""
+    """The jobs that the views of a page wait for, by name."""
     jobs = {
-        f"{before}{one.name}": JOBS.look(one.question, cancelled=is_cancelled(one.question))
+        f"{before}{one.name}": JOBS.poll(one.question, cancelled=is_cancelled(one.question))
         for before, view in _columns(current())
         for one in page.asks(view, model_of(view.model))
         if one.long and isinstance(one.question, Question)
@@ -157,7 +159,7 @@ def _jobs_of(page: Page) -> dict[str, Job]:
 
 
 def _columns(view: View) -> list[tuple[str, View]]:
-    """What is shown side by side, each after the words that its jobs' names begin with."""
+    """The views that are shown side by side, each with the prefix of the names of its jobs."""
     return [("", view)] if view.pinned is None else [("A: ", view.pinned), ("B: ", view)]
 
 
@@ -173,7 +175,7 @@ def _body(page: Page) -> None:
             (name, view, Results.of(page.asks(view, model_of(view.model)), JOBS))
             for name, view in _columns(current())
         ]
-        # A container, also without contents: what follows keeps its place, and so its state.
+        # In a container even if empty, so that the elements below keep their state.
         with st.container():
             messages = [own for _, _, known in columns for own in known.errors.values()]
             for message in dict.fromkeys(messages):
@@ -187,7 +189,7 @@ def _body(page: Page) -> None:
 
 
 def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
-    """The views of the current and of the pinned view, on one scale; earlier ones dimmed."""
+    """Mount the views of the current and the pinned view on one scale, earlier ones dimmed."""
     shown = [page.views(view, model_of(view.model), known.results) for view, known in columns]
     if len(columns) > 1:
         shown = share_scales(*shown)
@@ -202,14 +204,14 @@ def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
                 views,
                 view,
                 stale=stale,
-                on_pick=lambda pick: _take(page, pick),
+                on_pick=lambda pick: _apply_click(page, pick),
             )
 
 
 def _with_earlier(
     key: str, views: list[ViewData], known: Results
 ) -> tuple[list[ViewData], list[str]]:
-    """Views whose answers are being computed, as they were before; their ids."""
+    """Add the earlier views of answers that are being computed again; return their ids too."""
     earlier: list[ViewData] = st.session_state.get(f"earlier_{key}", [])
     ids = {own["id"] for own in views}
     waiting = [own for own in earlier if own["id"] not in ids] if known.states else []
@@ -217,8 +219,8 @@ def _with_earlier(
     return [*views, *waiting], [own["id"] for own in waiting]
 
 
-def _take(page: Page, pick: Pick) -> None:
-    """Change the view by a click."""
+def _apply_click(page: Page, pick: Pick) -> None:
+    """Change the view according to a click."""
     view = current()
     if pick["pick"] == "pin":
         change(pinned=None if view.pinned else view)

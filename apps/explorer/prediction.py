@@ -1,6 +1,6 @@
-"""The line above every page: what the model predicts, how probable the answers are, what edits do.
+"""The line above every page: the model's prediction, the answers' probabilities, effects of edits.
 
-It is one question of :func:`analyses.predictions`, which the page Prompt shows in full.
+It shows a part of one call of :func:`analyses.predictions`; the page Prompt shows all of it.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from analyses import Predictions, predictions
 from apps.explorer.controls import switch
 from apps.explorer.messages import escape_markdown
 from apps.explorer.page import JOBS
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError
 
 LISTED = 3
-"""Most probable tokens on the line."""
+"""Number of most probable tokens on the line."""
 TOP = 10
-"""Those on the page Prompt."""
+"""Number of most probable tokens on the page Prompt."""
 STYLE = Markup("""<style>
 .interp-prediction { font-size: 0.875rem; line-height: 1.7; overflow-wrap: anywhere; }
 .interp-prediction > span { margin-right: 0.8em; }
@@ -31,7 +31,7 @@ STYLE = Markup("""<style>
 
 
 def show_prediction(view: View, model: interp.Transformer) -> None:
-    """The line of a view, and the switch that ablates the collected heads."""
+    """Show the line of a view, and the switch that ablates the collected heads."""
     try:
         found = JOBS.run(prediction_question(view, model))
     except InterpError as error:
@@ -41,17 +41,17 @@ def show_prediction(view: View, model: interp.Transformer) -> None:
             st.html(str(STYLE + line_of(found)))
     if view.heads:
         names = ", ".join(map(str, view.heads))
-        switch(f"Ablate {names}", "ablated", help="In the predictions, and what is continued.")
+        switch(f"Ablate {names}", "ablated", help="Applies to predictions and continuations.")
 
 
 def prediction_question(view: View, model: interp.Transformer) -> Question:
-    """What is predicted where the view points, with the collected heads ablated if they are.
+    """The prediction at the view's position, also with the collected heads if they are ablated.
 
-    Means come from the prompts that sweeps run over, so that the numbers are those of the map of
+    Means come from the prompts that sweeps run over, so that the numbers agree with the map of
     heads.
 
     Raises:
-        InvalidInput: an encoder–decoder's prompt has nothing for its decoder.
+        InvalidInput: the prompt of an encoder–decoder has no input for the decoder.
     """
     inputs = inputs_of(view, model)
     has_targets = len(model.stacks) == 1 or bool(view.prefix)
@@ -72,7 +72,7 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
 
 
 def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
-    """The arguments by which an analysis ablates the collected heads; none if it should not.
+    """The arguments with which an analysis ablates the collected heads; empty if it should not.
 
     Raises:
         InvalidInput: no prompt of the set passes the view's filter.
@@ -101,7 +101,7 @@ def is_single_token(model: interp.Transformer, text: str) -> bool:
 
 
 def line_of(found: Predictions) -> Markup:
-    """The prediction of the only prompt of a result as a line that wraps."""
+    """The prediction for the only prompt of a result, as a line of HTML."""
     parts: list[Markup | str] = [_most_probable(found)]
     parts += [_probabilities(found, name) for name in found.answers]
     if "target" in found.answers:
@@ -113,7 +113,7 @@ def line_of(found: Predictions) -> Markup:
 
 
 def _most_probable(found: Predictions) -> Markup:
-    """The first tokens of the plain prediction; with an edit, what becomes of each."""
+    """The most probable tokens of the plain prediction, with their probabilities in each run."""
     position, row = int(found.position[0]), len(found.runs) - 1
     at = found.labels_of(0)[position]
     before = "next token after" if found.predicts_next else "at"
@@ -124,7 +124,7 @@ def _most_probable(found: Predictions) -> Markup:
         for n, id_ in enumerate(found.top[0, 0, :LISTED].tolist())
     ]
     first = found.top[row, 0, 0].item()
-    now = Markup(" (now first: <bdi>{}</bdi>)").format(found.names[int(first)])
+    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(found.names[int(first)])
     where = Markup("{} <bdi>{}</bdi> (position {}): ").format(before, at, position)
     changed = row > 0 and first != found.top[0, 0, 0].item()
     return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
@@ -144,6 +144,6 @@ def _shares(values: Sequence[float]) -> str:
 
 
 def _verdict(right: Sequence[bool]) -> str:
-    """Whether the target comes first, in each run; said once if the edit changes nothing of it."""
+    """Whether the target is the most probable token in each run; once if that does not change."""
     words = ["✓ right" if own else "✗ wrong" for own in right]
     return " → ".join(dict.fromkeys(words))

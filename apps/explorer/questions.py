@@ -1,7 +1,7 @@
-"""A question: a call of an analysis as a value, which can be compared, answered and written out.
+"""A question: a call of an analysis as a value, which can be compared, run and written as code.
 
-Equal questions have equal answers, so answers are kept by their questions; and a question can be
-written as the Python code that gives the same numbers.
+Equal questions have equal answers, so answers are stored by their questions. A question can be
+written as Python code that gives the same numbers.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from interp.metrics import Metric
 from interp.tensor_data import TensorData
 
 LIVE = ("progress", "cancelled", "resume")
-"""Arguments that say how an analysis runs, not what it computes."""
+"""Arguments that affect how an analysis runs, but not its result."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,13 @@ class Question:
     """A call of ``analyses.NAME(model, *arguments, **settings)``.
 
     Attributes:
-        name: of the function in :mod:`analyses`.
-        model: the name that the model is loaded by.
-        arguments: after the model; several texts are a tuple, a pair of them a tuple of tuples.
-        settings: by keyword, each hashable.
-        scored_by: of ``prune``, whose ``scores`` it takes before the model.
+        name: the name of the function in :mod:`analyses`.
+        model: the name by which the model is loaded.
+        arguments: the arguments after the model; lists of texts as tuples, so that they are
+            hashable.
+        settings: the keyword arguments, each hashable.
+        scored_by: for ``prune``, the question whose result has the ``scores`` that it takes before
+            the model.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Question:
 
     @property
     def function(self) -> Callable[..., Result]:
-        """The analysis."""
+        """The function of the analysis."""
         return getattr(analyses, self.name)
 
     def takes(self, name: str) -> bool:
@@ -58,21 +60,22 @@ class Question:
 
         Args:
             model: the model of that name.
-            progress: passed on, as the others, to analyses that take it.
-            cancelled: as of :func:`interp.sweep`.
+            progress: called with ``(done, total)``; passed on, like the others, if the analysis
+                takes it.
+            cancelled: as for :func:`interp.sweep`.
             resume: the ``partial`` of an earlier answer.
 
         Raises:
-            InterpError: as the analysis does.
+            InterpError: the analysis raised it.
         """
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
         taken = {name: own for name, own in live.items() if self.takes(name)}
-        settings = {name: _thawed(value) for name, value in self.settings}
+        settings = {name: _to_lists(value) for name, value in self.settings}
         scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
-        return self.function(*scores, model, *map(_thawed, self.arguments), **settings, **taken)
+        return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
 
     def code(self) -> str:
-        """Python code that asks the same; its last line is the result's table."""
+        """Python code for the same call; its last line is the table of the result."""
         scored = self.scored_by
         names = [self.name] if scored is None else [scored.name, self.name]
         return "\n".join(
@@ -91,8 +94,8 @@ class Question:
     @property
     def _call(self) -> str:
         scores = [] if self.scored_by is None else ["scores"]
-        arguments = [*scores, "model", *(repr(_thawed(own)) for own in self.arguments)]
-        settings = [f"{name}={_written(_thawed(value))}" for name, value in self.settings]
+        arguments = [*scores, "model", *(repr(_to_lists(own)) for own in self.arguments)]
+        settings = [f"{name}={_to_code(_to_lists(value))}" for name, value in self.settings]
         return f"{self.name}({', '.join([*arguments, *settings])})"
 
     @property
@@ -103,25 +106,27 @@ class Question:
 def question(
     function: Callable[..., Result], model: str, *arguments: object, **settings: object
 ) -> Question:
-    """The call of an analysis as a question, in which lists are tuples; ``None`` is left out."""
-    given = tuple((name, _frozen(value)) for name, value in settings.items() if value is not None)
-    return Question(function.__name__, model, tuple(map(_frozen, arguments)), given)
+    """The call of an analysis as a question; lists become tuples, and ``None`` is left out."""
+    given = tuple(
+        (name, _to_tuples(value)) for name, value in settings.items() if value is not None
+    )
+    return Question(function.__name__, model, tuple(map(_to_tuples, arguments)), given)
 
 
 def _scores(answer: Any) -> object:  # noqa: ANN401 - a result that scores edges
     return answer.scores
 
 
-def _frozen(value: object) -> object:
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+def _to_tuples(value: object) -> object:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _thawed(value: Any) -> Any:  # noqa: ANN401 - an argument
-    """A tuple of texts as the list that ``model.batch`` takes for several prompts."""
+def _to_lists(value: Any) -> Any:  # noqa: ANN401 - an argument
+    """Convert tuples of texts back to the lists that ``model.batch`` takes for several prompts."""
     if isinstance(value, tuple) and value and all(isinstance(own, str) for own in value):
         return [*value]
     if isinstance(value, tuple) and value and all(isinstance(own, tuple) for own in value):
-        return tuple(map(_thawed, value))
+        return tuple(map(_to_lists, value))
     return value
 
 
@@ -129,7 +134,7 @@ def _nested(values: TensorData) -> list[object]:
     return values.tensor.tolist()
 
 
-def _written(value: object) -> str:
+def _to_code(value: object) -> str:
     """An argument as Python code."""
     if not isinstance(value, Metric):
         return repr(value)

@@ -1,4 +1,4 @@
-"""Scales of the widget's colours."""
+"""Colour scales of the widget."""
 
 from math import isnan
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def signed_scale(values: Tensor) -> dict[str, Any]:
-    """From −x to x, centred at zero, where x is the largest size."""
+    """The scale from −x to x, where x is the largest absolute value."""
     largest = float(values.abs().nan_to_num().max()) if values.numel() else 0.0
     return {"kind": "diverging", "low": -(largest or 1.0), "high": largest or 1.0}
 
@@ -16,5 +16,5 @@ PROBABILITIES = {"kind": "sequential", "low": 0.0, "high": 1.0}
 
 
 def size_of(effect: float) -> float:
-    """Its absolute value; 0 of one that is not known."""
+    """The absolute value of an effect; 0 if it is NaN."""
     return 0.0 if isnan(effect) else abs(effect)

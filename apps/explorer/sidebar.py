@@ -1,4 +1,4 @@
-"""Model and prompt, at the side of every page."""
+"""The sidebar of every page: model, prompt, and the settings of sweeps."""
 
 from dataclasses import replace
 
@@ -16,19 +16,19 @@ from interp.text.prompts import Prompt
 from interp.text.token_bytes import visible
 
 MAX_CHARACTERS = 20_000
-"""The form's own limit; the model's context is usually shorter."""
+"""Largest number of characters in the form; the model's context is usually shorter."""
 MAX_LABEL = 60
-"""Characters of an example in the list."""
+"""Largest number of characters of an example in the list."""
 FIELDS = ("text", "target", "distractor", "corrupt", "prefix")
 
 
 def model_choice() -> None:
-    """The model, and the step of its training where there are several."""
+    """Choose the model, and the step of its training if it has checkpoints."""
     view = current()
     found = AT_STEP.fullmatch(view.model)
     name = found["model"] if found else view.model
     key = key_of("choose_model", name)
-    st.selectbox("Model", offered(), key=key, on_change=_take_model, args=(key,))
+    st.selectbox("Model", offered(), key=key, on_change=_change_model, args=(key,))
     known = steps(name)
     if known:
         choices = [f"{name}@{step}" for step in known] + [name]
@@ -43,7 +43,7 @@ def model_choice() -> None:
 
 
 def prompt_form(model: interp.Transformer) -> None:
-    """An example of the model, or any text."""
+    """Choose an example of the model, or enter any text."""
     view = current()
     prompts = examples(view.model)
     if prompts:
@@ -54,7 +54,7 @@ def prompt_form(model: interp.Transformer) -> None:
             range(len(prompts)),
             key=key,
             format_func=lambda n: _label(prompts[n].text),
-            on_change=_take_example,
+            on_change=_change_example,
             args=(prompts, key),
             placeholder="your own prompt",
         )
@@ -63,62 +63,74 @@ def prompt_form(model: interp.Transformer) -> None:
             st.session_state[f"form_{field}"] = getattr(view, field)
         st.text_area("Prompt", key="form_text", max_chars=MAX_CHARACTERS, height=110)
         if len(model.stacks) > 1:
-            st.text_area("Decoder's prefix", key="form_prefix", height=68)
+            st.text_area(
+                "Decoder's prefix",
+                key="form_prefix",
+                height=68,
+                help="The text that the decoder has written so far.",
+            )
         # Text areas, because a token may be a line break.
         left, right = st.columns(2)
         left.text_area("Target", key="form_target", height=68, help="The correct next token.")
-        right.text_area("Distractor", key="form_distractor", height=68, help="A wrong token.")
+        right.text_area(
+            "Distractor",
+            key="form_distractor",
+            height=68,
+            help="A wrong next token, with which the target is compared.",
+        )
         st.text_area(
             "Corrupted prompt",
             key="form_corrupt",
             height=68,
-            help="As many tokens, with another answer: for patching.",
+            help="For patching: a prompt with the same number of tokens but another answer.",
         )
-        st.form_submit_button("Run", width="stretch", on_click=_take_form)
+        st.form_submit_button("Run", width="stretch", on_click=_submit_form)
 
 
 def set_choice() -> None:
-    """What sweeps run over: this prompt, or the model's prompt set."""
+    """Choose what sweeps run over: this prompt, or the model's prompt set."""
     view = current()
     choose(
-        "Sweeps run over",
+        "Prompts for sweeps",
         "prompts",
         ["", *([EXAMPLES] if examples(view.model) else [])],
-        words=lambda name: name or "this prompt",
+        format_func=lambda name: name or "this prompt",
+        help="Analyses such as the ablation of every head run over this prompt alone, or over all "
+        "examples of the model, which also gives confidence intervals.",
     )
     if current().prompts:
         choose(
-            "Which of them",
+            "Which examples",
             "answered",
             ANSWERED,
-            words=lambda name: f"{name} only" if name else "all",
-            help="Those whose target the model predicts as the most probable token, or not.",
+            format_func=lambda name: f"{name} only" if name else "all",
+            help="right: the model's most probable token is the target; wrong: it is another one.",
         )
 
 
 def metric_choice() -> None:
-    """What ablations are measured by: the metrics that the prompts allow."""
+    """Choose the metric of ablations, among those that the prompts allow."""
     view = current()
     choose(
         "Metric",
         "metric",
         offered_metrics(view, model_of(view.model)),
-        words=in_words,
+        format_func=in_words,
         widget="selectbox",
     )
 
 
-def _take_model(key: str) -> None:
+def _change_model(key: str) -> None:
     change(default_view(picked_value("choose_model", key), current().page))
 
 
-def _take_example(prompts: list[Prompt], key: str) -> None:
+def _change_example(prompts: list[Prompt], key: str) -> None:
     number = picked_value("choose_example", key)
     if number is not None:
         change(with_prompt(current(), prompts[number]))
 
 
-def _take_form() -> None:
+def _submit_form() -> None:
     fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
     view = current()
     if any(getattr(view, name) != text for name, text in fields.items()):

@@ -1,7 +1,7 @@
 """The session's view: read from the address, changed by widgets and clicks, written back.
 
-The address wins when it differs from the last one that was written, which is what Back does.
-Nothing is written on the first visit, since that would cost a press of Back.
+If the address differs from the one that was last written, as after Back, the address takes
+precedence. Nothing is written on the first visit, since that would add an entry to the history.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ OUTER = (
     *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
     *("heads", "ablated", "pinned"),
 )
-"""Fields that what stands around a page's views depends on."""
+"""Fields on which the parts of the page outside its views depend."""
 
 
 def current() -> View:
@@ -25,30 +25,31 @@ def current() -> View:
 
 
 def change(view: View | None = None, **fields: Any) -> None:  # noqa: ANN401 - fields of a view
-    """Take another view, or other fields of this one."""
+    """Change to another view, or change fields of the current one."""
     st.session_state["view"] = replace(view or current(), **fields)
-    st.session_state["by_us"] = True
+    st.session_state["changed_here"] = True
 
 
 def rerun() -> NoReturn:
-    """Run the whole script anew."""
-    st.session_state["by_us"] = True
+    """Rerun the whole script."""
+    st.session_state["changed_here"] = True
     st.rerun()
 
 
 def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Take the address's view, if it is not the one that was written.
+    """Change to the view of the address, if the address is not the one that was last written.
 
     Args:
-        complete: fills in what an address leaves out; gives also what had to be left out.
+        complete: function that adds defaults to the view of an address, and also returns notes on
+            what had to be left out.
 
     Returns:
-        A line for each thing that could not be read or taken.
+        A note on each thing that could not be read or was left out.
     """
     state, address = st.session_state, st.query_params.to_dict()
-    # A click may come with the address that was shown when it was made: that is no Back.
-    by_us = state.pop("by_us", False)
-    if "view" in state and (by_us or address == state["address"]):
+    # A click may arrive with the address at the time of the click, which does not mean Back.
+    changed_here = state.pop("changed_here", False)
+    if "view" in state and (changed_here or address == state["address"]):
         return ()
     asked, notes = from_address(address)
     view, more = complete(asked)
@@ -57,9 +58,9 @@ def read_address(complete: Callable[[View], tuple[View, tuple[str, ...]]]) -> tu
 
 
 def write_address() -> None:
-    """Write the view to the address if it has changed; the browser's history has one entry more."""
+    """Write the view to the address if it has changed, which adds an entry to the history."""
     state, view = st.session_state, current()
-    state["by_us"] = False
+    state["changed_here"] = False
     if state["written"] == view:
         return
     address = view.to_address()
@@ -69,14 +70,14 @@ def write_address() -> None:
 
 
 def address_differs() -> bool:
-    """Whether the address is another one than was written."""
+    """Whether the address differs from the one that was last written."""
     return st.query_params.to_dict() != st.session_state.get("address")
 
 
 def went_back() -> bool:
-    """Whether the address is another one than was written, at two looks one after the other.
+    """Whether the address differs from the one that was last written, in two consecutive checks.
 
-    At one look it may be that of a message that was under way while the address was written.
+    In a single check, it may belong to a message that was sent before the address was written.
     """
     state, differs = st.session_state, address_differs()
     state["differed"], before = differs, state.get("differed", False)
@@ -84,6 +85,6 @@ def went_back() -> bool:
 
 
 def outer(view: View) -> tuple[object, ...]:
-    """What decides whether more than a page's own views has to be shown anew."""
+    """The values that determine whether more than a page's own views has to be redrawn."""
     edited = (view.method, view.prompts, view.answered, view.attention) if view.ablated else ()
     return (*(getattr(view, name) for name in OUTER), edited)

@@ -1,4 +1,4 @@
-"""Results, kept by their questions up to a number of bytes; the least recently used go first."""
+"""A cache of results by their questions, limited in bytes; the least recently used are evicted."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Store:
     """Results of all sessions; safe to use from several threads.
 
     Args:
-        max_bytes: of the tensors that are kept.
+        max_bytes: largest total size of the stored tensors, in bytes.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -27,7 +27,7 @@ class Store:
         self._lock = Lock()
 
     def get(self, question: Question) -> Result | None:
-        """The answer, if it is kept."""
+        """The answer to a question; ``None`` if it is not stored."""
         with self._lock:
             if question not in self._answers:
                 return None
@@ -35,7 +35,7 @@ class Store:
             return self._answers[question][0]
 
     def put(self, question: Question, answer: Result) -> None:
-        """Keep an answer; one that is larger than the whole store is not kept."""
+        """Store an answer, unless it is larger than the whole store."""
         size = nbytes(answer)
         with self._lock:
             self._answers.pop(question, None)
@@ -46,7 +46,7 @@ class Store:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors that are kept."""
+        """Size of all stored tensors, in bytes."""
         with self._lock:
             return self._total()
 
@@ -55,7 +55,7 @@ class Store:
 
 
 def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
-    """Bytes of the tensors in a result; texts and numbers count as their length."""
+    """Size of the tensors in a result in bytes; a text counts its length, any other value 8."""
     if isinstance(value, Tensor):
         return value.nbytes
     if is_dataclass(value):

@@ -1,4 +1,4 @@
-"""A view checked against its model: what the model lacks is left out and said."""
+"""Checks a view against its model, and leaves out what the model lacks."""
 
 import re
 from dataclasses import replace
@@ -13,11 +13,11 @@ from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
 
 SUBLAYER = re.compile(r"(H\d+|MLP|ATTN)$")
-"""Ends the names of heads, MLPs and attention; other components are embeddings and biases."""
+"""End of the names of heads, MLPs and attention; other components are embeddings and biases."""
 
 
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
-    """The view with what this model has, and a line for each field that was left out."""
+    """The view without what this model lacks, and a note on each field that was left out."""
     changes: dict[str, Any] = {}
     blocks = heads_of(view, model)
     heads = [head for head in (view.head, *view.heads) if head is not None]
@@ -34,7 +34,9 @@ def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, .
         lacking.append(f"{view.model} has no component {absent[0]}.")
         changes |= {"component": "", "trail": ()}
     if view.method not in METHODS:
-        lacking.append(f"There is no ablation method {view.method!r}: {', '.join(METHODS)}.")
+        lacking.append(
+            f"There is no ablation method {view.method!r}; the methods are {', '.join(METHODS)}."
+        )
         changes["method"] = View.method
     if not view.metric:
         changes["metric"] = default_metric(view.model)
@@ -42,9 +44,9 @@ def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, .
 
 
 def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
-    """The view with prompts that fit the model's context, and a line for each that was cut.
+    """The view with prompts that fit the model's context, and a note on each that was cut.
 
-    The first tokens are left out: predictions are of what follows the last.
+    The first tokens are cut, since predictions are about what follows the last token.
     """
     stacks = [stack.name for stack in model.stacks]
     of = {"text": stacks[0], "corrupt": stacks[0], "hidden": stacks[0], "prefix": stacks[-1]}
@@ -65,9 +67,9 @@ def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[s
 
 
 def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int]:
-    """The end of a text that fits the model's context, and how many tokens were left out.
+    """The end of a text that fits the model's context, and the number of tokens that were cut.
 
-    A text that the model can't read stays as it is: what is wrong with it is said elsewhere.
+    A text that the model can't read is returned unchanged; the error is reported elsewhere.
     """
     tokenizer, n_ctx = model.tokenizer, model.config.n_ctx
     try:
@@ -79,7 +81,7 @@ def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int
     ids = tokenizer.encode(text)
     first = n - n_ctx
     kept = tokenizer.decode(ids[first:])
-    # What follows a cut may be encoded otherwise, in more tokens.
+    # The rest of a text may be tokenized differently, into more tokens.
     while first < len(ids) - 1 and model.to_tokens(kept, stack=stack).shape[1] > n_ctx:
         first += 1
         kept = tokenizer.decode(ids[first:])
@@ -87,7 +89,7 @@ def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int
 
 
 def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:
-    """The attention that is shown of an encoder–decoder; ``None`` of a model with one stack."""
+    """The attention of an encoder–decoder that is shown; ``None`` for a model with one stack."""
     names: dict[str, AttentionName] = {"encoder": "encoder", "cross": "cross"}
     return names.get(view.attention, "decoder") if len(model.stacks) > 1 else None
 

@@ -1,7 +1,7 @@
-"""What the explorer shows, as one value: the address, links, questions and tests are made from it.
+"""The state of the explorer as one value, from which address, links and questions are made.
 
-A view is read from an address without a model, and then checked against the model it names: what
-the model lacks is left out and said.
+A view is read from an address without a model, and then checked against the model that it names
+(:mod:`apps.explorer.validate`).
 """
 
 import re
@@ -14,17 +14,17 @@ from interp.errors import shorten
 
 PAGES = ("prompt", "heads", "why", "patch", "weights", "report")
 ANSWERED = ("", "right", "wrong")
-"""Which prompts of a set sweeps run over."""
+"""Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")
-"""What the tokens of the prompt are coloured by."""
+"""Values by which the tokens of the prompt can be coloured."""
 MAX_STRENGTH, MAX_NEW_TOKENS = 1000.0, 64
-"""Of a continuation."""
+"""Limits of a continuation."""
 MAX_TEXT = 2000
-"""Characters of the longest prompt that an address holds."""
+"""Largest number of characters of a prompt that is written to the address."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 DIRECTIONS = ("denoise", "noise")
-"""What patching writes into what: clean activations into the corrupted run, or the reverse."""
+"""Directions of patching: clean activations into the corrupted run, or the reverse."""
 
 
 class Head(NamedTuple):
@@ -39,13 +39,13 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> "Head | None":
-        """The head of a name; ``None`` if it is none."""
+        """The head of a name; ``None`` if the name is not that of a head."""
         found = HEAD.fullmatch(name)
         return cls(int(found[1]), int(found[2])) if found else None
 
 
 def heads_in(text: str) -> list[Head]:
-    """The heads that a text names, in its order."""
+    """The heads that a text mentions, in order."""
     return [Head(int(layer), int(head)) for layer, head in HEAD.findall(text)]
 
 
@@ -55,43 +55,45 @@ class View:
 
     Attributes:
         page: one of :data:`PAGES`.
-        model: the name under which it is offered.
-        text: the prompt; of an encoder–decoder, its source.
-        target: the answer; ``""`` for none.
-        distractor: what the answer is compared with; ``""`` for none.
+        model: the name of the model, as it is offered.
+        text: the prompt; in an encoder–decoder, the source text.
+        target: the correct answer; ``""`` for none.
+        distractor: the token that the target is compared with; ``""`` for none.
         corrupt: the corrupted prompt of a minimal pair; ``""`` for none.
-        prefix: what the decoder of an encoder–decoder reads.
+        prefix: the input of the decoder of an encoder–decoder.
         prompts: the prompt set that sweeps run over; ``""`` for this prompt alone.
-        answered: which of the set: those answered ``right`` or ``wrong``; ``""`` for all.
-        hidden: the prompt before tokens were masked; ``""`` if none were here.
-        position: where predictions are read; ``None`` for where the model answers.
+        answered: filter of that set: prompts answered ``right`` or ``wrong``; ``""`` for all.
+        hidden: the prompt before tokens were masked; ``""`` if none were masked here.
+        position: the position at which predictions are read; ``None`` for that of the answer.
         head: the chosen head.
         heads: the collected heads.
         query: the chosen query.
         key: the chosen key.
-        attention: of an encoder–decoder, ``encoder``, ``decoder`` or ``cross``.
+        attention: in an encoder–decoder, ``encoder``, ``decoder`` or ``cross``.
         score: the score that the map of heads shows.
-        method: what replaces an ablated head's z.
-        metric: of ablations, by its name on the command line.
-        contrast: steps by which the ends of the map's scale are drawn in.
-        component: what is asked about upstream: a head, an MLP, an embedding; ``""`` for none.
-        trail: the components that led there, from the logits upstream.
+        method: the method of ablation, which determines what replaces z of a head.
+        metric: the metric of ablations, by its name on the command line.
+        contrast: the contrast of the map, in steps.
+        component: the component whose upstream components are shown: a head, an MLP, an embedding;
+            ``""`` for none.
+        trail: the components that were chosen one after another, from the logits upstream.
         at: the point that is patched.
-        direction: of patching: ``denoise`` or ``noise``.
-        edges: how many edges of a circuit are drawn.
-        ablated: whether predictions are those with the collected heads ablated.
-        asked: names of the long analyses that were asked for.
+        direction: the direction of patching: ``denoise`` or ``noise``.
+        edges: the number of edges of the circuit that are drawn.
+        ablated: whether predictions are also made with the collected heads ablated.
+        asked: names of the long analyses that were requested.
         weights: the section of the page Weights.
-        kind: of composition: Q, K or V.
-        colour: of the prompt's tokens: ``surprisal``, or its ``change`` under the ablation.
-        new_tokens: how many the prompt is continued by.
+        kind: the kind of composition: Q, K or V.
+        colour: the colour of the prompt's tokens: ``surprisal``, or its ``change`` by the ablation.
+        new_tokens: the number of tokens by which the prompt is continued.
         positive: text towards which a continuation is steered; ``""`` for no steering.
-        negative: text away from which.
-        layer: where the steering vector is added; ``None`` for the last.
-        strength: what it is multiplied by.
-        report: the chosen one of those that the command line named; ``""`` for the first.
-        token: that circuits are searched for; ``""`` for the largest numbers.
-        pinned: what this view is compared with.
+        negative: text away from which it is steered.
+        layer: the layer at which the steering vector is added; ``None`` for the last.
+        strength: the factor of the steering vector.
+        report: the chosen report, of those given on the command line; ``""`` for the first.
+        token: the token whose OV and QK circuits are shown; ``""`` for those with the largest
+            numbers.
+        pinned: the view that this view is compared with.
     """
 
     page: str = "heads"
@@ -134,28 +136,28 @@ class View:
     pinned: "View | None" = None
 
     def to_address(self) -> dict[str, str]:
-        """The query parameters of an address: each field that is not as it is by default.
+        """The query parameters of an address: all fields that differ from their defaults.
 
-        A prompt that is longer than :data:`MAX_TEXT` is left out, with all that refers to it.
+        A prompt longer than :data:`MAX_TEXT` is left out, with everything that refers to it.
         """
         if len(self.text) > MAX_TEXT:
             return View(page=self.page, model=self.model).to_address()
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
-            name: _written(value)
+            name: _to_text(value)
             for name, value in values.items()
             if name == "page" or value != getattr(DEFAULT, name)
         }
 
 
 def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
-    """The view that an address describes, and a line for each parameter that can't be read."""
+    """The view that an address describes, and a note on each parameter that can't be read."""
     view, notes = DEFAULT, list[str]()
     for name, text in address.items():
         read = READERS.get(name)
         value = None if read is None else read(text)
         if value is None:
-            notes.append(f"The link's {shorten(name)}={shorten(text)} can't be read.")
+            notes.append(f"{shorten(name)}={shorten(text)} in this link can't be read.")
         else:
             view = replace(view, **{name: value})
     return view, tuple(notes)
@@ -164,7 +166,7 @@ def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
 # ---- how each field is written and read ------------------------------------------------------
 
 
-def _written(value: object) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, View):
         return urlencode(replace(value, pinned=None).to_address())
     if isinstance(value, tuple) and not isinstance(value, Head):

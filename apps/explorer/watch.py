@@ -1,6 +1,6 @@
-"""The jobs of a page: progress bars above its views, looked at again and again while one runs.
+"""The progress bars of a page's jobs, which are polled while a job is running.
 
-A look is cheap, since it draws no views: the whole page is shown anew when there is more to show.
+Polling is cheap, since it draws no views: the whole page is redrawn when there is more to show.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,48 +13,48 @@ from apps.explorer.questions import Question
 from apps.explorer.state import address_differs, rerun, went_back
 
 POLL = 0.4
-"""Seconds between looks at a job."""
+"""Seconds between two polls of the jobs."""
 
 States = dict[str, object]
-"""By the names of jobs, how far each is."""
+"""The states of jobs, by name."""
 
 
 def begin_drawing() -> None:
-    """Note that nothing is drawn yet, and that the jobs which the page begins will be watched."""
+    """Record that nothing is drawn yet, and that the jobs that the page starts will be polled."""
     st.session_state["drawn"], st.session_state["watched"] = None, True
 
 
 def note_drawn(states: States) -> None:
-    """Note how far the jobs were whose results a page has drawn; watch new ones if nobody does."""
+    """Record the states of the jobs whose results a page has drawn; poll new jobs if needed."""
     before, st.session_state["drawn"] = st.session_state["drawn"], states
     if states != before and not st.session_state["watched"]:
         rerun()
 
 
-def watch(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
+def watch(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
     """Show the progress of jobs.
 
     Args:
-        look: the jobs of what is shown now, by name, but those that are complete.
-        jobs: of all sessions.
+        incomplete_jobs: function that returns the incomplete jobs of the shown page, by name.
+        jobs: the jobs of all sessions.
     """
-    running = any(job.running for job in look().values())
+    running = any(job.running for job in incomplete_jobs().values())
     st.session_state["watched"] = running
-    # A press of Back may have come while the page was shown anew: then it is looked at again.
+    # Back may have been pressed while the page was drawn, so the address is checked again.
     polls = running or address_differs()
-    st.fragment(_look, run_every=POLL if polls else None)(look, jobs)
+    st.fragment(_poll, run_every=POLL if polls else None)(incomplete_jobs, jobs)
 
 
-def _look(look: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
+def _poll(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
     with errors_on_page():
         if went_back():
             st.rerun()
-        found = look()
+        found = incomplete_jobs()
         states = {name: job.state for name, job in found.items()}
         for name, job in found.items():
             _progress(name, job, jobs)
         drawn, running = st.session_state["drawn"], any(job.running for job in found.values())
-        # A page that could not be drawn would fail again.
+        # A page that failed to draw (None) would only fail again.
         if drawn not in (None, states) or running != st.session_state["watched"]:
             rerun()
 
@@ -87,8 +87,8 @@ def _resume(job: Job, jobs: Jobs) -> None:
 def _progress_text(name: str, job: Job) -> str:
     if not job.running:
         how = "stopped by an error" if job.error else "cancelled"
-        return f"{name}: {how} after {job.done} of {job.total}; what is done is shown"
+        return f"{name}: {how} after {job.done} of {job.total}; the results so far are shown"
     if not job.total:
-        return f"{name}: waiting" if not job.seconds else f"{name}: begun"
+        return f"{name}: waiting" if not job.seconds else f"{name}: started"
     left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
     return f"{name}: {job.done} of {job.total}{left}"

@@ -1,7 +1,7 @@
 """The HTML report of an analysis: one file without remote assets.
 
-The conclusion, the tables and the prompts are plain HTML and need no script. Jinja escapes every
-text; a content security policy allows only the scripts inlined here, by their hashes.
+The conclusion, the tables and the prompts are plain HTML and need no script. Jinja escapes all
+text; a content security policy allows only the inlined scripts, by their hashes.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["Report", "ReportPrompt", "to_html", "write_report"]
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the report as one HTML file; what UTF-8 lacks (of a path) is written as an escape."""
+    """Write the report as one HTML file; parts of a path that are not UTF-8 are escaped."""
     path.write_text(to_html(report), encoding="utf-8", errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""The page of any analysis: its conclusion, a table, its figure, and how it is computed."""
+"""The report page of any analysis: conclusion, table, figures and method."""
 
 import re
 
@@ -9,7 +9,7 @@ from apps.report.page import render
 from apps.report.views import figure_views
 
 MAX_ROWS = 500
-"""Rows of the table on the page."""
+"""Largest number of rows of the table on the page."""
 
 
 def analysis_page(report: Report) -> str:

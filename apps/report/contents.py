@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The contents of a report, as data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class ReportPrompt:
     Attributes:
         tokens: printable labels of its tokens.
         target: printable label of the target, if the analysis reads one.
-        distractor: printable label of the distractor, likewise.
-        corrupt: labels of the corrupted prompt's tokens, likewise.
-        note: shown below it.
+        distractor: printable label of the distractor, if the analysis reads one.
+        corrupt: labels of the corrupted prompt's tokens, if the analysis reads one.
+        note: text below the prompt.
     """
 
     tokens: tuple[str, ...]
@@ -30,10 +30,10 @@ class Report:
     """The contents of a report.
 
     Attributes:
-        result: of the analysis.
-        prompts: in the order of the result.
-        facts: entries listed beside the result's provenance.
-        home: the address of the index of a site; "" without one.
+        result: the result of the analysis.
+        prompts: the prompts, in the order of the result.
+        facts: entries that are listed with the result's provenance.
+        home: the address of the index of the site; ``""`` if the report belongs to none.
     """
 
     result: Result

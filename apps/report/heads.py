@@ -1,4 +1,4 @@
-"""The page of a head ablation: a table of heads, their map, and a strip plot of single prompts."""
+"""The report page of a head ablation: table and map of heads, and a strip plot over prompts."""
 
 from math import isnan
 
@@ -11,7 +11,7 @@ from apps.report.views import figure_views
 from apps.wording import HeadEffect, decimals, explanation, ranked_heads, role
 
 TOP = 8
-"""Heads in the strip plot."""
+"""Number of heads in the strip plot."""
 
 
 def heads_page(report: Report, result: HeadAblation) -> str:

@@ -11,19 +11,19 @@ function expand() {
 addEventListener("hashchange", expand);
 expand();
 
-// A field that filters the sections of an element: all words must begin a word of what they hold.
+// A search field that filters the sections of an element: each word typed must begin a word of the text.
 function filter(field) {
   const sections = [...document.getElementById(field.dataset.filters).children];
   const output = field.closest("p").querySelector("output");
   const words = sections.map((section) => ` ${section.innerText} ${section.dataset.words}`.toLowerCase());
   field.addEventListener("input", () => {
-    const asked = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const query = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
     sections.forEach((section, number) => {
-      section.hidden = !asked.every((word) => words[number].includes(` ${word}`) || words[number].includes(`\n${word}`) || words[number].includes(`\t${word}`));
+      section.hidden = !query.every((word) => words[number].includes(` ${word}`) || words[number].includes(`\n${word}`) || words[number].includes(`\t${word}`));
       found += section.hidden ? 0 : 1;
     });
-    output.textContent = asked.length ? `${found} of ${sections.length} heads` : "";
+    output.textContent = query.length ? `${found} of ${sections.length} heads` : "";
   });
 }
 document.querySelectorAll("[data-filters]").forEach(filter);

@@ -1,4 +1,4 @@
-"""What every report has: the page, its scripts and their policy, the provenance."""
+"""The parts that all reports share: the page, its scripts and their policy, the provenance."""
 
 import base64
 import hashlib
@@ -20,19 +20,19 @@ from interp import __version__
 
 HERE = Path(__file__).parent
 OPEN_ROWS = 12
-"""Rows and prompts listed before the rest is collapsed."""
+"""Number of rows and prompts that are shown before the rest is collapsed."""
 
 
 def render(
     template: str, report: Report, mounts: Mapping[str, list[View]], **contents: object
 ) -> str:
-    """The page of one result from its template.
+    """Render the page of one result.
 
     Args:
-        template: its file name.
-        report: what it shows.
-        mounts: the views that are shown in each element, by its ``data-views``.
-        contents: what this template has beside the others.
+        template: the file name of the template.
+        report: the contents of the report.
+        mounts: the views shown in each element, by the ``data-views`` of the element.
+        contents: further variables of this template.
     """
     result = report.result
     model = provenance_of(result).model
@@ -49,7 +49,7 @@ def render(
 
 
 def payload_of(report: Report, views: list[View]) -> dict[str, Any]:
-    """What one mount of the widget shows, and what its saved pictures say of it."""
+    """The payload of one mount of the widget: its views, and the metadata of saved pictures."""
     meta = {
         "model": provenance_of(report.result).model,
         "n": len(report.prompts) or None,
@@ -59,12 +59,12 @@ def payload_of(report: Report, views: list[View]) -> dict[str, Any]:
 
 
 def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object) -> str:
-    """A page from its template.
+    """Render a page.
 
     Args:
-        template: its file name.
+        template: the file name of the template.
         mounts: payloads of the widget, by the ``data-views`` of their elements.
-        contents: what the template names.
+        contents: variables of the template.
     """
     script = _inlined(bundle("report") + _asset("page.js"))
     style = _inlined(_asset("page.css") + widget_style())
@@ -86,7 +86,7 @@ def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object
 
 
 def provenance_facts(result: Result) -> dict[str, str]:
-    """What a page lists of a result's provenance."""
+    """The entries of a result's provenance that a page lists."""
     origin = provenance_of(result)
     fields = vars(result)
     method = {"method": str(fields["method"])} if "method" in fields else {}
@@ -108,7 +108,7 @@ def provenance_facts(result: Result) -> dict[str, str]:
 
 
 def _json_for_script(values: dict[str, Any]) -> Markup:
-    """JSON in a script element, with ``<``, ``>`` and ``&`` escaped so that it can't end early."""
+    """JSON for a script element, with ``<``, ``>`` and ``&`` escaped so that it can't end early."""
     text = json.dumps(values, ensure_ascii=True, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
@@ -127,7 +127,7 @@ def _hash(inlined: str) -> str:
 
 
 def _inlined(source: str) -> Markup:
-    """A text to inline, with LF line ends, since browsers normalise them before hashing."""
+    """A text to inline, with LF line ends, since browsers normalize them before hashing."""
     return Markup(source.replace("\r\n", "\n").replace("\r", "\n"))
 
 

@@ -1,4 +1,4 @@
-"""The page of several analyses of one model: for each its conclusion, figures and a table."""
+"""The report page of several analyses of one model: conclusion, figures and table of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Section:
     """A section of the page.
 
     Attributes:
-        name: of the command that does the same alone.
-        report: its result, prompts and facts.
+        name: the name of the command of the analysis.
+        report: the result, prompts and facts of the analysis.
     """
 
     name: str
@@ -30,7 +30,7 @@ def sections_page(sections: Sequence[Section], left_out: Mapping[str, str]) -> s
 
     Args:
         sections: one or more, of one model, in the order of the page.
-        left_out: of sections that this model or its prompts do not allow, why.
+        left_out: the reason for each section that this model or its prompts do not allow.
     """
     mounts = {
         section.name: payload_of(section.report, figure_views(section.report.result, section.name))
@@ -51,7 +51,7 @@ def sections_page(sections: Sequence[Section], left_out: Mapping[str, str]) -> s
 
 
 def _contents(section: Section) -> dict[str, Any]:
-    """What the template shows of a section."""
+    """The variables of the template for a section."""
     result = section.report.result
     columns, rows = table(result)
     text = method_text(result)

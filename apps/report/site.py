@@ -1,4 +1,4 @@
-"""A site: an index, a page an analysis, what is known of each head, and a summary in Markdown."""
+"""A site of reports: an index, a page per analysis, the results by head, a Markdown summary."""
 
 import json
 import re
@@ -16,11 +16,11 @@ from apps.report.page import page, provenance_facts
 
 PAGE_FACTS, RUN = "page.json", "run.json"
 TOP = 10
-"""Rows of a page's table in the summary."""
+"""Number of rows of each table in the summary."""
 ROWS_OF_HEAD = 5
-"""Rows that name a head, of one table."""
-ASIDE = ("metric", "unit", "method")
-"""Columns that are the same in all rows of a table, and stand in words above it."""
+"""Number of rows of each table that are listed for a head."""
+CONSTANT_COLUMNS = ("metric", "unit", "method")
+"""Columns with the same value in all rows of a table, which is given above the table instead."""
 HEAD = re.compile(r"(?:\w+\.)?L\d+H\d+")
 PER_RESULT = (
     "tokens SHA-256",
@@ -41,14 +41,14 @@ DEPENDS = (
 
 @dataclass(frozen=True)
 class PageFacts:
-    """What an index says of a page.
+    """The facts about a page that the index, the results by head and the summary list.
 
     Attributes:
-        question: that it answers.
+        question: the question that the analysis answers.
         conclusion: what was found.
-        method: how it is computed.
-        columns: of its table: title and alignment.
-        rows: the first of them.
+        method: the paragraphs on how it is computed.
+        columns: title and alignment of each column of its table.
+        rows: the first rows of its table.
         facts: its provenance.
         run: the contents of its ``run.json``.
     """
@@ -69,7 +69,7 @@ class PageFacts:
         rows: Sequence[tuple[str, ...]],
         found: str,
     ) -> "PageFacts":
-        """Of a result, with its table and what was found."""
+        """The facts about the page of a result, from its table and conclusion."""
         text = method_text(result)
         return cls(
             question(text),
@@ -82,14 +82,14 @@ class PageFacts:
         )
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it, without ``run``, which has a file of its own."""
+        """The facts as plain data, without ``run``, which has a file of its own."""
         values = asdict(self)
         del values["run"]
         return values
 
     @classmethod
     def read(cls, folder: Path) -> "PageFacts":
-        """Of a page's folder."""
+        """Read the facts from the folder of a page."""
         own = json.loads((folder / PAGE_FACTS).read_text(encoding="utf-8"))
         run = json.loads((folder / RUN).read_text(encoding="utf-8"))
         del own["key"]
@@ -97,17 +97,17 @@ class PageFacts:
 
     @property
     def model(self) -> str:
-        """That was asked."""
+        """The name of the model."""
         return self.facts["model"]
 
     @property
     def paragraphs(self) -> list[Paragraph]:
-        """How it is computed."""
+        """The paragraphs on how it is computed."""
         return [Paragraph(**one) for one in self.method]
 
     @property
     def asked_on(self) -> str:
-        """The prompts, in words."""
+        """The number and name of the prompts; ``""`` if the analysis reads none."""
         prompts = self.run.get("prompts")
         if prompts is None:
             return ""
@@ -138,9 +138,9 @@ def write_site(
 def heads_of(
     pages: Mapping[str, PageFacts], folder: Path
 ) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
-    """What each page says of each head: by model and head, then by page: its columns and rows.
+    """The results on each head: by model and head, then by page, the columns and rows.
 
-    A page whose settings name a head (``--ov L1H0``) is of that head as a whole: it has no rows.
+    A page whose settings name a head (``--ov L1H0``) is about that head as a whole and has no rows.
     """
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for name, own in pages.items():
@@ -151,8 +151,8 @@ def heads_of(
             if not file.stem.endswith("_by_prompt"):
                 frame = pd.read_parquet(file)
                 for head, rows in _rows_of_heads(frame).items():
-                    kept = rows.drop(columns=[name for name in ASIDE if name in frame])
-                    columns, cells = table_of_frame(kept, ROWS_OF_HEAD)
+                    constant = [name for name in CONSTANT_COLUMNS if name in frame]
+                    columns, cells = table_of_frame(rows.drop(columns=constant), ROWS_OF_HEAD)
                     entry = {
                         "columns": columns,
                         "rows": cells,
@@ -164,12 +164,13 @@ def heads_of(
 
 
 def _measured(frame: pd.DataFrame) -> str:
-    """What the effects of a table are of, which is the same in all rows."""
-    return ", ".join(str(frame[name].iloc[0]) for name in ASIDE if name in frame and len(frame))
+    """The metric, unit and method of a table."""
+    names = [name for name in CONSTANT_COLUMNS if name in frame and len(frame)]
+    return ", ".join(str(frame[name].iloc[0]) for name in names)
 
 
 def _rows_of_heads(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows of a table that name a head, by head."""
+    """The rows of a table that mention a head, by head."""
     columns = [name for name in ("name", "writer", "reader") if name in frame]
     heads: dict[str, list[int]] = {}
     for number, cells in enumerate(frame[columns].astype(str).itertuples(index=False)):
@@ -179,7 +180,7 @@ def _rows_of_heads(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _order(head: str) -> tuple[object, ...]:
-    """Heads in the order of layers, then of their indices."""
+    """The key that sorts heads by layer, then by index."""
     return head.rpartition(".")[0], *map(int, re.findall(r"\d+", head.rpartition(".")[2]))
 
 
@@ -243,5 +244,5 @@ def _cell(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text on one line in which nothing is HTML."""
+    """A text on one line, without HTML or code marks."""
     return " ".join(text.split()).replace("<", "&lt;").replace("`", "'")

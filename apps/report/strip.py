@@ -1,6 +1,6 @@
-"""Strip plot of a head's effect over prompts: a dot a prompt on a shared axis, as SVG.
+"""Strip plot of the effects of heads over prompts, as SVG: one dot per prompt on a shared axis.
 
-Positions are percentages, so the plot takes the width of the page without scaling its text, and
+Positions are percentages, so the plot fits the width of the page without scaling its text, and
 needs no script.
 """
 
@@ -14,7 +14,7 @@ from apps.wording import HeadEffect
 MARGIN = 0.04
 """Margin at both ends of the axis, as a fraction of its length."""
 DOT_LEVELS = 5
-"""Heights that dots alternate between, so that equal values do not overlap."""
+"""Number of heights that dots alternate between, so that equal values do not overlap."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def strip_plot(
     """The strip plot of some heads.
 
     Args:
-        heads: from top to bottom.
-        values: the effects of each head, by its name, one a prompt.
-        unit: of the effects.
-        places: decimals of the numbers.
+        heads: the heads, from top to bottom.
+        values: the effects of each head by its name, one per prompt.
+        unit: the unit of the effects.
+        places: number of decimals.
     """
     ends = [end for head in heads for end in (head.low, head.high) if not isnan(end)]
     drawn = [0.0, *ends, *(x for row in values.values() for x in row)]
@@ -97,7 +97,7 @@ def strip_plot(
         for head in heads
     )
     marks = [(0.0, "middle"), (least, "start"), (most, "end")]
-    # An end close to zero gets no number, which would overlap that of zero.
+    # An end close to zero is not labelled, since its label would overlap that of zero.
     labelled = [(x, side) for x, side in marks if side == "middle" or abs(x) > length / 8]
     ticks = tuple(Tick(percent(x), signed(x, places), side) for x, side in labelled)
     return StripPlot(rows, percent(0.0), ticks)

@@ -1,4 +1,4 @@
-"""What the widget shows of a result: the views of its figures."""
+"""The views of a result's figures, which the widget shows."""
 
 from analyses.result import Result
 from apps.presentation import figures
@@ -6,7 +6,7 @@ from apps.widget.pictures import View, views_of_figure
 
 
 def figure_views(result: Result, name: str = "figure") -> list[View]:
-    """The views of what a report draws of a result; their ids begin with a name."""
+    """The views of the figures in the report of a result; their ids begin with ``name``."""
     drawn = [views_of_figure(figure, name) for figure in figures(result)]
     views = [view for own in drawn for view in own]
     return [view | {"id": f"{name}-{n}"} for n, view in enumerate(views)]

@@ -1,4 +1,4 @@
-"""Reports that were written before, read again: their views, their tables and what they say."""
+"""Reads saved reports: their views, tables, conclusions and provenance."""
 
 import json
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from interp.errors import InvalidInput
 
 PAGE = "report.html"
 MAX_ROWS = 1000
-"""Of a table that is shown."""
+"""Largest number of rows of a table that are shown."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A report.
+    """A saved report.
 
     Attributes:
-        name: of its folder, or of its file without the ending.
-        model: that it is of.
-        conclusion: its first sentences.
+        name: the name of its folder, or of its file without the extension.
+        model: the name of the model.
+        conclusion: the conclusions of its analyses.
         facts: its provenance, by name.
-        views: those of the page, then the tables of the folder.
+        views: the views of the page, then the tables of the folder.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Written:
 
 
 def read_written(path: Path) -> list[Written]:
-    """The reports at a path: a page, a folder that an analysis wrote, or a folder of those.
+    """Read the reports at a path: a page, the output folder of an analysis, or a folder of those.
 
     Raises:
-        InvalidInput: there is none, or one can't be read.
+        InvalidInput: there is no report, or one can't be read.
     """
     pages = [path] if path.is_file() else sorted([*path.glob(PAGE), *path.glob(f"*/{PAGE}")])
     if not pages:
         raise InvalidInput(
             f"No report in {path}: expected an HTML page, a folder with {PAGE}, or a folder of "
-            "such folders, as `interp ablate --out` writes them."
+            "such folders; `interp ablate --out FOLDER` writes one."
         )
     return [_read(page) for page in pages]
 
@@ -63,7 +63,9 @@ def _read(page: Path) -> Written:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{page} can't be read as a report: {error}") from error
     if not parser.mounts or "model" not in parser.facts:
-        raise InvalidInput(f"{page} is no report of interp: it has no views, or names no model.")
+        raise InvalidInput(
+            f"{page} is not a report of interp: it contains no views, or does not name its model."
+        )
     in_folder = page.name == PAGE
     return Written(
         name=page.resolve().parent.name if in_folder else page.stem,
@@ -89,11 +91,11 @@ def _tables(files: Sequence[Path]) -> list[View]:
 
 
 class _Page(HTMLParser):
-    """What is read of a page.
+    """Parser of the parts of a report page that are read.
 
     Attributes:
         mounts: the JSON of each mount of the widget, by name.
-        conclusions: of its analyses.
+        conclusions: the conclusions of its analyses.
         facts: the provenance.
     """
 
@@ -106,7 +108,7 @@ class _Page(HTMLParser):
         self._term = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect the text of what is read."""
+        """Begin to collect the text of an element that is read."""
         given = dict(attrs)
         is_data = tag == "script" and given.get("type") == "application/json"
         if is_data:
@@ -115,12 +117,12 @@ class _Page(HTMLParser):
             self._into = []
 
     def handle_data(self, data: str) -> None:
-        """Part of a text."""
+        """Collect a part of the text."""
         if self._into is not None:
             self._into.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Keep what was collected."""
+        """Store the text that was collected."""
         if self._into is None or tag not in ("script", "dt", "dd", "p"):
             return
         text, self._into = "".join(self._into), None

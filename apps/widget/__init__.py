@@ -1,8 +1,8 @@
-"""The widget: figures drawn on a canvas by plain JavaScript, which the explorer and reports mount.
+"""The widget: figures drawn on a canvas by plain JavaScript, used by the explorer and reports.
 
-What it draws is data, a payload ``{"views": [...], "selection": {...}, "meta": {...}}``; how views
-look is said in ``matrix.js`` and its neighbours, and :mod:`apps.widget.pictures` makes them of
-figures. The files have no imports: each uses the names of the files before it.
+It draws a payload of plain data, ``{"views": [...], "selection": {...}, "meta": {...}}``. Each kind
+of view has a file such as ``matrix.js``, and :mod:`apps.widget.pictures` converts figures to views.
+The files have no imports: each uses the names defined in the files before it.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ FILES = (
     "bars.js",
     "curves.js",
     "network.js",
-    "twin.js",
+    "data_tables.js",
     "surface.js",
     "frame.js",
     "plotted.js",
@@ -29,7 +29,7 @@ FILES = (
     "heads.js",
     "mount.js",
 )
-"""In the order in which they are joined; the mount of a host comes last."""
+"""The files in the order in which they are concatenated; that of the host comes last."""
 
 
 @cache
@@ -38,7 +38,7 @@ def bundle(host: str = "") -> str:
 
     Args:
         host: ``"streamlit"``, ``"report"``, or ``""`` for the functions alone; ``"parts"`` for the
-            component of Streamlit that holds long arrays for others.
+            Streamlit component that holds long arrays for the others.
     """
     files = [*(() if host == "parts" else FILES), *([f"mount_{host}.js"] if host else [])]
     return "\n".join((HERE / name).read_text(encoding="utf-8") for name in files)

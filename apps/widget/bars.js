@@ -1,5 +1,5 @@
 "use strict";
-// Horizontal bars, one a row, with intervals; two side by side where a view has a second quantity.
+// Horizontal bars with intervals, one per row, or two if the view has a second quantity.
 
 const BAR = 24;
 const BAR_GAP = 5;
@@ -157,7 +157,7 @@ function barsPlot(view) {
   };
 }
 
-/** A number in three digits. */
+/** A number with three significant digits. */
 function readable3(value, signed) {
   return readable(Number(value.toPrecision(3)), signed);
 }

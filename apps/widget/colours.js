@@ -1,17 +1,17 @@
 "use strict";
-// Colours: of values on a scale, and those of the page around them.
+// Colours of values on a scale, and colours of the page.
 
 const CIVIDIS = [
   "#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838",
 ];
-/** Colours of curves, distinguishable without colour vision (Okabe and Ito 2008). */
+/** Colours of curves, distinguishable with colour-blindness (Okabe and Ito 2008). */
 const LINES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b4568f", "#b87f00", "#2b8fc7"],
   dark: ["#56b4e9", "#f0813a", "#1fc59a", "#e39ac6", "#e6b422", "#8fd0f5"],
 };
-/** Steps of a scale; odd, so that zero has the colour in the middle. */
+/** Number of steps of a scale; odd, so that zero has the middle colour. */
 const STEPS = 257;
-/** Hues of the diverging scale: purple below zero, orange above; both differ without colour vision. */
+/** Hues of the diverging scale, distinguishable with colour-blindness: purple below zero, orange above. */
 const BELOW_HUE = 300;
 const ABOVE_HUE = 55;
 const CHROMA = 0.15;
@@ -21,7 +21,7 @@ const LIGHT = {
 };
 const ramps = new Map();
 
-/** Red, green and blue (0 to 255) of a colour in OKLCH (Ottosson 2020), the nearest that screens show. */
+/** Red, green and blue (0 to 255) of a colour in OKLCH (Ottosson 2020), clipped to the sRGB gamut. */
 function oklch(lightness, chroma, hue) {
   const a = chroma * Math.cos((hue * Math.PI) / 180);
   const b = chroma * Math.sin((hue * Math.PI) / 180);
@@ -40,7 +40,7 @@ function ofHex(hex) {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
-/** The colour at a place (0 to 1) between others in equal steps. */
+/** The colour at a place from 0 to 1, interpolated between equally spaced colours. */
 function between(colours, place) {
   const at = place * (colours.length - 1);
   const first = Math.min(Math.floor(at), colours.length - 2);
@@ -66,7 +66,7 @@ function ramp(kind, dark) {
   return ramps.get(name);
 }
 
-/** The function from values to places, 0 to 1, on a scale {kind, low, high, root}; NaN of none. */
+/** The function from values to places from 0 to 1 on a scale {kind, low, high, root}; NaN stays NaN. */
 function placing({ kind, low, high, root }) {
   if (kind === "diverging") {
     const end = Math.max(Math.abs(low), Math.abs(high)) || 1;
@@ -78,7 +78,7 @@ function placing({ kind, low, high, root }) {
   return root ? (value) => Math.sqrt(linear(value)) : linear;
 }
 
-/** Place from 0 to 1 of a value on a scale. */
+/** The place from 0 to 1 of a value on a scale. */
 function placeOf(scale, value) {
   return placing(scale)(value);
 }
@@ -89,7 +89,7 @@ function colourOf(scale, value, dark) {
   return Array.from(ramp(scale.kind, dark).subarray(3 * step, 3 * step + 3));
 }
 
-/** A colour as CSS has it. */
+/** A colour in CSS syntax. */
 function css([red, green, blue], alpha = 1) {
   return alpha === 1 ? `rgb(${red} ${green} ${blue})` : `rgb(${red} ${green} ${blue} / ${alpha})`;
 }
@@ -106,7 +106,7 @@ function contrast(one, other) {
   return (light + 0.05) / (dark + 0.05);
 }
 
-/** The colour of text on another: black or white, whichever has more contrast (4.5 or more). */
+/** The colour of text on a background: black or white, whichever has more contrast (at least 4.5). */
 function textOn(colour) {
   return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? "#000000" : "#ffffff";
 }
@@ -116,7 +116,7 @@ function contrasted(scale, factor) {
   return { ...scale, low: scale.low / factor, high: scale.high / factor };
 }
 
-/** The colours that an element has by its style sheet; it gets the class w-dark on a dark page. */
+/** The colours of an element from its style sheet; sets the class w-dark if the page is dark. */
 function themeOf(root) {
   const style = getComputedStyle(root);
   const paper = (style.backgroundColor.match(/[\d.]+/g) || [255, 255, 255]).slice(0, 3).map(Number);

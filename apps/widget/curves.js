@@ -15,7 +15,7 @@ function curvesPlot(view) {
   const all = panels.flatMap((panel, at) => panel.curves.map((curve) => ({
     ...curve, panel: at, unit: panel.unit,
   })));
-  // Curves of one name, in different panels, have one colour and one entry in the key.
+  // Curves with the same name in different panels share a colour and an entry in the legend.
   const names = [...new Set(all.filter((curve) => !curve.faint).map((curve) => curve.name))];
   for (const curve of all) curve.colour = curve.faint ? -1 : names.indexOf(curve.name);
   const named = all.filter((curve, n) => (
@@ -178,7 +178,7 @@ function line(ctx, x, y, toX, toY) {
   ctx.stroke();
 }
 
-/** 1, 2 and 5 times the powers of ten between two ends, or the powers alone if those are many. */
+/** 1, 2 and 5 times the powers of ten between two ends, or only the powers if there are many. */
 function logTicks(low, high) {
   const powers = [];
   for (let n = Math.floor(Math.log10(low)); n <= Math.log10(high); n += 1) powers.push(10 ** n);
@@ -186,13 +186,13 @@ function logTicks(low, high) {
   return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
-/** Two ends with some room beyond them. */
+/** Two ends with a margin beyond them; a lower end of zero stays. */
 function padded([low, high]) {
   const more = (high - low || Math.abs(high) || 1) * 0.06;
   return [low === 0 ? 0 : low - more, high + more];
 }
 
-/** Where the names of curves stand: lines from left to right; faint ones once by name. */
+/** The positions of the names of curves in the legend, in lines from left to right, each name once. */
 function keyLines(curves, measure, room) {
   const seen = new Set();
   let [x, line] = [0, 0];

@@ -1,5 +1,5 @@
 "use strict";
-// Numbers: as they are sent (typed arrays in base64, or lists with null for no value), as text, compared.
+// Numbers: decoding (typed arrays in base64, or lists with null for NaN), formatting and comparison.
 
 const ARRAYS = {
   float64: Float64Array, float32: Float32Array, int32: Int32Array, uint32: Uint32Array,
@@ -8,7 +8,7 @@ const ARRAYS = {
 const MINUS = "\u2212";
 const NONE = "no value";
 
-/** A sent array as {shape, data}, row by row; lists are accepted too, with null as NaN. */
+/** Decodes an array to {shape, data} in row-major order; nested lists are accepted, with null as NaN. */
 function decoded(sent) {
   if (Array.isArray(sent)) {
     const shape = [];
@@ -33,14 +33,14 @@ function bytesOf(text) {
   return bytes;
 }
 
-/** {shape, data} if the shape has as many elements. */
+/** {shape, data}, after checking that the number of elements agrees. */
 function checked(shape, data) {
   const size = shape.reduce((product, length) => product * length, 1);
   if (data.length !== size) throw new Error(`${data.length} elements for shape [${shape}].`);
   return { shape, data };
 }
 
-/** The number of 16 bits (IEEE 754 half precision). */
+/** The number that 16 bits stand for (IEEE 754 half precision). */
 function half(bits) {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;
@@ -49,7 +49,7 @@ function half(bits) {
   return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
 }
 
-/** Shortest decimal that is this float32 again, or this number if it is none. */
+/** The shortest decimal that gives the same float32, or for other numbers the same float64. */
 function exact(value) {
   if (Math.fround(value) !== value) return String(value);
   for (let digits = 1; digits < 10; digits += 1) {
@@ -59,7 +59,7 @@ function exact(value) {
   return String(value);
 }
 
-/** A number in four digits, as it is read: with a minus sign, signed if asked. */
+/** A number with four significant digits for display, with a true minus sign; optionally with a plus. */
 function readable(value, signed = false) {
   if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
   if (Number.isNaN(value)) return NONE;
@@ -67,7 +67,7 @@ function readable(value, signed = false) {
   return signed && value > 0 ? `+${text}` : text;
 }
 
-/** How numbers are printed in cells, given the largest size among them: few characters, equal decimals. */
+/** A compact number format for cells with equal decimals, given the largest absolute value. */
 function cellFormat(largest) {
   if (!(largest > 0)) return (value) => (Number.isNaN(value) ? "" : "0");
   const magnitude = Math.floor(Math.log10(largest));
@@ -83,7 +83,7 @@ function cellFormat(largest) {
   };
 }
 
-/** A text with the sign of mathematics in place of a hyphen. */
+/** A text with minus signs in place of hyphens. */
 function minus(text) {
   return text.replace(/-/g, MINUS);
 }
@@ -94,7 +94,7 @@ function withUnit(value, unit, signed = false) {
   return unit && text !== NONE ? `${text} ${unit}` : text;
 }
 
-/** Whether two values of JSON are equal. */
+/** Whether two JSON values are equal. */
 function same(one, other) {
   if (one === other) return true;
   if (typeof one !== "object" || typeof other !== "object" || !one || !other) return false;
@@ -103,12 +103,12 @@ function same(one, other) {
   return names.length === Object.keys(other).length && names.every((n) => same(one[n], other[n]));
 }
 
-/** The part of a file name that a text gives. */
+/** A text as a part of a file name. */
 function slug(text) {
   return String(text).normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, 60);
 }
 
-/** The least and the largest finite number; [0, 1] if there is none. */
+/** The smallest and the largest finite number; [0, 1] if there is none. */
 function extent(values) {
   let low = Infinity;
   let high = -Infinity;
@@ -120,7 +120,7 @@ function extent(values) {
   return low > high ? [0, 1] : [low, high];
 }
 
-/** A number between two ends. */
+/** A number limited to an interval. */
 function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }

@@ -1,5 +1,5 @@
 "use strict";
-// What figures are drawn with: text that fits, ticks, hatching, the legend of a scale, values as pixels.
+// Drawing functions: shortened text, ticks, hatching, the legend of a scale, values as pixels.
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 const SMALL = 11;
@@ -8,12 +8,12 @@ const NICE = [1, 2, 5];
 const TITLE_ROOM = 20;
 const LEGEND = 34;
 
-/** Fonts as a canvas has them. */
+/** A font in the syntax of a canvas. */
 function font(size = TEXT, weight = 400) {
   return `${weight} ${size}px ${FONT}`;
 }
 
-/** A text cut to a width, with an ellipsis; measure gives the width of a text. */
+/** A text shortened to a width, with an ellipsis; measure(text) is the width of a text. */
 function elided(text, room, measure) {
   if (measure(text) <= room) return text;
   const characters = Array.from(text);
@@ -26,14 +26,14 @@ function elided(text, room, measure) {
   return low ? `${characters.slice(0, low).join("")}…` : "";
 }
 
-/** Every how many-th label is drawn, if each needs so much of a step. */
+/** The interval of drawn labels (every n-th), if a label needs a width and labels are a step apart. */
 function tickStep(need, step) {
   for (let power = 1; ; power *= 10) {
     for (const nice of NICE) if (nice * power * step >= need) return nice * power;
   }
 }
 
-/** Round numbers between two ends, about as many as asked, at least so far from one another. */
+/** About count round numbers between two ends, at least a given distance apart. */
 function niceTicks(low, high, count, least = 0) {
   const span = high - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / count));
@@ -46,7 +46,7 @@ function niceTicks(low, high, count, least = 0) {
   return ticks;
 }
 
-/** The widest of some texts. */
+/** The width of the widest text. */
 function widest(texts, measure) {
   return texts.reduce((most, text) => Math.max(most, measure(text)), 0);
 }
@@ -83,7 +83,7 @@ function hatch(ctx, theme, x, y, width, height) {
 
 const BAR_LENGTH = 110;
 
-/** The texts of a legend: both ends, and what follows them. */
+/** The texts of a legend: both ends, and the unit. */
 function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
@@ -93,13 +93,13 @@ function legendTexts(scale, unit) {
   return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
 }
 
-/** The width that a legend takes. */
+/** The width of a legend. */
 function legendWidth(scale, unit, measure) {
   const [low, high, more] = legendTexts(scale, unit);
   return Math.ceil(measure(low) + BAR_LENGTH + measure(`${high}  ${more}`) + 14);
 }
 
-/** A scale as a bar with its ends, zero and unit. */
+/** Draws a scale as a bar with its ends, zero and unit. */
 function legend(ctx, theme, scale, unit, x, y) {
   const [low, high, more] = legendTexts(scale, unit);
   ctx.font = font(SMALL);
@@ -115,7 +115,7 @@ function legend(ctx, theme, scale, unit, x, y) {
 
 const rampImages = new Map();
 
-/** The colours of a scale from left to right, without its root. */
+/** An image of the colours of a scale from left to right. */
 function rampImage(kind, dark) {
   const name = `${kind} ${dark}`;
   if (!rampImages.has(name)) {
@@ -128,7 +128,7 @@ function rampImage(kind, dark) {
   return rampImages.get(name);
 }
 
-/** Values as an image of one pixel each; without a value it is clear. */
+/** An image with one pixel per value; transparent for NaN. */
 function imageOf(values, columns, scale, dark) {
   const rows = values.length / columns;
   const canvas = document.createElement("canvas");
@@ -141,7 +141,7 @@ function imageOf(values, columns, scale, dark) {
   return canvas;
 }
 
-/** Fills the pixels of some values. */
+/** Sets the pixels of an image from values. */
 function paint(pixels, values, scale, dark) {
   const colours = ramp(scale.kind, dark);
   const place = placing(scale);
@@ -156,7 +156,7 @@ function paint(pixels, values, scale, dark) {
   }
 }
 
-/** A frame around a rectangle, readable on any colour. */
+/** Draws a frame around a rectangle that is visible on any colour. */
 function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight = 2) {
   ctx.lineJoin = "miter";
   ctx.setLineDash([]);
@@ -168,7 +168,7 @@ function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight =
   ctx.strokeRect(x, y, width, height);
 }
 
-/** A label on the colour of the page, so that it covers what is below. */
+/** Draws a label on a filled background, which covers what is below. */
 function badge(ctx, theme, text, x, y, options = {}) {
   if (!text) return;
   ctx.font = font(options.size || SMALL, 600);

@@ -1,7 +1,7 @@
 "use strict";
-// Elements of the page. Texts are only ever set as text.
+// Elements of the page. Text is always inserted as text, never as HTML.
 
-/** An element with attributes (a function listens to the event of that name) and children or texts. */
+/** An element with attributes (functions become event listeners) and children, elements or text. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -26,7 +26,7 @@ function toggle(text, on, onChange, title = "") {
   return { element: made, set: (value) => { box.checked = value; } };
 }
 
-/** A few choices, one of which holds: [[value, text], …]. */
+/** A group of buttons, one of which is pressed; options: [[value, text], …]. */
 function choice(name, options, chosen, onChange) {
   const buttons = options.map(([value, text]) => button(text, "", () => { set(value); onChange(value); }));
   const made = element("span", { class: "w-choice", role: "group", "aria-label": name }, ...buttons);
@@ -37,7 +37,7 @@ function choice(name, options, chosen, onChange) {
   return { element: made, set };
 }
 
-/** A list to choose from: [[value, text], …]. */
+/** A drop-down list; options: [[value, text], …]. */
 function select(name, options, chosen, onChange) {
   const made = element("select", {
     class: "w-select", "aria-label": name, change: () => onChange(made.value),
@@ -57,7 +57,7 @@ function save(name, parts, type) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Copies a text; where the browser allows no access to the clipboard, by a text field. */
+/** Copies a text; uses a text field if the browser does not allow access to the clipboard. */
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

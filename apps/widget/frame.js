@@ -1,48 +1,51 @@
 "use strict";
-// What every view has around it: title, note, table twin, CSV, PNG, copy.
+// The parts around every view: title, note, data tables, and buttons for CSV, PNG and copying.
 
 const PNG_RATIO = 2;
 
-/** The elements of a view; parts, {} if it is empty: twins() → tables, describe() → what is selected, picture(). */
+/**
+ * The elements around a view. The functions in parts, {} for an empty view: dataTables() → tables,
+ * describe() → description of the selected cell, picture() → what a saved picture shows.
+ */
 function frame(mount, view, parts) {
   const body = element("div", { class: "w-body" });
-  const twin = element("div", { class: "w-twins", hidden: true });
+  const dataTables = element("div", { class: "w-data-tables", hidden: true });
   const tools = element("span", { class: "w-tools" });
   const heading = element("header", { class: "w-heading" }, element("h3", {}, view.title || ""), tools);
   const note = [view.note, view.marked_note].filter(Boolean).join(" ");
   const root = element("section", {
     class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind,
     "data-title": view.title, "aria-label": view.title || view.id,
-  }, heading, body, twin, note ? element("p", { class: "w-note" }, note) : null);
+  }, heading, body, dataTables, note ? element("p", { class: "w-note" }, note) : null);
 
   const actions = {
-    table: () => showTwin(twin.hidden),
-    csv: () => saveCsv(parts.twins()[0]),
+    table: () => showDataTable(dataTables.hidden),
+    csv: () => saveCsv(parts.dataTables()[0]),
     png: () => savePng(),
     copy: () => copy(),
   };
   const quiet = { tabindex: "-1" };
   const table = button(
-    "table", "Show the numbers as a table (t)", actions.table, { ...quiet, "aria-pressed": "false" },
+    "table", "Show the numbers as a table (key t)", actions.table, { ...quiet, "aria-pressed": "false" },
   );
-  if (parts.twins) {
+  if (parts.dataTables) {
     tools.append(
-      button("copy", "Copy the selected number (c)", actions.copy, quiet),
+      button("copy", "Copy the selected number (key c)", actions.copy, quiet),
       ...(view.kind === "table" ? [] : [table]),
-      button("CSV", "Save the numbers as CSV", actions.csv, quiet),
-      ...(parts.picture ? [button("PNG", "Save the picture", actions.png, quiet)] : []),
+      button("CSV", "Save the numbers as a CSV file", actions.csv, quiet),
+      ...(parts.picture ? [button("PNG", "Save the picture as a PNG file", actions.png, quiet)] : []),
     );
   }
 
-  function showTwin(on) {
-    twin.hidden = !on;
+  function showDataTable(on) {
+    dataTables.hidden = !on;
     table.setAttribute("aria-pressed", String(on));
-    if (on) refreshTwin();
+    if (on) refreshDataTable();
   }
 
-  function refreshTwin() {
-    if (twin.hidden) return;
-    twin.replaceChildren(...parts.twins().map((own) => twinElement(own, () => saveCsv(own))));
+  function refreshDataTable() {
+    if (dataTables.hidden) return;
+    dataTables.replaceChildren(...parts.dataTables().map((own) => dataTableElement(own, () => saveCsv(own))));
   }
 
   function saveCsv(own) {
@@ -56,13 +59,13 @@ function frame(mount, view, parts) {
 
   function copy() {
     const own = parts.describe();
-    if (!own) return mount.say("Nothing is selected.");
+    if (!own) return mount.announce("Nothing is selected.");
     const text = readingOf(own, exact);
     copyText(text);
-    return mount.say(`Copied: ${text}`);
+    return mount.announce(`Copied: ${text}`);
   }
 
-  /** Writes what is selected where tests and screen readers find it. */
+  /** Writes the selected cell and its value to data attributes of the view. */
   function selected(place, own) {
     if (place) root.dataset.selected = place.join(",");
     else delete root.dataset.selected;
@@ -70,10 +73,10 @@ function frame(mount, view, parts) {
     else delete root.dataset.value;
   }
 
-  return { root, body, actions, selected, refreshTwin, ready: () => { root.dataset.ready = "true"; } };
+  return { root, body, actions, selected, refreshDataTable, ready: () => { root.dataset.ready = "true"; } };
 }
 
-/** What a cell holds, in one line: "L1H3: 0.81 nats, 95 % interval 0.7 to 0.9". */
+/** The description of a cell in one line: "L1H3: 0.81 nats, 95 % interval 0.7 to 0.9". */
 function readingOf(own, format = (value) => readable(value, own.signed)) {
   const number = typeof own.value === "number" && own.value === own.value;
   const missing = own.value === undefined ? "" : NONE;
@@ -82,14 +85,14 @@ function readingOf(own, format = (value) => readable(value, own.signed)) {
   return [read, ...(own.lines || [])].join(", ");
 }
 
-/** The name of a saved file, without its ending; part says which part of the view it has. */
+/** The name of a saved file without its extension; part names the part of the view that it shows. */
 function fileStem(mount, view, part) {
   return [
     view.file || view.id, part, mount.meta().model,
   ].filter(Boolean).map(slug).filter(Boolean).join("-") || "figure";
 }
 
-/** A picture with title, what is drawn, and what it was made from, in the colours of a light page. */
+/** A picture with title, drawing, note and metadata, in the colours of a light page. */
 function picture(mount, view, { width, height, paint: drawTo, part }) {
   const { model, prompt, n, version } = mount.meta();
   const facts = [

@@ -1,7 +1,7 @@
 "use strict";
-// Parts of the view "heads": the map of scores, the strip of tokens, what is said of a head, keys.
+// Parts of the view "heads": the map of scores, the strip of tokens, facts about a head, keys.
 
-/** The map of a score, chosen from a list, with its contrast. */
+/** The map of a score, with a list to choose the score and a slider for the contrast. */
 function scoreMap(mount, view, parent, state, { onHover, onPick }) {
   const chosen = () => view.scores.find((score) => score.id === state.score) || view.scores[0];
   const list = select(
@@ -10,14 +10,14 @@ function scoreMap(mount, view, parent, state, { onHover, onPick }) {
   );
   const slider = element("input", {
     type: "range", min: "0", max: String(CONTRASTS), step: "1", "aria-label": "contrast",
-    title: "Contrast: divides the ends of the scale",
+    title: "Increase the contrast of the colour scale",
     input: () => { state.contrast = Number(slider.value); refresh(); },
     change: () => mount.report({ view: view.id, pick: "contrast", x: state.contrast }),
   });
   slider.value = state.contrast;
   const truth = toggle(
     "known circuit", state.truth, (on) => { state.truth = on; refresh(); },
-    "Outline the heads of the known circuit",
+    "Outline the heads that the model's card names",
   );
   const note = element("p", { class: "w-note" });
   parent.append(element(
@@ -57,7 +57,7 @@ function mapPlot(view, score, state, collected) {
     const interval = ends ? intervalText(ends[0][at], ends[1][at], found.signed) : "";
     return {
       ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name,
-      lines: [score.name, interval, ...saidOf(view, cell)].filter(Boolean),
+      lines: [score.name, interval, ...knownFacts(view, cell)].filter(Boolean),
     };
   }
 
@@ -72,13 +72,13 @@ function mapPlot(view, score, state, collected) {
   return { ...plot, describe, over };
 }
 
-/** An interval in words; nothing if there is none. */
+/** An interval in words; empty if it is NaN. */
 function intervalText(low, high, signed) {
   if (Number.isNaN(low) || Number.isNaN(high)) return "";
   return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
 }
 
-/** The scale of a score: its own, or to its largest size. */
+/** The scale of a score: its own, or one up to its largest absolute value. */
 function scaleOf(score) {
   const ends = extent(decodedOnce(score.values).data);
   if (score.scale && typeof score.scale === "object") return score.scale;
@@ -87,7 +87,7 @@ function scaleOf(score) {
   return { kind, low: kind === "diverging" ? -most : 0, high: most };
 }
 
-/** The heads whose names are the keys of an object: [[layer, head], …]. */
+/** The heads named by the keys of an object: [[layer, head], …]. */
 function headsOf(named) {
   return Object.keys(named || {}).flatMap((name) => {
     const found = /^(?:\w+\.)?L(\d+)H(\d+)$/.exec(name);
@@ -95,44 +95,44 @@ function headsOf(named) {
   });
 }
 
-/** What is known of a head: its role on this prompt, and what it is in the known circuit. */
-function saidOf(view, head) {
+/** The known facts about a head: its roles, and its part in the known circuit. */
+function knownFacts(view, head) {
   const name = headName(...head);
   const known = view.truth && view.truth[name];
   return [view.roles && view.roles[name], known ? `known circuit: ${known}` : ""].filter(Boolean);
 }
 
 function evidence(view, head) {
-  return saidOf(view, head).join(" · ");
+  return knownFacts(view, head).join(" · ");
 }
 
 function describeHead(view, head) {
-  return { name: headName(...head), lines: saidOf(view, head) };
+  return { name: headName(...head), lines: knownFacts(view, head) };
 }
 
 function headTitle(view, [layer, head], isWhole) {
   const name = (view.names && view.names[layer] && view.names[layer][head]) || headName(layer, head);
-  return isWhole ? name : `${name} (reduced)`;
+  return isWhole ? name : `${name} (reduced resolution)`;
 }
 
-/** So many empty labels. */
+/** A number of empty labels. */
 function blank(count) {
   return Array(count).fill("");
 }
 
-/** The tables of the view: its scores, and the pattern that is drawn. */
-function twinsOfHeads(view, plot) {
-  const scores = view.scores && view.scores.length ? twinsOf(view) : [];
-  return plot ? [...scores, matrixTwin(plot.view)] : scores;
+/** The data tables of the view: its scores, and the pattern that is shown. */
+function tablesOfHeads(view, plot) {
+  const scores = view.scores && view.scores.length ? dataTablesOf(view) : [];
+  return plot ? [...scores, matrixDataTable(plot.view)] : scores;
 }
 
-/** The tokens of a prompt with the weights of one head on them: from a query, or to a key. */
+/** The tokens of a prompt, coloured by one head's attention from a query, or to a key. */
 function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
   const queries = view.queries || null;
-  const says = element("span", { class: "w-says" });
-  const mode = choice("direction", [["to", "attends to"], ["from", "attended from"]], state.mode, onMode);
+  const caption = element("span", { class: "w-caption" });
+  const mode = choice("direction", [["to", "attends to"], ["from", "attended by"]], state.mode, onMode);
   const key = legendElement(mount, { kind: "sequential", low: 0, high: 1 }, "attention");
-  parent.append(element("div", { class: "w-controls" }, mode.element, says), key.element);
+  parent.append(element("div", { class: "w-controls" }, mode.element, caption), key.element);
   const place = (side, n) => ({ [side || (state.mode === "to" ? "query" : "key")]: n });
   const make = (tokens, side, label) => {
     const strip = tokenStrip(mount, {
@@ -151,7 +151,7 @@ function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
     const toKeys = state.mode === "to";
     const token = toKeys ? (queries || view.tokens)[query] : view.tokens[at];
     const end = toKeys ? `from query ${query}` : `to key ${at}`;
-    says.textContent = `${headName(...head)}, ${end} '${token}'`;
+    caption.textContent = `${headName(...head)}, ${end} '${token}'`;
     const values = pattern ? lineOf(pattern, toKeys ? { query } : { key: at }, hidden) : null;
     const scale = values ? weightScale(values, { ...state, hideBos: hidden.hideBos }) : null;
     const tints = values ? {
@@ -168,7 +168,7 @@ function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
   return { show, refresh: () => key.refresh() };
 }
 
-/** The keys of the view "heads". */
+/** Handles the keys of the view "heads". */
 function headKeys(event, { mount, own, moveCell, moveHead, collect, bos, search, clear }) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const step = STEP_KEYS[event.key];

@@ -1,16 +1,16 @@
 "use strict";
-// The view "heads": map of scores, all patterns, the pattern of one head, and its weights on the tokens.
-// Whatever is pointed at is shown at once: one payload has all patterns.
+// The view "heads": map of scores, all patterns, the pattern of one head, and its attention on the tokens.
+// One payload has all patterns, so that the head under the pointer is shown at once.
 
 const CONTRASTS = 10;
-/** Decimals of a weight that was sent as a byte. */
+/** Number of decimals of a weight that was sent as a byte. */
 const WEIGHT_PLACES = 3;
 
 /** The controller of a view "heads". */
 function headsView(mount, view) {
   const store = patternStore(view);
   const queries = view.queries || view.tokens;
-  const state = mount.kept(view.id, {
+  const state = mount.stateOf(view.id, {
     score: (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
     root: false, hideBos: false, weighted: false, mode: "to", truth: false,
   });
@@ -18,7 +18,7 @@ function headsView(mount, view) {
   let bosSwitch = null;
   const images = new Map();
   const own = frame(mount, view, {
-    twins: () => twinsOfHeads(view, large.plot()), describe: () => described(),
+    dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
     picture: () => ({ ...pictureOf(large), part: headName(...shownHead()) }),
   });
   const scored = element("div", { class: "w-scored" });
@@ -58,7 +58,7 @@ function headsView(mount, view) {
     fromSelection();
   });
 
-  // ---- what is shown ------------------------------------------------------------------------
+  // ---- drawing ------------------------------------------------------------------------------
 
   function chosenHead() {
     const { head } = mount.selection();
@@ -83,7 +83,7 @@ function headsView(mount, view) {
     return key !== null && key < view.tokens.length ? key : mostAttended();
   }
 
-  /** The key that the chosen query attends to most, until one is chosen. */
+  /** The key that the chosen query attends to most, shown until a key is chosen. */
   function mostAttended() {
     const pattern = store.of(...chosenHead(), state.weighted);
     if (!pattern) return 0;
@@ -147,24 +147,24 @@ function headsView(mount, view) {
     showAll();
     chooseCell();
     own.selected([chosenQuery(), chosenKey()], described());
-    own.refreshTwin();
+    own.refreshDataTable();
     showChips();
   }
 
   function showChips() {
     const { heads } = mount.selection();
     const made = heads.map((head) => button(
-      `${headName(...head)} ×`, "Take out of the set", () => mount.collect(head, view.id),
+      `${headName(...head)} ×`, "Remove from the set", () => mount.collect(head, view.id),
       { class: "w-button w-chip" },
     ));
     const clear = heads.length ? [button("clear", "Empty the set", () => mount.collect(null, view.id))] : [];
     chips.replaceChildren(
-      ...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click collects heads")]), ...made,
+      ...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click a head to collect it")]), ...made,
       ...clear,
     );
   }
 
-  /** After a change that every picture shows. */
+  /** Redraws everything after a change that affects all patterns. */
   function redraw() {
     images.clear();
     if (map) map.refresh();
@@ -174,7 +174,7 @@ function headsView(mount, view) {
     strip.refresh();
   }
 
-  // ---- what is done -------------------------------------------------------------------------
+  // ---- events -------------------------------------------------------------------------------
 
   function hoverHead(head) {
     if (same(head, preview && preview.head)) return;
@@ -200,19 +200,19 @@ function headsView(mount, view) {
 
   function chooseHead(head) {
     mount.select({ head });
-    mount.say([headName(...head), evidence(view, head)].filter(Boolean).join(": "));
+    mount.announce([headName(...head), evidence(view, head)].filter(Boolean).join(": "));
   }
 
   function pickCell([query, key]) {
     if (!store.of(...chosenHead(), false)) return;
     mount.select({ query, key });
-    mount.say(readingOf(described()));
+    mount.announce(readingOf(described()));
   }
 
   function pickToken(place) {
     preview = null;
     mount.select(place);
-    mount.say(readingOf(described()));
+    mount.announce(readingOf(described()));
   }
 
   function described() {
@@ -259,10 +259,10 @@ function headsView(mount, view) {
     const scales = choice(
       "scale", [[false, "linear"], [true, "√"]], state.root, (root) => { state.root = root; redraw(); },
     );
-    bosSwitch = toggle("hide BOS", state.hideBos, setBos, "Leave the first key out of the colours (b)");
+    bosSwitch = toggle("hide BOS", state.hideBos, setBos, "Leave BOS out of the colour scale (key b)");
     const weighted = toggle(
       "weighted by value", state.weighted, (on) => { state.weighted = on; showAll(); },
-      "Weights times the length of the value that they move",
+      "Attention times the norm of the value vector",
     );
     return element(
       "div", { class: "w-controls" }, scales.element, view.bos ? bosSwitch.element : null,

@@ -1,18 +1,18 @@
 "use strict";
-// A plot is drawn on a canvas by one object, without the page's elements:
-//   layout(width, measure) → geometry with its width and height     draw(ctx, geometry, theme)
+// A plot is an object with functions that draw on a canvas and do not depend on the page:
+//   layout(width, measure) → geometry, with width and height     draw(ctx, geometry, theme)
 //   pick(geometry, x, y) → [row, column] or null     box(geometry, cell) → [x, y, width, height]
-//   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → what it holds
+//   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → its contents
 // This one is a matrix: a heat map with labelled rows and columns.
 
 const MAX_LABEL = 110;
 const MAX_NUMBERS = 400;
 const NUMBER_ROOM = 32;
-/** Width of a cell from which labels below it are cut rather than turned upright. */
+/** Width of a cell from which labels below it are shortened rather than rotated. */
 const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
-/** The plot of a view "matrix"; settings: scale in place of the view's, places: decimals of the numbers read. */
+/** The plot of a view "matrix"; settings: scale (replaces the view's), places (decimals in descriptions). */
 function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
   if (view.rows.length !== rows || view.columns.length !== columns) {
@@ -165,19 +165,19 @@ function matrixPlot(view, settings = {}) {
 
 const arrays = new WeakMap();
 
-/** A sent array, decoded the first time; {shape, data} stays itself. */
+/** An array, decoded the first time and cached; a decoded {shape, data} is returned as it is. */
 function decodedOnce(sent) {
   if (ArrayBuffer.isView(sent.data)) return sent;
   if (!arrays.has(sent)) arrays.set(sent, decoded(sent));
   return arrays.get(sent);
 }
 
-/** The room for labels at the left of a plot. */
+/** The width of the labels at the left of a plot. */
 function labelRoom(labels, measure, width) {
   return Math.min(widest(labels, measure), 2 * MAX_LABEL, Math.max(48, width * 0.32));
 }
 
-/** What a cell of a matrix is called. */
+/** The name of a cell of a matrix. */
 function matrixCellName(view, [row, column]) {
   if (view.pick === "head") return headName(row, column);
   if (view.pick === "pair") return `query ${row} '${view.rows[row]}', key ${column} '${view.columns[column]}'`;
@@ -185,12 +185,12 @@ function matrixCellName(view, [row, column]) {
   return parts.map((part) => part.filter(Boolean).join(" ")).filter(Boolean).join(", ");
 }
 
-/** Whether a cell is one of so many. */
+/** Whether a cell is inside a grid of rows and columns. */
 function isInside([row, column], rows, columns) {
   return row >= 0 && row < rows && column >= 0 && column < columns;
 }
 
-/** The cell at so many rows and columns from another, at most at the edge. */
+/** The cell a number of rows and columns away from another, limited to the edge. */
 function moved(cell, down, right, rows, columns) {
   return cell ? [clamp(cell[0] + down, 0, rows - 1), clamp(cell[1] + right, 0, columns - 1)] : [0, 0];
 }

@@ -1,20 +1,20 @@
 "use strict";
-// A mount: views that share a selection. Mounting again with other views keeps what is equal.
+// A mount: views that share a selection. An update with other views keeps those that are equal.
 
 const REPORT_AFTER = 150;
 const KEYS = [
-  ["arrows", "move the cell"], [
-    "Shift + arrows", "another head",
-  ], ["[  ]", "layer before, after"], ["Enter", "choose the cell"],
+  ["arrows", "move to another cell"], [
+    "Shift + arrows", "move to another head",
+  ], ["[  ]", "previous, next layer"], ["Enter", "choose the cell"],
   [
-    "s or Shift-click", "collect a head",
-  ], ["b", "hide or show BOS"], ["/", "search a token"], ["p", "pin, to compare"],
-  ["c", "copy the number"], ["t", "show as a table"], ["Escape", "clear"],
+    "s or Shift-click", "add a head to the set, or remove it",
+  ], ["b", "hide or show BOS"], ["/", "search for a token"], ["p", "pin the view, to compare"],
+  ["c", "copy the number"], ["t", "show the numbers as a table"], ["Escape", "clear the selection"],
 ];
 const VIEWS = { tokens: tokensView, table: tableView, heads: headsView };
 const NO_SELECTION = { head: null, heads: [], query: null, key: null, position: null };
 
-/** Mounts views into a parent; host.report(event) gets what is picked. Returns {update, dispose}. */
+/** Mounts views in a parent; host.report(event) receives clicks. Returns {update, dispose}. */
 function mountViews(parent, payload, host) {
   const live = element("div", { class: "w-unseen", role: "status", "aria-live": "polite" });
   const tip = element("div", { class: "w-tip", role: "presentation", hidden: true });
@@ -22,12 +22,12 @@ function mountViews(parent, payload, host) {
   const root = element("div", { class: "w-root" }, list, live, tip);
   parent.append(root);
   const controllers = new Map();
-  const keptStates = new Map();
+  const states = new Map();
   const waiting = new Set();
   let [selection, given, meta, theme, printing] = [{ ...NO_SELECTION }, null, {}, null, false];
-  const identity = Math.random().toString(36).slice(2); // of this mount, so that no two reports are equal
-  let [pending, timer, counter] = [{}, null, 0]; // pending: what was chosen here, by field
-  let initially = {}; // by the ids of views: the state that they begin with
+  const identity = Math.random().toString(36).slice(2); // of this mount, so that each report is unique
+  let [pending, timer, counter] = [{}, null, 0]; // pending: values that were chosen here, by field
+  let initially = {}; // the initial states of views, by id
 
   const mount = {
     root,
@@ -35,13 +35,13 @@ function mountViews(parent, payload, host) {
     meta: () => meta,
     theme: () => (theme ||= themeOf(root)),
     ratio: () => (printing ? 3 : Math.max(1, window.devicePixelRatio || 1)),
-    say: (text) => { live.textContent = text; },
+    announce: (text) => { live.textContent = text; },
     tip: (own, x, y) => showTip(root, tip, own, x, y),
     help: () => showHelp(root),
     search: (box, tokens, onFound) => searchTokens(mount, box, tokens, onFound),
-    kept: (id, initial) => {
-      if (!keptStates.has(id)) keptStates.set(id, { ...initial, ...(initially[id] || {}) });
-      return keptStates.get(id);
+    stateOf: (id, initial) => {
+      if (!states.has(id)) states.set(id, { ...initial, ...(initially[id] || {}) });
+      return states.get(id);
     },
     defer: (task) => waiting.add(task),
     select, collect, report,
@@ -62,7 +62,7 @@ function mountViews(parent, payload, host) {
     }), REPORT_AFTER);
   }
 
-  /** Puts a head into the collected set, or takes it out; null empties the set. */
+  /** Adds a head to the collected set, or removes it; null empties the set. */
   function collect(head, view) {
     const without = selection.heads.filter((own) => !same(own, head));
     const wasIn = without.length < selection.heads.length;
@@ -70,7 +70,7 @@ function mountViews(parent, payload, host) {
     select({ heads }, { quiet: true });
     for (const { controller } of controllers.values()) controller.refresh();
     const names = heads.map((own) => headName(...own)).join(", ");
-    mount.say(names ? `Collected: ${names}` : "The set is empty.");
+    mount.announce(names ? `Collected: ${names}` : "The set is empty.");
     report({ view, pick: "collect", name: names });
   }
 
@@ -102,7 +102,7 @@ function mountViews(parent, payload, host) {
     );
   }
 
-  /** What the server changed of the selection holds, unless it is an echo of what was chosen here. */
+  /** Applies the server's changes of the selection, except echoes of values that were chosen here. */
   function takeSelection(sent) {
     const news = {};
     for (const [name, value] of Object.entries(sent)) {
@@ -143,7 +143,7 @@ function mountViews(parent, payload, host) {
     controller.root.remove();
   }
 
-  /** Puts the views in their order; those that stand right are not moved, so that they keep focus and scroll. */
+  /** Sorts the views; those already in place are not moved, so that they keep focus and scroll. */
   function arrange() {
     let at = list.firstElementChild;
     for (const { controller } of controllers.values()) {
@@ -185,7 +185,7 @@ function mountViews(parent, payload, host) {
   };
 }
 
-/** Shows what a cell holds beside the pointer. */
+/** Shows the description of a cell beside the pointer. */
 function showTip(root, tip, own, x, y) {
   tip.hidden = !own;
   if (!own) return;
@@ -204,7 +204,7 @@ function showTip(root, tip, own, x, y) {
   tip.style.top = `${above ? y - page.top - room.height - 12 : y - page.top + 18}px`;
 }
 
-/** Lists the keys; any key closes the list. */
+/** Shows the list of keys; any key closes it. */
 function showHelp(root) {
   const rows = KEYS.flatMap(([key, meaning]) => [element("dt", {}, key), element("dd", {}, meaning)]);
   const before = root.getRootNode().activeElement;
@@ -217,18 +217,18 @@ function showHelp(root) {
   box.focus();
 }
 
-/** A field that finds tokens; Enter goes to the next that contains the text. */
+/** Shows a search field for tokens; Enter goes to the next token that contains the text. */
 function searchTokens(mount, box, tokens, onFound) {
   const before = mount.root.getRootNode().activeElement;
   let last = -1;
   const field = element("input", {
-    type: "search", class: "w-field w-search", placeholder: "token", "aria-label": "search a token",
+    type: "search", class: "w-field w-search", placeholder: "token", "aria-label": "search for a token",
     keydown: keys, input: () => { last = -1; find(); }, blur: close,
   });
 
   function find() {
     const found = nextToken(tokens, field.value, last);
-    if (found < 0) return mount.say("No such token.");
+    if (found < 0) return mount.announce("No token contains this text.");
     last = found;
     return onFound(found);
   }
@@ -252,7 +252,7 @@ function searchTokens(mount, box, tokens, onFound) {
   field.focus();
 }
 
-/** The next token after one that contains a text, around the end; -1 if there is none. */
+/** The index of the next token that contains a text, wrapping at the end; -1 if there is none. */
 function nextToken(tokens, text, last) {
   const wanted = text.toLowerCase();
   if (!wanted) return -1;

@@ -1,9 +1,9 @@
 "use strict";
-// A long array of other mounts, as a component of Streamlit without a face: it is sent once, and the
-// views that name it are drawn when it is here. Several mounts may hold the same. As in
-// mount_streamlit.js, only the clean-up of the latest call releases.
+// An invisible Streamlit component that holds a long array for other mounts: the array is sent once,
+// and the views that refer to it are drawn when it has arrived. Several mounts may hold the same
+// array. As in mount_streamlit.js, only the clean-up of the latest call releases it.
 
-const owned = new WeakMap(); // by element: the name of its part, and its latest call
+const owned = new WeakMap(); // by element: the name of its array, and its latest call
 
 export default function (component) {
   const { parentElement, data: { name, part } } = component;

@@ -1,13 +1,13 @@
 "use strict";
-// The widget as a component of Streamlit (API v2): called at every rerun with the data of that run.
-// Long arrays come by themselves (mount_parts.js); data that names them waits until they are here.
-// Streamlit may clean a call up after the next one, when data follows data before the script has
-// loaded: only the clean-up of the latest call takes the views away.
+// The widget as a Streamlit component (API v2), which is called at every rerun with its data.
+// Long arrays are sent apart (mount_parts.js); data that refers to them waits until they arrive.
+// If new data arrives before the script has loaded, Streamlit may clean up a call after the next
+// call. So only the clean-up of the latest call removes the views.
 
 const mounts = new WeakMap();
 const parts = (globalThis.interpParts ||= { held: new Map(), waiting: new Set() });
 
-/** The data with its parts in place; undefined while one is missing. */
+/** The data with its long arrays inserted; undefined while one is missing. */
 function whole(value) {
   if (value === null || typeof value !== "object") return value;
   if (typeof value.part === "string") return parts.held.get(value.part)?.part;

@@ -1,5 +1,5 @@
 "use strict";
-// A graph: nodes in rows, counted from below, and lines as wide as their weights.
+// A graph: nodes in rows from bottom to top, and edges whose widths show their weights.
 
 const ROW = 84;
 const NODE_HEIGHT = 26;
@@ -42,8 +42,8 @@ function networkPlot(view) {
   function draw(ctx, geometry, theme) {
     for (const edge of edges) drawEdge(ctx, geometry, theme, edge, 0.75);
     for (const node of nodes) drawNode(ctx, geometry, theme, node, false);
-    const size = `width: size of the weight (${view.unit}, up to ${readable(largest)})`;
-    const words = `${size}; orange: above 0, purple: below`;
+    const size = `line width: absolute weight (${view.unit}, up to ${readable(largest)})`;
+    const words = `${size}; orange: positive, purple: negative`;
     const lines = wrapped(words, geometry.width - 8, geometry.measure);
     lines.forEach((text, n) => {
       write(
@@ -136,7 +136,7 @@ function networkPlot(view) {
   return { rows: 2, columns: edges.length, layout, draw, mark, pick, box, describe, move };
 }
 
-/** The path of an edge: upright at both ends. */
+/** Traces the path of an edge, vertical at both ends. */
 function curve(ctx, [x, y], [toX, toY]) {
   const half = (y + toY) / 2;
   ctx.beginPath();
@@ -144,19 +144,19 @@ function curve(ctx, [x, y], [toX, toY]) {
   ctx.bezierCurveTo(x, half, toX, half, toX, toY);
 }
 
-/** A point of that path, at a place from 0 to 1. */
+/** The point of that path at a place from 0 to 1. */
 function alongEdge([x, y], [toX, toY], place) {
   const [back, half] = [1 - place, (y + toY) / 2];
   const [a, b, c, d] = [back ** 3, 3 * back * back * place, 3 * back * place * place, place ** 3];
   return [(a + b) * x + (c + d) * toX, a * y + (b + c) * half + d * toY];
 }
 
-/** The point half way. */
+/** The midpoint of that path. */
 function middle(one, other) {
   return alongEdge(one, other, 0.5);
 }
 
-/** How far a point is from an edge. */
+/** The distance of a point from an edge. */
 function distanceToEdge(one, other, x, y) {
   let best = Infinity;
   for (let n = 0; n <= 24; n += 1) {
@@ -166,7 +166,7 @@ function distanceToEdge(one, other, x, y) {
   return best;
 }
 
-/** A text in lines of at most some width. */
+/** A text broken into lines of at most a given width. */
 function wrapped(text, room, measure) {
   const lines = [""];
   for (const word of text.split(" ")) {

@@ -1,5 +1,5 @@
 "use strict";
-// The attention patterns of a view "heads": bytes, of which 255 is a weight of 1.
+// The attention patterns of a view "heads", as bytes; 255 is a weight of 1.
 
 const THUMBNAIL_PIXELS = 96;
 
@@ -15,7 +15,7 @@ function patternStore(view) {
   };
 }
 
-/** For each layer {heads, queries, keys, data}; without data where it was not sent, with its small form. */
+/** For each layer {heads, queries, keys, data, small}; data is null where only the small form was sent. */
 function layersOf(sent) {
   if (Array.isArray(sent)) return sent.map((own) => wholeLayer(decodedOnce(own)));
   if (sent.thumbnails) return partlySent(sent);
@@ -50,7 +50,7 @@ function cut({ queries, keys, data }, head) {
   return { queries, keys, data: data.subarray(head * size, (head + 1) * size) };
 }
 
-/** Whether a cell has no weight to show: a later key under a causal mask, or BOS where it is hidden. */
+/** Whether a cell shows no weight: a later key under a causal mask, or BOS if it is hidden. */
 function isHidden(query, key, { causal, hideBos }) {
   return (causal && key > query) || (hideBos && key === 0);
 }
@@ -74,13 +74,13 @@ function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
   );
 }
 
-/** The scale of weights: to 1, or to the largest that is shown where BOS is hidden. */
+/** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden. */
 function weightScale(weights, { hideBos, root }) {
   const most = hideBos ? Math.max(0.01, extent(weights)[1]) : 1;
   return { kind: "sequential", low: 0, high: most, root };
 }
 
-/** A pattern of at most so many pixels a side, each the largest of the cells that it stands for. */
+/** A pattern reduced to at most a number of pixels per side, by the maximum over cells. */
 function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
   const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
   if (rows === queries && columns === keys) return { queries, keys, data };
@@ -98,10 +98,10 @@ function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
 const LABEL_LINE = 14;
 const THUMBNAIL_GAP = 6;
 const NARROW = 480;
-/** Room beside the first and the last for the frame of the chosen one. */
+/** Margin at both sides for the frame of the chosen head. */
 const EDGE = 4;
 
-/** The plot of all patterns, small: a row a layer where they fit; image(layer, head) → canvas. */
+/** The plot of thumbnails of all patterns, one row per layer if they fit; image(layer, head) → canvas. */
 function thumbnailsPlot(store, { image, collected, describe }) {
   const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
   const heads = Math.max(...counts);
@@ -169,7 +169,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   };
 }
 
-/** The head at so many layers and heads from another. */
+/** The head a number of layers and heads away from another, limited to the edge. */
 function movedHead(store, [layer, head], down, right) {
   const to = clamp(layer + down, 0, store.layers - 1);
   return [to, clamp(head + right, 0, store.heads(to) - 1)];

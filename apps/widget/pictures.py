@@ -1,4 +1,4 @@
-"""Figures and tables as views of the widget, with the same numbers, titles and units."""
+"""Converts figures and tables to views of the widget, with the same numbers, titles and units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import unescape
@@ -23,11 +23,11 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
     """The views that show a figure.
 
     Args:
-        figure: as :mod:`analyses.figures` makes them.
-        id: of the view.
+        figure: a figure that :mod:`analyses.figures` made.
+        id: the id of the view.
 
     Raises:
-        InvalidInput: a figure of another form.
+        InvalidInput: the figure is of another form.
     """
     for is_form, view in FORMS:
         if is_form(figure):
@@ -36,12 +36,12 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
     traces: Any = figure.data
     kinds = ", ".join(dict.fromkeys(trace.type for trace in traces)) or "no traces"
     raise InvalidInput(
-        f"A figure of {kinds} has no view; it should be one that analyses.figures makes."
+        f"A figure of {kinds} can't be shown; expected a figure made by analyses.figures."
     )
 
 
 def table_view(identity: str, title: str, table: Table, note: str = "") -> View:
-    """A table of the widget."""
+    """A table as a view of the widget."""
     columns, rows = table
     return {
         "kind": "table",
@@ -54,9 +54,9 @@ def table_view(identity: str, title: str, table: Table, note: str = "") -> View:
 
 
 def share_scales(one: Sequence[View], other: Sequence[View]) -> tuple[list[View], list[View]]:
-    """Two lists of views, in which views of the same id and kind have the same scales.
+    """Give views with the same id and kind in two lists the same scales.
 
-    They are shown side by side, and are then compared by eye.
+    The lists are shown side by side and compared by eye.
     """
     pairs = {view["id"]: view for view in one}, {view["id"]: view for view in other}
     return (
@@ -78,7 +78,7 @@ def _shared(view: View, other: View | None) -> View:
 
 
 def _on_one_scale(view: View, other: View | None) -> View:
-    """With the ends of both scales; diverging if one of them is."""
+    """The view with a scale that covers both scales; diverging if either is."""
     own, theirs = view.get("scale"), (other or {}).get("scale")
     if not isinstance(own, Mapping) or not isinstance(theirs, Mapping):
         return view
@@ -91,7 +91,7 @@ def _on_one_scale(view: View, other: View | None) -> View:
 
 
 def _shared_panels(panels: Sequence[View], others: Sequence[View]) -> list[View]:
-    """With the range of both on the y axis."""
+    """The panels with y axes that cover the ranges of both views."""
     theirs = {panel["title"]: panel for panel in others}
     found: list[View] = []
     for panel in panels:
@@ -164,7 +164,7 @@ def _bar_scale(values: Sequence[float]) -> View:
 
 
 def _ends(values: Sequence[float]) -> list[float]:
-    """The least and the largest number; zeros of none."""
+    """The smallest and the largest finite number; zeros if there is none."""
     finite = [value for value in values if isfinite(value)]
     return [min(finite, default=0.0), max(finite, default=0.0)]
 
@@ -238,7 +238,7 @@ FORMS: tuple[tuple[Callable[[go.Figure], bool], Callable[[go.Figure], View]], ..
     (_has_meta("panels"), _curves),
     (_has_meta("nodes"), _network),
 )
-"""How a form of figures is recognised, and its view."""
+"""For each form of figures, the test that recognizes it and the function that converts it."""
 
 
 def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
@@ -250,7 +250,7 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
 
 
 def _array(values: Any, shape: Sequence[int] | None = None) -> View:  # noqa: ANN401 - nested lists
-    """Numbers as the widget reads them; ``None`` is NaN."""
+    """Numbers in the encoding that the widget reads; ``None`` becomes NaN."""
     flat = [_numbers(row) for row in values] if shape is not None else _numbers(values)
     tensor = torch.tensor(flat, dtype=torch.float64)
     return encoded(tensor if shape is None else tensor.reshape(tuple(shape)))

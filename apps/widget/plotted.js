@@ -1,5 +1,5 @@
 "use strict";
-// Views that are one plot: matrix, bars, curves, network.
+// Views that consist of one plot: matrix, bars, curves, network.
 
 const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
 
@@ -14,7 +14,7 @@ function isEmpty(view) {
 /** The controller of a view that has nothing to draw. */
 function emptyView(mount, view) {
   const own = frame(mount, view, {});
-  own.body.append(element("p", { class: "w-soft" }, "There is nothing to show."));
+  own.body.append(element("p", { class: "w-soft" }, "Nothing to show."));
   own.ready();
   const none = () => {};
   return { root: own.root, focus: none, refresh: none, fromSelection: none, dispose: none };
@@ -25,7 +25,7 @@ function plottedView(mount, view) {
   if (isEmpty(view)) return emptyView(mount, view);
   const plot = PLOTS[view.kind](view);
   const own = frame(mount, view, {
-    twins: () => twinsOf(view), describe: () => (at() ? plot.describe(at()) : null),
+    dataTables: () => dataTablesOf(view), describe: () => (at() ? plot.describe(at()) : null),
     picture: () => pictureOf(drawing),
   });
   const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
@@ -39,7 +39,7 @@ function plottedView(mount, view) {
   function choose(cell, aloud = true) {
     drawing.choose(cell);
     own.selected(cell, cell ? plot.describe(cell) : null);
-    if (aloud) mount.say(cell ? readingOf(plot.describe(cell)) : "");
+    if (aloud) mount.announce(cell ? readingOf(plot.describe(cell)) : "");
   }
 
   function pickCell(cell, event) {
@@ -71,7 +71,7 @@ function plottedView(mount, view) {
   };
 }
 
-/** A plot for a saved picture, at the size it has on the page. */
+/** A plot for a saved picture, in its size on the page. */
 function pictureOf(drawing) {
   const [plot, geometry] = [drawing.plot(), drawing.geometry()];
   return {
@@ -81,7 +81,7 @@ function pictureOf(drawing) {
 
 const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** The keys of a view that is one plot. */
+/** Handles the keys of a view that is one plot. */
 function plotKeys(event, mount, own, drawing, choose, pickCell) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const plot = drawing.plot();

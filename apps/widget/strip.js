@@ -1,5 +1,5 @@
 "use strict";
-// Tokens in a row that wraps, coloured by a value each; the view "tokens".
+// The view "tokens": tokens in lines, each coloured by a value.
 
 /** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble. */
 function tokenStrip(mount, options) {
@@ -27,7 +27,7 @@ function tokenStrip(mount, options) {
   });
   root.addEventListener("click", (event) => {
     const n = indexOf(event);
-    const second = options.onDouble && event.detail > 1;  // of a double click, which is reported itself
+    const second = options.onDouble && event.detail > 1;  // part of a double click, reported on its own
     if (n !== null && options.onPick && !second) options.onPick(n, event);
   });
   root.addEventListener("dblclick", (event) => {
@@ -35,7 +35,7 @@ function tokenStrip(mount, options) {
     if (n !== null && options.onDouble) options.onDouble(n, event);
   });
 
-  /** Colours the tokens; {values, scale, unit, name of a token's value}. */
+  /** Colours the tokens by {values, scale, unit}; null removes the colours. */
   function tint(next) {
     values = next;
     const dark = mount.theme().dark;
@@ -67,7 +67,7 @@ function tokenStrip(mount, options) {
   return { root, tint, choose, describe, count: spans.length };
 }
 
-/** Behind texts, values from zero up are a light tint, not a full colour. */
+/** The scale for backgrounds of text, on which values from zero up are light tints. */
 function tinted(scale) {
   return scale.kind === "sequential" ? { ...scale, kind: "tint" } : scale;
 }
@@ -84,7 +84,7 @@ function tokenElement(token, n, options, masked) {
   return made;
 }
 
-/** A scale as an element. */
+/** The legend of a scale as an element. */
 function legendElement(mount, scale, unit) {
   const canvas = element("canvas", {
     class: "w-legend", role: "img",
@@ -111,7 +111,7 @@ function tokensView(mount, view) {
   const differing = (n) => view.aligned && view.tokens[n] !== view.aligned[n];
   const differs = new Set([...view.tokens.keys()].filter(differing));
   const own = frame(mount, view, {
-    twins: () => twinsOf(view), describe: () => (at === null ? null : strip.describe(at)),
+    dataTables: () => dataTablesOf(view), describe: () => (at === null ? null : strip.describe(at)),
     picture: () => stripPicture(view, values),
   });
   let at = null;
@@ -137,7 +137,7 @@ function tokensView(mount, view) {
     at = n;
     strip.choose(n);
     own.selected(n === null ? null : [n], n === null ? null : strip.describe(n));
-    if (aloud && n !== null) mount.say(readingOf(strip.describe(n)));
+    if (aloud && n !== null) mount.announce(readingOf(strip.describe(n)));
   }
 
   function pick(n) {
@@ -162,7 +162,7 @@ function tokensView(mount, view) {
   };
 }
 
-/** The keys of a strip of tokens. */
+/** Handles the keys of a strip of tokens. */
 function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const last = count - 1;
@@ -180,7 +180,7 @@ function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   event.stopPropagation();
 }
 
-/** A strip for a saved picture; a corrupted prompt stands below the tokens. */
+/** A strip for a saved picture, with the corrupted prompt below the tokens. */
 function stripPicture(view, values) {
   const [width, cell] = [760, 22];
   const rows = view.aligned ? [view.tokens, view.aligned] : [view.tokens];

@@ -1,7 +1,7 @@
 "use strict";
-// A plot on the page: two canvases, the lower with the plot, the upper with what the pointer is on.
+// A plot on the page: two canvases, the lower with the plot, the upper with the marked cell.
 
-/** Shows plots in a box; options: label, focusable, onPick(cell, event), onHover(cell or null), plain. */
+/** Shows plots in a box; options: label, focusable, onPick(cell, event), onHover(cell or null), onDrawn. */
 function surface(mount, parent, options) {
   const [base, over] = [
     element("canvas", { "aria-hidden": "true" }),
@@ -108,7 +108,7 @@ function surface(mount, parent, options) {
   };
 }
 
-/** The context of a canvas of some size, cleared, in CSS pixels. */
+/** Resizes and clears a canvas; returns its context, scaled to CSS pixels. */
 function sized(canvas, { width, height }, ratio) {
   const sharp = Math.min(ratio, 16000 / Math.max(width, height));
   canvas.width = Math.round(width * sharp);

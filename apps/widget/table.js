@@ -1,10 +1,10 @@
 "use strict";
-// The view "table": rows that are sorted by a click on a column's title, and filtered above so many.
+// The view "table": rows that can be sorted by clicking a column title, and filtered if there are many.
 
 const FILTER_FROM = 12;
 const MOST_ROWS = 500;
 
-/** The indices of the rows that contain a text, in the order of a column; those without a value last. */
+/** The indices of the rows that contain a text, sorted by a column; rows without a value come last. */
 function ordered(rows, { filter = "", column = null, down = true }) {
   const wanted = filter.trim().toLowerCase();
   const has = (value) => cellText(value).toLowerCase().includes(wanted);
@@ -19,7 +19,7 @@ function ordered(rows, { filter = "", column = null, down = true }) {
   });
 }
 
-/** The order of two texts, in which numbers within them count as numbers. */
+/** Compares two texts; numbers within them are compared as numbers. */
 function compared(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
@@ -31,9 +31,9 @@ function isNone(value) {
 
 /** The controller of a view "table". */
 function tableView(mount, view) {
-  const state = mount.kept(view.id, { filter: "", column: null, down: true });
+  const state = mount.stateOf(view.id, { filter: "", column: null, down: true });
   const own = frame(mount, view, {
-    twins: () => twinsOf(view),
+    dataTables: () => dataTablesOf(view),
     describe: () => (at === null ? null : { name: view.rows[at].map(cellText).join(", ") }),
   });
   let at = null;
@@ -74,7 +74,7 @@ function tableView(mount, view) {
     heads.forEach((head, n) => head.setAttribute(
       "aria-sort", state.column === n ? (state.down ? "descending" : "ascending") : "none",
     ));
-    const cut = indices.length > MOST_ROWS ? `, the first ${MOST_ROWS} are listed; CSV has all` : "";
+    const cut = indices.length > MOST_ROWS ? `, the first ${MOST_ROWS} shown; the CSV file has all` : "";
     found.textContent = `${indices.length} of ${view.rows.length} rows${cut}`;
     if (at !== null) choose(at, false);
   }
@@ -95,7 +95,7 @@ function tableView(mount, view) {
     const text = n === null ? "" : view.columns.map(cell).join(", ");
     own.selected(n === null ? null : [n], null);
     if (n !== null && trs.has(n) && aloud) trs.get(n).scrollIntoView({ block: "nearest" });
-    if (aloud && text) mount.say(text);
+    if (aloud && text) mount.announce(text);
   }
 
   function pick(n) {

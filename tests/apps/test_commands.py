@@ -232,9 +232,9 @@ def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
     ("words", "said"),
     [
         (["--ov", "L1H0", "--qk", "L1H0"], "give one of them"),
-        (["--token", "a"], "are for --ov and --qk"),
+        (["--token", "a"], "give --ov or --qk as well"),
         (["--ov", "L1MLP"], "no component"),
-        (["--ov", "L1ATTN"], "is no head"),
+        (["--ov", "L1ATTN"], "is not a head"),
         (["--qk", "L1H0", "--token", "ab"], "is 2 tokens"),
     ],
 )
@@ -289,7 +289,7 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["patterns", "--offsets", "0"], '{"text": "ab"}', "--offsets"),
         (["patterns", "--attention", "cross"], '{"text": "ab"}', "attention"),
         (["frequencies"], '{"text": "ab"}', "has no residue task"),
-        (["probe"], '{"text": "ab"}', "it has none"),
+        (["probe"], '{"text": "ab"}', "which is missing"),
         (["probe"], '{"text": "ab", "target": "long"}', "needs two or more classes"),
         (["patterns"], '{"text": "ab"', "not a JSON object"),
         (["paths"], '{"text": "ab", "target": "c", "distractor": "d"}', "needs a 'corrupt'"),

@@ -41,7 +41,7 @@ def test_this_machine_is_usable(command):
         "Chromium",
     ):
         assert name in names
-    assert not [one for one in found["checks"] if one["found"].startswith("not checked")]
+    assert not [one for one in found["checks"] if one["found"].startswith("the check failed")]
     assert all(bool(one["advice"]) == (one["mark"] != "ok") for one in found["checks"])
 
 
@@ -80,7 +80,9 @@ def test_a_check_that_raises_is_reported_and_the_others_are_made():
 
 
 def test_without_torch_the_rest_is_checked(monkeypatch):
-    monkeypatch.setattr(compute, "importable", lambda: failure("torch", "not there", "install it"))
+    monkeypatch.setattr(
+        compute, "import_failure", lambda: failure("torch", "not there", "install it")
+    )
     found = {one.check: one.mark for one in doctor.examine()}
     assert "Chromium" in found
     assert "threads" not in found
@@ -88,9 +90,9 @@ def test_without_torch_the_rest_is_checked(monkeypatch):
 
 
 def test_torch_that_can_not_be_imported_is_a_failure(monkeypatch):
-    assert compute.importable() is None
+    assert compute.import_failure() is None
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    found = compute.importable()
+    found = compute.import_failure()
     assert found is not None
     assert found.mark is Mark.FAILURE
     assert "pip install" in found.advice
@@ -242,7 +244,13 @@ def test_rounded_products_are_named(setting, variable, advice):
         ([], "12.8", None, Mark.OK, "none found"),
         ([], None, "550.54", Mark.WARNING, "built for CPUs only"),
         ([], "12.8", "470.1", Mark.WARNING, "driver too old"),
-        ([H100], "12.8", "550.54", Mark.OK, "NVIDIA H100 (70 of 80 GiB free), built for 12.8"),
+        (
+            [H100],
+            "12.8",
+            "550.54",
+            Mark.OK,
+            "NVIDIA H100 (70 of 80 GiB free), torch built for 12.8",
+        ),
         ([H100, H100], "6.4", None, Mark.OK, "NVIDIA H100 (70 of 80 GiB free), NVIDIA H100"),
     ],
 )

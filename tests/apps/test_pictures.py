@@ -59,7 +59,7 @@ def test_a_cell_without_a_value_has_none():
 )
 def test_a_figure_of_another_form_is_refused_by_name(figure):
     kind = figure.data[0].type if figure.data else "no traces"
-    with pytest.raises(InvalidInput, match=f"A figure of {kind} has no view"):
+    with pytest.raises(InvalidInput, match=f"A figure of {kind} can.t be shown"):
         views_of_figure(figure, "own")
 
 

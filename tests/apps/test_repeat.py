@@ -9,8 +9,8 @@ import pytest
 from architectures import covering
 from tables import each
 
-from apps.commands import COMMANDS, kept
-from apps.commands.command import question_of
+from apps.commands import COMMANDS, partial_run
+from apps.commands.command import spec_of
 from apps.commands.options import FILES, SHARED
 from apps.commands.written_run import difference
 
@@ -33,13 +33,13 @@ def slices(monkeypatch):
     """The first slices of a sweep end after a few forwards; the forwards that there were."""
     forwards = []
 
-    class Short(kept.Slice):
+    class Short(partial_run.Slice):
         def __call__(self) -> bool:
             super().__call__()
             forwards.append(None)
             return len(forwards) in (1, 3, 6)
 
-    monkeypatch.setattr(kept, "Slice", Short)
+    monkeypatch.setattr(partial_run, "Slice", Short)
     return forwards
 
 
@@ -64,7 +64,7 @@ def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
     done = command(*words, "--out", tmp_path / "sliced")
     assert done.exit_code == 0, done.output
     assert len(slices) > 2
-    monkeypatch.setattr(kept, "Slice", lambda: lambda: False)
+    monkeypatch.setattr(partial_run, "Slice", lambda: lambda: False)
     assert command(*words, "--out", tmp_path / "whole").exit_code == 0
     assert tables_of(tmp_path / "sliced") == tables_of(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir() if "kept" in path.name} == set()
@@ -72,14 +72,14 @@ def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
 
 KILLED = """
 import sys
-from apps.commands import kept
-kept.SLICE, kept.PREPARATIONS = 0.0, 0
-write = kept.Kept.write
+from apps.commands import partial_run
+partial_run.SLICE, partial_run.PREPARATIONS = 0.0, 0
+write = partial_run.PartialRun.write
 def slowly(self, sweep, budget):
     write(self, sweep, budget)
     print(int(sweep.done.sum()), flush=True)
     sys.stdin.readline()
-kept.Kept.write = slowly
+partial_run.PartialRun.write = slowly
 from apps.cli import main
 main(sys.argv[1:])
 """
@@ -114,7 +114,7 @@ def interrupted(monkeypatch):
     """Ctrl-C after the second forward."""
     asked = []
 
-    class Interrupting(kept.Slice):
+    class Interrupting(partial_run.Slice):
         def __call__(self) -> bool:
             super().__call__()
             asked.append(None)
@@ -122,7 +122,7 @@ def interrupted(monkeypatch):
                 raise KeyboardInterrupt
             return False
 
-    monkeypatch.setattr(kept, "Slice", Interrupting)
+    monkeypatch.setattr(partial_run, "Slice", Interrupting)
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_so(command, tmp_path, monkeypatch):
@@ -146,11 +146,47 @@ def test_without_resume_a_run_begins_anew_and_says_what_was_kept(command, tmp_pa
         command(*ABLATE, "--out", tmp_path / "out")
     anew = command(*ABLATE, "--out", tmp_path / "out")
     assert anew.exit_code == 0
-    assert "A stopped run is kept in" in anew.stderr
+    assert "holds the partial results of a run that was stopped" in anew.stderr
     assert not (tmp_path / ".out.interp-kept").exists()
     nothing = command(*ABLATE, "--out", tmp_path / "out", "--resume")
     assert nothing.exit_code == 0
-    assert "No stopped run of this folder was kept" in nothing.stderr
+    assert "There are no partial results for this output folder" in nothing.stderr
+
+
+def test_resume_has_no_effect_on_a_command_without_partial_results(command, tmp_path):
+    """It is accepted, so that a script may always pass it; the numbers are those without it."""
+    words = ["dla", "--model", "induction-by-hand"]
+    done = command(*words, "--out", tmp_path / "resumed", "--resume")
+    assert done.exit_code == 0, done.output
+    assert "interp dla keeps no partial results, so --resume has no effect" in done.stderr
+    assert "partial results" not in done.stdout
+    plain = command(*words, "--out", tmp_path / "plain")
+    assert "--resume" not in plain.stderr
+    assert tables_of(tmp_path / "resumed") == tables_of(tmp_path / "plain")
+
+
+def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        command(*ABLATE, "--out", tmp_path / "out")
+    for words in (["--resume"], []):
+        done = command("dla", "--model", "rasp-reverse", "--out", tmp_path / "out", *words)
+        assert done.exit_code == 0, done.output
+        assert "run that was stopped" not in done.stderr
+    resumed = command(*ABLATE, "--out", tmp_path / "out", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert "There are no partial results" not in resumed.stderr
+    assert not (tmp_path / ".out.interp-kept").exists()
+
+
+def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(command):
+    """And the help of each command says whether it is one."""
+    for one in COMMANDS:
+        spec = spec_of(one)
+        takes_partial = "how_resumable" in spec.analysis.__code__.co_names
+        assert spec.is_resumable == takes_partial, spec.name
+        said = " ".join(command(spec.name, "--help").stdout.split())
+        assert ("keeps no partial results" in said) != spec.is_resumable, spec.name
 
 
 @each(
@@ -230,7 +266,7 @@ def test_differences_of_tables_are_named():
     assert difference(frame, frame.copy()) == ""
     assert "effect by up to 0.5" in difference(frame, frame.assign(effect=[1.5, float("nan")]))
     assert "name in 1 of 2 rows" in difference(frame, frame.assign(name=["a", "c"]))
-    assert "2 rows of name, effect then, 1 of" in difference(frame, frame.head(1))
+    assert "2 rows of name, effect before, 1 of" in difference(frame, frame.head(1))
     one_nan = frame.assign(effect=[float("nan")] * 2)
     assert "effect" in difference(frame, one_nan)
 
@@ -253,7 +289,7 @@ def test_the_kernels_of_a_run_are_those_that_were_taken(command, tmp_path):
 
 
 def test_every_command_has_the_shared_options_and_files_are_options():
-    options = {question_of(one).name: {*question_of(one).parameters} for one in COMMANDS}
+    options = {spec_of(one).name: {*spec_of(one).parameters} for one in COMMANDS}
     own = set().union(*options.values())
     assert not any(names & {*SHARED} for names in options.values())
     assert {*FILES} <= own | {*SHARED}
@@ -264,8 +300,8 @@ def test_every_command_has_the_shared_options_and_files_are_options():
     [
         (["lens", "--rows", 2], "takes no --rows"),
         (["dla", "--memory", "1GB"], "takes no --memory"),
-        (["ablate", "--memory", "much"], "is no number of bytes"),
-        (["ablate", "--memory", "0"], "is no number of bytes"),
+        (["ablate", "--memory", "much"], "is not a number of bytes"),
+        (["ablate", "--memory", "0"], "is not a number of bytes"),
         (["ablate", "--memory", "1kB"], "memory="),
         (["ablate", "--dtype", "int8"], "--dtype"),
     ],

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from apps.commands import COMMANDS
+from apps.commands.command import spec_of
 from apps.commands.report import SECTIONS
 from apps.report import Report, ReportPrompt
 from apps.report.sections import Section, sections_page
@@ -62,7 +63,17 @@ def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
 
 
 def test_the_default_sections_are_commands():
-    assert set(SECTIONS) <= {command.__name__ for command in COMMANDS}
+    assert set(SECTIONS) <= {spec_of(command).name for command in COMMANDS}
+
+
+def test_a_section_is_named_as_its_command_is_typed(command, tmp_path):
+    words = ["--model", "induction-by-hand", "--section", "top-texts", "--out", tmp_path / "out"]
+    done = command("report", *words)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "top-texts" / "run.json").is_file()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert re.findall(r'<section id="([^"]+)">', page) == ["top-texts"]
+    assert 'id="views-top-texts"' in page
 
 
 @pytest.mark.parametrize(

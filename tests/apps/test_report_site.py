@@ -113,7 +113,7 @@ def test_only_what_changed_is_run_again(site, command, monkeypatch, tmp_path):
     run = report_pages.run_analysis
 
     def counted(settings, *rest, **more):
-        ran.append(settings.question.name)
+        ran.append(settings.spec.name)
         return run(settings, *rest, **more)
 
     monkeypatch.setattr(report_pages, "run_analysis", counted)
@@ -161,12 +161,12 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
     run, ran = report_pages.run_analysis, []
 
     def interrupted(settings, *rest, **more):
-        if settings.question.name == "circuits":
+        if settings.spec.name == "circuits":
             raise KeyboardInterrupt
         return run(settings, *rest, **more)
 
     def counted(settings, *rest, **more):
-        ran.append(settings.question.name)
+        ran.append(settings.spec.name)
         return run(settings, *rest, **more)
 
     monkeypatch.setattr(report_pages, "run_analysis", interrupted)
@@ -181,18 +181,18 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
 @each(
     ("text", "said"),
     [
-        ("models = [", "is no TOML"),
-        ('model = "python-2l"', ":1: model is no key here; did you mean models?"),
+        ("models = [", "is not valid TOML"),
+        ('model = "python-2l"', ":1: model is not a key here; did you mean models?"),
         ('models = ["python-2l"]', "has no analyses"),
         ('[[analyses]]\ncommand = "ablate"', ":1: models is missing"),
         (
             'models = "python-2l"\n[[analyses]]\ncommand = "abalte"',
-            ":3: command 'abalte' is no command",
+            ":3: command 'abalte' is not a command",
         ),
         (
             'models = "python-2l"\n[[analyses]]\ncommand = "lens"\n\n'
             '[[analyses]]\ncommand = "ablate"\nmethd = "zero"',
-            ":7: methd is no key here; did you mean method?",
+            ":7: methd is not a key here; did you mean method?",
         ),
         (
             'models = "python-2l"\n[[analyses]]\ncommand = "ablate"\nmethod = "none"',
@@ -200,15 +200,15 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
         ),
         (
             'prompts = "none.jsonl"\nmodels = "python-2l"\n[[analyses]]\ncommand = "lens"',
-            ":1: prompts none.jsonl is no file beside this one",
+            ":1: prompts none.jsonl is neither a file",
         ),
-        ('models = "python-2l"\n[[analyses]]\ncommand = "lens"\nmodels = "x"', ":4: 'x' is none"),
-        ("title = 3", ":1: title should be a text, got 3"),
+        ('models = "python-2l"\n[[analyses]]\ncommand = "lens"\nmodels = "x"', ":4: 'x' is not a"),
+        ("title = 3", ":1: title should be a string, got 3"),
         ("analyses = 3", "has no analyses"),
-        ('models = [1]\n[[analyses]]\ncommand = "lens"', "should be texts in brackets"),
+        ('models = [1]\n[[analyses]]\ncommand = "lens"', "should be a list of strings"),
         (
             'models = "python-2l"\n[[analyses]]\ncommand = "lens"\nat = {a = 1}',
-            ":4: at should be a text or a number",
+            ":4: at should be a string or a number",
         ),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_missing_file_and_options_beside_a_file_are_refused(command, tmp_path)
     assert "can't be read" in done.stderr
     done = command("report", "--config", tmp_path / "none.toml", "--model", "python-4l")
     assert done.exit_code == 2
-    assert "stand in the file" in " ".join(done.stderr.split())
+    assert "are set in the file" in " ".join(done.stderr.split())
 
 
 def test_paths_are_relative_to_the_file_and_pages_have_names_of_their_own(tmp_path):

@@ -52,7 +52,7 @@ def test_few_prompts_are_no_evidence(finding, n):
     given = "One prompt gives" if n == 1 else f"{n} prompts give"
     assert conclusion(result).startswith(f"{given} no interval, so no head can be said to matter.")
     assert "L0H1 (+3.00 nats)" in conclusion(result)
-    assert "Fewer than 5 prompts have none" in explanation(result)
+    assert "With fewer than 5 prompts there are no intervals" in explanation(result)
     _, rows = head_table(result, top=2)
     assert rows[0] == ("L0H1", "+3.00", "–", "3.00", "–", "within noise")
 
@@ -60,14 +60,15 @@ def test_few_prompts_are_no_evidence(finding, n):
 def test_the_heads_to_expect_by_chance_are_counted(finding):
     """Those without any effect can't seem to have one."""
     result = finding([NO] * 19 + [YES] + [[0.0] * 5] * 20)
-    assert "Chance alone would name about 1 of the heads at p ≤ 0.05" in explanation(result)
+    assert "about 1 of the heads would have p ≤ 0.05" in explanation(result)
 
 
 def test_a_head_that_helps_on_some_prompts_and_hurts_on_others_is_told(finding):
     both = [9.0, -9.0, 8.0, -8.0, 0.5]
     for heads in ([YES, both], [NO, both]):
         assert conclusion(finding(heads)).endswith(
-            " L0H1 changes it by 6.9 nats on a prompt, but up on some and down on others."
+            " L0H1 changes it by 6.9 nats per prompt on average, but up on some prompts and down "
+            "on others."
         )
     assert "up on some" not in conclusion(finding([YES, NO]))
 

@@ -1,1 +1,1 @@
-"""The pages of the explorer, one a module: what each asks, shows and does at a click."""
+"""The pages of the explorer, one per module: their questions, views and reactions to clicks."""

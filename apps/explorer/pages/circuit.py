@@ -1,4 +1,4 @@
-"""The page Patch, its circuit: the edges that carry the difference, pruned to a few."""
+"""The circuit on the page Patch: the edges that carry the difference, pruned to a few."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,19 +11,19 @@ from analyses.circuit_figure import graph_of
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.target import Pairs, head_of, with_component
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from apps.widget.pictures import views_of_figure
 
 CIRCUIT = "circuit"
 TOP = 8
-"""Tokens that a head promotes."""
+"""Number of tokens shown that a head promotes."""
 
 
 def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[Ask]:
-    """The circuit, if it was asked for, and what the chosen head promotes."""
+    """The questions about the circuit, if it was requested, and what the chosen head promotes."""
 
     def circuit() -> Question:
         asked = (view.model, pairs.clean, pairs.corrupt)
@@ -52,20 +52,23 @@ def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[As
 
 
 def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
-    """The graph, the faithfulness of circuits by size, the tokens that the head promotes."""
+    """The graph, the faithfulness of circuits by size, and the tokens that the head promotes."""
     found: list[ViewData] = []
     circuit, promoted = known.get(CIRCUIT), known.get("promoted")
     if isinstance(circuit, Pruning):
         found += _circuit(view, circuit)
     if isinstance(promoted, OVCircuit):
-        note = {"note": f"By the weights alone; the pattern of {promoted.head} is on Heads."}
+        note = {
+            "note": f"Computed from the weights alone. The attention pattern of {promoted.head} is "
+            "on the page Heads."
+        }
         figure = promoted.figure("out")
         found += [{**own, **note} for own in views_of_figure(figure, "promoted")]
     return found
 
 
 def _circuit(view: View, result: Pruning) -> list[ViewData]:
-    """The highest-ranked edges as a graph, and what circuits of each size keep."""
+    """The highest-ranked edges as a graph, and the faithfulness of circuits by size."""
     count, every = min(view.edges, len(result.order)), len(result.order)
     nodes, weights = graph_of(dict(zip(result.order[:count], result.scores, strict=False)))
     run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
@@ -78,9 +81,9 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
             "id": CIRCUIT,
             "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
             f"{view.model}",
-            "note": f"Alone, {result.counts[run]} edges keep {kept} of the {result.metric}; as "
-            f"many in a random order {random}. Click a head or an edge to see what the head "
-            "promotes.",
+            "note": f"Run alone, the first {result.counts[run]} edges keep {kept} of the "
+            f"{result.metric}; the same number of random edges keeps {random}. Click a head or an "
+            "edge to see what the head promotes.",
             "nodes": [
                 {"name": own.name, "x": own.x, "y": own.y, "label": own.label} for own in nodes
             ],
@@ -96,17 +99,17 @@ def _percent(share: Tensor) -> str:
     return f"{round(float(share), 2) + 0:.0%}"
 
 
-def _take_component(view: View, pick: Pick) -> View:
-    """A node, or of an edge the head that writes, else the one that reads."""
+def _choose_component(view: View, pick: Pick) -> View:
+    """Choose the node that was clicked, or the head at the start, else the end, of an edge."""
     ends = pick["name"].split(" → ")
     return with_component(view, next((own for own in ends if head_of(own)), ends[0]))
 
 
-def _take_size(view: View, pick: Pick) -> View:
+def _choose_size(view: View, pick: Pick) -> View:
     return replace(view, edges=max(1, round(pick["x"])))
 
 
 CIRCUIT_PICKS: dict[str, Callable[[View, Pick], View]] = {
-    CIRCUIT: _take_component,
-    "faithfulness": _take_size,
+    CIRCUIT: _choose_component,
+    "faithfulness": _choose_size,
 }

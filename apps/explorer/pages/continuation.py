@@ -1,4 +1,4 @@
-"""The prompt continued by the model, with the present edits and without."""
+"""The continuation of the prompt by the model, with and without edits."""
 
 import streamlit as st
 from torch import Tensor
@@ -8,7 +8,7 @@ from analyses import Steering, steer
 from analyses.payload import encoded
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.prediction import ablation_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View
@@ -18,13 +18,13 @@ from interp.model.batch import PAD
 from interp.text.tokenizer import PAD_LABEL
 
 LEAST_SCALE = 0.01
-"""The least end of a colour scale, in nats: smaller numbers may be rounding errors."""
+"""Least upper end of a colour scale, in nats: smaller numbers may be rounding errors."""
 CONTINUATION = "continuation"
-"""The name of the question, by which it is asked for."""
+"""The name of the question, by which a view requests it."""
 
 
 def continuation_question(view: View, model: interp.Transformer) -> Question:
-    """The prompt continued with the collected heads ablated, a vector of two texts added, or both.
+    """The prompt continued with the collected heads ablated, a steering vector added, or both.
 
     Raises:
         InvalidInput: nothing is edited, or the prompt fills the context.
@@ -41,8 +41,8 @@ def continuation_question(view: View, model: interp.Transformer) -> Question:
         }
     if not edit and not vector:
         raise InvalidInput(
-            "Continuing compares the model with an edited one: collect heads and ablate them, or "
-            "give two texts, whose difference is added to the stream."
+            "A continuation compares the model with an edited one: collect heads on the page Heads "
+            "(Shift-click) and switch on their ablation, or enter two texts to steer with."
         )
     return question(
         steer, view.model, batch, **vector, **edit, new_tokens=_new_tokens(view, model, batch)
@@ -50,7 +50,7 @@ def continuation_question(view: View, model: interp.Transformer) -> Question:
 
 
 def _layer(view: View, model: interp.Transformer) -> int:
-    """Where the vector is added: the last layer, unless another is chosen."""
+    """The layer at which the vector is added: the last one, unless another is chosen."""
     last = len(model.stacks[-1].blocks) - 1
     return last if view.layer is None else min(view.layer, last)
 
@@ -58,10 +58,10 @@ def _layer(view: View, model: interp.Transformer) -> int:
 def _new_tokens(
     view: View, model: interp.Transformer, batch: list[str] | tuple[list[str], list[str]]
 ) -> int:
-    """As many new tokens as are asked for, or as fit the context.
+    """The number of new tokens that the view requests, or that fit the context.
 
     Raises:
-        InvalidInput: there is no room for any.
+        InvalidInput: no new token fits the context.
     """
     text = batch[1] if isinstance(batch, tuple) else batch
     room = model.config.n_ctx - model.to_tokens(text, stack=model.stacks[-1].name).shape[1]
@@ -73,39 +73,44 @@ def _new_tokens(
 
 
 def continuation_controls(view: View, model: interp.Transformer) -> None:
-    """How long, and which vector; the page's switch for it."""
+    """The switch for the continuation, and its length and steering vector."""
     if not model.config.is_causal:
-        st.caption("An encoder can't continue a text.")
+        st.caption("This model is an encoder, which can't continue a text.")
         return
     ask_switch(
         "Continue the prompt",
         CONTINUATION,
-        help="With the ablated heads, a steering vector or both, beside the plain model.",
+        help="Generate text with the plain model and with an edited one: with heads ablated, a "
+        "steering vector added, or both.",
     )
     if CONTINUATION not in view.asked:
         return
     number("New tokens", "new_tokens", (1, MAX_NEW_TOKENS))
-    write("Steer towards", "positive", help="A text; its last token's stream is read.")
-    write("away from", "negative", help="Another; the vector is the difference of the two.")
+    write("Steer towards", "positive", help="A text; the stream at its last token is read.")
+    write(
+        "away from",
+        "negative",
+        help="Another text. The steering vector is the difference of the streams of the two.",
+    )
     if view.positive and view.negative:
         number("at layer", "layer", (0, len(model.stacks[-1].blocks) - 1), _layer(view, model))
         number("Strength", "strength", (-MAX_STRENGTH, MAX_STRENGTH))
 
 
 def continuation_views(result: Steering) -> list[ViewData]:
-    """Plain and edited tokens above one another, and as texts with the control."""
+    """Plain and edited tokens below one another, and as texts with the control."""
     texts = result.plain[0], result.steered[0, 0]
     longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
     plain, edited = (_labels(result, own[:longest]) for own in texts)
     kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
     strength = f", strength {result.strengths[0]:g}" if result.place else ""
     edits = f"{result.edited}{strength}"
-    both = f"the two texts are the same for {same} of {len(plain)} tokens"
+    both = f"the first {same} of {len(plain)} tokens are the same"
     strip: ViewData = {
         "kind": "tokens",
         "id": "continued",
-        "title": f"Continued by {len(plain)} tokens: plain above, below with {edits}",
-        "note": f"Colour: KL(plain ‖ edited) of what is predicted; {both}.",
+        "title": f"Continuation of {len(plain)} tokens: plain above, with {edits} below",
+        "note": f"Colour: KL(plain ‖ edited) of the predictions; {both}.",
         "tokens": plain,
         "aligned": edited,
         "below": "edited",
@@ -124,7 +129,7 @@ def continuation_views(result: Steering) -> list[ViewData]:
         rows.append(_row("random vector", result, result.random[0, 0], control))
     columns = [("run", "left"), ("text", "left"), ("same tokens", "right"), ("KL (nats)", "right")]
     title = f"Continuations, plain and with {edits}"
-    note = "The random vector is as long as the steering vector." if result.place else ""
+    note = "The random vector has the norm of the steering vector." if result.place else ""
     return [strip, table_view("continuations", title, (columns, rows), note)]
 
 

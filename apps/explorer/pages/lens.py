@@ -1,4 +1,4 @@
-"""The logit lens on a page: what the model would predict at each layer."""
+"""Views of the logit lens: what the model would predict at each layer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from analyses.result import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import PROBABILITIES
 from apps.explorer.view import View
@@ -18,12 +18,12 @@ from interp.errors import InvalidInput
 from interp.metrics import columns_read
 
 ANSWERS = ("target", "distractor")
-PANELS = {"Prediction": "probability", "Rank": "0 is the likeliest"}
+PANELS = {"Prediction": "probability", "Rank": "0: most probable"}
 """Titles and units of the curves."""
 
 
 def lens_asks(view: View, inputs: Inputs) -> list[Ask]:
-    """The lens of the prompt, and with the ranks of the target and of the distractor."""
+    """The questions: the lens, and the lens with the ranks of target and distractor."""
 
     def lens(field: str = "") -> Question:
         tokens = inputs.tokens(field) if field else None
@@ -36,7 +36,7 @@ def lens_asks(view: View, inputs: Inputs) -> list[Ask]:
 def lens_views(
     view: View, model: interp.Transformer, known: Mapping[str, Result]
 ) -> list[ViewData]:
-    """The likeliest token of each layer and position; rank and probability of the answers."""
+    """The most probable token at each layer and position; rank and probability of the answers."""
     lens = known.get("lens")
     if not isinstance(lens, LogitLens):
         return []
@@ -44,9 +44,9 @@ def lens_views(
     grid = {
         "kind": "matrix",
         "id": "lens",
-        "title": f"{lens.lens}: the likeliest token at each layer and position; {view.model}",
+        "title": f"{lens.lens}: the most probable token at each layer and position; {view.model}",
         "note": "The last row is the model's prediction. "
-        + ("" if view.prompts else "Click a cell to ask at its position."),
+        + ("" if view.prompts else "Click a cell to read predictions at its position."),
         "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
         "columns": columns,
         "row_axis": "stream",
@@ -68,7 +68,7 @@ def lens_views(
 
 
 def _column(view: View, model: interp.Transformer) -> int | None:
-    """Where the answer is read; ``None`` if the prompt has no such position."""
+    """The position at which the answer is read; ``None`` if the prompt has no such position."""
     batch = model.batches(inputs_of(view, model).batch)[-1]
     try:
         return int(columns_read(batch, view.position))
@@ -77,7 +77,7 @@ def _column(view: View, model: interp.Transformer) -> int | None:
 
 
 def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
-    """A line for the target and one for the distractor, over the layers."""
+    """Curves of probability and rank over the layers, for target and distractor."""
     panels: dict[str, list[dict[str, Any]]] = {name: [] for name in PANELS}
     for name, own in answers.items():
         if not isinstance(own, LogitLens) or own.rank is None or own.target_probability is None:
@@ -93,7 +93,7 @@ def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
         "kind": "curves",
         "id": "ranks",
         "title": title,
-        "note": "The last stream is the model's output.",
+        "note": "The last point is the model's prediction.",
         "axis": "stream",
         "panels": [
             {"title": title, "unit": PANELS[title], "curves": own, "ends": ends[title]}

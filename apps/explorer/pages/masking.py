@@ -1,4 +1,4 @@
-"""Single tokens of a prompt hidden behind an encoder's mask token, and shown again."""
+"""Masks single tokens of a prompt with an encoder's mask token, and unmasks them."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ def has_mask(model: interp.Transformer) -> bool:
 
 
 def toggled(view: View, model: interp.Transformer, position: int) -> View:
-    """The view with the token at a position masked; or unmasked, where it is known what it hides.
+    """The view with the token at a position masked, or unmasked if the original token is known.
 
-    What the mask hides becomes the target. A special token is left alone.
+    The original token becomes the target. Special tokens are left unchanged.
     """
     mask, ids = model.config.tokens.mask, _ids(model, view.text)
     hidden = _ids(model, view.hidden) if view.hidden else ids
@@ -27,7 +27,7 @@ def toggled(view: View, model: interp.Transformer, position: int) -> View:
     changed = [*ids[:position], new, *ids[position + 1 :]]
     text = _text(model, changed)
     if _ids(model, text) != changed:
-        # Beside a mask, the same characters are other tokens: what is hidden is unknown.
+        # Next to a mask, the same text is tokenized differently, so the masked token is not known.
         return replace(view, text=text, hidden="", target="", distractor="", position=None)
     masks = [n for n, own in enumerate(changed) if own == mask]
     original = _text(model, hidden) if masks else ""
@@ -37,7 +37,7 @@ def toggled(view: View, model: interp.Transformer, position: int) -> View:
 
 
 def answered_at(view: View, model: interp.Transformer, position: int) -> View:
-    """The view at a position, with what a mask there hides as its target, where that is known."""
+    """The view at a position; if a known token is masked there, it becomes the target."""
     if not view.hidden or not has_mask(model):
         return replace(view, position=position)
     ids, hidden = _ids(model, view.text), _ids(model, view.hidden)
@@ -49,14 +49,14 @@ def answered_at(view: View, model: interp.Transformer, position: int) -> View:
 
 
 def _inside(model: interp.Transformer, ids: list[int], position: int) -> bool:
-    """Whether a position has a token of the text, not one that was added to it."""
+    """Whether a position has a token of the text, not a special token that was added to it."""
     tokens = model.config.tokens
     added = {own for own in (tokens.bos, tokens.eos) if own is not None}
     return 0 <= position < len(ids) and ids[position] not in added
 
 
 def _text(model: interp.Transformer, ids: list[int]) -> str:
-    """The text of which these are the ids, without the special tokens that are added to it."""
+    """The text of token ids, without the special tokens that are added to it."""
     tokens = model.config.tokens
     first = 1 if tokens.prepend_bos and ids[0] == tokens.bos else 0
     last = len(ids) - 1 if tokens.append_eos and ids[-1] == tokens.eos else len(ids)
@@ -64,7 +64,7 @@ def _text(model: interp.Transformer, ids: list[int]) -> str:
 
 
 def _ids(model: interp.Transformer, text: str) -> list[int]:
-    """The ids of a text; none of one that can't be read."""
+    """The token ids of a text; empty if the text can't be encoded."""
     try:
         return model.to_tokens(text)[0].tolist()
     except InterpError:

@@ -1,6 +1,6 @@
-"""The page Patch: where does the model hold what two prompts differ in, and which circuit uses it?
+"""The page Patch: where is the difference between two prompts, and which circuit carries it?
 
-Attribution patching gives a preview of all heads and positions at once, exact patching follows as a
+Attribution patching gives a preview of all heads and positions at once; exact patching follows as a
 job. On request, the edges that carry the difference are scored and pruned to a circuit.
 """
 
@@ -24,9 +24,9 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
 from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View
@@ -41,29 +41,29 @@ OF_HEADS = ("z", "q", "k", "v", "pattern")
 """Points that are patched by layer and head."""
 ALL_NODES = ("z", "q", "k", "v", "mlp_out")
 NODES = {own: (own,) for own in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q", "k")}
-"""The nodes of the preview that belong to a point; to others, all."""
+"""The nodes that the preview shows for a point; for other points, it shows all."""
 CHECKED = 16
-"""Nodes of the preview that are patched exactly."""
+"""Number of nodes of the preview that are also patched exactly."""
 MOST = 24
-"""Nodes of the preview that are shown."""
+"""Largest number of nodes of the preview that are shown."""
 DIRECTION_WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 NEEDED = (
-    "Patching needs a corrupted prompt: as many tokens as the prompt, with another answer. Give "
-    "one at the side"
+    "Patching needs a corrupted prompt, with the same number of tokens but another answer. Enter "
+    "one in the sidebar"
 )
 
 
-# ---- what is asked ---------------------------------------------------------------------------
+# ---- questions -------------------------------------------------------------------------------
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """The preview, exact patching of one point, and the circuit if it was asked for."""
+    """The preview, exact patching of one point, and the circuit if it was requested."""
     try:
         inputs = inputs_of(view, model, swept=True)
         if not inputs.all_have("corrupt"):
-            there = ", or take one of the pairs below." if pairs_of(view) else "."
-            return [Ask("pair", NEEDED + there)]
-        # The position that is chosen here is one that is patched; the answer stays where it is.
+            pairs_hint = ", or choose one of the pairs below." if pairs_of(view) else "."
+            return [Ask("pair", NEEDED + pairs_hint)]
+        # The chosen position is one that is patched; the position of the answer stays the same.
         metric = target_metric(replace(view, position=None), inputs)
         pairs = Pairs(inputs.batch, corrupted(inputs), metric)
     except InterpError as error:
@@ -76,7 +76,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def _preview_question(view: View, pairs: Pairs) -> Question:
-    """Attribution patching of every head and MLP, by position; from the run that is patched."""
+    """Attribution patching of every head and MLP by position, linear around the patched run."""
     both = [pairs.clean, pairs.corrupt]
     return question(
         attribute_nodes,
@@ -110,7 +110,7 @@ def pairs_of(view: View) -> list[Prompt]:
     return [prompt for prompt in examples(view.model) if prompt.corrupt is not None]
 
 
-# ---- what is shown ---------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
@@ -125,7 +125,7 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
 
 
 def _pair(view: View, model: interp.Transformer) -> ViewData:
-    """The tokens of both prompts; nothing if they do not align."""
+    """The tokens of both prompts; empty if they do not align."""
     inputs = inputs_of(view, model)
     try:
         batches = model.batches(inputs.batch)[0], model.batches(corrupted(inputs))[0]
@@ -135,7 +135,7 @@ def _pair(view: View, model: interp.Transformer) -> ViewData:
     return {
         "kind": "tokens",
         "id": "strips",
-        "title": f"The prompt, and its corrupted counterpart below; {view.model}",
+        "title": f"The prompt, with its corrupted counterpart below; {view.model}",
         "tokens": clean,
         "aligned": corrupt,
         "ids": batches[0].ids[0].tolist(),
@@ -144,7 +144,7 @@ def _pair(view: View, model: interp.Transformer) -> ViewData:
 
 
 def _offered(view: View) -> ViewData:
-    """The pairs that belong to the model; nothing if it has none."""
+    """The minimal pairs that belong to the model; empty if it has none."""
     pairs = pairs_of(view)
     columns = ("prompt", "corrupted", "target", "distractor")
     rows = [(own.text, own.corrupt, own.target, own.distractor) for own in pairs]
@@ -154,7 +154,7 @@ def _offered(view: View) -> ViewData:
         "kind": "table",
         "id": "pairs",
         "title": f"Minimal pairs of {view.model}",
-        "note": "Click a row to take it.",
+        "note": "Click a row to use its pair.",
         "columns": [{"title": name, "align": "left"} for name in columns],
         "rows": [[visible((text or "").encode()) for text in row] for row in rows],
         "pick": "row",
@@ -162,11 +162,11 @@ def _offered(view: View) -> ViewData:
 
 
 def _preview(view: View, result: NodeAttribution) -> ViewData:
-    """The estimated effect of heads and MLPs at each position, of those with the largest."""
+    """The estimated effects of heads and MLPs at each position, for those with the largest."""
     values = torch.empty(0) if result.by_position is None else result.by_position.nanmean(1)
     own = [n for n, name in enumerate(result.nodes) if _kind(name) in NODES.get(view.at, ALL_NODES)]
     shown = sorted(sorted(own, key=lambda n: -float(values[n].abs().nan_to_num().max()))[:MOST])
-    hidden = f"{len(own) - len(shown)} with smaller effects are not shown. "
+    hidden = f"{len(own) - len(shown)} nodes with smaller effects are not shown. "
     agreement = result.agreement
     run = "corrupted" if view.direction == "denoise" else "clean"
     return {
@@ -175,7 +175,7 @@ def _preview(view: View, result: NodeAttribution) -> ViewData:
         "title": f"Preview by attribution patching: estimated change of the {result.metric} of the "
         f"{run} run; {view.model}, {_n(result.effect)}",
         "note": (hidden if len(shown) < len(own) else "")
-        + f"With exact patching of {agreement.n} nodes: {agreement}. "
+        + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
         + " ".join(agreement.warnings("node")),
         "rows": [result.nodes[n] for n in shown],
         "columns": [f"{n} {token}".rstrip() for n, token in enumerate(result.tokens)],
@@ -190,13 +190,13 @@ def _preview(view: View, result: NodeAttribution) -> ViewData:
 
 
 def _kind(node: str) -> str:
-    """What a node of the preview is: z, q, k or v of a head, or an MLP's output."""
+    """The kind of a node of the preview: z, q, k or v of a head, or the output of an MLP."""
     letter = node.rpartition(".")[2]
     return letter if letter in ("q", "k", "v") else "mlp_out" if node.endswith("MLP") else "z"
 
 
 def _exact(view: View, result: ActivationPatching) -> ViewData:
-    """The share of the difference that each cell accounts for."""
+    """The share of the difference that patching each cell accounts for."""
     values = result.mean_effect[0]
     by_head = "head" in result.axes
     what = "head" if by_head else "position"
@@ -209,8 +209,9 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
         "id": "patching",
         "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
         f"{VERBS[result.direction]}; {view.model}, {_n(result.clean)}",
-        "note": f"{result.metric} {clean:+.3g} {result.unit} clean, {corrupt:+.3g} corrupted: 0 "
-        f"changes nothing, 1 all of it. {result.controls[0].capitalize()}.",
+        "note": f"The {result.metric} is {clean:+.3g} {result.unit} on the clean prompt and "
+        f"{corrupt:+.3g} on the corrupted one. A share of 0 is no change, of 1 the whole "
+        f"difference. {result.controls[0].capitalize()}.",
         "rows": [f"L{n}" for n in range(len(values))],
         "columns": [
             f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()
@@ -231,56 +232,64 @@ def _n(values: Tensor) -> str:
     return "1 pair" if n == 1 else f"{n} pairs"
 
 
-# ---- what is chosen --------------------------------------------------------------------------
+# ---- clicks and controls -----------------------------------------------------------------------
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A pair, a position, a head, a component of the circuit, or the circuit's size."""
+    """Choose a pair, a position, a head, a component of the circuit, or the circuit's size."""
     take = next((own for name, own in PICKS.items() if pick["view"].startswith(name)), None)
     return view if take is None else take(view, pick)
 
 
-def _take_pair(view: View, pick: Pick) -> View:
+def _choose_pair(view: View, pick: Pick) -> View:
     return with_prompt(view, pairs_of(view)[pick["row"]])
 
 
-def _take_position(view: View, pick: Pick) -> View:
-    """The position is chosen, but for one of an encoder, where there are no predictions."""
+def _choose_position(view: View, pick: Pick) -> View:
+    """Choose the position, except in an encoder, where there are no predictions."""
     position = pick.get("column", pick["row"])
     return view if view.attention == "encoder" else replace(view, position=position)
 
 
-def _take_node(view: View, pick: Pick) -> View:
-    """The component and the position; keys and values that heads share are of no single head."""
-    name, there = row_of(pick).partition(".")[0], _take_position(view, pick)
+def _choose_node(view: View, pick: Pick) -> View:
+    """Choose the component and the position; shared keys and values belong to no single head."""
+    name, there = row_of(pick).partition(".")[0], _choose_position(view, pick)
     return there if "KV" in name else with_component(there, name)
 
 
-def _take_cell(view: View, pick: Pick) -> View:
+def _choose_cell(view: View, pick: Pick) -> View:
     if pick["pick"] == "head":
         return replace(view, head=Head(pick["row"], pick["column"]))
-    return _take_position(view, pick) if view.at in OF_POSITIONS else view
+    return _choose_position(view, pick) if view.at in OF_POSITIONS else view
 
 
 PICKS: dict[str, Callable[[View, Pick], View]] = {
-    "pairs": _take_pair,
-    "strips": _take_position,
-    "preview": _take_node,
-    "patching": _take_cell,
+    "pairs": _choose_pair,
+    "strips": _choose_position,
+    "preview": _choose_node,
+    "patching": _choose_cell,
     **CIRCUIT_PICKS,
 }
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """What is patched, in which direction, and the circuit."""
+    """The point that is patched, the direction, and the switch for the circuit."""
     if len(model.stacks) > 1:
         decoder = "decoder" if view.attention == "encoder" else view.attention
         words = {decoder: "decoder", "encoder": "encoder"}
-        choose("Stack", "attention", [*words], words=words.__getitem__)
+        choose("Stack", "attention", [*words], format_func=words.__getitem__)
     lacking = () if components_of(model).mlps else ("mlp_out",)
-    choose("Patched", "at", [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking])
-    choose("Direction", "direction", DIRECTIONS, words=DIRECTION_WORDS.__getitem__)
-    ask_switch("Circuit", CIRCUIT, help="Score all edges and run circuits of the best ones.")
+    choose(
+        "Patch",
+        "at",
+        [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking],
+        help="The activation to copy: the first three by layer and position, the others by layer "
+        "and head.",
+    )
+    choose("Direction", "direction", DIRECTIONS, format_func=DIRECTION_WORDS.__getitem__)
+    ask_switch(
+        "Circuit", CIRCUIT, help="Score all edges and run circuits of the highest-ranked ones."
+    )
 
 
 PATCH = Page("patch", "Patch", asks, views, on_pick, controls, sidebar=("prompts",))

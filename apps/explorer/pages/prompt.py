@@ -1,6 +1,6 @@
-"""The page Prompt: how surprising each token is, what is predicted, the prompt set, continuations.
+"""The page Prompt: the surprisal of each token, predictions, the prompt set, continuations.
 
-A click on a token reads the prediction there; a double click masks it, in an encoder.
+A click on a token reads the prediction there; in an encoder, a double click masks it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.metrics_offered import in_words
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import set_question
 from apps.explorer.pages.continuation import (
     CONTINUATION,
     LEAST_SCALE,
@@ -27,6 +26,7 @@ from apps.explorer.pages.continuation import (
     continuation_views,
 )
 from apps.explorer.pages.masking import answered_at, has_mask, toggled
+from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.prediction import prediction_question
 from apps.explorer.view import COLOURS, View
 from interp.text.token_bytes import visible
@@ -34,11 +34,11 @@ from interp.text.token_bytes import visible
 PREDICTION, SET = "prediction", "set"
 """The names of the questions."""
 MAX_LABEL = 80
-"""Characters of a prompt in the table of the set."""
+"""Largest number of characters of a prompt in the table of the set."""
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """The prediction, the model's prompt set, and the continuation if it is asked for."""
+    """The prediction, the model's prompt set, and the continuation if it was requested."""
     asked = [ask(PREDICTION, lambda: prediction_question(view, model))]
     if examples(view.model):
         asked.append(ask(SET, lambda: set_question(view, model)))
@@ -63,7 +63,7 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """Read the prediction at a token, mask it, or take a prompt of the set."""
+    """Read the prediction at a token, mask a token, or choose a prompt of the set."""
     row = pick.get("row")
     if not isinstance(row, int):
         return view
@@ -78,18 +78,18 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """What the tokens are coloured by, and how the prompt is continued."""
+    """The values that colour the tokens, and the settings of the continuation."""
     if view.ablated and view.heads:
         words = {"surprisal": "surprisal", "change": "its change under the ablation"}
-        choose("Colour of the tokens", "colour", COLOURS, words=words.__getitem__)
+        choose("Colour of the tokens", "colour", COLOURS, format_func=words.__getitem__)
     continuation_controls(view, model)
 
 
-# ---- what is drawn ---------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------
 
 
 def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> ViewData:
-    """The prompt, each token coloured by its surprisal, or by the change of it."""
+    """The prompt with each token coloured by its surprisal, or by the change of its surprisal."""
     changes = bool(found.ablated) and view.colour == "change"
     values = found.effect[0] if changes else found.surprisal[0, 0]
     largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
@@ -120,19 +120,19 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
 
 
 def _strip_note(model: interp.Transformer, *, changes: bool) -> str:
-    """What can be done with the tokens, and which of them have no value."""
-    where = "A click reads the prediction at a token. "
+    """What clicks on tokens do, and which tokens have no value."""
+    clicks = "Click a token to read the prediction there. "
     if has_mask(model):
-        return where + (
-            "A double click masks it, or shows it again. Only what a mask token hides has a "
-            "surprisal, where it is known."
+        return clicks + (
+            "Double-click a token to mask or unmask it. Only masked tokens have a surprisal, if "
+            "the original token is known."
         )
     more = "Above 0: more surprising than without the ablation. " if changes else ""
-    return f"{where}{more}The first token has no surprisal. This model has no mask token."
+    return f"{clicks}{more}The first token has no surprisal."
 
 
 def source_view(view: View, model: interp.Transformer) -> ViewData:
-    """What the encoder of an encoder–decoder reads."""
+    """The input of the encoder of an encoder–decoder."""
     ids = model.to_tokens(view.text)[0].tolist()
     return {
         "kind": "tokens",
@@ -146,7 +146,7 @@ def source_view(view: View, model: interp.Transformer) -> ViewData:
 
 
 def top_view(found: Predictions) -> ViewData:
-    """The most probable tokens, plain and with the ablation side by side."""
+    """The most probable tokens, without and with the ablation side by side."""
     tokens, position = found.candidates(), int(found.position[0])
     columns = [encoded(Tensor(own)) for own in zip(*tokens.values(), strict=True)]
     where = f"{'after' if found.predicts_next else 'at'} {found.labels[0][position]!r}"
@@ -168,20 +168,21 @@ def top_view(found: Predictions) -> ViewData:
 
 
 def _top_note(found: Predictions) -> str:
-    """Rank and probability of the answers, and how far the prediction has moved."""
-    said = [
+    """The ranks of the answers, the ablation, and how far it moves the prediction."""
+    notes = [
         f"{name} {found.names[ids[0]]!r}: rank "
         + " → ".join(str(int(own) + 1) for own in found.answer_rank[:, row, 0])
         for row, (name, ids) in enumerate(found.answers.items())
     ]
     if found.ablated:
-        said.append(f"z of {', '.join(found.ablated)} is replaced with {found.replacement}")
-        said.append(f"KL(plain ‖ ablated) here {max(0.0, float(found.kl_at_position[0])):.3g} nats")
-    return "; ".join(said)
+        kl = max(0.0, float(found.kl_at_position[0]))
+        notes.append(f"z of {', '.join(found.ablated)} is replaced with {found.replacement}")
+        notes.append(f"KL(plain ‖ ablated) at this position: {kl:.3g} nats")
+    return "; ".join(notes)
 
 
 def set_view(view: View, found: Predictions) -> ViewData:
-    """The model's prompts: the metric of each without any edit, and whether it is right."""
+    """The model's prompts: the metric of each without edits, and whether it is answered right."""
     numbers = _metric_of_set(view, found)
     rights = found.right[0].tolist() if "target" in found.answers else [None] * len(found.tokens)
     words = {True: "right", False: "wrong", None: ""}
@@ -191,12 +192,12 @@ def set_view(view: View, found: Predictions) -> ViewData:
             examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
         )
     ]
-    n_right = f", {sum(map(bool, rights))} right" if "target" in found.answers else ""
+    n_right = f", {sum(map(bool, rights))} answered right" if "target" in found.answers else ""
     return {
         "kind": "table",
         "id": SET,
         "title": f"Prompts of {view.model}: {len(rows)}{n_right}",
-        "note": "A click takes a prompt. Sweeps over the set respect its filter at the side.",
+        "note": "Click a row to use its prompt. The sidebar can filter this set for sweeps.",
         "columns": [
             {"title": "prompt"},
             {"title": "target"},
@@ -210,7 +211,7 @@ def set_view(view: View, found: Predictions) -> ViewData:
 
 
 def _metric_of_set(view: View, found: Predictions) -> list[float | None]:
-    """The view's metric of each prompt without any edit; ``None`` where it has none."""
+    """The view's metric for each prompt without edits; ``None`` where it is not defined."""
     of = {
         LOSS: lambda: found.loss[0],
         MASKED_LOSS: lambda: found.loss[0],

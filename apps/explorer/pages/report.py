@@ -1,4 +1,4 @@
-"""The page Report: what an analysis wrote to a folder, with a click on a head to look at it."""
+"""The page Report: saved reports of analyses; a click on a head opens it on the page Heads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,12 +19,12 @@ from apps.report.written import Written
 
 
 def asks(_view: View, _model: interp.Transformer) -> list[Ask]:
-    """Nothing: what is shown was computed before."""
+    """No questions, since everything shown was computed before."""
     return []
 
 
 def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) -> list[ViewData]:
-    """The figures and tables of the chosen report; clicks on their heads are taken."""
+    """The figures and tables of the chosen report, in which heads can be clicked."""
     picks = {"table": "row"}
     return [
         {**own, "pick": own.get("pick") or picks.get(own["kind"], "cell")}
@@ -33,7 +33,7 @@ def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) 
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A head of the report, on the page Heads and in the report's model if that is offered."""
+    """Open a head of the report on the page Heads, in the report's model if that is offered."""
     named = heads_in(str(pick.get("name", "")))
     head = Head(pick["row"], pick["column"]) if pick["pick"] == "head" else [None, *named][-1]
     if head is None:
@@ -45,20 +45,23 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, _model: interp.Transformer) -> None:
-    """Which report, and what it says."""
+    """The choice of the report, and its conclusion and command."""
     with st.container():
         choose("Report", "report", [*reports()], widget="selectbox")
         report = report_of(view)
         if not is_offered(report.model):
             name = escape_markdown(report.model)
-            st.warning(f"A report of {name}, which is not offered: name it with --model.")
+            st.warning(
+                f"This is a report on {name}, which is not available here. To look at its heads, "
+                "start interp explore with --model."
+            )
         st.markdown(escape_markdown(report.conclusion))
         if "command" in report.facts:
             st.code(report.facts["command"], None, wrap_lines=True)
 
 
 def report_of(view: View) -> Written:
-    """The report of a view; the first if it names none of them."""
+    """The report that a view names; the first one if it names none."""
     known = reports()
     return known.get(view.report) or next(iter(known.values()))
 

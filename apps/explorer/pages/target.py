@@ -1,4 +1,4 @@
-"""What Why and Patch ask about: the logit of a target, its corrupted prompts, one component."""
+"""The target of questions on the pages Why and Patch: metric, corrupted prompts, component."""
 
 from dataclasses import dataclass, replace
 
@@ -14,12 +14,13 @@ Texts = list[str] | tuple[list[str], list[str]]
 
 
 def target_metric(view: View, inputs: Inputs) -> Logit | LogitDiff:
-    """The logit of the target, minus that of the distractor where every prompt has one.
+    """The logit of the target, minus that of the distractor if every prompt has one.
 
-    It is read at the view's position, or where the model answers; of a prompt set, always there.
+    It is read at the view's position, or at the position of the answer; for a prompt set, always at
+    the latter.
 
     Raises:
-        InvalidInput: a prompt lacks a target, or a token is not a single one.
+        InvalidInput: a prompt lacks a target, or a target or distractor is not a single token.
     """
     target, pos = inputs.tokens("target"), None if view.prompts else view.position
     if inputs.all_have("distractor"):
@@ -28,10 +29,10 @@ def target_metric(view: View, inputs: Inputs) -> Logit | LogitDiff:
 
 
 def corrupted(inputs: Inputs) -> Texts:
-    """What the model reads of the corrupted prompts.
+    """The input of the model from the corrupted prompts.
 
     Raises:
-        InvalidInput: a prompt has none, or one of another length.
+        InvalidInput: a prompt has no corrupted text, or one with another number of tokens.
     """
     inputs.pairs  # noqa: B018 - checks that they align
     texts = [replace(prompt, text=prompt.corrupt or "") for prompt in inputs.prompts]
@@ -43,9 +44,9 @@ class Pairs:
     """Minimal pairs as analyses take them.
 
     Attributes:
-        clean: what the model reads of the prompts.
-        corrupt: of their counterparts.
-        metric: of the answers.
+        clean: the input from the prompts.
+        corrupt: the input from their corrupted counterparts.
+        metric: the metric of the answers.
     """
 
     clean: Texts
@@ -54,12 +55,12 @@ class Pairs:
 
 
 def head_of(component: str) -> Head | None:
-    """The head that a component is, if it is one: of ``cross.L1H0``, L1H0."""
+    """The head of the name of a component, such as L1H0 for ``cross.L1H0``; ``None`` if none."""
     return Head.of(component.rpartition(".")[2])
 
 
 def with_component(view: View, name: str) -> View:
-    """The view in which a component is chosen; a head is chosen for all pages."""
+    """The view with a component chosen; a head is chosen for all pages."""
     head = head_of(name)
     if head is None:
         return replace(view, component=name)
@@ -68,7 +69,7 @@ def with_component(view: View, name: str) -> View:
 
 
 def row_of(pick: Pick) -> str:
-    """The label of the row that was clicked, without spaces: of ``node L1H0.q, position 3``."""
+    """The label of the row that was clicked: ``L1H0.q`` for ``node L1H0.q, position 3``."""
     return str(pick["name"]).partition(",")[0].rpartition(" ")[2]
 
 
@@ -91,6 +92,6 @@ def direct_question(view: View, inputs: Inputs, by: str) -> Question:
 
 
 def where(view: View) -> str:
-    """The model, and the position that was chosen, at the end of a title."""
+    """The end of a title: the model, and the position if one was chosen."""
     at = "" if view.position is None or view.prompts else f", position {view.position}"
     return f"; {view.model}{at}"

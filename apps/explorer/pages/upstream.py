@@ -2,8 +2,8 @@
 
     effect[w → r] = metric(r, an input of the component, reads w′ instead of w) − metric
 
-w′ is what the method of ablation gives: zero, the mean over tokens, or what the corrupted prompt
-gives. A step upstream chooses w as the component, down to the embedding.
+w′ depends on the method of ablation: zero, the mean over tokens, or the value on the corrupted
+prompt. A click on w chooses it as the component, and so on upstream to the embedding.
 """
 
 from collections.abc import Mapping
@@ -17,26 +17,26 @@ from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.view import View
 
 MOST = 24
-"""Components that are shown."""
+"""Largest number of components that are shown."""
 INPUTS = {"q": "query", "k": "key", "v": "value"}
 RESAMPLE = "resample"
 DONOR = {
     "zero": "zero",
     "mean": "the mean over tokens",
-    RESAMPLE: "what the corrupted prompt gives",
+    RESAMPLE: "the value on the corrupted prompt",
 }
-"""What is read in place of what a component writes, by method."""
+"""The value that replaces the output of an upstream component, by method."""
 
 
 def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """What the chosen component reads; of a head, also the tokens that it attends to."""
+    """The questions about what the chosen component reads; of a head, also from which tokens."""
 
     def into() -> Question:
         inputs = inputs_of(view, model, swept=True)
@@ -62,7 +62,7 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
 def upstream_views(
     view: View, model: interp.Transformer, known: Mapping[str, Result]
 ) -> list[ViewData]:
-    """The chosen component's tokens and what it reads, or that its path ends."""
+    """The source tokens of the chosen component and what it reads, or the end of the path."""
     found: list[ViewData] = []
     sources, upstream = known.get("sources"), known.get("upstream")
     if isinstance(sources, DirectLogitAttribution):
@@ -75,13 +75,13 @@ def upstream_views(
 
 
 def _is_input(component: str) -> bool:
-    """Whether a component reads no other: an embedding or a bias."""
+    """Whether a component reads no other component, as embeddings and biases."""
     last = component.rpartition(".")[2]
     return last.endswith("embed") or last in ("bias", "b_O", "b_out", "b_U")
 
 
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
-    """The tokens that the chosen head's direct contribution comes from."""
+    """The direct contribution of the chosen head, by the tokens that it attends to."""
     heads = [part.name for part in result.parts if part.head is not None]
     if result.sources is None or view.component not in heads:
         return []
@@ -90,8 +90,9 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
         {
             "kind": "tokens",
             "id": "sources",
-            "title": f"{view.component}: its direct contribution by the token that it attends to",
-            "note": f"They sum to {values.sum():+.3g} logits; read where the answer is.",
+            "title": f"{view.component}: its direct contribution, by the token that it attends to",
+            "note": f"The contributions sum to {values.sum():+.3g} logits, at the position of the "
+            "answer.",
             "tokens": [label or "" for label in result.tokens[0]],
             "values": encoded(values.double()),
             "scale": signed_scale(values),
@@ -102,7 +103,7 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
 
 
 def _upstream(view: View, result: PathPatching) -> ViewData:
-    """The effect of each edge into the chosen component: writers down, its inputs across."""
+    """The effect of each edge into the chosen component: a row per writer, a column per input."""
     cells: dict[str, dict[str, float]] = {}
     for (writer, reader), effect in zip(result.edges, result.effect.mean(-1).tolist(), strict=True):
         letter = reader.rpartition(".")[2]
@@ -112,14 +113,15 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
     columns = [name for name in (*INPUTS.values(), "input") if name in read]
     values = torch.tensor([[cells[row].get(own, nan) for own in columns] for row in rows[:MOST]])
     left = len(rows) - len(values)
-    hidden = f"{left} with smaller effects are not shown. " if left > 0 else ""
+    hidden = f"{left} components with smaller effects are not shown. " if left > 0 else ""
     return {
         "kind": "matrix",
         "id": "upstream",
-        "title": f"Upstream of {view.component}: change of the {result.metric} when, of one "
-        f"earlier component, it reads {DONOR[result.kind]}{where(view)}",
-        "note": f"{hidden}All other components read what they do. What {view.component} then "
-        "changes counts by every path. Click a row to go further upstream.",
+        "title": f"Upstream of {view.component}: change of the {result.metric} when it reads "
+        f"{DONOR[result.kind]} in place of an earlier component's output{where(view)}",
+        "note": f"{hidden}All other components still read the original output; the change of "
+        f"{view.component} has its effect by all paths to the logits. Click a row to go further "
+        "upstream.",
         "rows": rows[:MOST],
         "columns": columns,
         "row_axis": "upstream",
@@ -133,7 +135,7 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
 
 
 def _end(view: View, model: interp.Transformer) -> ViewData:
-    """The tokens, where a path upstream ends."""
+    """The tokens, at which the path upstream ends."""
     ids = model.batches(inputs_of(view, model).batch)[0].ids[0]
     return {
         "kind": "tokens",

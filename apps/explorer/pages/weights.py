@@ -1,7 +1,7 @@
-"""The page Weights: what the weights say, without a prompt.
+"""The page Weights: analyses of the weights, without a prompt.
 
-Of one head, which tokens it pairs (OV and QK circuits) and its singular vectors; of all heads, how
-they compose; positions; and what depends on order: exact symmetries and the order sensitivity.
+For one head, its OV and QK circuits and singular vectors; for all heads, how they compose; the
+position scheme; and what depends on order: exact symmetries and order sensitivity.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View, heads_in
@@ -44,9 +44,9 @@ SECTIONS = {
     "order": "Order",
 }
 TOP = 8
-"""Tokens beside each token."""
+"""Number of tokens that are listed for each token."""
 ORDER_PROMPTS = 8
-"""Prompts of the order sensitivity."""
+"""Number of prompts on which order sensitivity is measured."""
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
@@ -55,7 +55,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
-    """What is shown of each answer that there is."""
+    """The views of the available answers."""
     return [
         {**own, "id": f"{name}_{own['id']}"}
         for name, result in known.items()
@@ -64,24 +64,30 @@ def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A cell opens the head that its labels name; of a composition, the later one."""
+    """Open the head that the labels of the cell name; for a composition, the later head."""
     named = heads_in(str(pick.get("name", "")))
     return replace(view, head=named[-1], weights="head") if named else view
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """The section, and what it can be asked."""
-    choose("Section", "weights", [*SECTIONS], words=SECTIONS.__getitem__)
+    """The choice of the section, and its own settings."""
+    choose("Section", "weights", [*SECTIONS], format_func=SECTIONS.__getitem__)
     if view.weights == "head":
         in_layers = enumerate(heads_of(view, model))
         heads = [Head(layer, head) for layer, n in in_layers for head in range(n)]
         choose("Head", "head", heads, widget="selectbox")
-        write("Token", "token", help="One token; empty shows those with the largest numbers.")
+        write("Token", "token", help="A single token; if empty, the largest entries are shown.")
     if view.weights == "composition":
-        choose("Read by", "kind", [*KINDS])
+        choose(
+            "Composition",
+            "kind",
+            [*KINDS],
+            help="Whether the later head reads the earlier one's output in its queries (Q), keys "
+            "(K) or values (V).",
+        )
 
 
-# ---- what is asked ---------------------------------------------------------------------------
+# ---- questions -------------------------------------------------------------------------------
 
 
 def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
@@ -128,7 +134,7 @@ SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
 }
 
 
-# ---- what is shown ---------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------
 
 
 @singledispatch
@@ -143,7 +149,7 @@ def _(result: OVCircuit, _view: View) -> list[ViewData]:
     if result.copying is not None:
         control = result.copying_controls
         copying = (
-            f"Copying score Σλ/Σ|λ| {result.copying:+.2f}; with permuted outputs "
+            f"Copying score Σλ/Σ|λ|: {result.copying:+.2f}; with permuted outputs "
             f"{control.mean():+.2f} ± {control.std():.2f}."
         )
     title = f"{result.head}: singular vectors of OV"
@@ -170,8 +176,8 @@ def _(result: QKCircuit, _view: View) -> list[ViewData]:
 @views_of.register
 def _(result: Composition, view: View) -> list[ViewData]:
     chance = (
-        f"By chance {result.baseline.nanmean():.3f} ± {result.spread.nanmean():.3f}, which is "
-        "subtracted. A click on a cell opens its later head."
+        f"The composition of random matrices, {result.baseline.nanmean():.3f} ± "
+        f"{result.spread.nanmean():.3f}, is subtracted. Click a cell to open its later head."
     )
     drawn = _noted(views_of_figure(result.figure(view.kind), "map"), chance)
     return [{**own, "pick": "cell"} for own in drawn]
@@ -195,15 +201,15 @@ def _(result: PermutationCovariance, _view: View) -> list[ViewData]:
 @views_of.register
 def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
     unmoved = (
-        f"s of outputs that do not move with their tokens: {result.unmoved.nanmean():.2f}. A click "
-        "on a row opens its head."
+        "For comparison, s of outputs that do not move with their tokens: "
+        f"{result.unmoved.nanmean():.2f}. Click a row to open its head."
     )
     drawn = _noted(views_of_figure(result.figure(), "map"), unmoved)
     return [{**own, "pick": "cell"} for own in drawn]
 
 
 def _noted(drawn: list[ViewData], note: str) -> list[ViewData]:
-    """The views, the first with a line below it."""
+    """The views, the first one with a note."""
     return [{**own, "note": note} if n == 0 else own for n, own in enumerate(drawn)]
 
 

@@ -1,8 +1,8 @@
-"""The page Why: why the target rather than the distractor?
+"""The page Why: why does the model answer with the target rather than the distractor?
 
-Each component's direct contribution stands beside what its ablation changes. A click on one asks
-which earlier components it reads that from, and so step by step upstream to the embedding. Beside
-them, the logit lens says where along the layers the answer appears.
+The page shows each component's direct contribution beside the effect of its ablation. A click on a
+component shows which earlier components it reads this from, and so step by step upstream to the
+embedding. The logit lens shows at which layers the answer appears.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.target import (
@@ -34,6 +33,7 @@ from apps.explorer.pages.target import (
     with_component,
 )
 from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change
@@ -42,14 +42,14 @@ from interp.interventions.components import components_of
 from interp.interventions.replacements import METHODS
 
 MOST = 30
-"""Components that are shown."""
+"""Largest number of components that are shown."""
 
 
-# ---- what is asked ---------------------------------------------------------------------------
+# ---- questions -------------------------------------------------------------------------------
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """Contributions and ablations of all components, what the chosen one reads, the lens."""
+    """Contributions and ablations of all components, upstream of the chosen one, the lens."""
     return [
         *_component_asks(view, model),
         *upstream_asks(view, model),
@@ -79,7 +79,7 @@ def _component_asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
-    """The ablation of each head or MLP; by resampling, donors are the corrupted prompts."""
+    """The ablation of each head or MLP; resampled values come from the corrupted prompts if any."""
     has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
     return question(
         ablate,
@@ -92,12 +92,12 @@ def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
     )
 
 
-# ---- what is shown ---------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
     """The chosen component, all components, the lens; as far as there are answers."""
-    # What was clicked last stands where the reader looks.
+    # The component that was clicked last is at the top.
     found = upstream_views(view, model, known)
     direct, effects = known.get("direct"), _ablated(known)
     if isinstance(direct, DirectLogitAttribution):
@@ -108,7 +108,7 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
 
 
 def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
-    """The mean effect of ablating each component, as far as it is known."""
+    """The mean effect of ablating each component, as far as known."""
     results = [own for own in known.values() if isinstance(own, Ablation)]
     return {
         str(name): effect
@@ -120,7 +120,7 @@ def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
 def _components(
     view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
 ) -> ViewData:
-    """Direct contributions, largest first, and beside them the effects of ablation."""
+    """Direct contributions, largest first, beside the effects of ablation."""
     found, parts = direct.interval(), direct.parts
     ablated = torch.tensor([effects.get(part.name, nan) for part in parts], dtype=torch.float64)
     order = found.size.argsort(descending=True, stable=True)
@@ -129,18 +129,19 @@ def _components(
     shown, hidden = order[is_shown], order[~is_shown]
     size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
     note = (
-        f"The {len(order)} terms sum to {direct.value.mean():+.4g} logits, within "
-        f"{direct.error:.1e}. Mean size of a term {size:.2g}; of tokens drawn at random "
-        f"{control:.2g}. Ablation is the change from the whole model: below 0 for what helps. "
+        f"The {len(order)} contributions, biases included, sum to {direct.value.mean():+.4g} "
+        f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "
+        f"{size:.2g} logits; to the logits of random tokens, it is {control:.2g}. Ablation: the "
+        "change from the unablated model, below 0 if the component helps. "
     )
     if len(hidden):
-        note += f"{len(hidden)} smaller ones are not shown; they sum to "
+        note += f"{len(hidden)} smaller contributions are not shown; they sum to "
         note += f"{found.mean[hidden].sum():+.2g} logits. "
     return {
         **_bars([parts[row].name for row in shown.tolist()], found.mean[shown]),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
-        "note": note + "Click a row to go upstream.",
+        "note": note + "Click a row to see what its component reads.",
         "low": encoded(found.low[shown]),
         "high": encoded(found.high[shown]),
         "first": "direct contribution",
@@ -152,13 +153,13 @@ def _components(
 
 
 def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
-    """The effects of ablation alone, of a model whose logits are no sum of contributions."""
+    """The effects of ablation alone, for a model whose logits are not a sum of contributions."""
     known = sorted(effects, key=lambda name: -size_of(effects[name]))
     return {
         **_bars(known[:MOST], torch.tensor([effects[own] for own in known[:MOST]])),
         "title": f"Change of the answer under {view.method} ablation of each component"
         f"{where(view)}",
-        "note": "Below 0 for what helps. Click a row to go upstream.",
+        "note": "Below 0 if the component helps. Click a row to see what its component reads.",
     }
 
 
@@ -175,7 +176,7 @@ def _bars(labels: Sequence[str], values: Tensor) -> ViewData:
 
 
 def _what(direct: DirectLogitAttribution) -> str:
-    """What is asked, in words."""
+    """The question in words: the target, and the distractor if there is one."""
     n, has_other = len(direct.value), direct.distractor is not None
     if n > 1:
         return f"the target{' rather than the distractor' if has_other else ''}, on {n} prompts"
@@ -183,11 +184,11 @@ def _what(direct: DirectLogitAttribution) -> str:
     return f"{direct.target[0]}{other}"
 
 
-# ---- what is chosen --------------------------------------------------------------------------
+# ---- clicks and controls -----------------------------------------------------------------------
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A component is chosen, or one upstream of it, or the position of the question."""
+    """Choose a component, one upstream of it, or the position of the question."""
     if pick["view"] == "components":
         return replace(with_component(view, pick["name"]), trail=(pick["name"],))
     if pick["view"] == "upstream":
@@ -200,15 +201,18 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, _model: interp.Transformer) -> None:
-    """The method of ablation, the way back down the trail, and back to the answer."""
+    """The method of ablation, the trail of components, and a button back to the answer."""
     choose(
-        "Ablation", "method", METHODS, help="Also what is read upstream in place of a component."
+        "Ablation method",
+        "method",
+        METHODS,
+        help="What replaces an ablated activation, and the output of an upstream component.",
     )
     if view.component:
         trail = ["", *dict.fromkeys((*view.trail, view.component))]
-        choose("Upstream", "component", trail, words=lambda name: name or "all components")
+        choose("Upstream", "component", trail, format_func=lambda name: name or "all components")
     if view.position is not None:
-        st.button("Ask where the model answers", on_click=lambda: change(position=None))
+        st.button("Back to the answer's position", on_click=lambda: change(position=None))
 
 
 WHY = Page("why", "Why", asks, views, on_pick, controls, sidebar=("prompts",))

@@ -333,7 +333,7 @@ def test_a_token_in_the_middle_is_masked_by_a_double_click_and_shown_again(visit
 def test_the_report_of_a_page_opens_as_a_file(visitor, server, chromium, tmp_path):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
     visitor.finish()
-    visitor.page.get_by_text("as Python, and downloads").click()
+    visitor.page.get_by_text("Python code and downloads").click()
     button = visitor.page.get_by_role("button", name="HTML")
     button.first.wait_for(timeout=TIMEOUT)
     with visitor.page.expect_download(timeout=TIMEOUT) as begun:

@@ -6,8 +6,8 @@ import interp
 from analyses import Ablation
 from apps.explorer.default_views import EXAMPLES, OPENING, default_view, examples
 from apps.explorer.offered import model_of
-from apps.explorer.pages.asked import inputs_of
 from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question
 from apps.explorer.validate import attention_of, validated
 from interp import metrics

@@ -127,7 +127,7 @@ def test_the_scores_of_roles_stand_beside_their_controls():
     assert decoded(found["values"])[1, 0] == pytest.approx(
         frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
     )
-    assert "unrepeated rows" in found["control"]
+    assert "without repetition" in found["control"]
     own = frame.loc[("induction", "L1H0")]
     said = shown(INDUCTION)["heads"]["roles"]["L1H0"]
     assert f"induction {own['score']:.2f} (control {own['control']:.2f})" in said

@@ -35,8 +35,8 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def wait(jobs: Jobs, asked: Question) -> jobs_module.Job:
-    until(lambda: not jobs.look(asked).running)
-    return jobs.look(asked)
+    until(lambda: not jobs.poll(asked).running)
+    return jobs.poll(asked)
 
 
 def test_a_job_gives_the_answer_of_the_analysis(jobs):
@@ -44,7 +44,7 @@ def test_a_job_gives_the_answer_of_the_analysis(jobs):
     assert job.complete
     expected = ablate(load(MODEL), [*TEXTS])
     torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
-    assert jobs.look(question(ablate, MODEL, TEXTS)).result is job.result
+    assert jobs.poll(question(ablate, MODEL, TEXTS)).result is job.result
 
 
 def test_slices_of_one_forward_give_the_same_numbers(jobs, monkeypatch):
@@ -73,9 +73,9 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
 
     monkeypatch.setattr(analyses, "held", held, raising=False)
     asked = Question("held", MODEL, (TEXTS,))
-    assert jobs.look(asked).running
+    assert jobs.poll(asked).running
     assert begun.wait(60)
-    job = jobs.look(asked)
+    job = jobs.poll(asked)
     job.cancel()
     go.set()
     until(lambda: not job.running)
@@ -83,7 +83,7 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     done = ~job.result.ablated.isnan()
     assert done.any()
     assert not done.all()
-    assert not jobs.look(asked, cancelled=True).running, "it must not begin anew by being looked at"
+    assert not jobs.poll(asked, cancelled=True).running, "polling must not restart it"
     jobs.resume(asked)
     job = wait(jobs, asked)
     assert job.complete
@@ -104,9 +104,9 @@ def test_what_can_not_be_resumed_is_stopped_and_begins_anew(jobs, monkeypatch):
 
     monkeypatch.setattr(analyses, "counted", counted, raising=False)
     asked = Question("counted", MODEL, (TEXTS,))
-    jobs.look(asked)
+    jobs.poll(asked)
     assert begun.wait(60)
-    job = jobs.look(asked)
+    job = jobs.poll(asked)
     job.cancel()
     go.set()
     until(lambda: not job.running)
@@ -116,10 +116,10 @@ def test_what_can_not_be_resumed_is_stopped_and_begins_anew(jobs, monkeypatch):
     assert counts == [1, 2, 1, 2, 3]
 
 
-def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monkeypatch):
+def test_a_job_that_nobody_polls_pauses_and_resumes_when_polled(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "ABANDONED", -1.0)
     asked = question(ablate, MODEL, TEXTS, memory=1e6)
-    job = jobs.look(asked)
+    job = jobs.poll(asked)
     until(lambda: not job.running)
     assert not job.complete
     monkeypatch.setattr(jobs_module, "ABANDONED", 60.0)
@@ -129,9 +129,9 @@ def test_a_job_that_nobody_looks_at_pauses_and_goes_on_when_looked_at(jobs, monk
 def test_what_one_session_cancels_goes_on_while_another_looks_at_it(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
     asked = question(ablate, MODEL, TEXTS, memory=1e6)
-    jobs.look(asked).cancel()
-    until(lambda: not jobs.look(asked).running)
-    assert jobs.look(asked, cancelled=True).complete
+    jobs.poll(asked).cancel()
+    until(lambda: not jobs.poll(asked).running)
+    assert jobs.poll(asked, cancelled=True).complete
 
 
 def test_two_jobs_take_turns(jobs, monkeypatch):
@@ -147,9 +147,9 @@ def test_two_jobs_take_turns(jobs, monkeypatch):
 
     monkeypatch.setattr(analyses, "sliced", sliced, raising=False)
     long, short = (Question("sliced", MODEL, (name,)) for name in ("long", "short"))
-    jobs.look(long)
+    jobs.poll(long)
     until(lambda: len(ran) > 2)
-    jobs.look(short)
+    jobs.poll(short)
     assert wait(jobs, long).complete
     assert ran.count("short") == 1
     assert ran[-1] == "long"
@@ -160,7 +160,7 @@ def test_an_error_is_told_once_and_can_be_tried_again(jobs):
     job = wait(jobs, asked)
     assert "empty" in job.error
     assert not job.complete
-    assert not jobs.look(asked).running
+    assert not jobs.poll(asked).running
     jobs.resume(asked)
     assert "empty" in wait(jobs, asked).error
 

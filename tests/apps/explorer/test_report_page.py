@@ -104,7 +104,7 @@ def test_a_session_opens_with_the_report_and_one_without_has_no_such_page(folder
     other = AppTest.from_file(str(APP), default_timeout=60)
     other.query_params["page"] = "report"
     other.run()
-    assert "none is open" in other.warning[0].value.replace("\\", "")
+    assert "no report is open" in other.warning[0].value.replace("\\", "")
     assert other.session_state["view"].page == "heads"
 
 

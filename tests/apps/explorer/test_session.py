@@ -112,15 +112,15 @@ def test_a_link_opens_the_same_view_in_a_new_session(session):
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ({"model": "../../../etc"}, "not offered"),
-        ({"model": "/etc/passwd"}, "not offered"),
-        ({"model": "hub:gpt2"}, "not offered"),
-        ({"model": f"{MODEL}@7"}, "not offered"),
+        ({"model": "../../../etc"}, "not available here"),
+        ({"model": "/etc/passwd"}, "not available here"),
+        ({"model": "hub:gpt2"}, "not available here"),
+        ({"model": f"{MODEL}@7"}, "not available here"),
         ({"head": "L9H9"}, "no head L9H9"),
         ({"head": "²"}, "can't be read"),
         ({"method": "remove"}, "no ablation method"),
         ({"page": "admin"}, "can't be read"),
-        ({"model": EVIL}, "not offered"),
+        ({"model": EVIL}, "not available here"),
     ],
 )
 def test_what_a_link_names_and_is_not_there_is_said(one_session, address, said):

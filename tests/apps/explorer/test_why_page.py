@@ -217,7 +217,8 @@ def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
     assert 0 < len(bars["labels"]) < len(terms)
     hidden = [name for name in terms if name not in bars["labels"]]
     rest = sum(terms[name] for name in hidden)
-    assert f"{len(hidden)} smaller ones are not shown; they sum to {rest:+.2g}" in bars["note"]
+    note = f"{len(hidden)} smaller contributions are not shown; they sum to {rest:+.2g}"
+    assert note in bars["note"]
     sizes = {name: abs(own) for name, own in terms.items()}
     for name in ("ablation of heads", "ablation of MLPs"):
         for row in known[name].to_frame().itertuples():

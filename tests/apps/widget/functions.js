@@ -148,15 +148,15 @@ test("labels for another shape are refused", () => {
   assert.throws(() => matrixPlot({ ...MATRIX, rows: ["0"] }), /labels for other rows/);
 });
 
-test("a table twin has every number of its view", () => {
-  assert.deepEqual(twinsOf(MATRIX)[0].rows, [["0", 1, NaN, -2], ["1", 0.5, 0, 3]]);
-  assert.deepEqual(twinsOf(BARS)[0].rows, [["one", 1, 0.5, 1.5], ["two", -2, NaN, NaN]]);
-  assert.deepEqual(twinsOf(CURVES)[0].rows.map((row) => row.slice(2)), [[1, 3], [10, NaN], [100, 1]]);
-  assert.deepEqual(twinsOf(NETWORK)[0].rows, [["embed", "L0H1", 2], ["L0H1", "logits", -1]]);
+test("the data table of a view has all its numbers", () => {
+  assert.deepEqual(dataTablesOf(MATRIX)[0].rows, [["0", 1, NaN, -2], ["1", 0.5, 0, 3]]);
+  assert.deepEqual(dataTablesOf(BARS)[0].rows, [["one", 1, 0.5, 1.5], ["two", -2, NaN, NaN]]);
+  assert.deepEqual(dataTablesOf(CURVES)[0].rows.map((row) => row.slice(2)), [[1, 3], [10, NaN], [100, 1]]);
+  assert.deepEqual(dataTablesOf(NETWORK)[0].rows, [["embed", "L0H1", 2], ["L0H1", "logits", -1]]);
   const tokens = { kind: "tokens", tokens: ["a", "b"], ids: [5, 6], values: float32([[0.5, 1]]), unit: "nats" };
-  assert.deepEqual(twinsOf(tokens)[0].rows, [[0, "a", 5, 0.5], [1, "b", 6, 1]]);
+  assert.deepEqual(dataTablesOf(tokens)[0].rows, [[0, "a", 5, 0.5], [1, "b", 6, 1]]);
   const heads = { kind: "heads", title: "Heads", scores: [{ name: "effect", unit: "nats", values: float32([[1, 2], [3, 4]]) }] };
-  assert.deepEqual(twinsOf(heads)[0].rows, [["L0H0", 1], ["L0H1", 2], ["L1H0", 3], ["L1H1", 4]]);
+  assert.deepEqual(dataTablesOf(heads)[0].rows, [["L0H0", 1], ["L0H1", 2], ["L1H0", 3], ["L1H1", 4]]);
 });
 
 test("CSV is quoted, and formulas stay texts", () => {

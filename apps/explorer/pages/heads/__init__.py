@@ -1,6 +1,6 @@
-"""The page Heads: a map of scores, all patterns, and one head on the tokens, linked together.
+"""The page Heads: a map of scores, all attention patterns, and one head on the tokens, linked.
 
-Beside them stands what is known of a head: its effect when ablated, its roles, and on request the
+It also shows what is known of a head: the effect of its ablation, its roles, and on request the
 texts on which it attends most.
 """
 
@@ -28,12 +28,12 @@ from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.asked import inputs_of, metric_of
 from apps.explorer.pages.heads.known import card_labels, has_roles, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.prompt import tokens_view
+from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
@@ -45,9 +45,9 @@ from interp.interventions.replacements import METHODS
 from interp.model.attentions import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
-"""Names of questions; the texts are asked for by a view."""
+"""Names of questions; a view requests the texts by their name."""
 ROWS = 16
-"""Of random tokens, in place of 32: roles can't be shown before all of them are read."""
+"""Number of random sequences, instead of 32, because roles are shown only after all of them ran."""
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
@@ -68,7 +68,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
-    """What the ablated set changes, the linked view of all heads, the texts of the chosen one."""
+    """The effect of ablating the set, the linked view of all heads, top texts of the chosen one."""
     shown: list[ViewData] = []
     edited, patterns, found = (known.get(name) for name in (EDITED, PATTERNS, TEXTS))
     if isinstance(edited, Predictions):
@@ -81,7 +81,7 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """A row of the top texts takes its prompt; a click on a token reads the prediction there."""
+    """Read the prediction at a token, or choose a prompt among the top texts."""
     if pick["pick"] == "position":
         return answered_at(view, model_of(view.model), int(pick["row"]))
     if pick.get("view") == TEXTS:
@@ -90,25 +90,34 @@ def on_pick(view: View, pick: Pick) -> View:
 
 
 def controls(view: View, model: interp.Transformer) -> None:
-    """Which attention is shown, how heads are ablated, what else is asked of the chosen one."""
+    """The attention that is shown, the method of ablation, more on the chosen head."""
     if len(model.stacks) > 1:
         choose("Attention", "attention", ["decoder", "cross", "encoder"])
-    choose("Ablated to", "method", METHODS)
+    choose("Ablation method", "method", METHODS, help="What replaces the output z of a head.")
     if examples(view.model):
-        ask_switch(f"Top texts of {_head_of(view)}", TEXTS)
-    st.button(f"Why {_head_of(view)}?", key="why", on_click=lambda: change(page="why"))
+        ask_switch(
+            f"Top texts of {_head_of(view)}",
+            TEXTS,
+            help="Find the model's examples on which this head attends most.",
+        )
+    st.button(
+        "Why this answer?",
+        key="why",
+        on_click=lambda: change(page="why"),
+        help="Open the page Why: what each component contributes to the answer.",
+    )
 
 
 def _head_of(view: View) -> Head:
-    """The chosen head; the first one, as in the widget, if there is none."""
+    """The chosen head; the first one if none is chosen, as in the widget."""
     return view.head or Head(0, 0)
 
 
-# ---- what is asked ---------------------------------------------------------------------------
+# ---- questions -------------------------------------------------------------------------------
 
 
 def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = None) -> Question:
-    """The patterns of this prompt; those by attention alone are the default."""
+    """The attention patterns of this prompt; optionally weighted by the values."""
     batch = inputs_of(view, model).batch
     source, target = (own[0] for own in batch) if isinstance(batch, tuple) else (batch[0], None)
     return question(
@@ -139,13 +148,13 @@ def _texts(view: View, model: interp.Transformer) -> Question:
     return question(top_texts, view.model, texts, of=name)
 
 
-# ---- what is shown ---------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------
 
 
 def _heads_view(
     view: View, model: interp.Transformer, patterns: AttentionPatterns, known: Mapping[str, Result]
 ) -> ViewData:
-    """All that the widget needs to show any head without asking again."""
+    """The data with which the widget can show any head without another request."""
     sizes, attention = (*heads_of(view, model),), attention_of(view, model)
     which = f"{attention} attention" if attention else "attention"
     layer, weighted, measured = _head_of(view).layer, known.get(WEIGHTED), known.get(ROLES)
@@ -178,8 +187,8 @@ def _heads_view(
 def _texts_view(found: TopTexts) -> ViewData:
     title = f"{found.of}: where it attends most, on {found.n_texts} texts"
     note = (
-        "The control has the other tokens of the text in random order. A click takes the text as "
-        "the prompt."
+        "The control is the value with the other tokens of the text in random order. Click a row "
+        "to use its text as the prompt."
     )
     columns = ["text", "value", "control", "token", "key_token", "context"]
     table = table_of_frame(found.to_frame()[columns])

@@ -1,4 +1,4 @@
-"""What is known of single heads: their measured roles, and what the model's card says of them."""
+"""What is known of single heads: their measured roles, and the entries of the model's card."""
 
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from interp.zoo.access import trained_tokens
 
 
 def has_roles(model: interp.Transformer) -> bool:
-    """Whether roles can be measured: on tokens, of which there are enough to repeat."""
+    """Whether roles can be measured: the model reads tokens, and enough different ones."""
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         return False
     try:
@@ -31,22 +31,23 @@ def has_roles(model: interp.Transformer) -> bool:
 def roles(result: HeadRoles) -> dict[str, str]:
     """The roles of each head with their scores and controls, strongest first."""
     frame = table_of(result)
-    said: dict[str, list[str]] = {name: [] for name in frame["name"].unique()}
+    texts: dict[str, list[str]] = {name: [] for name in frame["name"].unique()}
     found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
     for row in found.to_dict("records"):
-        said[row["name"]].append(f"{row['role']} {row['score']:.2f} (control {row['control']:.2f})")
+        text = f"{row['role']} {row['score']:.2f} (control {row['control']:.2f})"
+        texts[row["name"]].append(text)
     for layer, head in result.silent.nonzero().tolist():
-        said[str(Head(layer, head))] = ["silent: it writes nothing"]
+        texts[str(Head(layer, head))] = ["silent: it writes nothing"]
     none = f"no role on {result.repeats} × {result.half} random tokens"
-    return {name: ", ".join(own) or none for name, own in said.items()}
+    return {name: ", ".join(roles) or none for name, roles in texts.items()}
 
 
 def card_labels(model: str, attention: str | None) -> dict[str, str]:
-    """What the card says of heads: its circuit, and figures whose value is a head.
+    """What the model's card says about heads: its circuit, and figures whose value is a head.
 
     Args:
-        model: its name; a checkpoint has the card of the trained model.
-        attention: of an encoder–decoder, which attention; else ``None``.
+        model: the name of the model; a checkpoint has the card of the trained model.
+        attention: the attention of an encoder–decoder; ``None`` for other models.
     """
     card = card_of(model)
     if card is None:
@@ -57,4 +58,4 @@ def card_labels(model: str, attention: str | None) -> dict[str, str]:
         if of_this and Head.of(str(value)) is not None:
             found[str(value)] = figure.removeprefix(f"{attention}-attention ")
     after = " (after training)" if AT_STEP.fullmatch(model) else ""
-    return {head: f"{said}{after}" for head, said in found.items()}
+    return {head: f"{label}{after}" for head, label in found.items()}

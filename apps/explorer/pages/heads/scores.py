@@ -1,4 +1,4 @@
-"""The numbers of each head that the map shows, each with what it is compared with."""
+"""The scores of heads that the map shows, each with its control."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,21 +18,25 @@ from analyses.statistics import FEWEST, LEVEL
 from apps.wording import directions
 
 Score = dict[str, Any]
-"""As the widget's view "heads" reads it."""
+"""A score in the form that the widget's view "heads" reads."""
 ROLES = ("previous-token", "next-token", "induction", "duplicate-token", "bos-sink", COPYING)
 STATISTICS = (NORMALIZED, BOS, "self", "previous")
-NAMES = {BOS: "attention to BOS", "self": "attention to itself", "previous": "to the token before"}
+NAMES = {
+    BOS: "attention to BOS",
+    "self": "attention to the token itself",
+    "previous": "attention to the previous token",
+}
 
 
 def scores(
     known: Mapping[str, Result], sizes: tuple[int, ...], attention: str | None
 ) -> list[Score]:
-    """The scores of all answers that there are.
+    """The scores from all available answers.
 
     Args:
         known: the answers of the page.
         sizes: the number of heads in each layer.
-        attention: of an encoder–decoder, which attention; else ``None``.
+        attention: the attention of an encoder–decoder; ``None`` for other models.
     """
     return [score for result in known.values() for score in _scores(result, sizes, attention)]
 
@@ -51,26 +55,26 @@ def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> li
 
 @lru_cache(32)
 def table_of(result: Result) -> pd.DataFrame:
-    """The table of a result, whose intervals take longer than all else that the page does."""
+    """The table of a result, cached because its intervals are the slowest part of the page."""
     return result.to_frame()
 
 
 def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None) -> Score:
-    """The effect of ablating each head; none yet where a partial result did not come to."""
+    """The effect of ablating each head; NaN for heads that a partial result has not reached."""
     frame, n = table_of(result), result.clean.numel()
     if "stack" in frame:
         frame = frame[frame["stack"] == attention]
-    there, lines = frame["effect"].notna(), list[str]()
+    is_done, lines = frame["effect"].notna(), list[str]()
     if n < FEWEST:
         lines.append(f"fewer than {FEWEST} prompts, so no intervals")
-    if there.any():
-        lines.append(f"a head drawn at random: size {frame['size'].mean():.2g}")
-    if there.any() and n >= FEWEST:
+    if is_done.any():
+        lines.append(f"mean size of the effect of a head: {frame['size'].mean():.2g}")
+    if is_done.any() and n >= FEWEST:
         count = int((frame["p"] <= LEVEL).sum())
         heads = "head" if count == 1 else "heads"
-        lines.append(f"p ≤ {LEVEL}: {count} {heads}, {by_chance(frame):.2g} by chance")
-    if not there.all():
-        lines.append(f"{there.sum()} of {len(frame)} heads so far")
+        lines.append(f"p ≤ {LEVEL}: {count} {heads}, of which {by_chance(frame):.2g} by chance")
+    if not is_done.all():
+        lines.append(f"{is_done.sum()} of {len(frame)} heads so far")
     return {
         "id": "ablation",
         "name": f"{result.method} ablation: change of {result.metric}",
@@ -84,12 +88,12 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
 
 
 def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
-    """The score of a role less its control."""
+    """The score of a role minus its control."""
     frame = table_of(result)
     frame = frame[frame["role"] == role]
     n, what = result.scores[role].shape[-1], "uniform attention"
     if role in OF_REPETITION:
-        what = "the same cells of unrepeated rows"
+        what = "the same cells of sequences without repetition"
     if role == COPYING:
         what = "permuted columns of W_U"
     return {
@@ -116,13 +120,15 @@ def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, 
         "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
         "n": n,
         "good": None,
-        "control": f"uniform attention: {frame['uniform'].mean():.2f}" if n else "no such query",
+        "control": f"uniform attention: {frame['uniform'].mean():.2f}"
+        if n
+        else "not defined for any query",
         **_numbers(frame, "mean", n, sizes),
     }
 
 
 def per_head(frame: pd.DataFrame, column: str, sizes: tuple[int, ...]) -> Tensor:
-    """A column of a table with a row a head as ``[layer head]``; NaN where there is none."""
+    """A column of a table with one row per head as ``[layer head]``; NaN for missing heads."""
     table = torch.full((len(sizes), max(sizes)), torch.nan, dtype=torch.float64)
     cells = frame["layer"].tolist(), frame["head"].tolist()
     table[cells] = torch.tensor(frame[column].tolist(), dtype=table.dtype)
@@ -130,7 +136,7 @@ def per_head(frame: pd.DataFrame, column: str, sizes: tuple[int, ...]) -> Tensor
 
 
 def _numbers(frame: pd.DataFrame, column: str, n: int, sizes: tuple[int, ...]) -> Score:
-    """The values, and their intervals if there are prompts enough."""
+    """The values, and their intervals if there are enough prompts."""
     ends = ("low", "high") if n >= FEWEST else ()
     columns = {"values": column, **{end: end for end in ends}}
     return {name: encoded(per_head(frame, own, sizes)) for name, own in columns.items()}

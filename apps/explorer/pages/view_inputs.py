@@ -1,4 +1,4 @@
-"""What questions of all pages begin with: the prompts of a view, and its metric."""
+"""The inputs of questions on all pages: the prompts of a view, and its metric."""
 
 import interp
 from analyses import Predictions, predictions
@@ -23,7 +23,7 @@ def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> 
     """The view's prompt, or the prompts that its sweeps run over.
 
     Raises:
-        InvalidInput: none of the set is answered as the view's filter asks.
+        InvalidInput: no prompt of the set passes the view's filter.
     """
     if not (swept and view.prompts):
         return Inputs(model, (prompt_of(view),))
@@ -33,12 +33,14 @@ def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> 
         wanted = view.answered == "right"
         prompts = [own for own, is_right in zip(prompts, right, strict=True) if is_right == wanted]
     if not prompts:
-        raise InvalidInput(f"No prompt of the set is answered {view.answered}: choose all of them.")
+        raise InvalidInput(
+            f"No prompt of the set is answered {view.answered}: choose 'all' in the sidebar."
+        )
     return Inputs(model, tuple(prompts))
 
 
 def set_question(view: View, model: interp.Transformer) -> Question:
-    """What is predicted after each prompt of the model's set, without any edit."""
+    """The predictions for all prompts of the model's set, without edits."""
     inputs = Inputs(model, tuple(examples(view.model)))
     targets = inputs.targets
     return question(
@@ -56,7 +58,7 @@ def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
     """Whether the target of each prompt of the model's set is the most probable token.
 
     Raises:
-        InvalidInput: they have no targets, or not of a single token.
+        InvalidInput: a prompt has no target, or one that is not a single token.
     """
     found = JOBS.run(set_question(view, model))
     return found.right[0].tolist() if isinstance(found, Predictions) else []

@@ -1,16 +1,16 @@
 "use strict";
-// The numbers of a view as tables {caption, columns, rows}, for readers of tables and as CSV.
+// The numbers of a view as data tables {caption, columns, rows}, shown on the page and saved as CSV.
 
-/** The tables that hold what a view draws; the first is what its CSV file has. */
-function twinsOf(view) {
+/** The data tables of a view; the first one is saved by its CSV button. */
+function dataTablesOf(view) {
   const makers = {
-    matrix: matrixTwin, bars: barsTwin, curves: curvesTwin, network: networkTwin,
-    tokens: tokensTwin, table: tableTwin, heads: headsTwins,
+    matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
+    tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
   };
   return [makers[view.kind](view)].flat();
 }
 
-function matrixTwin(view) {
+function matrixDataTable(view) {
   const { shape: [, columns], data } = decodedOnce(view.values);
   const head = [view.row_axis || "", view.column_axis].filter(Boolean).join(" \\ ");
   const rows = view.rows.map((label, r) => {
@@ -21,20 +21,20 @@ function matrixTwin(view) {
   return { caption: captionOf(view), columns: [head, ...view.columns], rows };
 }
 
-function barsTwin(view) {
+function barsDataTable(view) {
   const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
   if (view.low) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
   if (view.second) columns.push([view.second.title, numbers(view.second.values)]);
   return ofColumns(captionOf(view), columns);
 }
 
-/** A table of columns [[title, values], …]. */
+/** A table from columns [[title, values], …]. */
 function ofColumns(caption, columns) {
   const rows = columns[0][1].map((_, n) => columns.map(([, own]) => own[n]));
   return { caption, columns: columns.map(([title]) => title), rows };
 }
 
-function curvesTwin(view) {
+function curvesDataTable(view) {
   const rows = view.panels.flatMap((panel) =>
     panel.curves.flatMap((own) => {
       const [x, y] = [numbers(own.x), numbers(own.y)];
@@ -45,12 +45,12 @@ function curvesTwin(view) {
   return { caption: view.title, columns: ["panel", "curve", view.axis, "value"], rows };
 }
 
-function networkTwin(view) {
+function networkDataTable(view) {
   const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
   return { caption: captionOf(view), columns: ["from", "to", valueTitle(view)], rows };
 }
 
-function tokensTwin(view) {
+function tokensDataTable(view) {
   const columns = [["position", view.tokens.map((_, n) => n)], ["token", view.tokens]];
   if (view.ids) columns.push(["id", view.ids]);
   if (view.aligned) columns.push(["corrupted", view.aligned]);
@@ -58,11 +58,11 @@ function tokensTwin(view) {
   return ofColumns(captionOf(view), columns);
 }
 
-function tableTwin(view) {
+function tableDataTable(view) {
   return { caption: view.title, columns: view.columns.map(columnTitle), rows: view.rows };
 }
 
-function headsTwins(view) {
+function headsDataTable(view) {
   const arrays = (view.scores || []).map((score) => decodedOnce(score.values));
   const [layers, heads] = arrays.length ? arrays[0].shape : [0, 0];
   const rows = Array.from({ length: layers * heads }, (_, n) => [
@@ -72,7 +72,7 @@ function headsTwins(view) {
   return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
 }
 
-/** What a cell with a text has: both. */
+/** The text and the number of a cell. */
 function textAndNumber(text, value) {
   return text && !Number.isNaN(value) ? `${text} ${exact(value)}` : text || value;
 }
@@ -87,7 +87,7 @@ function captionOf(view) {
   return view.unit ? `${view.title} (${view.unit})` : view.title;
 }
 
-/** What a column of values is called. */
+/** The title of a column of values. */
 function valueTitle(view) {
   return view.unit || "value";
 }
@@ -97,12 +97,12 @@ function columnTitle(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }
 
-/** A table as CSV: texts that a spreadsheet would run as formulas begin with an apostrophe. */
+/** A table as CSV; texts that a spreadsheet would run as formulas are prefixed with an apostrophe. */
 function toCsv({ columns, rows }) {
   return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 }
 
-/** One cell of CSV. */
+/** A cell of a CSV file. */
 function csvCell(value) {
   if (typeof value === "number") return Number.isNaN(value) ? "" : exact(value);
   const text = value === null || value === undefined ? "" : String(value);
@@ -110,34 +110,34 @@ function csvCell(value) {
   return /[",\r\n]/.test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
 }
 
-/** Cells of a table of the page; CSV has all. */
+/** Largest number of cells of a table on the page; the CSV file has all. */
 const MOST_CELLS = 20000;
 
-/** A table of the page. */
-function twinElement({ caption, columns, rows }, onSave) {
+/** The element of a data table. */
+function dataTableElement({ caption, columns, rows }, onSave) {
   const most = Math.max(10, Math.floor(MOST_CELLS / columns.length));
   const cut = rows.length > most ? ` (the first ${most} of ${rows.length} rows)` : "";
   const head = element(
     "tr", {}, ...columns.map((name) => element("th", { scope: "col" }, element("bdi", {}, String(name)))),
   );
   const body = rows.slice(0, most).map((row) => element(
-    "tr", {}, ...row.map((value, n) => twinCell(value, n)),
+    "tr", {}, ...row.map((value, n) => dataTableCell(value, n)),
   ));
   const title = element("caption", {}, caption, cut, " ", button("CSV", "Save this table as CSV", onSave));
   return element(
-    "div", { class: "w-scroll w-twin" },
+    "div", { class: "w-scroll w-data-table" },
     element("table", {}, title, element("thead", {}, head), element("tbody", {}, ...body)),
   );
 }
 
-function twinCell(value, n) {
+function dataTableCell(value, n) {
   if (n === 0) return element("th", { scope: "row" }, element("bdi", {}, cellText(value)));
   return element(
     "td", { class: typeof value === "number" ? "w-number" : null }, element("bdi", {}, cellText(value)),
   );
 }
 
-/** What a cell of a table shows. */
+/** The text of a cell of a table. */
 function cellText(value) {
   if (typeof value === "number") return Number.isNaN(value) ? "" : readable(value);
   return value === null || value === undefined ? "" : String(value);

@@ -1,8 +1,8 @@
-"""What a run keeps while it sweeps, so that it can go on after it was stopped or killed.
+"""The partial results that a run keeps during a sweep, from which a stopped run is resumed.
 
-A sweep runs in slices: it is cancelled after some seconds, what it has is written beside the
-output folder, and it is resumed. The numbers do not depend on that, bit for bit, as long as the
-memory that forwards may take is the same; so that is written too.
+A sweep runs in slices: it is cancelled after some seconds, its partial result is written beside the
+output folder, and it is resumed. The numbers stay the same, bit for bit, as long as the forwards
+may use the same memory; so that number is written too.
 
     .NAME.interp-kept/run.json             what is computed, and the memory
     .NAME.interp-kept/sweep.safetensors    the cells that are done
@@ -24,39 +24,40 @@ from interp.files import beside, read_file_or_pipe, write_whole
 from interp.json_text import parse_json
 
 SLICE = 10.0
-"""Seconds after which a sweep is written, at least."""
+"""Least duration of a slice, in seconds."""
 PREPARATIONS = 20
-"""Times that a slice lasts as long as what a resumed analysis computes anew."""
+"""Least duration of a slice, as a multiple of the time that a resumed analysis takes to prepare."""
 MAX_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept of one run.
+class PartialRun:
+    """The files that let one stopped run be resumed.
 
     Attributes:
-        folder: where it is written.
-        computed: what the numbers depend on, as plain data; that of a run to go on with is equal.
+        folder: the folder of these files.
+        computed: what the numbers depend on, as plain data; a run can be resumed only by one for
+            which this is equal.
     """
 
     folder: Path
     computed: dict[str, Any]
 
     @classmethod
-    def beside(cls, out: Path, computed: dict[str, Any]) -> "Kept":
-        """What is kept of the run that writes the folder ``out``."""
+    def beside(cls, out: Path, computed: dict[str, Any]) -> "PartialRun":
+        """The partial run of the output folder ``out``."""
         return cls(beside(out.resolve(), "kept"), json.loads(json.dumps(computed)))
 
     @property
     def exists(self) -> bool:
-        """Whether a run that was stopped left something."""
+        """Whether a stopped run left a partial result."""
         return (self.folder / "sweep.safetensors").is_file()
 
     def read(self) -> tuple[interp.Sweep, int]:
-        """The sweep, and the memory that its forwards could take.
+        """Read the partial sweep, and the memory in bytes that its forwards could use.
 
         Raises:
-            InvalidInput: it is of a run that computes something else, or can't be read.
+            InvalidInput: the files belong to a run with other settings, or can't be read.
         """
         file = self.folder / "run.json"
         try:
@@ -68,16 +69,16 @@ class Kept:
             then, now = computed.get(name), self.computed.get(name)
             if then != now:
                 raise InvalidInput(
-                    f"The run kept in {self.folder} had {name} {then!r}, this one has {now!r}. "
-                    "Give the same, or leave out --resume to begin anew."
+                    f"The stopped run in {self.folder} had {name} {then!r}, this one has {now!r}. "
+                    "Give the same, or leave out --resume to start from the beginning."
                 )
         return interp.Sweep.load(self.folder / "sweep.safetensors"), budget
 
     def write(self, sweep: interp.Sweep, budget: int) -> None:
-        """Keep a sweep; a process that is killed meanwhile leaves the one before.
+        """Write a partial sweep; a process killed meanwhile leaves the previous one intact.
 
         Raises:
-            OutOfResources: it can't be written.
+            OutOfResources: the files can't be written.
         """
         self.folder.mkdir(exist_ok=True)
         text = json.dumps({"computed": self.computed, "budget": budget}, indent=1)
@@ -85,21 +86,21 @@ class Kept:
         sweep.save(self.folder / "sweep.safetensors")
 
     def remove(self) -> None:
-        """Remove what is kept, of a run that has ended."""
+        """Delete the files, after the run has finished."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
 
 class Slice:
-    """The time of one slice, as ``cancelled=`` of a sweep: True when it is over."""
+    """The time limit of one slice, for ``cancelled=`` of a sweep: True when the time is over."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._prepared: float | None = None
 
     @property
-    def asked(self) -> bool:
-        """Whether a sweep has asked, so that what it returns can be resumed."""
+    def was_called(self) -> bool:
+        """Whether a sweep has called this, so that its partial result can be resumed."""
         return self._prepared is not None
 
     def __call__(self) -> bool:
@@ -111,36 +112,36 @@ class Slice:
 
 
 def run_in_slices(
-    analysis: Callable[[Inputs], Result], inputs: Inputs, kept: Kept, *, resume: bool
+    analysis: Callable[[Inputs], Result], inputs: Inputs, partial: PartialRun, *, resume: bool
 ) -> Result:
-    """The result of an analysis, of which what is done is kept as it goes.
+    """Run an analysis and keep its partial result while it runs.
 
     Args:
-        analysis: of the inputs alone.
-        inputs: with a budget.
-        kept: where it is kept.
-        resume: whether to go on from there.
+        analysis: function of the inputs alone.
+        inputs: the inputs, with a budget.
+        partial: where partial results are kept.
+        resume: whether to start from the partial result there.
 
     Raises:
-        KeyboardInterrupt: it was interrupted; the message says what is kept.
+        KeyboardInterrupt: it was interrupted; the message says how much was kept.
     """
     sweep, budget = None, int(inputs.memory or inputs.budget or 0)
-    if resume and kept.exists:
-        sweep, budget = kept.read()
+    if resume and partial.exists:
+        sweep, budget = partial.read()
     while True:
         clock = Slice()
         try:
             result = analysis(replace(inputs, budget=budget, cancelled=clock, resume=sweep))
         except interp.Interrupted as error:
-            if not clock.asked:
+            if not clock.was_called:
                 raise
-            kept.write(error.result, budget)
+            partial.write(error.result, budget)
             done, total = int(error.result.done.sum()), error.result.done.numel()
             raise KeyboardInterrupt(
                 f"Interrupted with {done} of {total} cells done, which are kept: the same command "
-                "with --resume goes on from there."
+                "with --resume continues from there."
             ) from error
         sweep = getattr(result, "partial", None)
         if sweep is None:
             return result
-        kept.write(sweep, budget)
+        partial.write(sweep, budget)
