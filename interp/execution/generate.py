@@ -1,9 +1,9 @@
 """Text generation: one token at a time, with a KV cache.
 
-Edits apply to every forward of the loop, with the result of running the whole text anew for each
-token. Where that would differ from running the new token alone (an edit reads other positions or
-counts them from the end, or frequencies depend on the length of the text), the whole text is run
-for each token.
+Edits apply to every forward of the loop; the result is the same as running the whole text again for
+each token. If running only the new token would differ (an edit reads other positions or counts them
+from the end, or frequencies depend on the length of the text), the whole text is run for each
+token.
 """
 
 from collections.abc import Sequence
@@ -40,23 +40,24 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
     Args:
         model: a model with a decoder.
         *tokens: ids ``[batch pos]``; for an encoder–decoder the source, and the target's
-            first tokens if they are not ``config.tokens.decoder_start``. New tokens have the token
-            type of the last one, where a model has token types.
-        max_new_tokens: the largest number of tokens to add.
+            first tokens if they are not ``config.tokens.decoder_start``. If the model has token
+            types, new tokens have the type of the last one.
+        max_new_tokens: maximum number of tokens to add.
         temperature: logits are divided by it before sampling; 0 takes the most probable token.
-        top_k: sample among the k most probable tokens.
-        seed: of the sampling; the same seed gives the same text.
-        edits: changes made in every forward.
-        stop: ids of tokens that end a row, beside ``config.tokens.eos`` and ``config.tokens.stop``.
+        top_k: sample from the k most probable tokens only.
+        seed: seed of the sampling; the same seed gives the same text.
+        edits: edits to apply in every forward.
+        stop: ids of tokens that end a row, in addition to ``config.tokens.eos`` and
+            ``config.tokens.stop``.
 
     Returns:
-        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after the token
-        that ends a row.
+        ``[batch pos]``: the prompt (padded on the left) and the new tokens, with ``PAD`` after the
+        token that ends a row.
 
     Raises:
         InvalidTokens: prompt and new tokens together exceed the context, or an id of ``stop`` is
             outside the vocabulary.
-        InvalidInput: a model without decoder, or settings out of range.
+        InvalidInput: the model has no decoder, or a setting is out of range.
     """
     _check(model)
     _check_numbers(max_new_tokens, temperature, top_k, seed)
@@ -160,9 +161,9 @@ def check_temperature(temperature: object) -> None:
     """Make sure that tokens can be sampled at a temperature.
 
     Raises:
-        InvalidInput: it is no number from 0 on.
+        InvalidInput: it is not a nonnegative number.
     """
-    # NaN too is not at least 0; typeshed's Real has no comparisons.
+    # `not >=` also refuses NaN; typeshed's Real has no comparisons.
     if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(
             f"temperature={shorten(temperature)} must be 0 (the most probable token) or more."
@@ -170,7 +171,7 @@ def check_temperature(temperature: object) -> None:
 
 
 def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
-    """The inputs, with the start token of a paired decoder if no target is given."""
+    """The inputs, with the decoder's start token as target if an encoder–decoder is given none."""
     if len(tokens) != 1 or len(model.stacks) == 1:
         return tokens
     start = model.config.tokens.decoder_start
