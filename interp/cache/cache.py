@@ -217,7 +217,7 @@ class Cache:
         return self
 
     def compact(self) -> None:
-        """Store tensors that are smaller than those they would be derived from, and drop the latter.
+        """Store tensors that are smaller than those they would be derived from, and drop those.
 
         If the weights changed during the run, nothing can be derived, and nothing is dropped.
         """
