@@ -297,7 +297,7 @@ def sandwich() -> StackConfig:
         ("d_rotary= and scaling=", lambda: PositionsConfig("learned", d_rotary=2)),
         ("n_buckets=6", lambda: PositionsConfig("buckets", n_buckets=6)),
         ("d_rotary=6.*d_head=4", lambda: turning(d_rotary=6)),
-        ("one number a pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
+        ("one number per pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
         ("needs an MLP", lambda: StackConfig(1, PLAIN, None, NormConfig(placement="parallel"))),
         ("layer 2", lambda: replace(STACK, exceptions=(LayerConfig((2,)),))),
         ("n_heads or d_head", lambda: differs(attention=AttentionConfig(4, 3))),

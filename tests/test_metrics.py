@@ -164,7 +164,7 @@ def test_a_plain_function_may_give_a_number_a_prompt_or_one():
     assert_identical(measure(lambda x: x[:, -1, 0], LOGITS, BATCH), LOGITS[:, -1, 0])
     assert_identical(measure(lambda x: x.mean(), LOGITS, BATCH), LOGITS.mean())
     for wrong in (lambda x: x, lambda x: x[:, -1], lambda x: x[0, :2, 0]):
-        with pytest.raises(InterpError, match=r"one number a prompt, \[3\].*shape"):
+        with pytest.raises(InterpError, match=r"one number per prompt, \[3\].*shape"):
             measure(wrong, LOGITS, BATCH)
 
 

@@ -213,4 +213,4 @@ class StackConfig:
             raise InvalidConfig("scaling dynamic needs d_rotary of at least 4, more than one pair.")
         for name in ("short", "long") if scaling else ():
             if len(getattr(scaling, name)) not in (0, d_rotary // 2):
-                raise InvalidConfig(f"scaling {name}= needs one number a pair: {d_rotary // 2}.")
+                raise InvalidConfig(f"scaling {name}= needs one number per pair: {d_rotary // 2}.")

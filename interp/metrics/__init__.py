@@ -200,5 +200,5 @@ def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
         return tuple(whole_number(one) for one in target)
     except TypeError as error:
         raise InvalidInput(
-            f"Targets are token ids, one or one a prompt; got {reprlib.repr(target)}."
+            f"Targets are token ids, one or one per prompt; got {reprlib.repr(target)}."
         ) from error

@@ -106,7 +106,7 @@ def check_values(values: object, n: int) -> Tensor:
         raise InvalidInput(f"A metric returns a tensor; this one returned {type(values).__name__}.")
     if values.shape not in ((), (n,)):
         raise InvalidInput(
-            f"A metric returns one number a prompt, [{n}]; this one returned shape "
+            f"A metric returns one number per prompt, [{n}]; this one returned shape "
             f"{tuple(values.shape)}."
         )
     if values.is_complex():

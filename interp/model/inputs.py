@@ -97,7 +97,7 @@ def as_types(types: object, ids: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch
     if given.shape != ids.shape or given.is_floating_point() or given.is_complex():
         raise InvalidTokens(
             f"The types are {tuple(given.shape)} {given.dtype}, the tokens {tuple(ids.shape)}; "
-            "give one whole number from 0 a token."
+            "give one whole number from 0 per token."
         )
     return given.long()
 

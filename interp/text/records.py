@@ -1,4 +1,4 @@
-"""The records of a file, one at a time: a line of text or JSON, a row of a table, a filling.
+"""Reads the records of a file one at a time: lines of text or JSON, rows of a table, fillings.
 
 | file | a record is |
 | --- | --- |
@@ -31,13 +31,13 @@ from interp.text.template_file import MAX_BYTES as LONGEST_TEMPLATE
 from interp.text.template_file import parse_template
 
 MOST_OF_PIPE = 2**26
-"""Bytes that are read of a pipe."""
+"""Maximum number of bytes read from a pipe."""
 Reader = Callable[[OpenFile, str, int], Iterator[Record]]
 """Reads an open file, with its name and its size in bytes."""
 
 
 def records_of(given: object) -> Iterator[Record]:
-    """The records of a file, a folder or a dataset of the library `datasets`, each when asked for.
+    """Iterate over the records of a file, a folder or a dataset of the library `datasets`.
 
     Args:
         given: a path, or a dataset.
@@ -54,20 +54,20 @@ def records_of(given: object) -> Iterator[Record]:
 
 
 def records_of_bytes(data: bytes, path: Path) -> Iterator[Record]:
-    """The records of a file that was read whole."""
+    """The records of a file whose content was already read."""
     return reader_of(path)(BytesIO(data), str(path), len(data))
 
 
 def reader_of(path: Path) -> Reader:
-    """How a file of this name is read.
+    """The function that reads a file with this name.
 
     Raises:
-        InvalidInput: files of this kind are not read.
+        InvalidInput: files of this kind are not supported.
     """
     if path.suffix.lower() == ".json":
         raise InvalidInput(
-            f"{path} is no prompt file by its name: write one JSON object a line, and name it "
-            f"{path.with_suffix('.jsonl').name}."
+            f"{path} does not have the name of a prompt file: write one JSON object per line, and "
+            f"name it {path.with_suffix('.jsonl').name}."
         )
     return READERS.get(path.suffix.lower(), _text_records)
 
@@ -87,7 +87,7 @@ def _of_path(path: Path) -> Iterator[Record]:
 
 
 def _opened(path: Path) -> OpenFile:
-    """A regular file, or what a pipe delivers."""
+    """A regular file, or the content of a pipe."""
     if stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - Path.stat is the same
         return BytesIO(read_file_or_pipe(path, MOST_OF_PIPE))
     return open_regular(path)
@@ -127,4 +127,4 @@ READERS: dict[str, Reader] = {
     ".parquet": _parquet_records,
     ".toml": _template_records,
 }
-"""By the end of the file's name; any other file holds one text a line."""
+"""The reader for each file name extension; files with any other hold one text per line."""

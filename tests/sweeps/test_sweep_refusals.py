@@ -177,7 +177,7 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
     ("metric", "told"),
     [
         (lambda logits: logits.mean(), "one number per prompt.*3 prompts"),
-        (lambda logits: logits[:, -1], r"one number a prompt, \[3\].*\(3, 13\)"),
+        (lambda logits: logits[:, -1], r"one number per prompt, \[3\].*\(3, 13\)"),
         (lambda logits: 0.5, "float"),
         (lambda logits: logits[:, -1, 0] * torch.nan, "NaN"),
         (lambda logits: logits[:, -1, 0] * 1j, "complex128.*real"),

@@ -130,7 +130,7 @@ def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
         ("n = 8", "n = 0", r"toml:6: n=0 must be an integer of at least 1"),
         ("n = 8", "n = '8'", r"toml:6: n='8' must be an integer"),
         ("seed = 2", "seed = 0.5", r"toml:7: seed=0.5 must be an integer"),
-        ("[lists]", "[lists]\nn = 3", r"toml:10: n stands in the table lists"),
+        ("[lists]", "[lists]\nn = 3", r"toml:10: n is in the table lists"),
         ("[lists]", "[lists]\nplace = ['a']", r"toml:10: no text has a slot for lists.place"),
         ('"Cy", "Dan"', '"Ann"', r"toml:10: the list 'name' holds 'Ann' twice"),
         (', "Cy", "Dan"', "", r"toml:10: the slots a, b, c draw different entries"),
