@@ -1,7 +1,7 @@
 """Identities that every model must satisfy, each with its numerical error.
 
-All are checked in float64 on random tokens. Errors are relative to the largest number compared (or
-absolute below one); a bound of 0 requires bit-identical results.
+They are checked in float64 on random tokens. Errors are relative to the largest expected value (or
+absolute if it is below 1); a bound of 0 requires bit-identical results.
 """
 
 import copy
@@ -36,9 +36,9 @@ class Identity:
     """One identity, and its error for a model.
 
     Attributes:
-        name: what is compared with what.
-        error: the largest relative difference found.
-        bound: the largest allowed.
+        name: the identity in words or as an equation.
+        error: the largest relative difference that was found.
+        bound: the largest allowed error.
     """
 
     name: str
@@ -55,8 +55,8 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
     """Check the identities on ``model``.
 
     Args:
-        model: any; it is copied to float64 and not changed.
-        seed: of the tokens.
+        model: any model; it is copied to float64 and not changed.
+        seed: seed of the random tokens.
 
     Returns:
         Every identity that applies to a model of this kind, with its error.
@@ -81,9 +81,9 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
-    """Largest absolute difference over max(1, largest expected); NaN if one is not finite.
+    """Largest absolute difference over max(1, largest expected); NaN if an element is not finite.
 
-    Minus infinity, where scores are masked, must stand in the same cells of both.
+    Minus infinity, which marks masked scores, must be in the same entries of both.
     """
     masked = found == -torch.inf
     if not torch.equal(masked, expected == -torch.inf):
@@ -95,7 +95,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
 
 
 def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
-    """Random tokens for each stack of a model in float64, or images."""
+    """Random tokens for each stack of a model, or random images in float64."""
     generator = torch.Generator().manual_seed(seed)
     first = model.stacks[0].tokens
     if isinstance(first, Patches):
@@ -109,7 +109,7 @@ def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
 
 
 def _output(done: Run) -> Tensor:
-    """The logits, or the output of a model without them."""
+    """The logits, or the output of a model without logits."""
     given = done.stream if done.logits is None else done.logits
     return torch.empty(0) if given is None else given
 
@@ -130,7 +130,7 @@ def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Iden
 
 
 def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
-    """Each step adds what it writes; where no norm is in the stream, so does the whole stack."""
+    """Each step adds its output to the stream, and, without norms in the stream, so do stacks."""
     worst = worst_sum = 0.0
     adding = [s for s in model.stacks if all(step.preserves_stream for step in s.block(0).steps)]
     for stack in model.stacks:
@@ -155,7 +155,7 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
-    """H(x) = Σ_h A_h x S_h + what the biases write, where no values are clipped."""
+    """H(x) = Σ_h A_h x S_h + the contribution of the biases, if no values are clipped."""
     worst, layers = 0.0, list(_layers(model))
     if any(stack.block(layer).attn.has_clip for stack, _, layer in layers):
         return
@@ -175,7 +175,7 @@ def _attention_input(stack: Stack, name: str | None, layer: int, recorded: Run) 
 
 
 def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
-    """The model's attention without mask and positions commutes with permutations."""
+    """Attention without mask and positions commutes with permutations."""
     worst = 0.0
     for stack, name, layer in _layers(model):
         x = _attention_input(stack, name, layer, recorded)
@@ -187,7 +187,7 @@ def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def stripped(attn: Attention) -> Attention:
-    """The same weights, with every key visible and no positions."""
+    """An attention with the same weights, every key visible, and no positions."""
     bare = copy.copy(attn)
     bare.masking, bare.positions = Masking(Bidirectional(), NoPositions()), NoPositions()
     return bare

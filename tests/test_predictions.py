@@ -195,9 +195,9 @@ def test_a_position_is_found_by_token_or_id(python):
 
 
 def test_a_token_that_stands_there_never_or_twice_is_refused(python):
-    with pytest.raises(InvalidTokens, match=r"'x' stands at positions 1, 4 in .*once"):
+    with pytest.raises(InvalidTokens, match=r"'x' occurs at positions 1, 4 in .*once"):
         python.position_of("x = x", "x")
-    with pytest.raises(InvalidTokens, match=r"'y' stands nowhere in .*·="):
+    with pytest.raises(InvalidTokens, match=r"'y' occurs nowhere in .*·="):
         python.position_of("x = x", "y")
     with pytest.raises(InvalidTokens, match="One prompt was expected; got 2"):
         python.position_of(["a", "b"], "a")

@@ -9,10 +9,11 @@ respect to the input of a reader at point k. The rules differ in D:
     eap-ig        Σ_k w_k g_k · (u_n − u_0)                 the mean gradient along the path
     conductance   Σ_k (g_k + g_{k+1})/2 · (u_{k+1} − u_k)   gradient times change along the path
 
-with the weights w_k of the trapezoidal rule. Behind other parts, u_n − u_0 and the mean gradient
-may stem from different parts of the path: their product is not an integral, and ``eap-ig`` sums to
-the change of the metric only over the edges from the inputs, where u is linear in t. Conductance is
-the integral of g · du/dt, and sums to the change of the metric over every cut of the graph.
+with the weights w_k of the trapezoidal rule. For a writer that depends on other writers, u_n − u_0
+and the mean gradient may come from different parts of the path: their product is not an integral,
+and ``eap-ig`` sums to the change of the metric only over the edges from the inputs, where u is
+linear in t. Conductance is the integral of g · du/dt, and sums to the change of the metric over
+every cut of the graph.
 """
 
 from collections.abc import Callable
