@@ -283,6 +283,6 @@ class _Trial:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Median seconds of the default and the packed kernel, without the first (packing) round."""
+        """Median seconds of the default and the packed kernel, without the first (packing)."""
         default, packing = (self._factor * median(each[1:]) for each in self._seconds)
         return default, packing
