@@ -67,14 +67,14 @@ def sole_writer(folder: Path) -> Generator[Path]:
     created: list[Path] = []
     try:
         with ExitStack() as held:
-            with _errors_of(folder):
+            with _translated_errors(folder):
                 folder = folder.resolve()
                 created += [path for path in folder.parents if not path.exists()]
                 _check_place(folder)
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(folder))
-                _settle(folder)
-                _check_own(folder)
+                _recover(folder)
+                _check_replaceable(folder)
             yield folder
     finally:
         with suppress(OSError):  # the first folder that is not empty raises
@@ -93,7 +93,7 @@ def replacement(folder: Path) -> Generator[Path]:
     """
     new = beside(folder, NEW)
     try:
-        with _errors_of(folder):
+        with _translated_errors(folder):
             new.mkdir()
         try:
             yield new
@@ -101,11 +101,11 @@ def replacement(folder: Path) -> Generator[Path]:
             if error.errno in FULL:
                 raise _no_space(folder, error) from error
             raise
-        with _errors_of(folder):
+        with _translated_errors(folder):
             _install(new, folder)
     finally:
         with suppress(OSError):  # the next writer tries again
-            _settle(folder)
+            _recover(folder)
 
 
 def _install(new: Path, folder: Path) -> None:
@@ -113,7 +113,7 @@ def _install(new: Path, folder: Path) -> None:
     for path in (*new.rglob("*"), new):
         force(path)
     try:
-        _check_own(folder)
+        _check_replaceable(folder)
     except InvalidInput as error:
         aside = _free_name(folder)
         new.replace(aside)
@@ -125,7 +125,7 @@ def _install(new: Path, folder: Path) -> None:
     force(folder.parent)
 
 
-def _settle(folder: Path) -> None:
+def _recover(folder: Path) -> None:
     """Complete the replacement that a killed writer began, and remove its leftovers.
 
     If ``old`` exists, ``new`` is complete.
@@ -148,7 +148,7 @@ def _check_place(folder: Path) -> None:
         raise NotADirectoryError(None, "it is not a folder")
 
 
-def _check_own(folder: Path) -> None:
+def _check_replaceable(folder: Path) -> None:
     """Refuse a folder with files that this package did not write, or that changed since."""
     written = _manifest_of(folder)
     foreign = (
@@ -219,7 +219,7 @@ def _no_space(folder: Path, error: OSError) -> OutOfResources:
 
 
 @contextmanager
-def _errors_of(folder: Path) -> Generator[None]:
+def _translated_errors(folder: Path) -> Generator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a loop of symbolic links

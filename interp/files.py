@@ -159,7 +159,7 @@ def open_regular(path: Path) -> BufferedReader:
         OSError: there is no such file, or no permission.
         ValueError: it is a device or a pipe, or no file can have this name.
     """
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - Path has no opener
+    file = open(path, "rb", opener=_open_nonblocking)  # noqa: SIM115 - Path has no opener
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
@@ -199,7 +199,7 @@ def read_file_or_pipe(path: Path, most: int) -> bytes:
         OSError: there is no such file, or no permission.
         ValueError: it is a device, or larger than ``most``.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=_open_nonblocking) as file:
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             return read_bounded(path, most)
         os.set_blocking(file.fileno(), True)
@@ -209,6 +209,6 @@ def read_file_or_pipe(path: Path, most: int) -> bytes:
     return data
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """Open a path without blocking on a pipe that has no writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -121,10 +121,10 @@ class Names:
         if exact is not None:
             return exact
         key = self._key(name)
-        found = self._by_key.get(key, [])
-        if len(found) != 1:
-            raise UnknownPlace(self._explain(name, key, found))
-        return found[0]
+        matches = self._by_key.get(key, [])
+        if len(matches) != 1:
+            raise UnknownPlace(self._explain(name, key, matches))
+        return matches[0]
 
     def resolve_all(self, name: PlaceLike) -> list[Place]:
         """Like :meth:`resolve`, but a bare label or point means that point in every layer."""
@@ -133,9 +133,9 @@ class Names:
             return [exact]
         if isinstance(name, Point) or (isinstance(name, str) and "." not in name):
             point = self._key(name)[0]
-            found = self._places_of(point)
-            if found:
-                return found
+            places = self._places_of(point)
+            if places:
+                return places
         return [self.resolve(name)]
 
     def every_layer(self, name: PlaceLike) -> list[Place] | None:
@@ -152,17 +152,17 @@ class Names:
             return None
         key = self._key(name)
         point, layer, _, _ = key
-        found = self._by_key.get(key, [])
-        if layer is not None or not point.in_block or not found:
+        matches = self._by_key.get(key, [])
+        if layer is not None or not point.in_block or not matches:
             return None
-        if len({(place.norm, place.stack) for place in found}) > 1:
-            raise UnknownPlace(self._explain(name, key, found))
-        if len(found) < self._n_layers[found[0].stack or self._stacks[-1]]:
-            held = ", ".join(str(place) for place in found[:6])
+        if len({(place.norm, place.stack) for place in matches}) > 1:
+            raise UnknownPlace(self._explain(name, key, matches))
+        if len(matches) < self._n_layers[matches[0].stack or self._stacks[-1]]:
+            held = ", ".join(str(place) for place in matches[:6])
             raise InvalidInput(
                 f"Not every layer has {point.label!r}; read them one by one: {held}."
             )
-        return found
+        return matches
 
     def requested(
         self, request: Request, among: Sequence[Place], absent: Callable[[PlaceLike], Exception]
@@ -185,10 +185,10 @@ class Names:
             return [place for place in among if request(self.hooks[place])]
         offered, wanted = set(among), set[Place]()
         for name in _several(request):
-            found = offered.intersection(self.resolve_all(name))
-            if not found:
+            named = offered.intersection(self.resolve_all(name))
+            if not named:
                 raise absent(name)
-            wanted |= found
+            wanted |= named
         return [place for place in among if place in wanted]
 
     def _exact(self, name: PlaceLike) -> Place | None:
@@ -226,10 +226,10 @@ class Names:
             return part
         if not isinstance(part, str):
             raise UnknownPlace(f'{shorten(name)} names no place; write e.g. ("pattern", 0).')
-        found = _BY_LABEL.get(part) or _SYNONYMS.get(part)
-        if found is None:
+        point = _BY_LABEL.get(part) or _SYNONYMS.get(part)
+        if point is None:
             raise UnknownPlace(self._explain_label(part, name))
-        return found
+        return point
 
     def _explain_label(self, label: str, name: object) -> str:
         """The error message for a name whose first part is not a label."""
@@ -239,9 +239,10 @@ class Names:
         known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
         return f"There is no place {shorten(name)}.{_nearest(label, known)}"
 
-    def _explain(self, name: object, key: Key, found: list[Place]) -> str:
-        if found:
-            choices = ", ".join(str(place) for place in found[:6])
+    def _explain(self, name: object, key: Key, matches: list[Place]) -> str:
+        """The error message for a name that matches no place, or several."""
+        if matches:
+            choices = ", ".join(str(place) for place in matches[:6])
             return f"{shorten(name)} is ambiguous; give one of: {choices}."
         places = [str(place) for place in self._places_of(key[0])]
         if not places:

@@ -37,7 +37,7 @@ class Identity:
 
     Attributes:
         name: the identity in words or as an equation.
-        error: the largest relative difference that was found.
+        error: the largest relative difference.
         bound: the largest allowed error.
     """
 
@@ -80,18 +80,18 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         return [identity for check in checks for identity in check()]
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
+def difference(actual: Tensor, expected: Tensor) -> float:
     """Largest absolute difference over max(1, largest expected); NaN if an element is not finite.
 
     Minus infinity, which marks masked scores, must be in the same entries of both.
     """
-    masked = found == -torch.inf
+    masked = actual == -torch.inf
     if not torch.equal(masked, expected == -torch.inf):
         return float("nan")
-    found, expected = found.masked_fill(masked, 0.0), expected.masked_fill(masked, 0.0)
-    if found.numel() == 0:
+    actual, expected = actual.masked_fill(masked, 0.0), expected.masked_fill(masked, 0.0)
+    if actual.numel() == 0:
         return 0.0
-    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
+    return ((actual - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
 
 
 def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
@@ -241,10 +241,10 @@ def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
         for own, whole in zip(padded, tokens, strict=True):
             own[1] = PAD
             own[1, columns] = whole[1, :short]
-        found = model(*padded)
+        actual = model(*padded)
         alone = model(*(t[1:2, :short] for t in tokens))[0]
-        error = difference(found[1, columns], alone)
-        error = max(error, difference(found[0], _output(recorded)[0]))
+        error = difference(actual[1, columns], alone)
+        error = max(error, difference(actual[0], _output(recorded)[0]))
         yield Identity(f"padding on the {side} changes nothing", error, TIGHT)
 
 
@@ -258,8 +258,8 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
     half = tokens[-1].shape[1] // 2
     changed = tokens[-1].clone()
     changed[:, half:] = (changed[:, half:] + 1) % model.config.d_vocab
-    found = model(*tokens[:-1], changed)[:, :half]
-    error = difference(found, _output(recorded)[:, :half])
+    actual = model(*tokens[:-1], changed)[:, :half]
+    error = difference(actual, _output(recorded)[:, :half])
     routed = any(isinstance(part, Experts) for part in model.modules())
     bound = TIGHT if routed else EXACT
     yield Identity("later tokens do not reach earlier logits", error, bound)

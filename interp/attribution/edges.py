@@ -124,7 +124,7 @@ def scores_at(
     for stream, group in groupby(graph.readers, lambda reader: reader.stream):
         readers = list(group)
         sources = readers[0].sources
-        own = _moving(sources)
+        own = _non_biases(sources)
         products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
         for k, gradients in enumerate(gradients_read(model, readers, points)):
             change = changes[stream.stack][: len(own), k]
@@ -139,7 +139,7 @@ def scores_at(
     return torch.cat(by_stream)
 
 
-def _moving(writers: Sequence[Writer]) -> list[int]:
+def _non_biases(writers: Sequence[Writer]) -> list[int]:
     """The indices of the writers that are not biases."""
     return [number for number, writer in enumerate(writers) if writer.place is not None]
 
@@ -148,7 +148,7 @@ def changes_written(
     model: Network, writers: Sequence[Writer], points: Points, weights: Weights
 ) -> Written:
     """Δ_k for each writer of a stack except biases."""
-    moving = [writers[number] for number in _moving(writers)]
+    moving = [writers[number] for number in _non_biases(writers)]
     groups = [list(group) for _, group in groupby(moving, lambda writer: writer.place)]
     sources = [place for first, *_ in groups if (place := term_of(model, first)[0])]
     changes = [

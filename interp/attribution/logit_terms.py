@@ -154,7 +154,7 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     last = model.stacks[-1]
     steps = [step for _, step in last.branches()]
     points = {Point.SCALE, Point.FINAL_SCALE, Point.EMBED_SCALE}
-    points |= {place.point for place in last.terms()} | {_read_of(step) for step in steps}
+    points |= {place.point for place in last.terms()} | {_point_of_terms(step) for step in steps}
     if sources:
         attentions = [step.f for step in steps if isinstance(step.f, Attention)]
         points |= {p for f in attentions for p in (f.points.pattern, f.points.v)}
@@ -162,7 +162,7 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     return [place for place in own if place.point in points]
 
 
-def _read_of(step: Step) -> Point:
+def _point_of_terms(step: Step) -> Point:
     """The point of the tensor that the terms of a sub-layer are computed from."""
     return step.f.out if isinstance(step.f, Experts) else step.f.hidden_point
 
@@ -208,7 +208,7 @@ class _Walk:
             )
             return _of_heads(name, layer, by_head) | _of_bias(f"{name}.b_O", layer, f.b_O, w)
         mlp = Part(f"{name}MLP", "mlp", layer)
-        hidden = self.at(self.place(_read_of(step), layer))
+        hidden = self.at(self.place(_point_of_terms(step), layer))
         if isinstance(f, MLP):
             written = (hidden * (w @ f.W_out.mT.to(w.dtype))).sum(-1)
             return {mlp: written} | _of_bias(f"{name}.b_out", layer, f.b_out, w)

@@ -92,7 +92,7 @@ def direct_effects(  # noqa: PLR0913 - the neurons, their columns, and what to r
     unembed, (_, mlp) = unembedding_of(model), mlp_step(model, layer)
     rows = torch.arange(len(column), device=column.device)
     written = at_least_float32(mlp.W_out[neurons])
-    post = at_least_float32(cache[_post(model, layer)])[rows, column, neurons, None]
+    post = at_least_float32(cache[_post_place(model, layer)])[rows, column, neurons, None]
     drawn = torch.randn(written.shape[1], generator=torch.Generator().manual_seed(seed))
     drawn = (drawn / drawn.norm()).to(written) * written.norm(dim=-1, keepdim=True)
     own, other = (
@@ -114,7 +114,7 @@ def _sum_error(model: Network, cache: Cache, w: Tensor, column: Tensor, layer: i
     """max |Σ terms − (MLP(x) − b_out)·w′|, with the MLP's output in the run."""
     _, mlp = mlp_step(model, layer)
     rows = torch.arange(len(column), device=column.device)
-    written = at_least_float32(cache[_written(model, layer)])[rows, column]
+    written = at_least_float32(cache[_output_place(model, layer)])[rows, column]
     written = written if mlp.b_out is None else written - mlp.b_out
     at_mlp = direction_at_mlp(model, cache, w, column, layer)
     terms = neuron_terms(model, cache, w, column, layer)
@@ -125,20 +125,20 @@ def _centred(logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab
     return logits - logits.mean(-1, keepdim=True)
 
 
-def _post(model: Network, layer: int) -> Place:
+def _post_place(model: Network, layer: int) -> Place:
     """The place of the activations of the last stack's MLP."""
     stack = model.stacks[-1].name if len(model.stacks) > 1 else None
     return Place(Point.POST, layer, stack=stack)
 
 
-def _written(model: Network, layer: int) -> Place:
+def _output_place(model: Network, layer: int) -> Place:
     """The place of the output of this MLP, before a norm of it."""
-    return replace(_post(model, layer), point=mlp_step(model, layer)[1].out)
+    return replace(_post_place(model, layer), point=mlp_step(model, layer)[1].out)
 
 
 def places_of_neurons(model: Network, layer: int) -> list[Place]:
     """The places that a run must record for :func:`direct_effects`."""
-    return [*places_of_terms(model), _written(model, layer)]
+    return [*places_of_terms(model), _output_place(model, layer)]
 
 
 def neuron_terms(
@@ -153,7 +153,7 @@ def neuron_terms(
     Arguments and errors are those of :func:`~interp.attribution.logit_terms.logit_terms`.
     """
     w = direction_at_mlp(model, cache, direction, column, layer)
-    post = cache[_post(model, layer)]
+    post = cache[_post_place(model, layer)]
     rows = torch.arange(len(post), device=post.device)
     W_out = mlp_step(model, layer)[1].W_out
     return at_least_float32(post[rows, column]) * (w @ W_out.mT.to(w.dtype))

@@ -120,13 +120,13 @@ class NodeRuns:
     def atp_star(self) -> Float[Tensor, "node prompt"]:
         """Scores with the QK fix and absolute values from GradDrop; signs are without GradDrop."""
         changes = self._pattern_changes()
-        whole, layers = self._fixed(changes, ()), self.model.n_layers
+        whole, layers = self._with_qk_fix(changes, ()), self.model.n_layers
         if layers < LEAST_LAYERS:
             return whole
         own_layer = torch.tensor([node.place.layer for node in nodes_of(self.model)])
         total = torch.zeros_like(whole)
         for layer in range(layers):
-            without = self._fixed(changes, self._held(layer)).abs()
+            without = self._with_qk_fix(changes, self._constant_outputs(layer)).abs()
             total[own_layer != layer] += without[own_layer != layer]
         return whole.sign() * total / (layers - 1)
 
@@ -140,7 +140,7 @@ class NodeRuns:
         change = self.other[node.place] - self.own[node.place]
         return _of_head(change * _gradient(gradients, node.place), node.head)
 
-    def _fixed(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
+    def _with_qk_fix(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
         """Scores with the QK fix, where the outputs of some layers are held constant."""
         nodes, at = nodes_of(self.model), self.model.blocks[0].attn.points
         patterns = [Place(at.pattern, layer) for layer in range(self.model.n_layers)]
@@ -173,7 +173,7 @@ class NodeRuns:
         done = run(self.model, self.clean, record=[place], edits=made, stop_at_layer=layer + 1)
         return done.cache[place]
 
-    def _held(self, layer: int) -> list[Edit]:
+    def _constant_outputs(self, layer: int) -> list[Edit]:
         """Edits that hold the outputs of a layer constant."""
         places = [place for place in _writes(self.model) if place.layer == layer]
         return [edits.replace(place, self.own[place]) for place in places]

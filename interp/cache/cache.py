@@ -59,7 +59,7 @@ class Cache:
     ) -> None:
         self._model, self._derive = derivation.model, derivation
         self._recorded = dict.fromkeys(recorded)
-        self._stored = Stored(converted(stored, _counted))
+        self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
         self._weight_hash: str | None = None
         self._placement = Placement()
@@ -332,7 +332,7 @@ class Cache:
         return self._placement.placed(self._derive(place, self._stored, read))
 
 
-def _counted(tensor: Tensor) -> Tensor:
+def _with_version_counter(tensor: Tensor) -> Tensor:
     """The tensor, or a copy of an inference tensor, whose in-place changes are not counted."""
     return tensor.clone() if tensor.is_inference() else tensor
 

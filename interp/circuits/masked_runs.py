@@ -72,20 +72,20 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
     kept = masks_of(graph, circuits)
-    given = _given(graph, values, model, batches)
+    given = _checked_values(graph, values, model, batches)
     needs, n = _footprint(model, graph, metric, batches), len(batches[-1].ids)
     budget = Budget.of(model, memory)
-    found = torch.empty(len(kept), n, dtype=torch.float64)
+    table = torch.empty(len(kept), n, dtype=torch.float64)
     done = 0
     for rows in torch.arange(n).split(needs.prompts(budget)):
-        part = _rows(batches, given, metric, rows, n)
+        part = _select_prompts(batches, given, metric, rows, n)
         for numbers in torch.arange(len(kept)).split(needs.copies(budget, len(rows))):
             forward = _Forward(model, graph, part, kept[numbers])
-            found[numbers[:, None], rows] = forward.measured().cpu().double()
+            table[numbers[:, None], rows] = forward.measured().cpu().double()
             done += numbers.numel() * rows.numel()
             if progress is not None:
-                progress(done, found.numel())
-    return found
+                progress(done, table.numel())
+    return table
 
 
 def masks_of(
@@ -120,7 +120,7 @@ class _Prompts:
     metric: Metric
 
 
-def _rows(
+def _select_prompts(
     batches: tuple[Batch, ...], values: Values, metric: Metric, rows: Tensor, n: int
 ) -> _Prompts:
     if len(rows) == n:
@@ -133,7 +133,7 @@ def _rows(
     return _Prompts(some, own, metric.for_rows(rows.tolist(), n))
 
 
-def _given(
+def _checked_values(
     graph: Graph, values: Values | float, model: Network, batches: Sequence[Batch]
 ) -> dict[str, Tensor]:
     """The checked values of every writer."""
@@ -196,7 +196,9 @@ class _Forward:
             if bool(own.any()):
                 removed = own.to(model.device, model.dtype)
                 places.setdefault(reader.place, []).append((reader, removed))
-        changes = {place: [_Read(model, tuple(own), differences)] for place, own in places.items()}
+        changes = {
+            place: [_ReaderEdit(model, tuple(own), differences)] for place, own in places.items()
+        }
         streams = {reader.stream for own in places.values() for reader, _ in own}
         self.recorder = Recorder(
             Plan(
@@ -226,7 +228,7 @@ class _Forward:
 
 
 @dataclass(frozen=True, eq=False)
-class _Read:
+class _ReaderEdit:
     """The results of readers at one place, with u′ − u of outside edges added to their streams."""
 
     model: Network

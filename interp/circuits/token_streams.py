@@ -48,12 +48,12 @@ def streams_of_tokens(
         for step in stack.block(layer).steps:
             if step is until:
                 return x[:, 0]
-            written = _by_mlp(step, x, context) if first_mlp and layer == 0 else 0
+            written = _mlp_output(step, x, context) if first_mlp and layer == 0 else 0
             x = norm_of(step.norms.sum)(norm_of(step.norms.base)(x) + written)
     return x[:, 0]
 
 
-def _by_mlp(step: Step, x: Tensor, context: Context) -> Tensor | int:
+def _mlp_output(step: Step, x: Tensor, context: Context) -> Tensor | int:
     """The output of the MLP of a step; 0 if there is none."""
     for branch in step.branches:
         if not isinstance(branch.f, Attention):

@@ -51,7 +51,7 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         yield from _parts(value.co_consts, seen)
     elif isinstance(value, FunctionType):
         yield f"function {value.__module__} {value.__qualname__}"
-        cells = tuple(_held(cell) for cell in value.__closure__ or ())
+        cells = tuple(_cell_contents(cell) for cell in value.__closure__ or ())
         named = tuple(sorted((value.__kwdefaults__ or {}).items()))
         for part in (value.__code__, value.__defaults__, named, cells):
             yield from _parts(part, seen)
@@ -66,7 +66,7 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         yield f"{type(value).__name__} {module} {own.__qualname__}"
 
 
-def _held(cell: object) -> object:
+def _cell_contents(cell: object) -> object:
     try:
         return cell.cell_contents  # pyright: ignore[reportAttributeAccessIssue] - of a closure
     except ValueError:  # not assigned yet

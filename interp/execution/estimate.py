@@ -134,7 +134,8 @@ def estimate_of(model: Network, prepared: Prepared) -> Estimate:
     """The memory of a prepared run."""
     shapes, stream = Shapes(model), prepared.span.stream
     edits = {
-        place: [_changed(edit) for edit in several] for place, several in prepared.placed.items()
+        place: [_allocating_edit(edit) for edit in several]
+        for place, several in prepared.placed.items()
     }
     without_data = replace(
         prepared,
@@ -208,7 +209,7 @@ def _of_chosen(experts: Experts, x: Tensor, weights: Tensor) -> Tensor:
     return written.view_as(x)
 
 
-def _changed(edit: Edit) -> Change:
+def _allocating_edit(edit: Edit) -> Change:
     """An edit that allocates as ``edit`` does: a copy, and another for values of the same size."""
 
     def changed(x: Tensor, site: EditSite) -> Tensor:  # noqa: ARG001 - as edits are called
@@ -257,7 +258,7 @@ class LiveBytes(TorchDispatchMode):
         self._alive[storage_of(tensor)] = size
         self.now += size
         self.peak = max(self.peak, self.now)
-        finalize(storage, self._freed, storage_of(tensor))
+        finalize(storage, self._release, storage_of(tensor))
 
-    def _freed(self, storage: int) -> None:
+    def _release(self, storage: int) -> None:
         self.now -= self._alive.pop(storage)

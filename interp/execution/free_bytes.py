@@ -15,11 +15,11 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    reported = [_meminfo(), _of_container()]
+    reported = [_free_in_system(), _free_in_container()]
     return min((free for free in reported if free is not None), default=UNKNOWN)
 
 
-def _meminfo() -> int | None:
+def _free_in_system() -> int | None:
     """Memory available without swapping, as the system reports it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -29,7 +29,7 @@ def _meminfo() -> int | None:
     return int(available[0][1]) * 1024 if available else None
 
 
-def _of_container() -> int | None:
+def _free_in_container() -> int | None:
     """Memory that remains within the limit of a container, if there is one.
 
     The file cache counts as used in the system's report, but is freed when memory is needed.

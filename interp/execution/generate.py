@@ -59,9 +59,9 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
             outside the vocabulary.
         InvalidInput: the model has no decoder, or a setting is out of range.
     """
-    _check(model)
+    _check_is_causal_lm(model)
     _check_numbers(max_new_tokens, temperature, top_k, seed)
-    ends = _ends(model, stop)
+    ends = _end_tokens(model, stop)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
@@ -77,7 +77,7 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
         next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
-            batch = _appended(batch, new, ended)
+            batch = _append(batch, new, ended)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
@@ -137,7 +137,7 @@ class _NextLogits:
         return logits
 
 
-def _check(model: Network) -> None:
+def _check_is_causal_lm(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if not model.config.is_causal:
@@ -183,7 +183,7 @@ def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 
-def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
+def _end_tokens(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
     """The ids of all tokens that end a row."""
     tokens, d_vocab = model.config.tokens, model.config.d_vocab
     for token in stop:
@@ -195,7 +195,7 @@ def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
     return torch.tensor(ends, dtype=torch.long, device=model.device)
 
 
-def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
+def _append(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
     ids = torch.cat([batch.ids, new.where(~ended, 0)[:, None]], dim=-1)
     real = torch.cat([batch.is_real, ~ended[:, None]], dim=-1)
     types = None if batch.types is None else torch.cat([batch.types, batch.types[:, -1:]], dim=-1)

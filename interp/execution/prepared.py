@@ -79,8 +79,8 @@ def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -
     keep_graph, metric = options.get("keep_graph", False), options.get("gradients_of")
     passed = places_in(model, span)
     placed = place_edits(model, options.get("edits", ()), passed, keep_graph=keep_graph)
-    stored = model.names.requested(options.get("store"), passed, _not_passed)
-    wanted = {*model.names.requested(options.get("record"), passed, _not_passed), *stored}
+    stored = model.names.requested(options.get("store"), passed, _not_computed)
+    wanted = {*model.names.requested(options.get("record"), passed, _not_computed), *stored}
     recorded = [place for place in passed if place in wanted]
     plan = plan_of(
         model,
@@ -143,7 +143,7 @@ def _result(tensor: Tensor, plan: Plan) -> Tensor:
     return tensor if plan.keep_graph else tensor.detach()
 
 
-def _not_passed(name: object) -> InvalidInput:
+def _not_computed(name: object) -> InvalidInput:
     return InvalidInput(f"{shorten(name)} can't be recorded: this run does not compute it.")
 
 
@@ -216,7 +216,7 @@ def _gradients(recorder: Recorder, total: Tensor) -> dict[Place, Tensor]:
             "under torch.inference_mode())."
         )
     tensors = [recorder.stored[place] for place in places]
-    found = torch.autograd.grad(
+    computed = torch.autograd.grad(
         total, tensors, retain_graph=recorder.plan.keep_graph, materialize_grads=True
     )
-    return dict(zip(places, found, strict=True))
+    return dict(zip(places, computed, strict=True))

@@ -67,7 +67,7 @@ class Provenance:
             model=model.config.name or "unnamed",
             config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
             weights=weight_hash(model),
-            tokens=_hash_of(batches),
+            tokens=_hash_inputs(batches),
             edits=tuple(edit.digest for edit in edits),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
@@ -84,7 +84,7 @@ class Provenance:
         return asdict(self)
 
 
-def _hash_of(batches: Sequence[Batch]) -> str:
+def _hash_inputs(batches: Sequence[Batch]) -> str:
     """SHA-256 of the inputs of all stacks."""
     content = " ".join(
         f"{tuple(own.shape)} {own.tolist()}"

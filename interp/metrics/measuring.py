@@ -33,7 +33,7 @@ def measure(
     Raises:
         InvalidInput: the result has another shape or type, or is NaN.
     """
-    return _not_nan(metric, measured(metric, at_least_float32(logits), batch), batch)
+    return _refuse_nan(metric, measured(metric, at_least_float32(logits), batch), batch)
 
 
 def measure_stream(
@@ -49,10 +49,10 @@ def measure_stream(
         return measure(metric, unembed(x), batch)
     logits = unembed(at_position(x, batch, metric.pos)[:, None])[:, 0]
     values = metric.for_batch(batch).compute(at_least_float32(logits))
-    return _not_nan(metric, check_values(values, len(x)), batch)
+    return _refuse_nan(metric, check_values(values, len(x)), batch)
 
 
-def _not_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
+def _refuse_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
     if bool(values.isnan().any()):
         raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
     return values

@@ -80,7 +80,7 @@ class Batch:
         if longest > n_ctx or shortest == 0:
             raise InvalidTokens(_wrong_length(lengths, n_ctx))
         if least < 0 or largest >= d_vocab:
-            raise InvalidTokens(_outside(ids, d_vocab))
+            raise InvalidTokens(_outside_vocabulary(ids, d_vocab))
         if of_types and (of_types[0] < 0 or of_types[1] >= n_types):
             raise InvalidTokens(_types_outside(of_types[0], of_types[1], n_types))
         return cls(ids, None if shortest == ids.shape[1] else real, own)
@@ -132,32 +132,32 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return self._each(lambda own: own.to(device))
+        return self._map(lambda own: own.to(device))
 
     def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
         """The chosen rows."""
-        return self._each(lambda own: own[chosen])
+        return self._map(lambda own: own[chosen])
 
     def padded_left(self) -> "Batch":
         """The same rows with all padding on the left, and no more than needed."""
-        return self if self.real is None else self._ordered(self.real.int().argsort(stable=True))
+        return self if self.real is None else self._reordered(self.real.int().argsort(stable=True))
 
     def padded_right(self) -> "Batch":
         """The same rows with all padding on the right, and no more than needed."""
-        return self if self.real is None else self._ordered(tokens_first(self.real))
+        return self if self.real is None else self._reordered(tokens_first(self.real))
 
     def repeated(self, copies: int) -> "Batch":
         """``copies`` copies of the rows, one after another."""
-        return self._each(lambda own: repeated(own, copies))
+        return self._map(lambda own: repeated(own, copies))
 
-    def _ordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
+    def _reordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
         used = self.is_real.gather(-1, order).any(0)
-        padded = self._each(lambda own: own.gather(-1, order)[:, used])
+        padded = self._map(lambda own: own.gather(-1, order)[:, used])
         if padded.real is None or not bool(padded.real.all()):
             return padded
         return replace(padded, real=None)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with ``change`` applied to each of its tensors."""
 
         def changed(own: Tensor | None) -> Tensor | None:
@@ -260,7 +260,7 @@ def _wrong_length(lengths: Int[Tensor, " batch"], n_ctx: int) -> str:
     return f"Row {int(lengths.argmin())} holds no token, only padding; drop that prompt."
 
 
-def _outside(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
+def _outside_vocabulary(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
     """The message that names the first id outside the vocabulary."""
     row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
     return (

@@ -68,7 +68,7 @@ class Block(nn.Module):
         if config.residual_scale is None:
             self.steps = STEPS[config.norm.placement](parts, add_norm)
         else:
-            self.steps = _multiplied(parts, add_norm, ConstantFactor(config.residual_scale))
+            self.steps = _pre_norm_scaled(parts, add_norm, ConstantFactor(config.residual_scale))
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
         """Run each step in turn."""
@@ -167,7 +167,7 @@ _POINTS = {
 }
 
 
-def _each(parts: Sublayers) -> list[tuple[str, Sublayer, StepPoints, str]]:
+def _step_parts(parts: Sublayers) -> list[tuple[str, Sublayer, StepPoints, str]]:
     """Name, sub-layer, points and norm name of each step; the sum of the last is ``resid_post``."""
     points = [_POINTS[name] for name in parts]
     points[-1] = replace(points[-1], sum=Point.RESID_POST)
@@ -181,7 +181,7 @@ def _with_norm(
     """Steps of one kind, with one norm each."""
 
     def build(parts: Sublayers, add_norm: AddNorm) -> Steps:
-        return tuple(kind(f, name, add_norm(ln), at) for name, f, at, ln in _each(parts))
+        return tuple(kind(f, name, add_norm(ln), at) for name, f, at, ln in _step_parts(parts))
 
     return build
 
@@ -190,31 +190,31 @@ def _sandwich(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Two norms per step."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post"))
-        for name, f, at, ln in _each(parts)
+        for name, f, at, ln in _step_parts(parts)
     )
 
 
-def _multiplied(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
+def _pre_norm_scaled(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
     """A norm of the stream, and a constant factor on each sub-layer's output."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post", factor))
-        for name, f, at, ln in _each(parts)
+        for name, f, at, ln in _step_parts(parts)
     )
 
 
 def _parallel(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Attention and MLP in one step, with a norm each."""
-    return _beside(parts, add_norm("ln1"), add_norm("ln2"))
+    return _parallel_steps(parts, add_norm("ln1"), add_norm("ln2"))
 
 
 def _parallel_tied(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Attention and MLP in one step, with one norm that has two names."""
     first = add_norm("ln1")
-    return _beside(parts, first, add_norm("ln2", first.norm))
+    return _parallel_steps(parts, first, add_norm("ln2", first.norm))
 
 
-def _beside(parts: Sublayers, ln1: BlockNorm, ln2: BlockNorm) -> Steps:
-    (attn_name, attn, at, _), (mlp_name, mlp, beside, _) = _each(parts)
+def _parallel_steps(parts: Sublayers, ln1: BlockNorm, ln2: BlockNorm) -> Steps:
+    (attn_name, attn, at, _), (mlp_name, mlp, beside, _) = _step_parts(parts)
     mlp_step = PreNorm(mlp, mlp_name, ln2, beside)
     return (Parallel(attn, attn_name, ln1, replace(at, sum=beside.sum), mlp_step),)
 

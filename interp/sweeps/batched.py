@@ -112,7 +112,7 @@ class BatchedForward:
         for number, restart in enumerate(self.restarts[:-1]):
             if restart is not None:
                 output = self._encoder(number, restart, output)
-        values = self._measured(*self._decoder(output))
+        values = self._metric_values(*self._decoder(output))
         self.recorder.check_applied()
         return values.cpu().double()
 
@@ -122,7 +122,7 @@ class BatchedForward:
         """The output of a stack other than the last."""
         stack, context = self.model.stacks[number], self._context(number, EVERY, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._restarted(number, restart, EVERY, context)
+        x, layer = self._resume(number, restart, EVERY, context)
         for later in range(layer, len(stack.blocks)):
             x = stack.block(later)(x, context, tap.scoped(layer=later))
         return stack.final_norm(x, tap)
@@ -130,14 +130,14 @@ class BatchedForward:
     def _decoder(self, encoder_output: Tensor | None) -> tuple[Tensor, slice]:
         """The last stack's stream after its last block, and the columns that it contains."""
         number, stack = self.restart_map.last, self.model.stacks[-1]
-        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._reads
+        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._read_range
         columns = slice(self.first_column, None)
         pointwise = all(map(self._is_pointwise, self.edits))
         if reads and pointwise and not self.restart_map.mixes_positions(restart):
             columns = reads
         context = self._context(number, columns, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._restarted(number, restart, columns, context)
+        x, layer = self._resume(number, restart, columns, context)
         for later in range(layer, last):
             x = stack.block(later)(x, context, tap.scoped(layer=later))
         if layer > last:
@@ -148,7 +148,7 @@ class BatchedForward:
         window = slice(reads.start - columns.start, reads.stop - columns.start)
         return stack.block(last).at_columns(x, window, context), reads
 
-    def _restarted(
+    def _resume(
         self, number: int, restart: Restart, columns: slice, context: Context
     ) -> tuple[Tensor, int]:
         """The stream after the block in which a stack restarts, and the layer that follows."""
@@ -179,13 +179,13 @@ class BatchedForward:
 
     # ---- the logits that the metric reads -----------------------------------------------------
 
-    def _measured(self, x: Tensor, columns: slice) -> Tensor:
+    def _metric_values(self, x: Tensor, columns: slice) -> Tensor:
         """The metric, computed from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
             logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
             return self._each(logits, lambda own: measured(metric, at_least_float32(own), batch))
-        if self._reads is None:
+        if self._read_range is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
         if self._exit_needs_columns:
@@ -244,7 +244,7 @@ class BatchedForward:
         return columns_read(batch, -1)
 
     @cached_property
-    def _reads(self) -> slice | None:
+    def _read_range(self) -> slice | None:
         """The columns that the metric reads; ``None`` if it reads all, or others than computed."""
         if not isinstance(self.job.metric, AtPosition):
             return None

@@ -71,21 +71,23 @@ def _peak(worker: Worker, job: Job) -> int:
     model = restart_map.model
     without_data = tuple(batch.to("meta") for batch in job.batches)
     if not isinstance(job.metric, Metric):
-        measured = replace(job, metric=_sums, batches=without_data)
+        measured = replace(job, metric=_placeholder_metric, batches=without_data)
     elif not isinstance(job.metric, AtPosition):
         measured = replace(job, batches=without_data)
     else:  # the column that it reads depends on the padding
         measured = job
     kinds: dict[object, tuple[tuple[Case, ...], int]] = {}
     for cases, first_column in groups_of(restart_map, job, copies):
-        kinds.setdefault((len(cases), *_kind(cases), first_column), (cases, first_column))
+        kinds.setdefault((len(cases), *_memory_key(cases), first_column), (cases, first_column))
     with LiveBytes(given_to(model, without_data)) as live, torch.no_grad():
         baseline = Baseline.of(restart_map, job, without_data)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)
             changes = {
                 place: [
-                    _changed(forward.copies, whole_cases=any(e.select.selects_all for _, e in made))
+                    _allocating_change(
+                        forward.copies, whole_cases=any(e.select.selects_all for _, e in made)
+                    )
                 ]
                 for place, made in forward.edits.items()
             }
@@ -95,17 +97,17 @@ def _peak(worker: Worker, job: Job) -> int:
     return live.peak
 
 
-def _sums(logits: Tensor) -> Tensor:
+def _placeholder_metric(logits: Tensor) -> Tensor:
     """A placeholder for a function of the logits."""
     return logits.sum((1, 2))
 
 
-def _kind(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
+def _memory_key(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
     """The properties of a forward that determine its memory, besides the number of its cases."""
     return cases[0].restarts, frozenset(place.point for case in cases for place, _ in case.edits)
 
 
-def _changed(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:
+def _allocating_change(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:
     """A change that allocates as the edits at a place do: a copy of the tensor, and one case.
 
     An edit that selects everything allocates a whole case; others allocate only a small part of it,

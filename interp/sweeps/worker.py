@@ -94,12 +94,12 @@ class Worker:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._exhausted(job, "the unedited forward", 1) from error
+            raise self._memory_exhausted(job, "the unedited forward", 1) from error
         if bool(unedited.isnan().any()):
-            raise InvalidInput(self._not_a_number(job, int(unedited.isnan().nonzero()[0])))
+            raise InvalidInput(self._nan_message(job, int(unedited.isnan().nonzero()[0])))
         return baseline, unedited
 
-    def _not_a_number(self, job: Job, row: int) -> str:
+    def _nan_message(self, job: Job, row: int) -> str:
         """The message for a prompt whose metric is NaN without an edit."""
         alone = [batch.rows(torch.tensor([row], device=batch.ids.device)) for batch in job.batches]
         place = first_nan(self.restart_map.model, alone)
@@ -152,10 +152,12 @@ class Worker:
             if not is_out_of_memory(error):
                 raise
             if self.most is not None or len(cases) == 1:
-                raise self._exhausted(job, f"{len(cases)} edits per forward", len(cases)) from error
+                raise self._memory_exhausted(
+                    job, f"{len(cases)} edits per forward", len(cases)
+                ) from error
         return None
 
-    def _exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
+    def _memory_exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
         one = self.footprint(job).peak
         return OutOfResources(
             f"Memory was exhausted with {forward}, {len(job.rows)} prompts each: about "

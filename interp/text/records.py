@@ -48,7 +48,7 @@ def records_of(given: object) -> Iterator[Record]:
     if is_dataset(given):
         yield from dataset_records(given, OBJECT)
     elif isinstance(given, Path):
-        yield from _of_path(given)
+        yield from _records_of_path(given)
     else:
         raise InvalidInput(f"A path or a dataset was expected; got a {type(given).__name__}.")
 
@@ -72,12 +72,12 @@ def reader_of(path: Path) -> Reader:
     return READERS.get(path.suffix.lower(), _text_records)
 
 
-def _of_path(path: Path) -> Iterator[Record]:
+def _records_of_path(path: Path) -> Iterator[Record]:
     try:
         if is_folder(path):
             yield from dataset_records(open_dataset(path), str(path))
             return
-        with _opened(path) as file:
+        with _open(path) as file:
             size = len(file.getbuffer()) if isinstance(file, BytesIO) else size_of(file)
             yield from reader_of(path)(file, str(path), size)
     except InterpError:
@@ -86,7 +86,7 @@ def _of_path(path: Path) -> Iterator[Record]:
         raise InvalidInput(f"{path} can't be read: {reason(error)}.") from error
 
 
-def _opened(path: Path) -> OpenFile:
+def _open(path: Path) -> OpenFile:
     """A regular file, or the content of a pipe."""
     if stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - Path.stat is the same
         return BytesIO(read_file_or_pipe(path, MOST_OF_PIPE))

@@ -115,7 +115,7 @@ class Template:
             InvalidInput: there are fewer different prompts than ``n``, or too many of them and no
                 number is given; or the clean and the corrupted text of a filling are equal.
         """
-        n = self._number(n)
+        n = self._number_of_prompts(n)
         seed = integer(self.seed if seed is None else seed, "seed")
         rows = balanced_rows(self._design, n, Random(seed))
         return [self._prompt(number, row) for number, row in enumerate(rows)]
@@ -126,7 +126,7 @@ class Template:
         lists = [(len(self.lists[name]), len(own)) for name, own in self.slots_of_lists.items()]
         return [(len(self.variants), 1), *lists]
 
-    def _number(self, n: int | None) -> int:
+    def _number_of_prompts(self, n: int | None) -> int:
         place = self.where("n") if n is None else self.source
         n = self.n if n is None else at_least(1, n, "n")
         n_all = self.n_fillings

@@ -71,8 +71,8 @@ def parse_template(data: bytes, name: str) -> Template:
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        found = _AT.search(str(error))
-        source = f"{name}:{found[1]}" if found else name
+        position = _AT.search(str(error))
+        source = f"{name}:{position[1]}" if position else name
         why = _AT.sub("", first_line(error)).rstrip(".")
         raise InvalidInput(f"{source}: not TOML: {why}. A template is a TOML file.") from error
     lines = _lines_of_keys(text)
