@@ -228,7 +228,7 @@ class _Stream:
         if not step.preserves_stream:
             raise InvalidInput(
                 f"Layer {layer} of this model normalizes the stream itself "
-                f"({type(step).__name__}), so the stream is no sum of what parts have written, and "
+                f"({type(step).__name__}), so the stream is not a sum of the outputs of parts, and "
                 "there are no edges between them."
             )
         for branch in step.branches:

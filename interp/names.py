@@ -283,7 +283,7 @@ def _several(request: object) -> list[Any]:
 
 def _absent(point: Point, name: object) -> str:
     part = _PART_OF.get(point, "another architecture")
-    return f"{shorten(name)}: this model has no {point.label!r}, which takes {part}."
+    return f"{shorten(name)}: this model has no {point.label!r}, which needs {part}."
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

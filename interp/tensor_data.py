@@ -59,7 +59,7 @@ class TensorData:
         if self._original._version != self._version:
             raise InvalidEdit(
                 f"The values given (shape {tuple(self.tensor.shape)}) were changed in place after "
-                "the edit was made; make it anew for each step of an optimizer."
+                "the edit was created; create it anew after each optimizer step."
             )
         return self._original
 

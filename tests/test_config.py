@@ -320,7 +320,7 @@ def sandwich() -> StackConfig:
         ),
         ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
         ("width= and sum_width=", lambda: EmbeddingConfig(width=2, sum_width=3, norm=NormConfig())),
-        ("sum_width= is of", lambda: EmbeddingConfig(sum_width=3)),
+        ("sum_width= needs a norm", lambda: EmbeddingConfig(sum_width=3)),
         (
             'placement="post"',
             lambda: replace(STACK, embedding=EmbeddingConfig(sum_width=3, norm=NormConfig())),

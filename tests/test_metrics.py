@@ -222,10 +222,10 @@ def test_a_single_token_has_no_loss():
 @each("pos", [5, -6])
 def test_a_position_that_a_prompt_lacks_is_told(pos):
     for metric in (metrics.logit(0, pos), metrics.kl(LOGITS, pos), metrics.prob(0, pos)):
-        with pytest.raises(InterpError, match=f"{pos} of prompt 0.*5 tokens"):
+        with pytest.raises(InterpError, match=f"{pos} in prompt 0.*5 tokens"):
             measure(metric, LOGITS, BATCH)
     done = run(MODEL, padded(ROWS, "right"))
-    with pytest.raises(InterpError, match=r"Position 2 of prompt 2.*2 tokens"):
+    with pytest.raises(InterpError, match=r"position 2 in prompt 2.*2 tokens"):
         measure(metrics.logit(0, pos=2), done.logits, done.batch)
 
 

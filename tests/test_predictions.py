@@ -161,7 +161,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named_by_its_id(python):
     [
         (([[1, 2], [3, 4]],), {}, "One prompt was expected; got 2"),
         (([1, 2],), {"k": 0}, "k=0"),
-        (([1, 2],), {"pos": 2}, "Position 2 of prompt 0, which has 2 tokens"),
+        (([1, 2],), {"pos": 2}, "position 2 in prompt 0, which has 2 tokens"),
         (([1, 2],), {"answer": 13}, r"answer=13 is outside the vocabulary 0\.\.12"),
         (([1, 2],), {"answer": "x"}, "no tokenizer"),
         (([1, 2],), {"target": [1]}, "got 2 inputs"),

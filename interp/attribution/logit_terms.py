@@ -179,7 +179,7 @@ class _Walk:
         if isinstance(model.stacks[-1].final_norm, MaskedHead):
             raise InvalidInput(
                 "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-                "the stream; its logits are no sum of what was written."
+                "the stream, so its logits are not a sum of outputs."
             )
         self.stack, self.cache, self.column = model.stacks[-1], cache, column
         name = self.stack.name_in_places

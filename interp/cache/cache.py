@@ -318,7 +318,7 @@ class Cache:
     def _gradient(self, place: Place) -> Tensor:
         if place not in self._gradients:
             raise NotRecorded(
-                f"No gradient of {place} was taken; ask for it with "
+                f"No gradient of {place} was recorded; request it with "
                 "run(..., record=[...], gradients_of=metric)."
             )
         return self._gradients[place].clone()

@@ -76,7 +76,7 @@ def head_pairs(model: Network, offset: int = 0) -> HeadPairs:
     walk = _Walk(model, offset)
     if not walk.results:
         raise InvalidInput(
-            "This model has a single layer of attention, so no head reads what another has written "
+            "This model has a single layer of attention, so no head reads the output of another "
             "and there is no composition."
         )
     n = len(walk.names)

@@ -140,7 +140,7 @@ def _checked_values(
     if not isinstance(values, Mapping):
         if not isinstance(values, int | float) or not isfinite(values):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
             raise InvalidInput(
-                f"values= takes what each writer writes, by its name, or one number; got "
+                f"values= takes the output of each writer, by its name, or one number; got "
                 f"{shorten(values)}."
             )
         number = torch.tensor(float(values), dtype=model.dtype, device=model.device)

@@ -159,7 +159,7 @@ class TokenCircuits:
         if isinstance(stack.final_norm, MaskedHead):
             raise InvalidInput(
                 "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-                "what a head writes; it has no OV circuit of tokens."
+                "the output of a head; it has no OV circuit of tokens."
             )
         norms = [self.step.norms.sum]
         for step in _steps_after(stack, self.step):
@@ -318,8 +318,8 @@ def _check_first_mlp(layer: int, *stacks: Stack) -> None:
     """
     if layer == 0:
         raise InvalidInput(
-            "first_mlp=True is for heads after the first MLP; one of layer 0 reads embeddings as "
-            "they are."
+            "first_mlp=True is for heads after the first MLP; a head of layer 0 reads the "
+            "embeddings."
         )
     if any(not hasattr(stack.block(0), "mlp") for stack in stacks):
         raise InvalidInput("first_mlp=True: the first block of this model has no MLP.")

@@ -81,7 +81,7 @@ class EmbeddingConfig:
         if len(given) > 1:
             raise InvalidConfig(f"embedding {given[0]}= and {given[1]}= can't be combined.")
         if self.sum_width is not None and self.norm is None:
-            raise InvalidConfig("embedding sum_width= is of embeddings whose sum is normed: norm=.")
+            raise InvalidConfig("embedding sum_width= needs a norm of the sum: set norm=.")
         if self.n_types < 0:
             raise InvalidConfig(f"n_types={self.n_types} must be at least 0.")
 

@@ -175,7 +175,7 @@ def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Pla
         if place in edited:
             raise InvalidEdit(
                 f"{reader} is computed anew from {reader.stream}, so that the edit of {place} "
-                "would have no effect on it. Make each in a run of its own."
+                "would have no effect on it. Apply each in a separate run."
             )
     point, head = reader.place.point, reader.head
     return Ends(

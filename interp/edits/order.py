@@ -28,7 +28,7 @@ def check_order(edits: Sequence[Edit], place: Place, sizes: Mapping[str, int]) -
         for earlier in reversed(range(later)):
             if _overwrites_all(edit, edits[earlier], place, sizes):
                 raise InvalidEdit(
-                    f"{place}: edit {later} there ({edit.kind}) writes over everything that edit "
+                    f"{place}: edit {later} there ({edit.kind}) overwrites everything that edit "
                     f"{earlier} ({edits[earlier].kind}) changes, which would have no effect. Leave "
                     "one of them out, or select different parts."
                 )

@@ -167,7 +167,9 @@ def required_columns(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
     if bool(lacking.any()):
         row = int(lacking.nonzero()[0])
         length = int(batch.is_real[row].sum())
-        raise InvalidInput(f"Position {pos} of prompt {row}, which has {length} tokens.")
+        raise InvalidInput(
+            f"There is no position {pos} in prompt {row}, which has {length} tokens."
+        )
     return columns
 
 

@@ -46,8 +46,8 @@ def masked_loss_of_targets(batch: Batch, targets: Sequence[int]) -> MaskedLoss:
     if bool((counts != 1).any()):
         row = int((counts != 1).nonzero()[0])
         raise InvalidInput(
-            f"Prompt {row} holds {int(counts[row])} mask tokens; a target is what a single one "
-            "hides. Give the true tokens: masked_loss(tokens)."
+            f"Prompt {row} holds {int(counts[row])} mask tokens; a target needs exactly one. Give "
+            "the true tokens: masked_loss(tokens)."
         )
     hidden = torch.tensor(targets, device=batch.ids.device)[:, None]
     return MaskedLoss(None, TensorData(hidden.where(batch.masked, batch.ids)))

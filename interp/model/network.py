@@ -123,7 +123,7 @@ class Network(nn.Module):
         ]
         if len({batch.ids.shape[0] for batch in batches}) > 1:
             rows = " and ".join(str(batch.ids.shape[0]) for batch in batches)
-            raise InvalidTokens(f"Source and target must have as many rows; got {rows}.")
+            raise InvalidTokens(f"Source and target must have the same number of rows; got {rows}.")
         return batches
 
     def batches(self, tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401

@@ -81,7 +81,7 @@ class Unembedding(Exit):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits."""
+        """The matrix from the stream to the logits."""
         return self.weight.mT
 
     def layout(self) -> Layout:
@@ -102,7 +102,7 @@ class ScaledUnembedding(Unembedding):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits (a copy)."""
+        """The matrix from the stream to the logits (a copy)."""
         return self.scale * self.weight.mT
 
 
@@ -119,7 +119,7 @@ class ProjectedUnembedding(Unembedding):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits (a copy)."""
+        """The matrix from the stream to the logits (a copy)."""
         return self.project.weight.mT @ self.weight.mT
 
 

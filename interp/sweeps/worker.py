@@ -58,7 +58,7 @@ class Worker:
         one, prompts = self.footprint(job), len(job.rows)
         if one.least(prompts) > self.budget.nbytes:
             raise OutOfResources(
-                f"One edited forward of {prompts} prompts, and what is stored of the baseline, "
+                f"One edited forward of {prompts} prompts, and the stored part of the baseline, "
                 f"take about {size_of(one.least(prompts))}; the sweep may take "
                 f"{size_of(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
                 "prompts."

@@ -132,13 +132,13 @@ class Template:
         n_all = self.n_fillings
         if n is None and n_all > MOST_BY_DEFAULT:
             raise InvalidInput(
-                f"{self.source} has {n_all} different fillings; give n, how many of them to take."
+                f"{self.source} has {n_all} different fillings; give n, the number to take."
             )
         n = n_all if n is None else n
         if n > min(n_all, MOST):
             why = f"it has only {n_all} different fillings" if n > n_all else f"at most {MOST} are"
             raise InvalidInput(
-                f"{place}: {n} prompts are asked for, but {why}; take fewer"
+                f"{place}: {n} prompts were requested, but {why}; take fewer"
                 f"{', or write longer lists' if n > n_all else ''}."
             )
         return n

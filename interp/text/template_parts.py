@@ -114,7 +114,7 @@ def _check_kinds(entries: Sequence[Any], name: str) -> None:
         is_record = isinstance(entry, Mapping) and bool(entry)
         texts: list[Any] = list(entry.values()) if is_record else [entry]
         if not all(isinstance(text, str) for text in texts):
-            raise InvalidInput(f"{name} holds {shorten(entry)}, which is no text.")
+            raise InvalidInput(f"{name} holds {shorten(entry)}, which is not a text.")
         fields, wanted = (set(e) if isinstance(e, Mapping) else None for e in (entry, first))
         if fields != wanted:
             raise InvalidInput(
@@ -170,7 +170,7 @@ def _pieces(text: str, place: str) -> Pieces:
         parsed = list(Formatter().parse(text))
     except ValueError as error:
         raise InvalidInput(
-            f"{place}: {error} in {shorten(text)}. A slot is written {{name}}; for a brace itself "
+            f"{place}: {error} in {shorten(text)}. A slot is written {{name}}; for a literal brace "
             "write {{ or }}."
         ) from error
     return tuple(_piece(*part, place) for part in parsed)
@@ -185,8 +185,8 @@ def _piece(
     names = [name, field] if dot else [name]
     if style or conversion or not all(one.isidentifier() for one in names):
         raise InvalidInput(
-            f"{place}: {{{slot[:WIDTH]}…}} is no slot. A slot is written {{name}}, or "
-            "{name.field} where entries are records; for a brace itself write {{ or }}."
+            f"{place}: {{{slot[:WIDTH]}…}} is not a slot. A slot is written {{name}}, or "
+            "{name.field} if entries are records; for a literal brace write {{ or }}."
         )
     return Piece(literal, name, field if dot else None)
 
@@ -230,7 +230,7 @@ def _list_of(
     if slot in slots:
         raise InvalidInput(
             f"{where(f'slots.{slot}')}: the slot {slot!r} is filled from {shorten(name)}, which is "
-            f"no list.{nearest(str(name), lists)}"
+            f"not a list.{nearest(str(name), lists)}"
         )
     raise InvalidInput(
         f"{where(key)}: {key} has the slot {{{slot}}}, but there is no list {slot!r}."
@@ -248,7 +248,7 @@ def _check_field(piece: Piece, entry: Entry, place: str) -> None:
             )
     elif piece.field not in entry:
         known = ", ".join(f"{{{piece.slot}.{name}}}" for name in entry)
-        raise InvalidInput(f"{place}: {{{written}}} is no field of its entries; write {known}.")
+        raise InvalidInput(f"{place}: {{{written}}} is not a field of its entries; write {known}.")
 
 
 def _check_all_used(

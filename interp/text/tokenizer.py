@@ -79,7 +79,7 @@ class Tokenizer:
 
         def refusal(why: str) -> ModelLoadError:
             return ModelLoadError(
-                f"{path} describes no tokenizer ({why}). Expected a tokenizer.json, as "
+                f"{path} does not describe a tokenizer ({why}). Expected a tokenizer.json, as "
                 "Tokenizer.save writes it; the file may be damaged, truncated or of another kind."
             )
 

@@ -113,7 +113,7 @@ def _obstacle_to_writing(model: Network) -> str | None:
         if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
-            return "its sinusoidal positions are no weights and can't be centred."
+            return "its sinusoidal positions are not weights and can't be centred."
     return None
 
 

@@ -50,8 +50,8 @@ class HeadWeights(Linear):
         """
         if self.has_clip:
             raise InvalidInput(
-                "This attention clips its values, so what a head writes is no linear function of "
-                "its input and there is no S; see W_V and W_O."
+                "This attention clips its values, so the output of a head is not a linear function "
+                "of its input and there is no S; see W_V and W_O."
             )
         return LowRank(self.W_V[self._kv_head(head)], self.W_O[head])
 
@@ -69,8 +69,8 @@ class HeadWeights(Linear):
         if self.has_qk_norm:
             raise InvalidInput(
                 f"This attention {'clips' if self.has_clip else 'normalizes'} its queries and "
-                "keys, so its scores are no bilinear form of its input and there is no Y; see W_Q, "
-                "W_K and the points q_normalized, k_normalized."
+                "keys, so its scores are not a bilinear form of its input and there is no Y; see "
+                "W_Q, W_K and the points q_normalized, k_normalized."
             )
         W_K, W_Q = self.W_K[self._kv_head(head)], self.W_Q[head]
         here = torch.tensor(0, device=W_K.device)
