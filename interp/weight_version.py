@@ -25,9 +25,10 @@ class WeightVersion:
 
     Attributes:
         owner: weak reference to the parameter.
-        storage: weak reference to its storage. With ``on_free`` it refers to the Python object,
-            which PyTorch 2.9 may collect and create anew while the storage lives; otherwise to the
-            storage itself, as such a reference keeps the Python object from being collected.
+        storage: weak reference to its storage. With ``on_free`` it refers to the Python object, as
+            only its collection can be observed, although PyTorch 2.9 may collect it and create it
+            anew while the storage lives. Otherwise it refers to PyTorch's own object; such a
+            reference would keep the Python object from being collected.
         address: address of its first element.
         version: number of in-place changes.
     """

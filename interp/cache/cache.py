@@ -114,7 +114,7 @@ class Cache:
         return whole[site.index(select, whole.shape)]
 
     def writes(self, stack: str | None = None) -> Writes:
-        """All terms added to the residual stream, by name; their sum is the stream at the end.
+        """All terms added to the stream, by name; their sum is the stream after the last block.
 
         The names are those of :mod:`interp.graph`, except that the output bias of an MLP is a
         separate term: ``embed``, ``pos_embed``, ``L0H1``, ``L0.b_O``, ``L0MLP``, ``L0.b_out``. If a

@@ -84,8 +84,8 @@ class AttentionConfig:
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
         qk_norm_over: the axes of this norm: ``head`` for each head, with one gain for all heads;
             ``each_head`` for each head, with a gain per head; ``heads`` for all heads together.
-        normed: whether attention reads the stream through the block's norm, with
-            ``placement="pre"``; False in the first layer of ModernBERT.
+        normed: whether attention reads the stream through the block's norm; False needs norms with
+            ``placement="pre"``, as in the first layer of ModernBERT.
         sinks: whether the softmax of each head includes a learned score that belongs to no key, so
             that the weights on keys sum to less than one (GPT-OSS).
         clip: bound to which queries, keys (after their norm) and values are clipped in absolute

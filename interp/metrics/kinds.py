@@ -50,7 +50,7 @@ class Metric(ABC):
 
     @property
     def is_aligned_with_batch(self) -> bool:
-        """Whether it has a tensor aligned with the batch's columns, which repadding would move."""
+        """Whether it has a tensor aligned with the columns, which repadding would misalign."""
         return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))
 
     @property

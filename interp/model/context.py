@@ -39,7 +39,7 @@ class Context:
         positions: index of each token among the real tokens of its row (0 at padding).
         offset: number of columns that precede those of this forward (with a KV cache).
         real: which *key* columns hold tokens; ``None`` if all do.
-        encoder_output: the last stream of the encoder, which the decoder attends to.
+        encoder_output: the output of the encoder, which the decoder attends to.
         encoder_real: which columns of the encoder's input hold tokens; ``None`` if all do.
         kv_cache: keys and values of columns that this forward does not compute.
         n_later: number of columns after those of this forward that can be attended to.

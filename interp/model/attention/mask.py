@@ -55,7 +55,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class Window:
-    """A query attends to the ``size`` last positions up to its own."""
+    """A query attends to the last ``size`` positions up to its own."""
 
     size: int
     is_bidirectional: bool = False
