@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-MOST_CHARACTERS = 120
+MAX_CHARACTERS = 120
 """Maximum number of characters of a cell; longer ones are truncated."""
 
 
@@ -59,4 +59,4 @@ def _cell(value: object) -> str:
         return "–"
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     text = "".join(char if char.isprintable() else "␣" for char in text)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"

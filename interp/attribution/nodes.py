@@ -31,7 +31,7 @@ from interp.points import Place
 
 HEAD_AXIS = 2
 """The head axis of queries, keys, values and z."""
-LEAST_LAYERS = 3
+MIN_LAYERS = 3
 """With fewer layers there is no GradDrop: without one of two, only direct effects are left."""
 
 
@@ -121,7 +121,7 @@ class NodeRuns:
         """Scores with the QK fix and absolute values from GradDrop; signs are without GradDrop."""
         changes = self._pattern_changes()
         whole, layers = self._with_qk_fix(changes, ()), self.model.n_layers
-        if layers < LEAST_LAYERS:
+        if layers < MIN_LAYERS:
             return whole
         own_layer = torch.tensor([node.place.layer for node in nodes_of(self.model)])
         total = torch.zeros_like(whole)

@@ -20,8 +20,8 @@ from interp.points import Place, Point
 
 TOLERANCE = 0.01
 """Tolerated error of a cut, as a share of the metric's range along the path."""
-LONGER = 10
-"""A path has at most ``LONGER`` times the requested number of steps."""
+MAX_FACTOR = 10
+"""A path has at most ``MAX_FACTOR`` times the requested number of steps."""
 AT_ONCE = 4
 """In each round, 1 / ``AT_ONCE`` of the requested number of steps are halved."""
 
@@ -89,7 +89,7 @@ def refined(path: Path, steps: int) -> Times:
     """
     trace = Trace.of(path, path.uniform(steps))
     at_once = max(1, steps // AT_ONCE)
-    while len(trace.times) + at_once <= 1 + steps * LONGER:
+    while len(trace.times) + at_once <= 1 + steps * MAX_FACTOR:
         errors = trace.errors
         tolerated = _tolerated(trace.values, path.model.dtype)
         done = errors.sum(0) <= tolerated

@@ -34,9 +34,9 @@ from interp.points import TOKEN_AXES, Place, Point
 
 LARGE = 2**30
 """Runs with fewer bytes of tensors than this are not compared with the free memory."""
-SHARE, CLEARLY = 0.25, 1.25
-"""A run is estimated if its results take at least ``SHARE`` of the free memory, and refused if the
-estimate is more than ``CLEARLY`` times the free memory."""
+ESTIMATED_SHARE, REFUSED_SHARE = 0.25, 1.25
+"""A run is estimated if its results take at least ``ESTIMATED_SHARE`` of the free memory, and
+refused if the estimate is more than ``REFUSED_SHARE`` times the free memory."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         return
     sizes = {place: prod(shape_at(model, prepared.batches, place)) for place in places}
     free = free_bytes(model.device)
-    if sum(sizes.values()) * model.dtype.itemsize < SHARE * free:
+    if sum(sizes.values()) * model.dtype.itemsize < ESTIMATED_SHARE * free:
         return
     estimated = estimate_of(model, prepared)
-    if estimated.peak > CLEARLY * free:
+    if estimated.peak > REFUSED_SHARE * free:
         largest: dict[str, int] = {}
         for place, size in sizes.items():
             label = place.point.label

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from interp.errors import InvalidInput
 
-LONGEST = 2**26
+MAX_LINE_BYTES = 2**26
 """Maximum number of bytes in a line."""
 OpenFile = BufferedReader | BytesIO
 """A file that is open for reading, or its content."""
@@ -46,7 +46,7 @@ def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
     number = end = 0
     # Each byte is one character of Latin-1, so that lines are split before they are decoded.
     with TextIOWrapper(file, encoding="latin-1", newline="") as read:
-        while line := read.readline(LONGEST + 1):
+        while line := read.readline(MAX_LINE_BYTES + 1):
             number, end = number + 1, end + len(line)
             data = line.encode("latin-1")
             data = data.removeprefix(BOM_UTF8) if number == 1 else data
@@ -55,8 +55,10 @@ def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    if len(data) > LONGEST:
-        raise InvalidInput(f"{source} has more than {LONGEST} bytes; write one text per line.")
+    if len(data) > MAX_LINE_BYTES:
+        raise InvalidInput(
+            f"{source} has more than {MAX_LINE_BYTES} bytes; write one text per line."
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -27,10 +27,10 @@ from interp.text.lines import OpenFile, lines_of
 from interp.text.record import Record
 from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
 from interp.text.tables import csv_records, parquet_records
-from interp.text.template_file import MAX_BYTES as LONGEST_TEMPLATE
+from interp.text.template_file import MAX_BYTES as MAX_TEMPLATE_BYTES
 from interp.text.template_file import parse_template
 
-MOST_OF_PIPE = 2**26
+MAX_PIPE_BYTES = 2**26
 """Maximum number of bytes read from a pipe."""
 Reader = Callable[[OpenFile, str, int], Iterator[Record]]
 """Reads an open file, with its name and its size in bytes."""
@@ -89,7 +89,7 @@ def _records_of_path(path: Path) -> Iterator[Record]:
 def _open(path: Path) -> OpenFile:
     """A regular file, or the content of a pipe."""
     if stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - Path.stat is the same
-        return BytesIO(read_file_or_pipe(path, MOST_OF_PIPE))
+        return BytesIO(read_file_or_pipe(path, MAX_PIPE_BYTES))
     return open_regular(path)
 
 
@@ -115,7 +115,7 @@ def _parquet_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
 
 
 def _template_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
-    prompts = parse_template(file.read(LONGEST_TEMPLATE + 1), name).fill()
+    prompts = parse_template(file.read(MAX_TEMPLATE_BYTES + 1), name).fill()
     for number, prompt in enumerate(prompts, 1):
         yield Record(prompt.fields(), prompt.source, number, len(prompts))
 

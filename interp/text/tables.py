@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROWS = 1024
 """Number of rows of a Parquet file that are in memory at a time."""
-MOST_NAMED, MOST_COMPARED = 10, 1000
+MAX_NAMED, MAX_COMPARED = 10, 1000
 """Maximum number of columns that a message names, and that are compared with names of fields."""
 
 
@@ -36,8 +36,8 @@ def columns_read(columns: Sequence[str], name: str) -> list[str]:
             resembles that of a missing field; the message has the nearest name.
     """
     if "text" not in columns:
-        some = ", ".join(map(shorten, columns[:MOST_NAMED])) or "no column"
-        near = get_close_matches("text", columns[:MOST_COMPARED], n=1, cutoff=0.4)
+        some = ", ".join(map(shorten, columns[:MAX_NAMED])) or "no column"
+        near = get_close_matches("text", columns[:MAX_COMPARED], n=1, cutoff=0.4)
         which = (
             f"; rename the nearest, {shorten(near[0])}" if near else "; rename the one with prompts"
         )
@@ -45,7 +45,7 @@ def columns_read(columns: Sequence[str], name: str) -> list[str]:
     for field in FIELDS:
         if columns.count(field) > 1:
             raise InvalidInput(f"{name} has the column {field!r} twice; leave one out.")
-    for column in columns[:MOST_COMPARED]:
+    for column in columns[:MAX_COMPARED]:
         near = get_close_matches(column.lower(), FIELDS, n=1, cutoff=0.8)
         if column not in FIELDS and near and near[0] not in columns:
             raise InvalidInput(
@@ -83,7 +83,7 @@ def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -
         if not row:
             return
         if len(row) != len(header):
-            some = ", ".join(map(shorten, header[:MOST_NAMED]))
+            some = ", ".join(map(shorten, header[:MAX_NAMED]))
             raise InvalidInput(
                 f"{source} has {len(row)} cells, the first line {len(header)} columns ({some}). "
                 "Quote a cell that holds a delimiter."

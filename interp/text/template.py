@@ -36,9 +36,9 @@ from interp.text.template_parts import (
     variants_of,
 )
 
-MOST_BY_DEFAULT = 1000
+MAX_BY_DEFAULT = 1000
 """Maximum number of fillings for which ``n`` may be left out; all of them are then used."""
-MOST = 100_000
+MAX_PROMPTS = 100_000
 """Maximum number of prompts from one template."""
 Texts = str | Sequence[str] | None
 
@@ -58,7 +58,7 @@ class Template:
         target: the correct next token; one, or one per variant.
         distractor: the token that the target is compared with; one, or one per variant.
         n: number of prompts; ``None`` for all different ones, if there are at most
-            ``MOST_BY_DEFAULT``.
+            ``MAX_BY_DEFAULT``.
         seed: selects one of the balanced sets of ``n`` prompts.
         source: the file, for messages.
         lines: the line of each key in this file, e.g. of ``"lists.name"``.
@@ -130,13 +130,14 @@ class Template:
         place = self.where("n") if n is None else self.source
         n = self.n if n is None else at_least(1, n, "n")
         n_all = self.n_fillings
-        if n is None and n_all > MOST_BY_DEFAULT:
+        if n is None and n_all > MAX_BY_DEFAULT:
             raise InvalidInput(
                 f"{self.source} has {n_all} different fillings; give n, the number to take."
             )
         n = n_all if n is None else n
-        if n > min(n_all, MOST):
-            why = f"it has only {n_all} different fillings" if n > n_all else f"at most {MOST} are"
+        if n > min(n_all, MAX_PROMPTS):
+            only = f"it has only {n_all} different fillings"
+            why = only if n > n_all else f"at most {MAX_PROMPTS} are possible"
             raise InvalidInput(
                 f"{place}: {n} prompts were requested, but {why}; take fewer"
                 f"{', or write longer lists' if n > n_all else ''}."

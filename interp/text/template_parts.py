@@ -13,7 +13,7 @@ Entry = str | Mapping[str, str]
 """A slot is filled with a text, or with a record of texts by name."""
 Where = Callable[[str], str]
 """Returns file and line of a key of a template."""
-WIDTH, MOST_NAMED = 24, 100
+MAX_ENTRY, MAX_LABEL = 24, 100
 """Maximum number of characters of an entry in the label of a filling, and of the whole label."""
 
 
@@ -51,9 +51,9 @@ def label_of(entries: Mapping[str, Entry], variant: int | None) -> str:
     texts = {
         slot: e if isinstance(e, str) else next(iter(e.values())) for slot, e in entries.items()
     }
-    named = [f"{slot}={text[:WIDTH]}" for slot, text in texts.items()]
+    named = [f"{slot}={text[:MAX_ENTRY]}" for slot, text in texts.items()]
     label = ", ".join([*([] if variant is None else [f"text {variant}"]), *named])
-    return label if len(label) <= MOST_NAMED else f"{label[: MOST_NAMED - 1]}…"
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
 
 
 def check_values(values: Mapping[str, object], where: Where) -> None:
@@ -185,7 +185,7 @@ def _piece(
     names = [name, field] if dot else [name]
     if style or conversion or not all(one.isidentifier() for one in names):
         raise InvalidInput(
-            f"{place}: {{{slot[:WIDTH]}…}} is not a slot. A slot is written {{name}}, or "
+            f"{place}: {{{slot[:MAX_ENTRY]}…}} is not a slot. A slot is written {{name}}, or "
             "{name.field} if entries are records; for a literal brace write {{ or }}."
         )
     return Piece(literal, name, field if dot else None)
@@ -269,5 +269,5 @@ def _check_all_used(
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence with the known names nearest to another; empty if none is near."""
-    near = get_close_matches(name[:MOST_NAMED], list(known), n=3, cutoff=0.5)
+    near = get_close_matches(name[:MAX_LABEL], list(known), n=3, cutoff=0.5)
     return f" Nearest: {', '.join(near)}." if near else ""

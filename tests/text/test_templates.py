@@ -8,7 +8,7 @@ from tables import each
 import interp
 from interp.errors import InvalidInput
 from interp.text.prompts import read_prompts
-from interp.text.template import MOST_BY_DEFAULT
+from interp.text.template import MAX_BY_DEFAULT
 
 NAMES = ("Ann", "Bob", "Cy", "Dan")
 FILE = """
@@ -102,7 +102,7 @@ def test_all_fillings_are_taken_where_no_number_is_given_and_there_are_few():
     lists = {name: [str(n) for n in range(11)] for name in "xyz"}
     with pytest.raises(InvalidInput, match=r"1331 different fillings; give n"):
         interp.Template("{x} {y} {z}", lists=lists).fill()
-    assert MOST_BY_DEFAULT < 11**3
+    assert MAX_BY_DEFAULT < 11**3
 
 
 def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
