@@ -1,17 +1,18 @@
-"""A folder whose files change all at once or not at all, written by one process at a time.
+"""Replaces the files of a folder atomically, written by one process at a time.
 
 The files of a report or of a model belong together. If they were renamed one by one, a killed
-process would leave files of two runs side by side: each valid, and wrong together. Therefore they
-are written into a folder beside it, forced to the disk, and the folder is replaced by two renames
-(no portable system call exchanges two folders):
+process would leave files of two runs side by side: each valid, but inconsistent. Therefore they are
+written into a new folder beside it and flushed to the disk, and the folder is replaced with two
+renames (no portable system call exchanges two folders):
 
     NAME              →  .NAME.interp-old    a process killed here leaves no NAME, and both folders
     .NAME.interp-new  →  NAME                from here on NAME has the new files
 
-The next writer of NAME does the second rename if it is missing, and removes what is left over.
+The next writer of NAME does the second rename if it is missing, and removes leftover folders.
 
-Only what this package wrote is replaced. Each folder holds ``manifest.json``, which lists its files
-with their SHA-256; any other file, and any that has changed since, is refused by name.
+Only files that this package wrote are replaced. Each folder has a ``manifest.json``, which lists
+its files with their SHA-256; a folder with any other file, or one that has changed since, is
+refused, and the message names the file.
 """
 
 import errno
@@ -31,22 +32,22 @@ MANIFEST, FORMAT, VERSION = "manifest.json", "interp folder", 1
 MAX_MANIFEST_BYTES = 2**24
 OLD = "old"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""How a disk that is full, or a user's share of it, refuses to be written."""
+"""Error numbers of a full disk or an exhausted quota."""
 MAX_NAMED, MAX_CHARACTERS = 3, 60
-"""Foreign files that an error names, and characters of each."""
+"""Maximum number of foreign files that an error names, and of characters of each name."""
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Generator[Path]:
     """A temporary folder that replaces ``folder`` when the block ends without an error.
 
-    It is created at once, so that a folder that can't be written fails before the work. After an
-    error or an interruption it is removed, with every parent folder created here.
+    It is created at once, so that a folder that can't be written raises an error before the work.
+    After an error or an interruption it is removed, with all parent folders created here.
 
     Raises:
-        InvalidInput: ``folder`` holds files that this package did not write, or can't be replaced
-            as a whole.
-        OutOfResources: it can't be written, or another process is writing it.
+        InvalidInput: ``folder`` has files that this package did not write, or can't be replaced as
+            a whole.
+        OutOfResources: ``folder`` can't be written, or another process is writing it.
     """
     with sole_writer(folder) as place, replacement(place) as new:
         yield new
@@ -54,7 +55,7 @@ def atomic_folder(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def sole_writer(folder: Path) -> Generator[Path]:
-    """Lock ``folder``, remove what a killed writer left, and check that it may be replaced.
+    """Lock ``folder``, remove leftovers of a killed writer, and check that it may be replaced.
 
     Yields:
         The folder, with symbolic links resolved.
@@ -66,45 +67,45 @@ def sole_writer(folder: Path) -> Generator[Path]:
     created: list[Path] = []
     try:
         with ExitStack() as held:
-            with _errors_of(folder):
+            with _translated_errors(folder):
                 folder = folder.resolve()
                 created += [path for path in folder.parents if not path.exists()]
                 _check_place(folder)
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 held.enter_context(locked(folder))
-                _settle(folder)
-                _check_own(folder)
+                _recover(folder)
+                _check_replaceable(folder)
             yield folder
     finally:
-        with suppress(OSError):  # raised by the first folder that is not empty
+        with suppress(OSError):  # the first folder that is not empty raises
             for path in created:
                 path.rmdir()
 
 
 @contextmanager
 def replacement(folder: Path) -> Generator[Path]:
-    """A temporary folder that replaces ``folder``, whose :func:`sole_writer` the caller is.
+    """A temporary folder that replaces ``folder``; the caller must hold :func:`sole_writer`.
 
     Raises:
         InvalidInput: files that this package did not write have appeared in ``folder`` since. The
-            new files are kept beside it, and the message names the place.
+            new files are kept beside it, and the message has their path.
         OutOfResources: see :func:`atomic_folder`.
     """
     new = beside(folder, NEW)
     try:
-        with _errors_of(folder):
+        with _translated_errors(folder):
             new.mkdir()
         try:
             yield new
-        except OSError as error:  # which names a temporary file, or none
+        except OSError as error:  # its message names a temporary file, or none
             if error.errno in FULL:
                 raise _no_space(folder, error) from error
             raise
-        with _errors_of(folder):
+        with _translated_errors(folder):
             _install(new, folder)
     finally:
         with suppress(OSError):  # the next writer tries again
-            _settle(folder)
+            _recover(folder)
 
 
 def _install(new: Path, folder: Path) -> None:
@@ -112,7 +113,7 @@ def _install(new: Path, folder: Path) -> None:
     for path in (*new.rglob("*"), new):
         force(path)
     try:
-        _check_own(folder)
+        _check_replaceable(folder)
     except InvalidInput as error:
         aside = _free_name(folder)
         new.replace(aside)
@@ -124,10 +125,10 @@ def _install(new: Path, folder: Path) -> None:
     force(folder.parent)
 
 
-def _settle(folder: Path) -> None:
-    """Complete the replacement that a killed writer began, and remove what it left.
+def _recover(folder: Path) -> None:
+    """Complete the replacement that a killed writer began, and remove its leftovers.
 
-    Where ``old`` exists, ``new`` is complete.
+    If ``old`` exists, ``new`` is complete.
     """
     new, old = beside(folder, NEW), beside(folder, OLD)
     if old.exists() and new.exists() and not folder.exists():
@@ -147,7 +148,7 @@ def _check_place(folder: Path) -> None:
         raise NotADirectoryError(None, "it is not a folder")
 
 
-def _check_own(folder: Path) -> None:
+def _check_replaceable(folder: Path) -> None:
     """Refuse a folder with files that this package did not write, or that changed since."""
     written = _manifest_of(folder)
     foreign = (
@@ -164,7 +165,7 @@ def _check_own(folder: Path) -> None:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Everything below a folder but folders; links are not followed."""
+    """All files and links below a folder; links are not followed."""
     for root, folders, files in os.walk(folder):
         links = (name for name in folders if Path(root, name).is_symlink())
         yield from (Path(root, name) for name in (*files, *links))
@@ -176,13 +177,13 @@ def _is_unchanged(path: Path, expected: str | None) -> bool:
 
 
 def _manifest_of(folder: Path) -> dict[str, str]:
-    """SHA-256 by file name, of the manifest too; empty if there is none that can be read."""
+    """SHA-256 by file name, including the manifest; empty if there is no readable manifest."""
     path = folder / MANIFEST
     try:
         if path.is_file() and path.stat().st_size <= MAX_MANIFEST_BYTES:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if (found["format"], found["version"]) == (FORMAT, VERSION):
-                return {**found["files"], MANIFEST: _sha256(path)}
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            if (manifest["format"], manifest["version"]) == (FORMAT, VERSION):
+                return {**manifest["files"], MANIFEST: _sha256(path)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return {}
@@ -218,7 +219,7 @@ def _no_space(folder: Path, error: OSError) -> OutOfResources:
 
 
 @contextmanager
-def _errors_of(folder: Path) -> Generator[None]:
+def _translated_errors(folder: Path) -> Generator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:  # the latter for a loop of symbolic links

@@ -1,6 +1,6 @@
-"""From texts to token ids: BOS, EOS, the start token of a decoder, padding.
+"""Converts texts to token ids: BOS, EOS, the start token of a decoder, padding.
 
-One rule holds wherever a text is accepted; see :meth:`interp.Transformer.to_tokens`.
+The same rule applies wherever a text is accepted; see :meth:`interp.Transformer.to_tokens`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """How a model's texts become token ids.
+    """The conversion of texts to a model's token ids.
 
     Attributes:
-        tokenizer: it adds no special token.
+        tokenizer: the tokenizer, which adds no special tokens.
         tokens: the special tokens of the model, and which of them are added.
-        prepend_bos: overrides that of ``tokens``.
+        prepend_bos: overrides ``tokens.prepend_bos``.
     """
 
     tokenizer: Tokenizer
@@ -41,7 +41,7 @@ class TextEncoding:
         return [*ids, *ends[present:]]
 
     def target(self, text: str) -> list[int]:
-        """The ids of a text for the decoder of a pair."""
+        """The ids of a text for the decoder of an encoder–decoder."""
         ids, start = self._with_bos(text), self.tokens.decoder_start
         return ids if start is None or ids[0] == start else [start, *ids]
 
@@ -57,24 +57,24 @@ class TextEncoding:
 
 
 def texts_of(texts: object) -> list[str]:
-    """One text, or several, as a list.
+    """One or several texts as a list.
 
     Raises:
-        InvalidTokens: something among them is no text, or there is none.
+        InvalidTokens: an element is not a text, or there are no texts.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         return [as_text(texts)]
-    found = [as_text(text, f" in {shorten(texts)}") for text in texts]
-    if not found:
+    several = [as_text(text, f" in {shorten(texts)}") for text in texts]
+    if not several:
         raise InvalidTokens("No text was given, so there is nothing to run the model on.")
-    return found
+    return several
 
 
 def as_text(text: object, where: str = "") -> str:
-    """The text itself.
+    """``text``, if it is one.
 
     Raises:
-        InvalidTokens: it is something else.
+        InvalidTokens: it is not a text.
     """
     if not isinstance(text, str):
         raise InvalidTokens(f"A text was expected; got {shorten(text)}{where}.")
@@ -84,10 +84,10 @@ def as_text(text: object, where: str = "") -> str:
 def padded(
     rows: Sequence[Sequence[int]], side: str, device: torch.device
 ) -> Int[Tensor, "batch pos"]:
-    """Rows of one length: the shorter ones are filled up with ``PAD`` on a side.
+    """Rows padded with ``PAD`` on one side to the length of the longest.
 
     Raises:
-        InvalidInput: there is no such side.
+        InvalidInput: ``side`` is neither left nor right.
     """
     if side not in SIDES:
         raise InvalidInput(f"padding_side={shorten(side)} is neither left nor right.")

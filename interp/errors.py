@@ -1,15 +1,15 @@
 """The exceptions of this package; ``except interp.InterpError`` catches all of them.
 
-Each message says what was given, what was expected, and what to do. ``exit_code`` is that of the
-command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
+Each message says what was given, what was expected, and what to do. ``exit_code`` is the exit code
+of the command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
 from reprlib import Repr
 
 MAX_SHOWN = 100
-"""Characters of foreign input that a message shows."""
+"""Maximum number of characters of input that a message shows."""
 MAX_MESSAGE = 1000
-"""Characters of a message."""
+"""Maximum number of characters of a message."""
 _BRIEF = Repr()
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 3, MAX_SHOWN, MAX_SHOWN
 
@@ -18,7 +18,7 @@ class InterpError(Exception):
     """Base class of all errors of this package; its messages have a bounded length.
 
     Attributes:
-        exit_code: what the command line returns.
+        exit_code: the exit code of the command line.
         result: the partial result of a long computation that raised it, if there is one.
     """
 
@@ -35,26 +35,26 @@ def first_line(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why a file can't be read, in one line: what the system says, without the path."""
+    """Why a file can't be read, in one line: the system's message without the path."""
     return getattr(error, "strerror", None) or first_line(error)
 
 
 def _bounded(message: str) -> str:
-    """The message, or its beginning and its end, which says what to do."""
+    """The message, or its beginning and end; the end says what to do."""
     if len(message) <= MAX_MESSAGE:
         return message
     return f"{message[: MAX_MESSAGE * 2 // 3]} … {message[-MAX_MESSAGE // 4 :]}"
 
 
 def shorten(value: object) -> str:
-    """What came, for a message: its repr, shortened; of a tensor or an array, shape and dtype."""
+    """A value in a message: its shortened repr, or shape and dtype for a tensor or an array."""
     kind = type(value).__name__
     try:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         if shape is not None and dtype is not None:
             return f"a {kind} of shape {tuple(shape)} and {dtype}"
         text = " ".join(_BRIEF.repr(value).split())
-    except Exception:  # a foreign repr raises whatever it likes
+    except Exception:  # a foreign repr may raise errors of any type
         return f"a {kind}"
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 

@@ -1,17 +1,17 @@
-"""Files that are complete or absent, written by one process at a time, and read within bounds.
+"""Files that are written atomically by one process at a time, and read with a size limit.
 
 A process can be killed between any two system calls, and a disk can fill up at any of them. Only a
-rename happens as a whole, so a file is written beside its place, forced to the disk and renamed:
+rename is atomic, so a file is written under a temporary name, flushed to the disk and renamed:
 
-    .NAME.interp-new    what will become NAME
+    .NAME.interp-new    the temporary file that becomes NAME
     .NAME.interp-lock   locked while NAME is written; the kernel releases the lock of a process
-                        however it ends
+                        when it ends, for whatever reason
 
-The names are fixed, so the next writer of NAME replaces what a killed one left, and nothing else.
-Folders are written in the same way, see :mod:`interp.atomic_folder`.
+The names are fixed, so the next writer of NAME replaces the leftovers of a killed one, and nothing
+else. Folders are written in the same way, see :mod:`interp.atomic_folder`.
 
-What is read may come from anywhere: only regular files are opened (no devices, pipes or folders),
-and their size is bounded.
+Input files are not trusted: only regular files are opened (no devices, pipes or folders), and their
+size is limited.
 """
 
 import errno
@@ -30,21 +30,21 @@ from interp.errors import OutOfResources
 
 NEW, LOCK = "new", "lock"
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
-"""How a file system without locks refuses one."""
+"""Error numbers of a file system without locks."""
 UNREADABLE = (OSError, ValueError)
-"""What the functions that read files raise; callers say which file, and what it should be."""
+"""Errors of the functions that read files; callers add the path and what was expected."""
 
 
 def beside(path: Path, role: str) -> Path:
-    """The path of a temporary file or folder of this package beside ``path``."""
+    """The path of a temporary file or folder in the folder of ``path``."""
     return path.with_name(f".{path.name}.interp-{role}")
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then rename it.
+    """Call ``write`` with the path of a temporary file, then rename the file to ``path``.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
         OutOfResources: another process is writing it.
     """
     new = beside(path, NEW)
@@ -55,17 +55,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             force(new)
             new.replace(path)
             force(path.parent)
-        except SafetensorError as error:  # which safetensors raises if the disk is full
+        except SafetensorError as error:  # raised if the disk is full
             raise OSError(f"{path.name} can't be written: {error}") from error
         finally:
             new.unlink(missing_ok=True)
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """The same for a text, in UTF-8 whatever the locale.
+    """Write a text file atomically, in UTF-8 in every locale.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
         OutOfResources: another process is writing it.
     """
     write_whole(path, lambda new: new.write_text(text, encoding="utf-8"))
@@ -90,7 +90,7 @@ def locked(path: Path) -> Generator[None]:
 
 
 def force(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, are on the disk.
+    """Flush a file's bytes, or the names in a folder, to the disk.
 
     Raises:
         OSError: they can't be written.
@@ -99,19 +99,19 @@ def force(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that forces files but not folders
+        if error.errno != errno.EINVAL:  # a file system that can't flush folders
             raise
     finally:
         os.close(handle)
 
 
 def _lock(lock: Path, path: Path) -> int | None:
-    """A locked handle; ``None`` if the file was removed by its writer before it was locked."""
+    """A locked handle; ``None`` if another writer removed the file before it was locked."""
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         _lock_handle(handle, path)
         if os.fstat(handle).st_nlink:
-            with suppress(OSError):  # the number is for the message only
+            with suppress(OSError):  # the process id is only for the error message
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
             return handle
@@ -137,7 +137,7 @@ def _lock_handle(handle: int, path: Path) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path leads to a regular file; a name that no file can have does not."""
+    """Whether a path is a regular file; False for a name that no file can have."""
     try:
         return path.is_file()
     except UNREADABLE:
@@ -145,7 +145,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path leads to a folder; a name that no folder can have does not."""
+    """Whether a path is a folder; False for a name that no folder can have."""
     try:
         return path.is_dir()
     except UNREADABLE:
@@ -153,13 +153,13 @@ def is_folder(path: Path) -> bool:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file to read its bytes.
+    """Open a regular file for reading bytes.
 
     Raises:
         OSError: there is no such file, or no permission.
-        ValueError: it is a device or a pipe; or no file can have this name.
+        ValueError: it is a device or a pipe, or no file can have this name.
     """
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - Path has no opener
+    file = open(path, "rb", opener=_open_nonblocking)  # noqa: SIM115 - Path has no opener
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
@@ -176,7 +176,7 @@ def read_bounded(path: Path, most: int) -> bytes:
 
     Args:
         path: the file.
-        most: how many bytes it may have.
+        most: maximum number of bytes.
 
     Raises:
         OSError: there is no such file, or no permission.
@@ -189,17 +189,17 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def read_file_or_pipe(path: Path, most: int) -> bytes:
-    """The bytes of a regular file, or what a pipe delivers, as of ``<(command)`` in a shell.
+    """The bytes of a regular file or a pipe, such as ``<(command)`` in a shell.
 
     Args:
-        path: the file or the pipe; one that nobody writes to is empty.
-        most: how many bytes it may have.
+        path: the file or the pipe; a pipe without a writer is empty.
+        most: maximum number of bytes.
 
     Raises:
         OSError: there is no such file, or no permission.
         ValueError: it is a device, or larger than ``most``.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=_open_nonblocking) as file:
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             return read_bounded(path, most)
         os.set_blocking(file.fileno(), True)
@@ -209,6 +209,6 @@ def read_file_or_pipe(path: Path, most: int) -> bytes:
     return data
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a path; a pipe that nobody writes to is opened too, and then refused."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open a path without blocking on a pipe that has no writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

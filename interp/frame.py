@@ -1,4 +1,4 @@
-"""Tables for users who have pandas, which nothing else in this package imports."""
+"""Tables as pandas data frames; pandas is only imported here, on demand."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,17 +12,17 @@ else:
 
 
 def frame_of(rows: Iterable[Mapping[str, object]], optional: Iterable[str] = ()) -> DataFrame:
-    """A table of rows; whole numbers stay whole where some are missing.
+    """A data frame of rows; columns of integers with missing values keep integers.
 
     Args:
-        rows: each with the same keys.
-        optional: columns that are left out where no row has a value.
+        rows: the rows, with the same keys.
+        optional: columns that are left out if no row has a value.
 
     Raises:
         InvalidInput: pandas is not installed.
     """
     try:
-        import pandas as pd  # noqa: PLC0415 - only who asks for a table needs it
+        import pandas as pd  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise InvalidInput(
             "A table needs pandas, which is not installed: pip install pandas. rows() gives the "

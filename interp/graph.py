@@ -1,21 +1,21 @@
-"""The computation graph of a model: what each part reads of what other parts write.
+"""The computation graph of a model: which parts read the outputs of which other parts.
 
-Where nothing but additions change the residual stream, a part reads (the norm of) a sum:
+If the residual stream is only changed by additions, each part reads (the norm of) a sum:
 
     x = embed + pos_embed + Σ_heads z W_O + Σ_layers b_O + Σ_MLPs mlp_out      (all terms before it)
 
-A *writer* is a term of that sum. A *reader* is an input computed from it: queries, keys and values
-of each head, the input of an MLP, the logits. There is an edge from every writer to every reader
-behind it (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Conmy et al.
+A *writer* is a term of this sum. A *reader* is an input computed from it: queries, keys and values
+of each head, the input of an MLP, the logits. There is an edge from every writer to every later
+reader (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Conmy et al.
 2023, "Towards Automated Circuit Discovery"). Names are those of :class:`interp.zoo.Circuit`:
 
     embed pos_embed L0H1 L0MLP → L1H0.q L1H0.k L1H0.v L1MLP logits
 
-``L0.b_O`` is the output bias of attention, which belongs to no head. Where keys and values are
-shared by several query heads, their readers are named by the key/value head: ``L1KV0.k``. Where a
-norm follows a sub-layer's output, its heads do not add up, and the whole output is the writer:
+``L0.b_O`` is the output bias of attention, which belongs to no head. If keys and values are shared
+by several query heads, their readers are named after the key/value head: ``L1KV0.k``. If a norm
+follows a sub-layer's output, the heads are not separate terms, and the whole output is the writer:
 ``L0ATTN``. In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for heads of
-cross-attention, ``cross.``, whose keys and values read the encoder's stream.
+cross-attention, ``cross.``; keys and values of cross-attention read the encoder's stream.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,11 +40,11 @@ class Writer:
     """A term of a residual stream.
 
     Attributes:
-        name: e.g. ``L0H1``.
-        place: where the term is recorded; ``None`` for a bias.
-        head: which head of ``place``, or ``None`` for the whole tensor.
-        parameter: of a bias, its name as of ``model.get_parameter``.
-        stack: of an encoder–decoder, the stack whose stream it is a term of.
+        name: name of the writer, e.g. ``L0H1``.
+        place: the place of the term; ``None`` for a bias.
+        head: index of the head at ``place``, or ``None`` for the whole tensor.
+        parameter: for a bias, the name of the parameter, as for ``model.get_parameter``.
+        stack: the stack of an encoder–decoder whose stream contains the term.
         bias: the name of a parameter that is part of the term: b_out of an MLP.
     """
 
@@ -65,11 +65,11 @@ class Reader:
     """An input that is computed from a residual stream.
 
     Attributes:
-        name: e.g. ``L1H0.q``.
-        place: the tensor computed from the stream: q, k, v; else the stream itself.
-        stream: the stream that is read, before its norm.
-        head: which head of ``place`` (of k and v, the key/value head), or ``None``.
-        sources: the writers that are terms of the stream there.
+        name: name of the reader, e.g. ``L1H0.q``.
+        place: the place of the tensor computed from the stream: q, k, v; else of the stream itself.
+        stream: the place of the stream that is read, before its norm.
+        head: index of the head at ``place`` (for k and v, the key/value head), or ``None``.
+        sources: the writers that are terms of this stream.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Reader:
 
 Node = TypeVar("Node", Writer, Reader)
 NAMES = (str, Writer, Reader)
-"""What names an end of an edge."""
+"""The types that identify an end of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,14 +97,14 @@ class Graph:
 
     @cached_property
     def edges(self) -> tuple[tuple[Writer, Reader], ...]:
-        """Every pair of a reader and a writer before it."""
+        """Every pair of a writer and a later reader."""
         return tuple((writer, reader) for reader in self.readers for writer in reader.sources)
 
     def writer(self, name: str) -> Writer:
         """The writer of this name.
 
         Raises:
-            UnknownPlace: there is none.
+            UnknownPlace: there is no such name.
         """
         return _named(name, self._writers, "writes to the stream")
 
@@ -112,7 +112,7 @@ class Graph:
         """The reader of this name.
 
         Raises:
-            UnknownPlace: there is none.
+            UnknownPlace: there is no such name.
         """
         return _named(name, self._readers, "reads the stream")
 
@@ -133,7 +133,7 @@ class Graph:
 
         Raises:
             UnknownPlace: there is no such writer or reader.
-            InvalidInput: the reader stands before the writer.
+            InvalidInput: the reader is before the writer.
         """
         source, target = self.writer(writer), self.reader(reader)
         if source not in self._sources[target]:
@@ -145,10 +145,10 @@ class Graph:
 
 
 def pairs_of(edges: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - checked here
-    """Edges as pairs of names, checked to be such.
+    """Edges as checked pairs of names.
 
     Raises:
-        InvalidInput: they are something else.
+        InvalidInput: an edge is not a pair of names.
     """
     try:
         pairs: list[Any] = list(edges)
@@ -171,7 +171,7 @@ def computation_graph(model: Network) -> Graph:
 
     Raises:
         InvalidInput: a norm changes the stream itself (post-norm, BLOOM's residual after a norm),
-            which is then no sum of what was written.
+            which is then not a sum of outputs.
     """
     if model not in _BUILT:
         _BUILT[model] = _build(model)
@@ -211,11 +211,11 @@ class _Stream:
         return self._place(end.point, len(self.stack.blocks) - 1)
 
     def reader(self, name: str, place: Place, stream: Place, head: int | None = None) -> Reader:
-        """A reader of the stream as it is now."""
+        """A reader of the stream after the writers so far."""
         return Reader(name, place, stream, head, tuple(self.writers))
 
     def _entry(self) -> Iterator[Writer]:
-        """The embeddings, or their norm as one."""
+        """The embeddings, or their norm as a single writer."""
         normed = list(self.stack.embed_norm.layout(Place(Point.EMBED_TOTAL)))
         if normed:
             yield self._writer("embed", self._place(normed[-1].point))
@@ -224,11 +224,11 @@ class _Stream:
             yield self._writer(place.point.label, self._place(place.point))
 
     def _add(self, step: Step, layer: int) -> None:
-        """All readers of a step, then its writers, which they do not see."""
+        """Add all readers of a step, then its writers, whose outputs they do not read."""
         if not step.preserves_stream:
             raise InvalidInput(
                 f"Layer {layer} of this model normalizes the stream itself "
-                f"({type(step).__name__}), so the stream is no sum of what parts have written, and "
+                f"({type(step).__name__}), so the stream is not a sum of the outputs of parts, and "
                 "there are no edges between them."
             )
         for branch in step.branches:

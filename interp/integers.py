@@ -1,7 +1,6 @@
-"""Integers of any type: Python's, NumPy's, PyTorch's; never booleans, the elements of a mask.
+"""Integers of Python, NumPy and PyTorch, but not booleans, which are elements of a mask.
 
-As arguments they are checked by :func:`integer`, :func:`at_least`, :func:`within` and
-:func:`as_seed`.
+:func:`integer`, :func:`at_least`, :func:`within` and :func:`as_seed` check arguments.
 """
 
 from operator import index
@@ -13,23 +12,23 @@ from torch import Tensor
 from interp.errors import InvalidInput, shorten
 
 SEEDS = 2**64
-"""Seeds that a generator of PyTorch tells apart."""
+"""Number of different seeds of a PyTorch generator."""
 
 
 def whole_number(value: object) -> int:
     """``value`` as an ``int``.
 
     Raises:
-        TypeError: it is no integer, or a boolean.
+        TypeError: it is not an integer, or it is a boolean.
     """
     is_tensor = isinstance(value, Tensor)
     if isinstance(value, bool | np.bool_) or (is_tensor and value.dtype == torch.bool):
         raise TypeError(f"{value!r} is a boolean")
-    return index(value)  # pyright: ignore[reportArgumentType] - a TypeError, if it is none
+    return index(value)  # pyright: ignore[reportArgumentType] - raises TypeError otherwise
 
 
 def as_integer(value: object) -> int | None:
-    """``value`` as an ``int``; ``None`` if it is no integer, or a boolean."""
+    """``value`` as an ``int``; ``None`` if it is not an integer, or is a boolean."""
     try:
         return whole_number(value)
     except TypeError:
@@ -40,7 +39,7 @@ def integer(given: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
-        InvalidInput: it is no integer.
+        InvalidInput: it is not an integer.
     """
     number = as_integer(given)
     if number is None:
@@ -52,7 +51,7 @@ def at_least(least: int, given: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
-        InvalidInput: it is no integer, or below ``least``.
+        InvalidInput: it is not an integer, or is below ``least``.
     """
     number = as_integer(given)
     if number is None or number < least:
@@ -64,7 +63,7 @@ def within(least: int, most: int, given: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
-        InvalidInput: it is no integer from ``least`` to ``most``.
+        InvalidInput: it is not an integer from ``least`` to ``most``.
     """
     number = as_integer(given)
     if number is None or not least <= number <= most:
@@ -76,7 +75,7 @@ def as_seed(given: object) -> int:
     """The argument ``seed`` as an ``int``.
 
     Raises:
-        InvalidInput: it is no integer of 64 bits.
+        InvalidInput: it is not an integer of 64 bits.
     """
     number = as_integer(given)
     if number is None or not -SEEDS // 2 <= number < SEEDS:

@@ -1,8 +1,7 @@
-"""JSON from anywhere, parsed within bounds: depth, digits, duplicate names.
+"""Parses untrusted JSON within limits: depth, digits, duplicate names.
 
-A ``ValueError`` is raised for what :func:`json.loads` leaves to its callers: a name that occurs
-twice, NaN and infinities, numbers of thousands of digits, lists in lists without end, half a
-surrogate pair.
+A ``ValueError`` is raised for input that :func:`json.loads` accepts: duplicate names, NaN and
+infinities, numbers with thousands of digits, very deep nesting, lone surrogates.
 """
 
 import json
@@ -15,9 +14,9 @@ from interp.errors import shorten
 from interp.files import read_bounded
 
 MAX_DEPTH = 64
-"""How deep lists and objects may be nested."""
+"""Maximum nesting depth of lists and objects."""
 MAX_DIGITS = 4000
-"""Characters of a number."""
+"""Maximum number of characters of a number."""
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -26,7 +25,7 @@ def read_json(path: Path, most: int) -> Any:  # noqa: ANN401 - JSON
 
     Raises:
         OSError: there is no such file, or no permission.
-        ValueError: it is larger, not a regular file, not UTF-8, or see :func:`parse_json`.
+        ValueError: it is larger, not a regular file or not UTF-8; see also :func:`parse_json`.
     """
     return parse_json(read_bounded(path, most).decode())
 
@@ -57,18 +56,18 @@ def parse_json(text: str) -> Any:  # noqa: ANN401 - JSON
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; duplicate names raise a ``ValueError``."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         known: set[str] = set()
         for name, _ in pairs:
             if name in known:
                 raise ValueError(f"{shorten(name)} occurs twice")
             known.add(name)
-    return found
+    return values
 
 
 def _check_depth(value: object) -> None:
-    """Go down level by level, without recursion."""
+    """Check the nesting depth level by level, without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

@@ -26,15 +26,16 @@ from interp.integers import whole_number
 class LowRank:
     """The m × n matrix ``left @ right`` of rank ≤ r; leading axes are batch axes, which broadcast.
 
-    A product with a matrix (a tensor of two or more axes, or a ``LowRank``) is low-rank again, as
-    TransformerLens's ``FactoredMatrix``; with a vector it is a tensor. :meth:`form` multiplies out.
+    A product with a matrix (a tensor with two or more axes, or a ``LowRank``) is a ``LowRank``, as
+    with TransformerLens's ``FactoredMatrix``; a product with a vector is a tensor. :meth:`form`
+    multiplies the factors.
 
     Attributes:
-        left: ``[... m r]``.
-        right: ``[... r n]``, of the dtype and on the device of ``left``.
+        left: the left factor ``[... m r]``.
+        right: the right factor ``[... r n]``, with the dtype and device of ``left``.
 
     Raises:
-        InvalidInput: factors that can't be multiplied, also later, in a product.
+        InvalidInput: the factors can't be multiplied (or, later, those of a product).
     """
 
     left: Float[Tensor, "*#batch m r"]
@@ -81,7 +82,7 @@ class LowRank:
         return self.left @ self.right
 
     def __matmul__(self, other: object) -> Any:  # noqa: ANN401 - of a vector Tensor, else LowRank
-        """``self @ other``: low-rank, of the smaller rank if both are; with a vector, a vector."""
+        """``self @ other``: a vector if ``other`` is one, else low-rank with the smaller rank."""
         if not isinstance(other, LowRank | Tensor):
             return NotImplemented
         core = _product(self.right, other.left if isinstance(other, LowRank) else other)
@@ -92,7 +93,7 @@ class LowRank:
             return LowRank(self.left, core @ other.right)
         return LowRank(self.left @ core, other.right)
 
-    def __rmatmul__(self, other: object) -> Any:  # noqa: ANN401 - likewise
+    def __rmatmul__(self, other: object) -> Any:  # noqa: ANN401 - as in __matmul__
         """``other @ self``, e.g. W_E·S."""
         if not isinstance(other, Tensor):
             return NotImplemented
@@ -149,10 +150,11 @@ class LowRank:
         return (self.left * self.right.mT).sum((-2, -1))
 
     def __getitem__(self, index: object) -> "LowRank":
-        """Index the batch axes by integers and slices, as those of the matrix formed.
+        """Index the batch axes with integers and slices, like those of the matrix itself.
 
         Raises:
-            InvalidInput: an index of another type or out of range, or more of them than batch axes.
+            InvalidInput: an index has another type or is out of range, or there are more indices
+                than batch axes.
         """
         batch = self._batch()
         try:
@@ -167,11 +169,11 @@ class LowRank:
         return LowRank(left, right)
 
     def __iter__(self) -> Iterator["LowRank"]:
-        """Over the first batch axis."""
+        """Iterate over the first batch axis."""
         return (self[position] for position in range(self._batch()[0]))
 
     def _batch(self) -> torch.Size:
-        """The batch axes, if there are any."""
+        """The batch shape; a matrix without batch axes raises ``InvalidInput``."""
         if len(self.shape) == 2:  # noqa: PLR2004 - a matrix
             raise InvalidInput("A single low-rank matrix has no batch axis to index; use .form().")
         return self.shape[:-2]
@@ -206,7 +208,7 @@ def _check_product(left: Tensor, right: Tensor) -> None:
 
 
 def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
-    """An index of at most ``n_axes`` axes, one entry each."""
+    """An index of at most ``n_axes`` axes, with one entry per axis."""
     chosen = index if isinstance(index, tuple) else (index,)
     if len(chosen) > n_axes:
         raise IndexError(f"{len(chosen)} indices for {n_axes} axes")

@@ -1,7 +1,7 @@
-"""From names to places: labels, tuples and TransformerLens hook names, by one dictionary.
+"""Resolves names to places: labels, tuples and TransformerLens hook names, in one dictionary.
 
 Every call that takes a place (``record``, ``store``, ``cache[...]``, ``keep``, edits, hooks)
-resolves it here. A name that means no place of the model is refused with the nearest that it has.
+resolves it here. An unknown name raises an error that lists the nearest names of the model.
 """
 
 import re
@@ -27,10 +27,10 @@ _SYNONYMS = {
     "resid_mid_cross": Point.CROSS_RESID_MID,
 }
 _OTHER_HOOKS = {"hook_full_embed": "embed.ln.hook_normalized"}
-"""Second names that TransformerLens gives to a hook."""
+"""Alternative names of hooks in TransformerLens."""
 _BY_HOOK = {point.value.hook: point for point in Point}
 _BEFORE_HOOK = re.compile(r"^(?:\w+\.\d+\.(?:ln\d\w*\.)?|encoder\.|decoder\.)")
-"""What precedes the point's own hook name: block and norm, or the stack of a pair."""
+"""The prefix of a point's own hook name: block and norm, or the stack of an encoder–decoder."""
 _TAKES = {
     "position embeddings": (Point.POS_EMBED,),
     "token types": (Point.TYPE_EMBED,),
@@ -62,17 +62,17 @@ _TAKES = {
     "a norm after the last block": (Point.FINAL_SCALE, Point.FINAL_NORMALIZED),
     "an unembedding": (Point.LOGITS,),
 }
-"""The part of a model that points belong to, where not every architecture has it."""
+"""The points of parts that not every architecture has, by a description of the part."""
 _PART_OF = {point: part for part, points in _TAKES.items() for point in points}
 _SUBLAYERS = ("attn", "mlp", "a", "m")
 """Accepted after a layer, as in ``cache["pattern", 0, "attn"]``; they add no information."""
 
 Key = tuple[Point, int | None, str | None, str | None]
-"""Point, layer, norm and stack, as far as a name gives them."""
+"""Point, layer, norm and stack, as far as a name specifies them."""
 
 
 class Names:
-    """All places of one model, in the order of its forward, and the names that they have.
+    """All places of one model, in the order of its forward, and their names.
 
     Attributes:
         hooks: the TransformerLens name of each place.
@@ -107,7 +107,7 @@ class Names:
         return len(self.hooks)
 
     def resolve(self, name: PlaceLike) -> Place:
-        """The place that ``name`` means in this model.
+        """The place of this model that ``name`` refers to.
 
         Args:
             name: a :class:`Place`; a :class:`Point` or label (outside blocks); a tuple of a point,
@@ -121,58 +121,58 @@ class Names:
         if exact is not None:
             return exact
         key = self._key(name)
-        found = self._by_key.get(key, [])
-        if len(found) != 1:
-            raise UnknownPlace(self._explain(name, key, found))
-        return found[0]
+        matches = self._by_key.get(key, [])
+        if len(matches) != 1:
+            raise UnknownPlace(self._explain(name, key, matches))
+        return matches[0]
 
     def resolve_all(self, name: PlaceLike) -> list[Place]:
-        """As :meth:`resolve`, but a bare label or point means that point in every layer."""
+        """Like :meth:`resolve`, but a bare label or point means that point in every layer."""
         exact = self._exact(name)
         if exact is not None:
             return [exact]
         if isinstance(name, Point) or (isinstance(name, str) and "." not in name):
             point = self._key(name)[0]
-            found = self._places_of(point)
-            if found:
-                return found
+            places = self._places_of(point)
+            if places:
+                return places
         return [self.resolve(name)]
 
     def every_layer(self, name: PlaceLike) -> list[Place] | None:
-        """The places of a point in every layer, if ``name`` is of a block's point without a layer.
+        """The places of a point in every layer, if ``name`` is a block's point without a layer.
 
         Returns:
-            The places in the order of the layers; ``None`` if ``name`` means a single place.
+            The places in the order of the layers; ``None`` if ``name`` refers to a single place.
 
         Raises:
-            UnknownPlace: there is no such place, or the name leaves norm or stack open.
+            UnknownPlace: there is no such place, or the name does not specify norm or stack.
             InvalidInput: some layers lack the point.
         """
         if self._exact(name) is not None:
             return None
         key = self._key(name)
         point, layer, _, _ = key
-        found = self._by_key.get(key, [])
-        if layer is not None or not point.in_block or not found:
+        matches = self._by_key.get(key, [])
+        if layer is not None or not point.in_block or not matches:
             return None
-        if len({(place.norm, place.stack) for place in found}) > 1:
-            raise UnknownPlace(self._explain(name, key, found))
-        if len(found) < self._n_layers[found[0].stack or self._stacks[-1]]:
-            held = ", ".join(str(place) for place in found[:6])
+        if len({(place.norm, place.stack) for place in matches}) > 1:
+            raise UnknownPlace(self._explain(name, key, matches))
+        if len(matches) < self._n_layers[matches[0].stack or self._stacks[-1]]:
+            held = ", ".join(str(place) for place in matches[:6])
             raise InvalidInput(
                 f"Not every layer has {point.label!r}; read them one by one: {held}."
             )
-        return found
+        return matches
 
     def requested(
         self, request: Request, among: Sequence[Place], absent: Callable[[PlaceLike], Exception]
     ) -> list[Place]:
-        """The places ``among`` those given that a request names, in their order.
+        """The requested places among those available, in the order of the latter.
 
         Args:
             request: see :data:`Request`.
-            among: what can be asked for.
-            absent: the error for a name that means none of ``among``.
+            among: the available places.
+            absent: returns the error for a name that refers to none of ``among``.
 
         Raises:
             UnknownPlace: the model has no such place.
@@ -185,14 +185,14 @@ class Names:
             return [place for place in among if request(self.hooks[place])]
         offered, wanted = set(among), set[Place]()
         for name in _several(request):
-            found = offered.intersection(self.resolve_all(name))
-            if not found:
+            named = offered.intersection(self.resolve_all(name))
+            if not named:
                 raise absent(name)
-            wanted |= found
+            wanted |= named
         return [place for place in among if place in wanted]
 
     def _exact(self, name: PlaceLike) -> Place | None:
-        """The place of exactly this name, if there is one."""
+        """The place with exactly this name, if there is one."""
         if isinstance(name, tuple) and len(name) == 1 and isinstance(name[0], str):
             name = name[0]
         return self._by_name.get(name) if isinstance(name, str) else None
@@ -226,22 +226,23 @@ class Names:
             return part
         if not isinstance(part, str):
             raise UnknownPlace(f'{shorten(name)} names no place; write e.g. ("pattern", 0).')
-        found = _BY_LABEL.get(part) or _SYNONYMS.get(part)
-        if found is None:
+        point = _BY_LABEL.get(part) or _SYNONYMS.get(part)
+        if point is None:
             raise UnknownPlace(self._explain_label(part, name))
-        return found
+        return point
 
     def _explain_label(self, label: str, name: object) -> str:
-        """Why a name whose first part is no label means nothing."""
+        """The error message for a name whose first part is not a label."""
         hooked = _BY_HOOK.get(_BEFORE_HOOK.sub("", label))
         if hooked is not None and not self._places_of(hooked):
             return _absent(hooked, name)
         known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
         return f"There is no place {shorten(name)}.{_nearest(label, known)}"
 
-    def _explain(self, name: object, key: Key, found: list[Place]) -> str:
-        if found:
-            choices = ", ".join(str(place) for place in found[:6])
+    def _explain(self, name: object, key: Key, matches: list[Place]) -> str:
+        """The error message for a name that matches no place, or several."""
+        if matches:
+            choices = ", ".join(str(place) for place in matches[:6])
             return f"{shorten(name)} is ambiguous; give one of: {choices}."
         places = [str(place) for place in self._places_of(key[0])]
         if not places:
@@ -254,7 +255,7 @@ class Names:
 
 
 def _keys(place: Place, n_layers: dict[str, int]) -> Iterator[Key]:
-    """Every combination of layer, norm and stack that a name of the place may give."""
+    """Every combination of layer, norm and stack that a name of the place may specify."""
     (only,) = n_layers if len(n_layers) == 1 else (None,)
     stack = place.stack or only
     layers = {place.layer, None}
@@ -265,10 +266,10 @@ def _keys(place: Place, n_layers: dict[str, int]) -> Iterator[Key]:
 
 
 def _several(request: object) -> list[Any]:
-    """The names that a request lists; one name is a list of one.
+    """The names in a request; a single name gives a list of one.
 
     Raises:
-        UnknownPlace: it is neither a name nor a list of names.
+        UnknownPlace: the request is neither a name nor a list of names.
     """
     if isinstance(request, str | bytes | tuple | Place | Point):
         return [request]
@@ -282,7 +283,7 @@ def _several(request: object) -> list[Any]:
 
 def _absent(point: Point, name: object) -> str:
     part = _PART_OF.get(point, "another architecture")
-    return f"{shorten(name)}: this model has no {point.label!r}, which takes {part}."
+    return f"{shorten(name)}: this model has no {point.label!r}, which needs {part}."
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Points of a Transformer: every kind of tensor that can be read or replaced.
 
 :class:`Point` lists them: ``for point in Point: print(point.describe())``. A :class:`Place` is a
-point in one layer of one model (and, where a model has two stacks or a block several norms, which
-one). Hook names of TransformerLens are accepted wherever a place is:
-``"blocks.0.attn.hook_pattern"`` is ``("pattern", 0)``.
+point in one layer of one model (and in one stack or norm, if there are several). Hook names of
+TransformerLens are accepted wherever a place is: ``"blocks.0.attn.hook_pattern"`` is
+``("pattern", 0)``.
 """
 
 import reprlib
@@ -17,14 +17,14 @@ Region = Literal["entry", "block", "exit"]
 
 @dataclass(frozen=True)
 class PointSpec:
-    """Every fact about a point.
+    """The properties of a point.
 
     Attributes:
         label: short name, as in ``cache["pattern", 0]``.
         axes: names of the tensor's axes.
         hook: TransformerLens name below ``blocks.{layer}.`` (or the whole name outside blocks).
         meaning: one line of documentation.
-        region: which part of a stack it is in.
+        region: the part of a stack that it is in.
         of_norm: whether it belongs to a block's norm, so that a place also has the norm's name.
         of_cross: whether it belongs to cross-attention.
         is_pattern: whether it is an attention pattern, whose rows sum to one (to less, with sinks).
@@ -59,17 +59,15 @@ class Point(Enum):
     """A kind of tensor in the forward, in the order of the forward."""
 
     EMBED = PointSpec("embed", _STREAM, "hook_embed", "token embedding", "entry")
-    POS_EMBED = PointSpec(
-        "pos_embed", _STREAM, "hook_pos_embed", "position embedding, added to it", "entry"
-    )
+    POS_EMBED = PointSpec("pos_embed", _STREAM, "hook_pos_embed", "position embedding", "entry")
     TYPE_EMBED = PointSpec(
-        "type_embed", _STREAM, "hook_token_type_embed", "token-type embedding, added to it", "entry"
+        "type_embed", _STREAM, "hook_token_type_embed", "token-type embedding", "entry"
     )
     EMBED_TOTAL = PointSpec(
         "embed_total",
         _STREAM,
         "embed.hook_total",
-        "their sum, which a norm reads",
+        "sum of the embeddings, before their norm",
         "entry",
     )
     EMBED_SCALE = PointSpec(
@@ -101,7 +99,7 @@ class Point(Enum):
         "q_normalized",
         _HEADS,
         "attn.q_norm.hook_normalized",
-        "queries, normed or clipped",
+        "queries, normalized or clipped",
     )
     K_SCALE = PointSpec(
         "k_scale", _KV_HEAD_SCALE, "attn.k_norm.hook_scale", "divisor of the norm of keys"
@@ -110,7 +108,7 @@ class Point(Enum):
         "k_normalized",
         _KV_HEADS,
         "attn.k_norm.hook_normalized",
-        "keys, normed or clipped",
+        "keys, normalized or clipped",
     )
     ROT_Q = PointSpec("rot_q", _HEADS, "attn.hook_rot_q", "queries after rotary positions")
     ROT_K = PointSpec("rot_k", _KV_HEADS, "attn.hook_rot_k", "keys after rotary positions")
@@ -119,7 +117,7 @@ class Point(Enum):
         "pattern", _MATRIX, "attn.hook_pattern", "A, the softmax of scores", is_pattern=True
     )
     Z = PointSpec("z", _HEADS, "attn.hook_z", "A·v of each head")
-    RESULT = PointSpec("result", _RESULT, "attn.hook_result", "z·W_O, what each head writes")
+    RESULT = PointSpec("result", _RESULT, "attn.hook_result", "z·W_O, the output of each head")
     ATTN_RAW = PointSpec(
         "attn_raw",
         _STREAM,
@@ -140,10 +138,10 @@ class Point(Enum):
         "cross_q", _HEADS, "cross_attn.hook_q", "queries of cross-attention", of_cross=True
     )
     CROSS_K = PointSpec(
-        "cross_k", _SOURCE, "cross_attn.hook_k", "keys, of the encoder's output", of_cross=True
+        "cross_k", _SOURCE, "cross_attn.hook_k", "keys, from the encoder's output", of_cross=True
     )
     CROSS_V = PointSpec(
-        "cross_v", _SOURCE, "cross_attn.hook_v", "values, of the encoder's output", of_cross=True
+        "cross_v", _SOURCE, "cross_attn.hook_v", "values, from the encoder's output", of_cross=True
     )
     CROSS_SCORES = PointSpec(
         "cross_scores",
@@ -167,7 +165,7 @@ class Point(Enum):
         "cross_result",
         _RESULT,
         "cross_attn.hook_result",
-        "what each cross-attention head writes",
+        "the output of each cross-attention head",
         of_cross=True,
     )
     CROSS_ATTN_OUT = PointSpec(
@@ -215,27 +213,29 @@ class Point(Enum):
     )
     MLP_RAW = PointSpec("mlp_raw", _STREAM, "hook_mlp_raw", "output of the MLP, before a norm")
     MLP_OUT = PointSpec("mlp_out", _STREAM, "hook_mlp_out", "what the MLP adds to the stream")
-    RESID_POST = PointSpec("resid_post", _STREAM, "hook_resid_post", "the stream + the last write")
+    RESID_POST = PointSpec(
+        "resid_post", _STREAM, "hook_resid_post", "the stream + the last sub-layer's output"
+    )
 
     HEAD_SCALE = PointSpec(
         "head_scale",
         _SCALE,
         "mlm_head.ln.hook_scale",
-        "divisor of the norm that a masked-language head reads",
+        "divisor of the norm before a masked-language head",
         "exit",
     )
     HEAD_NORMALIZED = PointSpec(
         "head_normalized",
         _STREAM,
         "mlm_head.ln.hook_normalized",
-        "output of the norm that a masked-language head reads",
+        "output of the norm before a masked-language head",
         "exit",
     )
     HEAD_PRE = PointSpec(
         "head_pre", _STREAM, "mlm_head.hook_pre", "x·W + b of a masked-language head", "exit"
     )
     HEAD_POST = PointSpec(
-        "head_post", _STREAM, "mlm_head.hook_post", "the same after the activation function", "exit"
+        "head_post", _STREAM, "mlm_head.hook_post", "act(x·W + b) of a masked-language head", "exit"
     )
     FINAL_SCALE = PointSpec(
         "final_scale", _SCALE, "ln_final.hook_scale", "divisor of the final norm", "exit"
@@ -288,7 +288,7 @@ class Point(Enum):
 
 STACKS = ("encoder", "decoder")
 TOKEN_AXES = ("pos", "query", "key", "source")
-"""Axes that count tokens; ``source`` those of the encoder."""
+"""Axes that count tokens; ``source`` counts those of the encoder."""
 
 
 @dataclass(frozen=True)
@@ -296,8 +296,8 @@ class Place:
     """One point of one model, e.g. the pattern of layer 0.
 
     Attributes:
-        point: which tensor.
-        layer: the block, from 0; ``None`` outside blocks.
+        point: the kind of tensor.
+        layer: index of the block, from 0; ``None`` outside blocks.
         norm: ``"ln1"``, ``"ln2"``, … for the points of a block's norms.
         stack: ``"encoder"`` or ``"decoder"``; ``None`` in a model with a single stack.
     """
@@ -322,7 +322,7 @@ class Place:
         """The inverse of :meth:`to_json`.
 
         Raises:
-            ValueError: ``values`` is not what it writes.
+            ValueError: ``values`` was not written by :meth:`to_json`.
         """
         if isinstance(values, list) and len(values) == 4:  # noqa: PLR2004 - as written
             label, layer, norm, stack = values
@@ -338,4 +338,4 @@ def _are_names(*values: object) -> bool:
 
 
 PlaceLike = Place | Point | str | tuple[object, ...]
-"""What names a place: ``("pattern", 0)``, a hook name, a :class:`Place`."""
+"""Anything that refers to a place: ``("pattern", 0)``, a hook name, a :class:`Place`."""

@@ -1,4 +1,4 @@
-"""What a model predicts: the loss of each next token, and the most probable ones."""
+"""Predictions of a model: the loss of each next token, and the most probable tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class Prediction(NamedTuple):
         rank: 1 for the most probable token.
         token: its label, in which spaces are visible.
         id: its id.
-        probability: of it.
-        logit: of it.
+        probability: its probability.
+        logit: its logit.
     """
 
     rank: int
@@ -45,8 +45,8 @@ class Top:
     """The most probable tokens at one position.
 
     Attributes:
-        rows: the most probable first.
-        answer: the token that was asked for by name, wherever it ranks; ``None`` if none was.
+        rows: the tokens, most probable first.
+        answer: the token that was requested by name, at any rank; ``None`` if none was.
     """
 
     rows: tuple[Prediction, ...]
@@ -90,10 +90,10 @@ def top_of(
         ranks.append(int((order == answer).nonzero()))
     ids = order[ranks].tolist()
     listed = zip(ranks, ids, probabilities[ids].tolist(), logits[ids].tolist(), strict=True)
-    found = [Prediction(rank + 1, label(id_), id_, p, logit) for rank, id_, p, logit in listed]
+    rows = [Prediction(rank + 1, label(id_), id_, p, logit) for rank, id_, p, logit in listed]
     if answer is None:
-        return Top(tuple(found), None)
-    return Top(tuple(found[:-1]), found[-1])
+        return Top(tuple(rows), None)
+    return Top(tuple(rows[:-1]), rows[-1])
 
 
 def column_of_prompt(batch: Batch, pos: Position) -> int:
@@ -110,10 +110,10 @@ def column_of_prompt(batch: Batch, pos: Position) -> int:
 def next_token_loss(
     config: Config, logits: Float[Tensor, "batch pos vocab"], batch: Batch, *, per_token: bool
 ) -> Float[Tensor, ""] | Float[Tensor, "batch prediction"]:
-    """−log p of each next token in nats: the mean over all of the batch, or each.
+    """−log p of the next tokens in nats: the mean over the batch, or the loss of each.
 
     Raises:
-        InvalidInput: the model predicts no next token, or there is none to take the mean over.
+        InvalidInput: the model predicts no next token, or there is none to average over.
     """
     if not config.is_causal or not config.unembeds or config.n_classes is not None:
         kind = (
@@ -138,10 +138,10 @@ def surprisals(
     """−log p of each token in nats, at its own column; NaN where the model predicts none.
 
     Args:
-        config: of the model.
-        logits: at least in float32.
+        config: configuration of the model.
+        logits: logits in float32 or float64.
         batch: the tokens.
-        hidden: of an encoder, what its mask tokens hide; below 0 where that is not known.
+        hidden: for an encoder, the true tokens at its mask tokens; below 0 if not known.
     """
     nothing = logits.new_full(batch.ids.shape, torch.nan)
     if batch.masked is not None and hidden is not None:

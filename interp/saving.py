@@ -1,6 +1,6 @@
-"""A model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""Saves a model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
 
-:func:`interp.load` reads it and gives the same model, bit by bit.
+:func:`interp.load` reads it and returns a bit-identical model.
 """
 
 from pathlib import Path
@@ -15,23 +15,23 @@ from interp.text_network import TextNetwork
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 STEPS = "steps"
-"""The folder, in that of a model, of the weights after some steps of its training."""
+"""The subfolder of a model's folder with the weights after some steps of its training."""
 COMPUTE_DTYPE = "computes_in"
-"""Metadata entry of a file of weights: the dtype of the model that was saved."""
+"""Metadata entry of a weights file: the dtype of the model that was saved."""
 
 
 def save_folder(model: TextNetwork, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a model to a folder, whose files change all at once or not at all.
+    """Write a model to a folder, whose files are replaced atomically.
 
     Args:
         model: the model.
-        folder: created if missing; replaced if it holds what this package wrote.
-        dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in the
-            dtype that it has now in either case.
+        folder: created if missing; replaced if this package wrote all its files.
+        dtype: dtype of the stored weights; ``None`` keeps that of the model. In either case the
+            model is loaded in the dtype that it has now.
 
     Raises:
-        InvalidInput: the folder holds files that this package did not write, or ``dtype`` is none
-            that weights can have.
+        InvalidInput: the folder has files that this package did not write, or ``dtype`` is not a
+            floating-point dtype.
         OutOfResources: the folder can't be written, or another process is writing it.
     """
     _check(model, dtype)
@@ -76,12 +76,12 @@ def save_step(model: TextNetwork, folder: Path, step: int, dtype: torch.dtype) -
 
 
 def weights_file(folder: Path, step: int | None = None) -> Path:
-    """The file of the final weights of a folder, or of those of a training step."""
+    """The file in a folder of the final weights, or of the weights of a training step."""
     return folder / (WEIGHTS if step is None else f"{STEPS}/{step:06d}.safetensors")
 
 
 def _write_weights(model: TextNetwork, path: Path, dtype: torch.dtype | None) -> None:
-    """All parameters by name; a shared parameter is stored once."""
+    """Write all parameters by name; a shared parameter is stored once."""
     named = {name: weight.detach().to(dtype) for name, weight in model.named_parameters()}
     weights = {name: tensor.contiguous() for name, tensor in named.items()}
     metadata = {COMPUTE_DTYPE: str(model.dtype).removeprefix("torch.")}

@@ -1,8 +1,8 @@
-"""Dataclasses from parsed JSON, every value checked; errors name a field by its path.
+"""Builds dataclasses from parsed JSON and checks every value; errors name a field by its path.
 
 The type hints of a dataclass are its schema: scalars, optional values, alternatives of scalars,
-``Literal``, lists, tuples, dictionaries, and other dataclasses. Nothing is converted, but for
-integers where a float is meant, lists to tuples, and keys of dictionaries to integers.
+``Literal``, lists, tuples, dictionaries, and other dataclasses. Nothing is converted, except
+integers to floats, lists to tuples, and keys of dictionaries to integers.
 """
 
 import re
@@ -16,7 +16,7 @@ from interp.errors import InvalidConfig, first_line, shorten
 
 _Part = TypeVar("_Part")
 VERSION = "version"
-"""The field of a file that has the version of its format."""
+"""The field of a file with the version of its format."""
 _INTEGER = re.compile(r"[0-9]{1,15}")
 
 
@@ -24,8 +24,8 @@ def build(kind: type[_Part], values: object, path: str) -> _Part:
     """An instance of the dataclass ``kind`` from nested dictionaries.
 
     Args:
-        kind: the dataclass; its type hints say how each value is read.
-        values: a dictionary with its fields.
+        kind: the dataclass; its type hints determine how each value is read.
+        values: a dictionary of its fields.
         path: the name of ``values`` in error messages.
 
     Raises:
@@ -51,10 +51,10 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def as_object(values: object, path: str) -> dict[Any, Any]:
-    """The values, which must be a dictionary.
+    """``values``, if they are a dictionary.
 
     Raises:
-        InvalidConfig: they are something else.
+        InvalidConfig: they are not.
     """
     if not isinstance(values, dict):
         raise InvalidConfig(f"{path} should be an object with fields, got {shorten(values)}.")
@@ -62,10 +62,10 @@ def as_object(values: object, path: str) -> dict[Any, Any]:
 
 
 def without_version(values: object, newest: int, path: str) -> dict[Any, Any]:
-    """The fields of a file but for its version, which may be missing or older than ``newest``.
+    """The fields of a file without its version, which may be missing or older than ``newest``.
 
     Raises:
-        InvalidConfig: the version is newer, or no version; or ``values`` are not fields.
+        InvalidConfig: the version is newer or invalid, or ``values`` is not a dictionary.
     """
     rest = dict(as_object(values, path))
     version = rest.pop(VERSION, newest)
@@ -80,10 +80,10 @@ def without_version(values: object, newest: int, path: str) -> dict[Any, Any]:
 
 
 def value_of(hint: Any, value: object, path: str) -> Any:  # noqa: ANN401 - a type hint
-    """A value of the type that a hint names.
+    """A value, read as the type of a hint.
 
     Raises:
-        InvalidConfig: it is of another type.
+        InvalidConfig: the value has another type.
     """
     if hint is Any:
         return value
@@ -94,7 +94,7 @@ def value_of(hint: Any, value: object, path: str) -> Any:  # noqa: ANN401 - a ty
 
 
 def _alternatives(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a type hint
-    """One of several types: ``None``, one type, or several scalars of which the first fits."""
+    """A value of one of several types: ``None``, one other type, or several scalars."""
     options = get_args(hint)
     if value is None and NoneType in options:
         return None
@@ -123,7 +123,7 @@ def _list(hint: Any, value: object, path: str) -> list[Any]:  # noqa: ANN401 - a
 
 
 def _tuple(hint: Any, value: object, path: str) -> tuple[Any, ...]:  # noqa: ANN401 - a type hint
-    """A tuple of one type (``tuple[str, ...]``), or of as many values as there are types."""
+    """A tuple of one type (``tuple[str, ...]``), or with one value for each type."""
     items, types = _items(value, path), get_args(hint)
     if types[-1] is ...:
         types = types[:1] * len(items)
@@ -140,7 +140,7 @@ def _items(value: object, path: str) -> list[Any] | tuple[Any, ...]:
 
 
 def _mapping(hint: Any, value: object, path: str) -> dict[Any, Any]:  # noqa: ANN401 - a type hint
-    """A dictionary; JSON has integers as keys in the form of texts."""
+    """A dictionary; integer keys are strings in JSON."""
     keys, inner = get_args(hint)
     read: dict[Any, Any] = {}
     for key, item in as_object(value, path).items():
@@ -163,7 +163,7 @@ def _scalar(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a 
 
 
 def _is_exactly(kind: type, value: object) -> bool:
-    """Whether a value is of a type; a bool is not an int."""
+    """Whether a value has a type; a bool is not an int."""
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
@@ -175,4 +175,4 @@ _READERS: dict[Any, Callable[[Any, object, str], Any]] = {
     tuple: _tuple,
     dict: _mapping,
 }
-"""How values of each kind of hint are read; any other hint is a scalar's."""
+"""The function that reads values of each kind of hint; any other hint is a scalar."""

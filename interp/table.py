@@ -1,22 +1,22 @@
-"""Small tables, for reprs: aligned text in a terminal, escaped HTML in a notebook."""
+"""Small tables for reprs: aligned text in a terminal, escaped HTML in a notebook."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-MOST_CHARACTERS = 120
-"""Of a cell; a longer one is cut."""
+MAX_CHARACTERS = 120
+"""Maximum number of characters of a cell; longer ones are truncated."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title.
+    """A table with a title.
 
     Attributes:
-        title: one line.
-        columns: the heading of each column; none at all for pairs of a name and a value.
+        title: a single line.
+        columns: the heading of each column; empty for pairs of a name and a value.
         rows: the cells of each row.
-        most: rows that are printed; of the others, only the number is.
+        most: maximum number of rows to print; for the others, only their number is printed.
     """
 
     title: str
@@ -25,7 +25,7 @@ class Table:
     most: int = 24
 
     def to_text(self) -> str:
-        """The title, and a line per row, in aligned columns."""
+        """The title and one line per row, in aligned columns."""
         lines = [list(self.columns)] if self.columns else []
         lines += [[_cell(value) for value in row] for row in self.rows[: self.most]]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -38,7 +38,7 @@ class Table:
         )
 
     def to_html(self) -> str:
-        """The same as an HTML table; everything in it is escaped."""
+        """The table as HTML, in which all text is escaped."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = [
             "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
@@ -54,9 +54,9 @@ class Table:
 
 
 def _cell(value: object) -> str:
-    """A value as text: numbers with four digits, and no line breaks."""
+    """A value as text: floats with four digits, and without line breaks."""
     if value is None:
         return "–"
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     text = "".join(char if char.isprintable() else "␣" for char in text)
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"

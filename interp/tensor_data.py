@@ -18,12 +18,12 @@ class TensorData:
     """A tensor that equals another of the same dtype, shape and bytes.
 
     Args:
-        values: copied, so that later changes to the original have no effect. An original that is
-            differentiated is also referred to, for runs that record gradients; copies and pickles
-            do without.
+        values: the tensor, which is copied, so that later changes of it have no effect. If it
+            requires a gradient, a reference to it is kept for runs that record gradients, but not
+            in copies and pickles.
 
     Raises:
-        InvalidEdit: it holds NaN.
+        InvalidEdit: it contains NaN.
     """
 
     def __init__(self, values: Tensor) -> None:
@@ -38,33 +38,33 @@ class TensorData:
             )
 
     def rows(self, chosen: Sequence[int]) -> "TensorData":
-        """Some of its rows; not looked through for NaN again, which a GPU would wait for."""
+        """Some of its rows, without another check for NaN, which would synchronize a GPU."""
         part = object.__new__(TensorData)
         part.tensor, part._original, part._version = self.tensor[list(chosen)], None, 0
         return part
 
     @property
     def wants_gradient(self) -> bool:
-        """Whether the values given require a gradient, backward or forward."""
+        """Whether the given values require a gradient, in backward or forward mode."""
         return self._original is not None
 
     def in_graph(self) -> Tensor:
-        """The values as they were given, with their autograd graph if they have one.
+        """The given values, with their autograd graph if they have one.
 
         Raises:
-            InvalidEdit: they were changed in place since, as by an optimizer.
+            InvalidEdit: they were changed in place since, for example by an optimizer.
         """
         if self._original is None:
             return self.tensor
         if self._original._version != self._version:
             raise InvalidEdit(
                 f"The values given (shape {tuple(self.tensor.shape)}) were changed in place after "
-                "the edit was made; make it anew for each step of an optimizer."
+                "the edit was created; create it anew after each optimizer step."
             )
         return self._original
 
     def __getstate__(self) -> dict[str, Any]:
-        """The content alone."""
+        """The state without the reference to the original."""
         return {**self.__dict__, "_original": None}
 
     @cached_property
@@ -73,11 +73,11 @@ class TensorData:
         return hashlib.sha256(self._header().encode() + tensor_bytes(self.tensor)).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        """Whether dtype, shape and bytes agree."""
+        """Whether dtype, shape and bytes are equal."""
         return isinstance(other, TensorData) and self.digest == other.digest
 
     def __hash__(self) -> int:
-        """From the content."""
+        """The hash of the content."""
         return hash(self.digest)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class TensorData:
         """The inverse of :meth:`to_json`.
 
         Raises:
-            InvalidEdit: ``values`` is not what :meth:`to_json` writes.
+            InvalidEdit: ``values`` was not written by :meth:`to_json`.
         """
         try:
             dtype = getattr(torch, str(values["dtype"]).removeprefix("torch."))
@@ -114,6 +114,6 @@ class TensorData:
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor in row-major order, whatever device it is on."""
+    """The bytes of a tensor on any device, in row-major order."""
     flat = tensor.detach().cpu().contiguous().flatten()
     return flat.view(torch.uint8).numpy().data

@@ -1,12 +1,12 @@
-"""safetensors files: headers checked before a tensor is read, data by a checksum.
+"""safetensors files, whose headers are checked before a tensor is read, and whose data by checksum.
 
     8 bytes    length of the header, little-endian
     header     JSON: dtype, shape and offsets of each tensor; texts under ``__metadata__``
     data       the tensors, without gaps
 
 Files written here have their own SHA-256 in the metadata, computed with 64 zeros in its place.
-Files without one are read as they are. The same tensors and metadata always give the same bytes,
-which the library's writer does not promise.
+Files without a checksum are read without this check. The same tensors and metadata always give the
+same bytes, which the library's writer does not guarantee.
 """
 
 import json
@@ -52,7 +52,7 @@ STORED = {
 """The dtypes that are written, by their names in a header."""
 _NAMES = {dtype: name for name, dtype in STORED.items()}
 DAMAGED = (SafetensorError, RuntimeError, *UNREADABLE)
-"""What reading a file that is damaged or missing raises."""
+"""Errors raised when a damaged or missing file is read."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Entry:
     """One tensor in a header.
 
     Attributes:
-        dtype: its name in safetensors.
-        shape: of the tensor.
+        dtype: name of its dtype in safetensors.
+        shape: its shape.
     """
 
     dtype: str
@@ -82,7 +82,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file, whose entries all lie within the file.
+    """The header of a file, with all entries checked to be within the file.
 
     Raises:
         OSError: there is no such file, or no permission.
@@ -98,11 +98,11 @@ def read_header(path: Path) -> Header:
 
 
 def verify_checksum(path: Path, header: Header) -> None:
-    """Compare the file with the SHA-256 of its metadata, if it has one.
+    """Compare the file with the SHA-256 in its metadata, if there is one.
 
     Raises:
-        OSError: it can't be read.
-        ValueError: it was changed after it was written.
+        OSError: the file can't be read.
+        ValueError: the file was changed after it was written.
     """
     expected = header.metadata.get(CHECKSUM)
     if expected is None:
@@ -121,17 +121,17 @@ def verify_checksum(path: Path, header: Header) -> None:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write tensors and texts, with the checksum.
+    """Write tensors and metadata, with the checksum.
 
     Args:
-        tensors: by name; copied from their device.
-        path: the file, overwritten.
+        tensors: tensors by name, on any device.
+        path: the file, which is overwritten.
         metadata: texts by name.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
-    # Larger elements first keeps all of them aligned.
+    # Tensors with larger elements come first, which keeps all of them aligned.
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     fields: dict[str, Any] = {METADATA: {CHECKSUM: NO_CHECKSUM, **metadata}}
     end = 0
@@ -156,7 +156,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[st
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """The header's JSON; the file is then at its data."""
+    """The header's JSON; the file position is then at the data."""
     size = size_of(file)
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(size - 8, MAX_HEADER_BYTES):
@@ -165,7 +165,7 @@ def _header_bytes(file: BinaryIO) -> bytes:
 
 
 def _entry(key: str, fields: object, n_bytes: int) -> Entry:
-    """One entry, checked, in a file with ``n_bytes`` of data."""
+    """One checked entry of a file with ``n_bytes`` of data."""
     match fields:
         case {"dtype": str(name), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
             pass
@@ -188,5 +188,5 @@ def _is_size(size: object) -> bool:
 
 
 def _field(checksum: str) -> bytes:
-    """The checksum in a header; within texts, quotes are escaped."""
+    """The checksum as it is written in a header; quotes within other texts are escaped."""
     return f'"{CHECKSUM}":"{checksum}"'.encode()

@@ -19,11 +19,11 @@ from interp.text.tokenizer import Tokenizer
 
 
 class TextNetwork(Network):
-    """From texts to token ids and back.
+    """A network with a tokenizer, which converts texts to token ids and back.
 
     Args:
         config: the architecture.
-        tokenizer: encodes and decodes text; without one, the model takes token ids only.
+        tokenizer: encodes and decodes text; without one, the model only takes token ids.
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer | None = None) -> None:
@@ -44,19 +44,20 @@ class TextNetwork(Network):
     ) -> Int[Tensor, "batch pos"]:
         """Token ids of one or several texts.
 
-        If ``config.tokens.prepend_bos``, every text is preceded by one BOS token (unless the text
-        starts with it already). A text for the decoder of a pair is preceded by
-        ``config.tokens.decoder_start`` and gets no EOS. The same holds wherever a text is accepted;
-        token ids are never changed.
+        If ``config.tokens.prepend_bos`` is set, one BOS token is added before every text (unless
+        the text already starts with it). A text for the decoder of an encoder–decoder is preceded
+        by ``config.tokens.decoder_start`` and gets no EOS. The same rule applies wherever a text is
+        accepted; token ids are never changed.
 
         Args:
             texts: a text or several.
             prepend_bos: overrides the configuration.
-            padding_side: ``right`` or ``left``: where shorter texts are padded with ``interp.PAD``.
-            stack: which stack of an encoder–decoder reads them; by default the first.
+            padding_side: the side, ``right`` or ``left``, on which shorter texts are padded with
+                ``interp.PAD``.
+            stack: the stack of an encoder–decoder that reads them; by default the first.
 
         Raises:
-            InvalidTokens: a text without tokens, or no text.
+            InvalidTokens: a text has no tokens, or there are no texts.
         """
         several = texts_of(texts)
         is_target = stack is not None and self.stack(stack) is not self.stacks[0]
@@ -65,10 +66,10 @@ class TextNetwork(Network):
         return padded(rows, padding_side, self.device)
 
     def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401 - ids, checked
-        """The text of one id or one row ``[pos]``, or of each row ``[batch pos]``; no padding.
+        """The text of one id or one row ``[pos]``, or of each row ``[batch pos]``, without padding.
 
         Raises:
-            InvalidTokens: they are no ids, or not in the vocabulary.
+            InvalidTokens: ``tokens`` are not ids, or not in the vocabulary.
         """
         if is_text(tokens):
             raise InvalidTokens(f"to_string takes token ids; got {shorten(tokens)}.")
@@ -77,16 +78,16 @@ class TextNetwork(Network):
         return texts[0] if is_one else texts
 
     def to_str_tokens(self, tokens: Any) -> list[str] | list[list[str]]:  # noqa: ANN401
-        """The text of each token; those of each row, if several are given.
+        """The text of each token; a list per row, if several rows are given.
 
-        Padding is left out, so that an index is the token's position. Texts of parts of a character
-        hold U+FFFD; :meth:`to_labels` shows their bytes.
+        Padding is left out, so that an index is the token's position. A token that is a part of a
+        character contains U+FFFD; :meth:`to_labels` shows its bytes.
 
         Args:
             tokens: a text, or ids ``[pos]``; several texts, or ids ``[batch pos]``.
 
         Raises:
-            InvalidTokens: neither ids in the vocabulary nor texts.
+            InvalidTokens: ``tokens`` are neither texts nor ids in the vocabulary.
         """
         rows, is_one = self._rows(tokens)
         text_of = self._tokenizer().token_text
@@ -100,7 +101,7 @@ class TextNetwork(Network):
             tokens: one text, or one row of ids, padding included.
 
         Raises:
-            InvalidTokens: several rows, or ids outside the vocabulary.
+            InvalidTokens: there are several rows, or ids are outside the vocabulary.
         """
         rows, _ = self._rows(tokens)
         if len(rows) != 1:
@@ -110,7 +111,7 @@ class TextNetwork(Network):
         return self.tokenizer.display(rows[0])
 
     def label(self, output: int) -> str:
-        """The label of one logit: of a token, or the number of a class."""
+        """The label of one logit: the label of a token, or the index of a class."""
         known = self.tokenizer
         if known is None or self.config.n_classes is not None or output not in known:
             return str(output)
@@ -120,7 +121,7 @@ class TextNetwork(Network):
         """The id of a text that is exactly one token.
 
         Raises:
-            InvalidTokens: it is several, or none; the message lists them.
+            InvalidTokens: it is several tokens, or none; the message lists them.
         """
         return self._tokenizer().single_token(as_text(text))
 
@@ -135,20 +136,21 @@ class TextNetwork(Network):
         Args:
             prompt: one text, or one row of ids.
             token: a text that is exactly one token (a leading space counts), or an id.
-            stack: which stack of an encoder–decoder reads the prompt; by default the last.
+            stack: the stack of an encoder–decoder that reads the prompt; by default the last.
 
         Raises:
-            InvalidTokens: the prompt does not hold it, or several times; the message has where.
+            InvalidTokens: the prompt does not contain the token, or several times; the message
+                lists the positions.
         """
         ids = self._prompt(prompt, stack)
         wanted = self._token_id(token, "token")
-        found = [position for position, id_ in enumerate(ids) if id_ == wanted]
-        if len(found) == 1:
-            return found[0]
-        where = f"at positions {', '.join(map(str, found))}" if found else "nowhere"
+        positions = [position for position, id_ in enumerate(ids) if id_ == wanted]
+        if len(positions) == 1:
+            return positions[0]
+        where = f"at positions {', '.join(map(str, positions))}" if positions else "nowhere"
         raise InvalidTokens(
-            f"{shorten(token)} stands {where} in {shorten(self.to_labels(ids))}; "
-            "position_of needs a token that stands there once."
+            f"{shorten(token)} occurs {where} in {shorten(self.to_labels(ids))}; "
+            "position_of needs a token that occurs once."
         )
 
     def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
@@ -156,14 +158,14 @@ class TextNetwork(Network):
         return self.to_tokens(texts, stack=stack)
 
     def description(self) -> Table:
-        """That of its architecture, and the size of the tokenizer."""
+        """The description of the network, with the size of the tokenizer."""
         known = self.tokenizer
         row = ("tokenizer", "none" if known is None else f"{known.vocab_size} tokens")
         plain = super().description()
         return replace(plain, rows=[*plain.rows, row])
 
     def _rows(self, tokens: Any) -> tuple[list[list[int]], bool]:  # noqa: ANN401
-        """The ids of each row, padding included, and whether it is a single row by itself."""
+        """The ids of each row, padding included, and whether a single row was given."""
         if isinstance(tokens, Batch):
             tokens = tokens.tokens
         is_one = isinstance(tokens, str)
@@ -181,13 +183,13 @@ class TextNetwork(Network):
         return batch.ids[batch.is_real].tolist()
 
     def _token_id(self, token: object, name: str) -> int:
-        """A token given as a text or an id."""
+        """The id of a token given as a text or an id."""
         if isinstance(token, str):
             return self.to_single_token(token)
-        found = as_integer(token)
-        if found is None:
+        number = as_integer(token)
+        if number is None:
             raise InvalidTokens(f"{name}={shorten(token)} should be a text or a token id.")
-        return found
+        return number
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -1,4 +1,4 @@
-"""The model of the public API: what it predicts, views of its weights, TransformerLens's calls."""
+"""The model of the public API: predictions, views of its weights, TransformerLens's methods."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,11 +33,11 @@ class Transformer(TextNetwork):
     """A Transformer in residual-stream form: every activation can be read and edited.
 
     Args:
-        config: its architecture.
-        tokenizer: encodes and decodes text; without one, the model takes token ids only.
+        config: the architecture.
+        tokenizer: encodes and decodes text; without one, the model only takes token ids.
     """
 
-    # ---- what it predicts -----------------------------------------------------------------------
+    # ---- predictions ----------------------------------------------------------------------------
 
     def loss(
         self,
@@ -48,14 +48,14 @@ class Transformer(TextNetwork):
         """Next-token cross-entropy in nats, in the caller's grad mode.
 
         Args:
-            *tokens: as of ``model(...)``.
-            per_token: the loss of each prediction ``[batch pos-1]`` (NaN where padding leaves none)
-                instead of the mean over all predictions of the batch.
-            mask: as of ``model(...)``.
+            *tokens: as for ``model(...)``.
+            per_token: whether to return the loss of each prediction ``[batch pos-1]`` (NaN at
+                padding) instead of the mean over all predictions of the batch.
+            mask: as for ``model(...)``.
 
         Raises:
-            InvalidInput: the model predicts no next token, or every prompt is a single one, so that
-                there is no mean.
+            InvalidInput: the model predicts no next token, or every prompt is a single token, so
+                that there is nothing to average.
         """
         batches = self.check(*tokens, mask=mask)
         logits = self.unembed(self.stream(batches))
@@ -75,13 +75,13 @@ class Transformer(TextNetwork):
         Args:
             prompt: one text, or one row of ids.
             k: number of tokens.
-            answer: a text that is exactly one token, or an id, whose rank is wanted as well.
-            target: what the decoder of an encoder–decoder reads; by default its start token.
-            pos: the position whose prediction is read; by default that of an encoder's mask token,
-                if the prompt holds one, else the last.
+            answer: a token whose rank is also reported: a text that is exactly one token, or an id.
+            target: the input of the decoder of an encoder–decoder; by default its start token.
+            pos: the position whose prediction is read; by default the position of an encoder's
+                mask token, if the prompt has one, else the last.
 
         Raises:
-            InvalidInput: several prompts, or the model has no logits.
+            InvalidInput: there are several prompts, or the model has no logits.
         """
         n, position = at_least(1, k, "k"), as_position(pos)
         if not self.config.unembeds:
@@ -94,27 +94,27 @@ class Transformer(TextNetwork):
             logits = self.unembed(self.stream(batches))[0, column]
         return top_of(logits, n, wanted, self.label)
 
-    # ---- as a folder -----------------------------------------------------------------------------
+    # ---- saving ----------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Write the model to a folder, from which :func:`interp.load` gives the same model.
+        """Write the model to a folder, from which :func:`interp.load` loads the same model.
 
-        Weights, tokenizer and configuration are the same, bit by bit. The folder holds
-        ``config.json``, ``model.safetensors``, ``tokenizer.json`` and a list of them; it changes as
-        a whole or not at all, and is replaced only if this package wrote everything in it.
+        Weights, tokenizer and configuration are bit-identical. The folder contains ``config.json``,
+        ``model.safetensors``, ``tokenizer.json`` and a manifest; it is replaced atomically, and
+        only if this package wrote all files in it.
 
         Args:
             folder: created if missing.
-            dtype: of the stored weights; ``None`` keeps that of the model. The model is loaded in
-                the dtype that it has now in either case.
+            dtype: dtype of the stored weights; ``None`` keeps that of the model. In either case the
+                model is loaded in the dtype that it has now.
 
         Raises:
-            InvalidInput: the folder holds files that this package did not write.
+            InvalidInput: the folder has files that this package did not write.
             OutOfResources: the folder can't be written, or another process is writing it.
         """
         save_folder(self, as_path(folder), dtype)
 
-    # ---- views of its weights -----------------------------------------------------------------
+    # ---- views of the weights -----------------------------------------------------------------
 
     def processed(
         self,
@@ -126,19 +126,19 @@ class Transformer(TextNetwork):
     ) -> "Transformer":
         """A new model with the same function, whose weights are easier to interpret.
 
-        It has the same logits, or the same log-probabilities if ``center_unembed``. Tied weights
-        become separate.
+        It has the same logits, or the same log-probabilities if ``center_unembed`` is set. Tied
+        weights are untied.
 
         Args:
             fold_norms: gains and biases of the norms before sub-layers and the unembedding are
                 multiplied into the matrices that read them, and become 1 and 0.
             center_writing: embeddings, W_O, b_O, W_out and b_out get mean zero over d_model.
             center_unembed: W_U and b_U get mean zero over the vocabulary.
-            fold_value_biases: b_V becomes 0, and b_O its effect.
+            fold_value_biases: b_V becomes 0, and its effect is added to b_O.
 
         Raises:
-            InvalidInput: steps that would change what this model computes, all of them named; pass
-                ``False`` for each.
+            InvalidInput: some steps would change what this model computes; the message names all of
+                them, for which ``False`` must be passed.
         """
         made = processed(
             self,
@@ -155,18 +155,18 @@ class Transformer(TextNetwork):
     def without(self, *, mask: bool = False, positions: bool = False) -> "Transformer":
         """A view of the same weights without its mask, without positions, or both.
 
-        Parameters are shared: what trains or moves one does so to the other. With neither mask nor
-        positions, tokens are a set: permuting them permutes the logits. Such a model predicts no
-        next token (``config.is_causal`` is False), and so has no loss of it. What is not there is
-        left out again without an error.
+        Parameters are shared: training or moving one model trains or moves the other. With neither
+        mask nor positions, tokens are a set: permuting them permutes the logits. A model without
+        its mask predicts no next token (``config.is_causal`` is False), and so has no next-token
+        loss. Removing a part that the model does not have is not an error.
 
         Args:
-            mask: whether every query attends to every key, also to later ones and outside of
-                windows.
-            positions: whether positions go, be they learned, sinusoidal, rotary or biases.
+            mask: whether to remove masks, so that every query attends to every key, including later
+                ones and those outside windows.
+            positions: whether to remove positions: learned, sinusoidal, rotary or biases.
 
         Raises:
-            InvalidInput: neither is left out, or weights are parametrized.
+            InvalidInput: neither is to be removed, or weights are parametrized.
         """
         made = stripped(self, mask=mask, positions=positions)
         if not isinstance(made, Transformer):
@@ -174,7 +174,7 @@ class Transformer(TextNetwork):
         made.tokenizer = self.tokenizer
         return made
 
-    # ---- TransformerLens's calls ---------------------------------------------------------------
+    # ---- TransformerLens's methods -------------------------------------------------------------
 
     def run_with_cache(
         self,
@@ -187,14 +187,14 @@ class Transformer(TextNetwork):
         """Logits (or the stream, if stopped) and a cache of ``names_filter``; see :func:`run`.
 
         Args:
-            *tokens: as of ``model(...)``.
+            *tokens: as for ``model(...)``.
             names_filter: ``"all"``, a place, several, or a function of the hook name.
             stop_at_layer: end before this layer.
-            incl_bwd: also the gradients of the next-token loss, as ``cache["z_grad", 0]``. As in
-                TransformerLens, the loss is the mean over all predictions of the batch, so a
-                gradient is as large as in a training step; ``run(gradients_of=)`` gives those of a
-                metric's sum over prompts.
-            mask: as of ``model(...)``.
+            incl_bwd: whether to record gradients of the next-token loss, as ``cache["z_grad", 0]``.
+                As in TransformerLens, the loss is the mean over all predictions of the batch, as in
+                a training step; ``run(gradients_of=)`` gives gradients of a metric's sum over
+                prompts.
+            mask: as for ``model(...)``.
         """
         record = "all" if names_filter is None else names_filter
         done = run(
@@ -218,13 +218,13 @@ class Transformer(TextNetwork):
     ) -> Float[Tensor, "batch pos vocab"]:
         """Logits of a forward in which each ``fn(tensor, hook)`` may change a tensor.
 
-        A name may be a function of hook names, and then means every hook that it accepts. The
-        forward continues with what ``fn`` returns; with ``None``, it continues with the tensor
-        itself, including in-place changes. Gradients are recorded as in the caller's grad mode.
+        A name may be a function of hook names, which selects every hook for which it is true. The
+        forward continues with the result of ``fn``, or, if this is ``None``, with the tensor passed
+        to it, including in-place changes. Gradients are recorded as in the caller's grad mode.
 
         Raises:
-            UnknownPlace: a misspelt name, before the forward.
-            HookFailed: ``fn`` raised; nothing stays attached to the model.
+            UnknownPlace: a name is misspelt; raised before the forward.
+            HookFailed: ``fn`` raised an error; nothing stays attached to the model.
         """
         return run_edited(self, *tokens, edits=self._as_edits(fwd_hooks), mask=mask)
 
@@ -252,7 +252,7 @@ class Transformer(TextNetwork):
     ) -> Int[Tensor, "batch pos"]:
         """Continue each row; see :func:`interp.execution.generate.generate`.
 
-        ``stop`` may also hold texts of a single token each, or be one token.
+        ``stop`` may also be a single token, and its elements may be texts of one token each.
         """
         stops = [stop] if isinstance(stop, int | str) else stop
         ids = [self.to_single_token(one) if isinstance(one, str) else one for one in stops]
@@ -269,10 +269,10 @@ class Transformer(TextNetwork):
 
 
 def _pairs(hooks: Any) -> list[tuple[Any, HookFunction]]:  # noqa: ANN401 - checked here
-    """Names and functions, checked to be such.
+    """Checked pairs of names and functions.
 
     Raises:
-        InvalidInput: they are something else.
+        InvalidInput: an element is not a pair of a name and a function.
     """
     pairs: list[tuple[Any, HookFunction]] = []
     for pair in hooks if isinstance(hooks, list | tuple) else [hooks]:

@@ -1,7 +1,7 @@
 """Identities that every model must satisfy, each with its numerical error.
 
-All are checked in float64 on random tokens. Errors are relative to the largest number compared (or
-absolute below one); a bound of 0 requires bit-identical results.
+They are checked in float64 on random tokens. Errors are relative to the largest expected value (or
+absolute if it is below 1); a bound of 0 requires bit-identical results.
 """
 
 import copy
@@ -36,9 +36,9 @@ class Identity:
     """One identity, and its error for a model.
 
     Attributes:
-        name: what is compared with what.
-        error: the largest relative difference found.
-        bound: the largest allowed.
+        name: the identity in words or as an equation.
+        error: the largest relative difference.
+        bound: the largest allowed error.
     """
 
     name: str
@@ -55,8 +55,8 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
     """Check the identities on ``model``.
 
     Args:
-        model: any; it is copied to float64 and not changed.
-        seed: of the tokens.
+        model: any model; it is copied to float64 and not changed.
+        seed: seed of the random tokens.
 
     Returns:
         Every identity that applies to a model of this kind, with its error.
@@ -80,22 +80,22 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
         return [identity for check in checks for identity in check()]
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
-    """Largest absolute difference over max(1, largest expected); NaN if one is not finite.
+def difference(actual: Tensor, expected: Tensor) -> float:
+    """Largest absolute difference over max(1, largest expected); NaN if an element is not finite.
 
-    Minus infinity, where scores are masked, must stand in the same cells of both.
+    Minus infinity, which marks masked scores, must be in the same entries of both.
     """
-    masked = found == -torch.inf
+    masked = actual == -torch.inf
     if not torch.equal(masked, expected == -torch.inf):
         return float("nan")
-    found, expected = found.masked_fill(masked, 0.0), expected.masked_fill(masked, 0.0)
-    if found.numel() == 0:
+    actual, expected = actual.masked_fill(masked, 0.0), expected.masked_fill(masked, 0.0)
+    if actual.numel() == 0:
         return 0.0
-    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
+    return ((actual - expected).abs().max() / expected.abs().max().clamp(min=1.0)).item()
 
 
 def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
-    """Random tokens for each stack of a model in float64, or images."""
+    """Random tokens for each stack of a model, or random images in float64."""
     generator = torch.Generator().manual_seed(seed)
     first = model.stacks[0].tokens
     if isinstance(first, Patches):
@@ -109,7 +109,7 @@ def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
 
 
 def _output(done: Run) -> Tensor:
-    """The logits, or the output of a model without them."""
+    """The logits, or the output of a model without logits."""
     given = done.stream if done.logits is None else done.logits
     return torch.empty(0) if given is None else given
 
@@ -130,7 +130,7 @@ def _inert(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Iden
 
 
 def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
-    """Each step adds what it writes; where no norm is in the stream, so does the whole stack."""
+    """Each step adds its output to the stream, and, without norms in the stream, so do stacks."""
     worst = worst_sum = 0.0
     adding = [s for s in model.stacks if all(step.preserves_stream for step in s.block(0).steps)]
     for stack in model.stacks:
@@ -155,7 +155,7 @@ def _residual(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def _heads(model: Network, recorded: Run) -> Iterator[Identity]:
-    """H(x) = Σ_h A_h x S_h + what the biases write, where no values are clipped."""
+    """H(x) = Σ_h A_h x S_h + the contribution of the biases, if no values are clipped."""
     worst, layers = 0.0, list(_layers(model))
     if any(stack.block(layer).attn.has_clip for stack, _, layer in layers):
         return
@@ -175,7 +175,7 @@ def _attention_input(stack: Stack, name: str | None, layer: int, recorded: Run) 
 
 
 def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
-    """The model's attention without mask and positions commutes with permutations."""
+    """Attention without mask and positions commutes with permutations."""
     worst = 0.0
     for stack, name, layer in _layers(model):
         x = _attention_input(stack, name, layer, recorded)
@@ -187,7 +187,7 @@ def _permutation(model: Network, recorded: Run) -> Iterator[Identity]:
 
 
 def stripped(attn: Attention) -> Attention:
-    """The same weights, with every key visible and no positions."""
+    """An attention with the same weights, every key visible, and no positions."""
     bare = copy.copy(attn)
     bare.masking, bare.positions = Masking(Bidirectional(), NoPositions()), NoPositions()
     return bare
@@ -241,10 +241,10 @@ def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
         for own, whole in zip(padded, tokens, strict=True):
             own[1] = PAD
             own[1, columns] = whole[1, :short]
-        found = model(*padded)
+        actual = model(*padded)
         alone = model(*(t[1:2, :short] for t in tokens))[0]
-        error = difference(found[1, columns], alone)
-        error = max(error, difference(found[0], _output(recorded)[0]))
+        error = difference(actual[1, columns], alone)
+        error = max(error, difference(actual[0], _output(recorded)[0]))
         yield Identity(f"padding on the {side} changes nothing", error, TIGHT)
 
 
@@ -258,8 +258,8 @@ def _causality(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[
     half = tokens[-1].shape[1] // 2
     changed = tokens[-1].clone()
     changed[:, half:] = (changed[:, half:] + 1) % model.config.d_vocab
-    found = model(*tokens[:-1], changed)[:, :half]
-    error = difference(found, _output(recorded)[:, :half])
+    actual = model(*tokens[:-1], changed)[:, :half]
+    error = difference(actual, _output(recorded)[:, :half])
     routed = any(isinstance(part, Experts) for part in model.modules())
     bound = TIGHT if routed else EXACT
     yield Identity("later tokens do not reach earlier logits", error, bound)

@@ -1,4 +1,4 @@
-"""Identity of a weight: whether a tensor is the same, unchanged since an earlier moment."""
+"""Identifies a weight and its in-place version, to detect later changes."""
 
 import weakref
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; −1 where PyTorch does not count (inference mode)."""
+    """Number of in-place changes of a tensor; −1 for inference tensors, which have no count."""
     return -1 if tensor.is_inference() else tensor._version
 
 
@@ -21,14 +21,15 @@ def owner_of(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WeightVersion:
-    """A weight and its in-place version; the address alone may be reused after it is freed.
+    """A weight and its in-place version; an address alone could be reused after it is freed.
 
     Attributes:
         owner: weak reference to the parameter.
-        storage: weak reference to its storage: to Python's object if its end is to be noticed,
-            which PyTorch 2.9 may collect, and make anew, while the storage lives; else to PyTorch's
-            own object, which would keep Python's from ending.
-        address: of its first element.
+        storage: weak reference to its storage. With ``on_free`` it refers to the Python object, as
+            only its collection can be observed, although PyTorch 2.9 may collect it and create it
+            anew while the storage lives. Otherwise it refers to PyTorch's own object; such a
+            reference would keep the Python object from being collected.
+        address: address of its first element.
         version: number of in-place changes.
     """
 
@@ -39,7 +40,7 @@ class WeightVersion:
 
     @classmethod
     def of(cls, weight: Tensor, on_free: Callable[[object], None] | None = None) -> "WeightVersion":
-        """The present version; ``on_free`` is called once the weight is freed, or before."""
+        """The present version; ``on_free`` is called when the weight is freed, or earlier."""
         owner = weakref.ref(owner_of(weight), on_free)
         storage = weight.untyped_storage()
         known = StorageWeakRef(storage) if on_free is None else weakref.ref(storage, on_free)

@@ -297,7 +297,7 @@ def sandwich() -> StackConfig:
         ("d_rotary= and scaling=", lambda: PositionsConfig("learned", d_rotary=2)),
         ("n_buckets=6", lambda: PositionsConfig("buckets", n_buckets=6)),
         ("d_rotary=6.*d_head=4", lambda: turning(d_rotary=6)),
-        ("one number a pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
+        ("one number per pair: 2", lambda: turning(scaling=longrope((1.0,), (1.0, 2.0)))),
         ("needs an MLP", lambda: StackConfig(1, PLAIN, None, NormConfig(placement="parallel"))),
         ("layer 2", lambda: replace(STACK, exceptions=(LayerConfig((2,)),))),
         ("n_heads or d_head", lambda: differs(attention=AttentionConfig(4, 3))),
@@ -320,7 +320,7 @@ def sandwich() -> StackConfig:
         ),
         ("scale= and width=", lambda: EmbeddingConfig(scale=2.0, width=3)),
         ("width= and sum_width=", lambda: EmbeddingConfig(width=2, sum_width=3, norm=NormConfig())),
-        ("sum_width= is of", lambda: EmbeddingConfig(sum_width=3)),
+        ("sum_width= needs a norm", lambda: EmbeddingConfig(sum_width=3)),
         (
             'placement="post"',
             lambda: replace(STACK, embedding=EmbeddingConfig(sum_width=3, norm=NormConfig())),

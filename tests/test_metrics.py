@@ -164,7 +164,7 @@ def test_a_plain_function_may_give_a_number_a_prompt_or_one():
     assert_identical(measure(lambda x: x[:, -1, 0], LOGITS, BATCH), LOGITS[:, -1, 0])
     assert_identical(measure(lambda x: x.mean(), LOGITS, BATCH), LOGITS.mean())
     for wrong in (lambda x: x, lambda x: x[:, -1], lambda x: x[0, :2, 0]):
-        with pytest.raises(InterpError, match=r"one number a prompt, \[3\].*shape"):
+        with pytest.raises(InterpError, match=r"one number per prompt, \[3\].*shape"):
             measure(wrong, LOGITS, BATCH)
 
 
@@ -222,10 +222,10 @@ def test_a_single_token_has_no_loss():
 @each("pos", [5, -6])
 def test_a_position_that_a_prompt_lacks_is_told(pos):
     for metric in (metrics.logit(0, pos), metrics.kl(LOGITS, pos), metrics.prob(0, pos)):
-        with pytest.raises(InterpError, match=f"{pos} of prompt 0.*5 tokens"):
+        with pytest.raises(InterpError, match=f"{pos} in prompt 0.*5 tokens"):
             measure(metric, LOGITS, BATCH)
     done = run(MODEL, padded(ROWS, "right"))
-    with pytest.raises(InterpError, match=r"Position 2 of prompt 2.*2 tokens"):
+    with pytest.raises(InterpError, match=r"position 2 in prompt 2.*2 tokens"):
         measure(metrics.logit(0, pos=2), done.logits, done.batch)
 
 

@@ -278,15 +278,15 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
 @each(
     ("name", "architecture", "part"),
     [
-        (("gate", 0), "gpt2", "no 'gate', which takes a gated MLP"),
-        (("rot_q", 0), "gpt2", "no 'rot_q', which takes rotary positions"),
-        ("cross_z", "gpt2", "no 'cross_z', which takes cross-attention"),
-        (("pre", 0), "seed", "no 'pre', which takes an MLP without experts"),
-        (("resid_mid", 0), "neox", "no 'resid_mid', which takes an MLP after attention"),
-        (("post", -1), "mixtral", "no 'post', which takes an MLP without experts"),
-        ("blocks.0.attn.hook_rot_k", "gpt2", "no 'rot_k', which takes rotary positions"),
-        ("blocks.0.ln1.hook_scale", "seed", "no 'scale', which takes norms in the blocks"),
-        ("decoder.hook_pos_embed", "t5", "no 'pos_embed', which takes position embeddings"),
+        (("gate", 0), "gpt2", "no 'gate', which needs a gated MLP"),
+        (("rot_q", 0), "gpt2", "no 'rot_q', which needs rotary positions"),
+        ("cross_z", "gpt2", "no 'cross_z', which needs cross-attention"),
+        (("pre", 0), "seed", "no 'pre', which needs an MLP without experts"),
+        (("resid_mid", 0), "neox", "no 'resid_mid', which needs an MLP after attention"),
+        (("post", -1), "mixtral", "no 'post', which needs an MLP without experts"),
+        ("blocks.0.attn.hook_rot_k", "gpt2", "no 'rot_k', which needs rotary positions"),
+        ("blocks.0.ln1.hook_scale", "seed", "no 'scale', which needs norms in the blocks"),
+        ("decoder.hook_pos_embed", "t5", "no 'pos_embed', which needs position embeddings"),
     ],
 )
 def test_a_point_that_the_architecture_lacks_is_said_to_be_lacking(name, architecture, part):
@@ -302,7 +302,7 @@ def test_every_point_is_either_there_or_said_to_be_lacking(name):
     names = build(name).names
     for point in set(Point) - {place.point for place in names}:
         for asked in (point, point.label, (point.label, 0), f"blocks.0.{point.value.hook}"):
-            with pytest.raises(UnknownPlace, match=f"no '{point.label}', which takes") as caught:
+            with pytest.raises(UnknownPlace, match=f"no '{point.label}', which needs") as caught:
                 names.resolve(asked)
             assert "another architecture" not in str(caught.value)
 

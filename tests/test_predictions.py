@@ -161,7 +161,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named_by_its_id(python):
     [
         (([[1, 2], [3, 4]],), {}, "One prompt was expected; got 2"),
         (([1, 2],), {"k": 0}, "k=0"),
-        (([1, 2],), {"pos": 2}, "Position 2 of prompt 0, which has 2 tokens"),
+        (([1, 2],), {"pos": 2}, "position 2 in prompt 0, which has 2 tokens"),
         (([1, 2],), {"answer": 13}, r"answer=13 is outside the vocabulary 0\.\.12"),
         (([1, 2],), {"answer": "x"}, "no tokenizer"),
         (([1, 2],), {"target": [1]}, "got 2 inputs"),
@@ -195,9 +195,9 @@ def test_a_position_is_found_by_token_or_id(python):
 
 
 def test_a_token_that_stands_there_never_or_twice_is_refused(python):
-    with pytest.raises(InvalidTokens, match=r"'x' stands at positions 1, 4 in .*once"):
+    with pytest.raises(InvalidTokens, match=r"'x' occurs at positions 1, 4 in .*once"):
         python.position_of("x = x", "x")
-    with pytest.raises(InvalidTokens, match=r"'y' stands nowhere in .*·="):
+    with pytest.raises(InvalidTokens, match=r"'y' occurs nowhere in .*·="):
         python.position_of("x = x", "y")
     with pytest.raises(InvalidTokens, match="One prompt was expected; got 2"):
         python.position_of(["a", "b"], "a")

@@ -1,1 +1,1 @@
-"""What each part contributes to a metric: terms of a logit, and estimates from gradients."""
+"""Contributions of parts to a metric: terms of a logit, and estimates from gradients."""

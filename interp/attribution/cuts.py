@@ -1,8 +1,8 @@
-"""Cuts of a graph: sets of edges that everything passes from the inputs to the logits.
+"""Cuts of a graph: sets of edges that contain an edge of every path from the inputs to the logits.
 
-With all that is written before some point of the forward on one side, and all that reads after it
-on the other, the edges in between carry the whole change of the metric: Σ g · du/dt over them is
-dm/dt. A method is *complete* over a cut if its scores there sum to the change of the metric.
+The edges from all writers before some point of the forward to all readers after it carry the whole
+change of the metric: Σ g · du/dt over these edges is dm/dt. A method is *complete* over a cut if
+its scores of these edges sum to the change of the metric.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from interp.graph import Graph, Reader
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """The edges that pass a point of the forward.
+    """The edges that cross a point of the forward.
 
     Attributes:
-        name: ``inputs`` for the edges that leave the inputs, else that of the stream read next.
-        edges: which edges of the graph these are.
+        name: ``inputs`` for the edges from the inputs, else the name of the next reader.
+        edges: mask of these edges in the graph.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Cut:
 
 
 def cuts_of(graph: Graph) -> list[Cut]:
-    """All cuts of a graph, in the order of the forward; the last is of the edges to the logits."""
+    """All cuts of a graph, in the order of the forward; the last has the edges to the logits."""
     order = {writer: number for number, writer in enumerate(graph.writers)}
     inputs = {w for w in graph.writers if w.place is not None and w.place.layer is None}
     written, times = 0, {}
@@ -47,7 +47,7 @@ def cuts_of(graph: Graph) -> list[Cut]:
 
 
 def _name_before(reader: Reader) -> str:
-    """Of the first reader after the cut; of heads, the layer's."""
+    """The name of the first reader after the cut, or of its layer's heads if it is a head."""
     if reader.head is None:
         return reader.name
     return f"{reader.name.rpartition('H')[0]} heads"

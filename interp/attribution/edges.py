@@ -1,10 +1,11 @@
 """Scores of edges: estimates of the metric's change when one reader reads a corrupted writer.
 
-    effect(w → r) = m(x_r + u′_w − u_w) − m            x_r: the stream, as r alone reads it
+    effect(w → r) = m(x_r + u′_w − u_w) − m            x_r: the stream that r reads
     score(w → r)  = Σ_k g_k · Δ_k                      see :mod:`interp.attribution.rules`
 
-g is the gradient of the metric by x_r through that reader alone: the gradient by its queries, keys
-or values, pulled back through their weights and through the norm, whose divisor varies with x_r.
+g is the gradient of the metric with respect to x_r through this reader only: the gradient with
+respect to its queries, keys or values, pulled back through their weights and through the norm,
+whose divisor varies with x_r.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,10 +36,10 @@ class EdgeScores:
     """Scores of all edges of a graph, in the unit of the metric.
 
     Attributes:
-        scores: in the order of ``graph.edges``.
-        clean: the metric of the clean prompts.
-        corrupt: of the corrupted ones.
-        points: how many points the path of each prompt has.
+        scores: the scores, in the order of ``graph.edges``.
+        clean: the metric on the clean prompts.
+        corrupt: the metric on the corrupted prompts.
+        points: number of points of each prompt's path.
     """
 
     scores: Float[Tensor, "edge prompt"]
@@ -60,19 +61,19 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
     """Score every edge for every prompt.
 
     Args:
-        path: from the clean to the corrupted prompts.
-        graph: of its model.
-        method: a name of ``RULES``.
-        steps: of the path; ``eap`` takes one step, from end to end.
+        path: path from the clean to the corrupted prompts.
+        graph: graph of the path's model.
+        method: a key of ``RULES``.
+        steps: number of steps of the path; ``eap`` uses a single step from end to end.
         adaptive: whether steps are halved where the metric changes fast.
-        memory: bytes to take, about; by default a quarter of what is free.
-        progress: called with the prompts done and all prompts.
+        memory: approximate number of bytes to use; by default a quarter of the free memory.
+        progress: called with the number of prompts done, and of all prompts.
 
     Raises:
-        InvalidInput: the model has no logits, or the metric has no gradient, or is NaN.
+        InvalidInput: the model has no logits, or the metric has no gradient or is NaN.
     """
     most = max(1, Budget.of(path.model, memory).nbytes // _bytes_of_point(path, graph))
-    record, found = places_of_edges(path.model, graph), list[EdgeScores]()
+    record, parts = places_of_edges(path.model, graph), list[EdgeScores]()
     for rows in _parts(path.prompts, most // (steps + 1)):
         part = path.rows(rows)
         times = _times(part, method, steps, adaptive=adaptive)
@@ -81,7 +82,7 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
             points = part.rows(own).run(chosen, record)
             with torch.no_grad():
                 scores = scores_at(path.model, graph, points, RULES[method](chosen))
-            found.append(
+            parts.append(
                 EdgeScores(
                     scores,
                     points.values[0],
@@ -90,10 +91,10 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
                 )
             )
             if progress is not None:
-                progress(sum(len(one.clean) for one in found), path.prompts)
+                progress(sum(len(one.clean) for one in parts), path.prompts)
     return EdgeScores(
-        torch.cat([one.scores for one in found], dim=1),
-        *(torch.cat([getattr(one, of) for one in found]) for of in ("clean", "corrupt", "points")),
+        torch.cat([one.scores for one in parts], dim=1),
+        *(torch.cat([getattr(one, of) for one in parts]) for of in ("clean", "corrupt", "points")),
     )
 
 
@@ -107,23 +108,23 @@ def places_of_edges(model: Network, graph: Graph) -> list[Place]:
 def scores_at(
     model: Network, graph: Graph, points: Points, weights: Weights
 ) -> Float[Tensor, "edge prompt"]:
-    """Σ_k g_k · Δ_k of each edge, in the order of ``graph.edges``; 0 of a bias, which is constant.
+    """Σ_k g_k · Δ_k for each edge, in the order of ``graph.edges``; 0 for biases, as constants.
 
     Args:
         model: the model.
-        graph: of the model.
+        graph: graph of the model.
         points: a run that recorded :func:`places_of_edges`.
-        weights: D of the rule.
+        weights: the matrix D of the rule.
     """
     changes = {
         stack: changes_written(model, list(writers), points, weights)
         for stack, writers in groupby(graph.writers, lambda writer: writer.stack)
     }
-    found: list[Tensor] = []
+    by_stream: list[Tensor] = []
     for stream, group in groupby(graph.readers, lambda reader: reader.stream):
         readers = list(group)
         sources = readers[0].sources
-        own = _moving(sources)
+        own = _non_biases(sources)
         products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
         for k, gradients in enumerate(gradients_read(model, readers, points)):
             change = changes[stream.stack][: len(own), k]
@@ -134,20 +135,20 @@ def scores_at(
             )
         scores = products.new_zeros(len(readers), len(sources), len(products))
         scores[:, own] = rearrange(products, "prompt reader writer -> reader writer prompt")
-        found.append(scores.flatten(0, 1))
-    return torch.cat(found)
+        by_stream.append(scores.flatten(0, 1))
+    return torch.cat(by_stream)
 
 
-def _moving(writers: Sequence[Writer]) -> list[int]:
-    """The numbers of those that are no biases."""
+def _non_biases(writers: Sequence[Writer]) -> list[int]:
+    """The indices of the writers that are not biases."""
     return [number for number, writer in enumerate(writers) if writer.place is not None]
 
 
 def changes_written(
     model: Network, writers: Sequence[Writer], points: Points, weights: Weights
 ) -> Written:
-    """Δ_k of each writer of a stack, biases left out."""
-    moving = [writers[number] for number in _moving(writers)]
+    """Δ_k for each writer of a stack except biases."""
+    moving = [writers[number] for number in _non_biases(writers)]
     groups = [list(group) for _, group in groupby(moving, lambda writer: writer.place)]
     sources = [place for first, *_ in groups if (place := term_of(model, first)[0])]
     changes = [
@@ -168,14 +169,14 @@ def changes_written(
 def gradients_read(
     model: Network, readers: Sequence[Reader], points: Points
 ) -> Iterator[Gradients]:
-    """g_k by the stream that some readers read, through each alone.
+    """g_k with respect to the stream that some readers read, through each reader separately.
 
-    One point after another, each in memory that the next can take: fresh memory is slow.
+    Points are yielded one at a time, so that their memory is reused: fresh memory is slow.
 
     Args:
         model: the model.
-        readers: all queries, keys and values of an attention that read one stream; or one reader
-            that is no head.
+        readers: all queries, keys and values of an attention that read one stream; or a single
+            reader that is not a head.
         points: a run that recorded :func:`places_of_edges`.
     """
     first, places = readers[0], list(dict.fromkeys(reader.place for reader in readers))
@@ -206,17 +207,17 @@ def _times(path: Path, method: str, steps: int, *, adaptive: bool) -> Times:
 
 
 def _trimmed(times: Times) -> Times:
-    """Without points that repeat the last one of every prompt."""
+    """The times without points at the end that repeat the last one of every prompt."""
     return times[: 1 + int((times < 1).sum(0).max())]
 
 
 def _parts(n: int, size: int) -> list[list[int]]:
-    """The numbers below n, so many at a time."""
+    """The numbers below ``n``, in parts of ``size``."""
     return [list(range(n)[first : first + max(1, size)]) for first in range(0, n, max(1, size))]
 
 
 def _bytes_of_point(path: Path, graph: Graph) -> int:
-    """About what one point of one prompt takes while it is run and while edges are scored."""
+    """Approximate memory of one point of one prompt while it is run and edges are scored."""
     config, width = path.model.config, max(batch.ids.shape[1] for batch in path.batches)
     heads = max(stack.attention.n_heads for stack in config.stacks.values())
     layers = sum(stack.n_layers for stack in config.stacks.values())
@@ -226,4 +227,4 @@ def _bytes_of_point(path: Path, graph: Graph) -> int:
 
 
 STREAMS_A_HEAD, STREAMS_A_LAYER, LOGITS = 4, 40, 4
-"""Tensors of the size of a stream, or of the logits, that exist at a time."""
+"""Number of tensors of the size of a stream, or of the logits, that exist at a time."""

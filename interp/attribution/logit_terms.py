@@ -1,13 +1,13 @@
-"""A logit as a sum of what each part wrote into the stream (direct logit attribution).
+"""A logit as a sum of the outputs of all parts (direct logit attribution).
 
     logit − b_U = norm(x)·w,   w = W_U[:, target]  (minus W_U[:, distractor] for a difference)
 
-With its divisor as it was in the run, a norm is linear: norm(x)·w = x·w′ + c. So the direction w is
-taken backward through every norm that it meets, and each term that was added to the stream gives
-its product with the direction there; the terms and the constants sum to the logit exactly (Elhage
-et al. 2021; nostalgebraist 2020; post-norm and norms of a sub-layer's output need no
-approximation). A term says what a part writes in the direction of the logit, not what later parts
-make of it.
+With its divisor fixed at the value from the run, a norm is linear: norm(x)·w = x·w′ + c. So the
+direction w is pulled back through every norm, from the logits to the embeddings, and each output
+that was added to the stream is multiplied by the direction at its place; these terms and the
+constants sum to the logit exactly (Elhage et al. 2021; nostalgebraist 2020; post-norm and norms of
+a sub-layer's output need no approximation). A term is the direct contribution of a part, without
+its effects through later parts.
 """
 
 from dataclasses import dataclass, replace
@@ -37,16 +37,16 @@ TokenIds = Int[Tensor, " batch"]
 
 @dataclass(frozen=True)
 class Part:
-    """What writes a term.
+    """The part of a model that a term belongs to.
 
     Attributes:
         name: head ``L1H4``, MLP ``L1MLP`` (its neurons), embedding ``embed``; biases of attention
             ``L1.b_O``, of an MLP ``L1.b_out``, of a norm ``L1.ln1.bias`` and ``b_U``. In an
             encoder–decoder names begin with ``decoder.`` or, for heads of cross-attention,
             ``cross.``.
-        kind: what it is.
-        layer: its block, or ``None``.
-        head: which head of the layer, or ``None`` (also of all together, ``L1 heads``).
+        kind: the kind of part.
+        layer: index of its block, or ``None``.
+        head: index of the head in its layer, or ``None`` (including all heads, ``L1 heads``).
     """
 
     name: str
@@ -68,16 +68,16 @@ def logit_terms(
     """The terms of ``norm(x)·direction`` at one column of each row.
 
     Args:
-        model: the model; of an encoder–decoder, terms are those of the decoder.
-        cache: a run of it that recorded :func:`places_of_terms`.
-        direction: what the final norm's output is multiplied by, ``[batch d_model]``.
+        model: the model; for an encoder–decoder, the terms are those of the decoder.
+        cache: cache of a run that recorded :func:`places_of_terms`.
+        direction: vector that the final norm's output is multiplied by, ``[batch d_model]``.
         column: the column of each row.
 
     Returns:
         The terms in the unit of the logits, in the order of the forward; biases of norms last.
 
     Raises:
-        InvalidInput: a masked-language head stands between the stream and the logits.
+        InvalidInput: a masked-language head is between the stream and the logits.
     """
     walk = _Walk(model, cache, column)
     w = walk.walk(direction)
@@ -93,9 +93,9 @@ def logit_terms(
 def direction_at_mlp(
     model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"], layer: int
 ) -> Direction:
-    """What the output of a layer's MLP is multiplied by in ``norm(x)·direction``.
+    """The vector that the output of a layer's MLP is multiplied by in ``norm(x)·direction``.
 
-    Arguments and errors are those of :func:`logit_terms`; the layer has an MLP.
+    Arguments and errors are those of :func:`logit_terms`; the layer must have an MLP.
     """
     walk = _Walk(model, cache, column)
     walk.walk(direction)
@@ -109,9 +109,9 @@ def logit_direction(
     """``(w, term of b_U)`` with logit = norm(x)·w + b_U, before any soft-cap.
 
     Args:
-        unembed: of the model.
+        unembed: the unembedding of the model.
         target: token id of each row.
-        distractor: token ids whose logits are subtracted, so that w and b_U are those of the
+        distractor: token ids whose logits are subtracted; w and b_U are then those of the
             difference.
     """
     w, bias = at_least_float32(unembed.W_U[:, target].mT), unembed.b_U
@@ -123,13 +123,13 @@ def logit_direction(
 
 
 def heads_together(terms: Terms) -> Terms:
-    """The same terms, with the heads of each layer as one: ``L1 heads``."""
-    found: Terms = {}
+    """The terms with the heads of each layer summed: ``L1 heads``."""
+    sums: Terms = {}
     for part, values in terms.items():
         layer = part.name.removesuffix(f"H{part.head}")
         whole = part if part.head is None else replace(part, name=f"{layer} heads", head=None)
-        found[whole] = found[whole] + values if whole in found else values
-    return found
+        sums[whole] = sums[whole] + values if whole in sums else values
+    return sums
 
 
 def source_terms(
@@ -137,24 +137,24 @@ def source_terms(
 ) -> dict[Part, Float[Tensor, "batch key"]]:
     """The term of each head, by the token that it attends to: A_ij · v_j W_O · w.
 
-    Arguments and errors are those of :func:`logit_terms`; the cache also holds the patterns and
+    Arguments and errors are those of :func:`logit_terms`; the cache must also have the patterns and
     values of every head. The keys of cross-attention are the tokens of the source.
     """
     walk = _Walk(model, cache, column)
     walk.walk(direction)
-    found: dict[Part, Tensor] = {}
+    terms: dict[Part, Tensor] = {}
     for layer, step, w in reversed(walk.written):
         if isinstance(step.f, Attention):
-            found |= walk.sources_of(layer, step.f, w)
-    return found
+            terms |= walk.sources_of(layer, step.f, w)
+    return terms
 
 
 def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
-    """What a run must record for :func:`logit_terms`, or for :func:`source_terms` too."""
+    """The places that a run must record for :func:`logit_terms`, and for :func:`source_terms`."""
     last = model.stacks[-1]
     steps = [step for _, step in last.branches()]
     points = {Point.SCALE, Point.FINAL_SCALE, Point.EMBED_SCALE}
-    points |= {place.point for place in last.terms()} | {_read_of(step) for step in steps}
+    points |= {place.point for place in last.terms()} | {_point_of_terms(step) for step in steps}
     if sources:
         attentions = [step.f for step in steps if isinstance(step.f, Attention)]
         points |= {p for f in attentions for p in (f.points.pattern, f.points.v)}
@@ -162,24 +162,24 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     return [place for place in own if place.point in points]
 
 
-def _read_of(step: Step) -> Point:
-    """The tensor that the terms of a sub-layer are computed from."""
+def _point_of_terms(step: Step) -> Point:
+    """The point of the tensor that the terms of a sub-layer are computed from."""
     return step.f.out if isinstance(step.f, Experts) else step.f.hidden_point
 
 
 class _Walk:
-    """The walk of a direction from the logits to the embeddings, at one column of each row.
+    """Pulls a direction back from the logits to the embeddings, at one column of each row.
 
     Attributes:
         written: layer, step and the direction that its output is multiplied by, last step first.
-        constants: the products of biases of norms with the direction there, last norm first.
+        constants: the products of biases of norms with the direction, last norm first.
     """
 
     def __init__(self, model: Network, cache: Cache, column: Int[Tensor, " batch"]) -> None:
         if isinstance(model.stacks[-1].final_norm, MaskedHead):
             raise InvalidInput(
                 "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-                "the stream; its logits are no sum of what was written."
+                "the stream, so its logits are not a sum of outputs."
             )
         self.stack, self.cache, self.column = model.stacks[-1], cache, column
         name = self.stack.name_in_places
@@ -188,7 +188,7 @@ class _Walk:
         self.constants: Terms = {}
 
     def walk(self, w: Direction) -> Direction:
-        """Take ``w`` backward through the stack; returns the direction of the embeddings."""
+        """Pull ``w`` back through the stack; returns the direction at the embeddings."""
         w = self._through(self.stack.final_norm, "ln_final", self.place(Point.FINAL_SCALE), w)
         for layer in reversed(range(len(self.stack.blocks))):
             for step in reversed(self.stack.block(layer).steps):
@@ -199,7 +199,7 @@ class _Walk:
         return self._through(self.stack.embed_norm, "embed.ln", self.place(Point.EMBED_SCALE), w)
 
     def terms_of(self, layer: int, step: Step, w: Direction) -> Terms:
-        """What the heads or the neurons of a sub-layer write along ``w``, and its bias."""
+        """The terms of the heads or the neurons of a sub-layer along ``w``, and of its bias."""
         f, name = step.f, self.name(layer, step.f)
         if isinstance(f, Attention):
             z = self.at(self.place(f.points.z, layer))
@@ -208,14 +208,14 @@ class _Walk:
             )
             return _of_heads(name, layer, by_head) | _of_bias(f"{name}.b_O", layer, f.b_O, w)
         mlp = Part(f"{name}MLP", "mlp", layer)
-        hidden = self.at(self.place(_read_of(step), layer))
+        hidden = self.at(self.place(_point_of_terms(step), layer))
         if isinstance(f, MLP):
             written = (hidden * (w @ f.W_out.mT.to(w.dtype))).sum(-1)
             return {mlp: written} | _of_bias(f"{name}.b_out", layer, f.b_out, w)
         return {mlp: (hidden * w).sum(-1)}
 
     def sources_of(self, layer: int, f: Attention, w: Direction) -> dict[Part, Tensor]:
-        """What each head writes along ``w``, by key."""
+        """The term of each head along ``w``, by key."""
         rows = torch.arange(len(w), device=w.device)
         whole = self.cache[self.place(f.points.pattern, layer)]
         pattern = at_least_float32(whole[rows, :, self.column])
@@ -225,12 +225,12 @@ class _Walk:
         return _of_heads(self.name(layer, f), layer, by_key)
 
     def name(self, layer: int, f: Sublayer) -> str:
-        """The beginning of the names of a sub-layer's terms."""
+        """The prefix of the names of a sub-layer's terms."""
         crosses = isinstance(f, Attention) and f.is_cross
         return f"{'cross.' if crosses else self.prefix}L{layer}"
 
     def at(self, place: Place) -> Tensor:
-        """The tensor at a place, at the column of each row."""
+        """The tensor at a place, indexed at the column of each row."""
         whole = self.cache[place]
         rows = torch.arange(len(whole), device=whole.device)
         return at_least_float32(whole[rows, self.column])
@@ -240,7 +240,7 @@ class _Walk:
         return Place(point, layer, norm, self.stack.name_in_places)
 
     def _through_step(self, step: Step, layer: int, w: Direction) -> Direction:
-        """The direction before a step; those of its sub-layers are added to ``written``."""
+        """The direction before a step; the steps' own directions are added to ``written``."""
         w = self._through_block_norm(step.norms.sum, layer, w)
         for branch in reversed(step.branches):
             own = self._through_block_norm(branch.norms.output, layer, w)

@@ -1,14 +1,14 @@
-"""Scores of nodes: estimates of the metric's change when one tensor is that of other prompts.
+"""Scores of nodes: estimates of the metric's change when one tensor is taken from other prompts.
 
     AtP    Δn · ∂m/∂n                      attribution patching (Nanda 2023)
     AtP*   ΔA · ∂m/∂A of queries and keys, |score| a mean over dropped layers (Kramár et al. 2024)
 
-A softmax that saturates has no gradient, so for queries and keys AtP* forms the pattern A that they
-lead to, and takes the gradient from there (the QK fix). And where the direct effect of a node and
-that by later layers cancel, it takes, for each layer l, the gradient with what l writes held
-constant, and the mean of the sizes over the layers other than its own (GradDrop):
+A saturated softmax has no gradient, so for queries and keys AtP* computes the patched pattern A and
+uses the gradient with respect to it (the QK fix). And as the direct effect of a node and its effect
+through later layers may cancel, AtP* computes, for each layer l, the gradient with the output of l
+held constant, and averages the absolute scores over the layers other than the node's (GradDrop):
 
-    |AtP*| = Σ_l |score without layer l| / (layers − 1)        of three layers or more
+    |AtP*| = Σ_l |score without layer l| / (layers − 1)        for three layers or more
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,20 +30,20 @@ from interp.model.network import Network
 from interp.points import Place
 
 HEAD_AXIS = 2
-"""Of queries, keys, values and z."""
-LEAST_LAYERS = 3
-"""With fewer there is no GradDrop: without one layer of two, only direct effects are left."""
+"""The head axis of queries, keys, values and z."""
+MIN_LAYERS = 3
+"""With fewer layers there is no GradDrop: without one of two, only direct effects are left."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A tensor that is patched: a head's queries, keys, values or z, or what an MLP adds.
+    """A tensor that is patched: a head's queries, keys, values or z, or the output of an MLP.
 
     Attributes:
-        name: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``; of shared keys and values
-            ``L1KV0.k``.
-        place: where it is.
-        head: which (key/value) head of ``place``, or ``None`` for the whole tensor.
+        name: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``; for shared keys and
+            values ``L1KV0.k``.
+        place: the place of the tensor.
+        head: index of the (key/value) head, or ``None`` for the whole tensor.
     """
 
     name: str
@@ -59,14 +59,14 @@ def nodes_of(model: Network) -> list[Node]:
     """The nodes of a model with one stack, in the order of its forward.
 
     Raises:
-        InvalidInput: it has two.
+        InvalidInput: the model has two stacks.
     """
     if len(model.stacks) > 1:
         raise InvalidInput("Nodes are those of models with one stack; this one has two.")
-    found: list[Node] = []
+    nodes: list[Node] = []
     for layer, step in model.stacks[0].branches():
         if not isinstance(step.f, Attention):
-            found.append(Node(f"L{layer}MLP", Place(step.points.writes, layer)))
+            nodes.append(Node(f"L{layer}MLP", Place(step.points.writes, layer)))
             continue
         at, heads, shared = step.f.points, step.f.n_heads, step.f.kv_heads
         kv = "H" if shared == heads else "KV"
@@ -77,20 +77,20 @@ def nodes_of(model: Network) -> list[Node]:
             (at.z, heads, "H{}"),
         ):
             place = Place(point, layer)
-            found += [Node(f"L{layer}{name.format(head)}", place, head) for head in range(n)]
-    return found
+            nodes += [Node(f"L{layer}{name.format(head)}", place, head) for head in range(n)]
+    return nodes
 
 
 @dataclass(frozen=True, eq=False)
 class NodeRuns:
-    """What scores of nodes are computed from.
+    """The runs that scores of nodes are computed from.
 
     Attributes:
         model: the model.
-        clean: its prompts.
-        metric: with a gradient.
-        own: the tensors of the nodes on the clean prompts, and all that layers write.
-        other: those of the nodes on the corrupted prompts.
+        clean: the clean prompts.
+        metric: a metric that has a gradient.
+        own: the tensors of the nodes on the clean prompts, and the outputs of all layers.
+        other: the tensors of the nodes on the corrupted prompts.
     """
 
     model: Network
@@ -101,7 +101,7 @@ class NodeRuns:
 
     @classmethod
     def of(cls, model: Network, clean: Batch, corrupt: Batch, metric: Metric) -> "NodeRuns":
-        """Of prompts whose tokens stand in the same columns."""
+        """The runs on prompts whose tokens are in the same columns."""
         places = list({node.place: None for node in nodes_of(model)})
         own = run(model, clean, record=[*places, *_writes(model)]).cache
         other = run(model, corrupt, record=places).cache
@@ -112,26 +112,26 @@ class NodeRuns:
         return self.atp_by_column().sum(-1)
 
     def atp_by_column(self) -> Float[Tensor, "node prompt column"]:
-        """Its terms, by the column of the token at which a node is."""
+        """The terms of :meth:`atp`, by the column of the token."""
         nodes = nodes_of(self.model)
         gradients = self._gradients([node.place for node in nodes])
         return torch.stack([self._linear(node, gradients) for node in nodes])
 
     def atp_star(self) -> Float[Tensor, "node prompt"]:
-        """With the QK fix, and sizes by GradDrop; signs are those without dropped layers."""
+        """Scores with the QK fix and absolute values from GradDrop; signs are without GradDrop."""
         changes = self._pattern_changes()
-        whole, layers = self._fixed(changes, ()), self.model.n_layers
-        if layers < LEAST_LAYERS:
+        whole, layers = self._with_qk_fix(changes, ()), self.model.n_layers
+        if layers < MIN_LAYERS:
             return whole
         own_layer = torch.tensor([node.place.layer for node in nodes_of(self.model)])
         total = torch.zeros_like(whole)
         for layer in range(layers):
-            without = self._fixed(changes, self._held(layer)).abs()
+            without = self._with_qk_fix(changes, self._constant_outputs(layer)).abs()
             total[own_layer != layer] += without[own_layer != layer]
         return whole.sign() * total / (layers - 1)
 
     def edit(self, node: Node) -> Edit:
-        """The patch of a node, which :func:`interp.sweep` makes exactly."""
+        """The edit that patches a node, for the exact effect with :func:`interp.sweep`."""
         value = self.other[node.place]
         own = value if node.head is None else value.select(HEAD_AXIS, node.head)
         return edits.replace(node.place, own, **({} if node.head is None else {"head": node.head}))
@@ -140,41 +140,41 @@ class NodeRuns:
         change = self.other[node.place] - self.own[node.place]
         return _of_head(change * _gradient(gradients, node.place), node.head)
 
-    def _fixed(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
-        """Scores with the QK fix, where some layers' writes are held constant."""
+    def _with_qk_fix(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
+        """Scores with the QK fix, where the outputs of some layers are held constant."""
         nodes, at = nodes_of(self.model), self.model.blocks[0].attn.points
         patterns = [Place(at.pattern, layer) for layer in range(self.model.n_layers)]
         linear = {node.place for node in nodes} - changes.keys()
         gradients = self._gradients([*linear, *patterns], held)
-        found: list[Tensor] = []
+        scores: list[Tensor] = []
         for node in nodes:
             if node.place not in changes:
-                found.append(self._linear(node, gradients).sum(-1))
+                scores.append(self._linear(node, gradients).sum(-1))
                 continue
             by_pattern = _gradient(gradients, Place(at.pattern, node.place.layer))
             effect = (changes[node.place] * by_pattern).flatten(2).sum(-1)
             heads = self.own[node.place].shape[HEAD_AXIS]
-            found.append(effect.unflatten(1, (heads, -1)).sum(-1)[:, node.head])
-        return torch.stack(found)
+            scores.append(effect.unflatten(1, (heads, -1)).sum(-1)[:, node.head])
+        return torch.stack(scores)
 
     def _pattern_changes(self) -> dict[Place, Float[Tensor, "prompt head query key"]]:
-        """How the pattern changes if all queries, or all keys, of its layer are patched."""
-        found: dict[Place, Tensor] = {}
+        """The change of the pattern if all queries, or all keys, of its layer are patched."""
+        changes: dict[Place, Tensor] = {}
         for layer, block in enumerate(self.model.blocks):
             at = block.attn.points
             own = self._pattern(layer, [])
             for place in (Place(at.q, layer), Place(at.k, layer)):
                 patched = self._pattern(layer, [edits.replace(place, self.other[place])])
-                found[place] = patched - own
-        return found
+                changes[place] = patched - own
+        return changes
 
     def _pattern(self, layer: int, made: Sequence[Edit]) -> Float[Tensor, "prompt head query key"]:
         place = Place(self.model.blocks[layer].attn.points.pattern, layer)
         done = run(self.model, self.clean, record=[place], edits=made, stop_at_layer=layer + 1)
         return done.cache[place]
 
-    def _held(self, layer: int) -> list[Edit]:
-        """What a layer writes, as constants."""
+    def _constant_outputs(self, layer: int) -> list[Edit]:
+        """Edits that hold the outputs of a layer constant."""
         places = [place for place in _writes(self.model) if place.layer == layer]
         return [edits.replace(place, self.own[place]) for place in places]
 
@@ -185,7 +185,7 @@ class NodeRuns:
 
 
 def _writes(model: Network) -> list[Place]:
-    """The places of all that is added to the stream."""
+    """The places of all outputs that are added to the stream."""
     return [Place(step.points.writes, layer) for layer, step in model.stacks[0].branches()]
 
 
@@ -194,6 +194,6 @@ def _gradient(cache: Cache, place: Place) -> Tensor:
 
 
 def _of_head(products: Tensor, head: int | None) -> Float[Tensor, "prompt column"]:
-    """The sum over one head, or over all, at each column."""
+    """The sum over one head, or over the whole tensor, at each column."""
     own = products if head is None else products.select(HEAD_AXIS, head)
     return own.flatten(2).sum(-1)

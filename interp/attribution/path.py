@@ -2,9 +2,8 @@
 
     x(t) = (1 − t) · x(clean) + t · x(corrupt)        0 ≤ t ≤ 1
 
-(Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"). Interpolated is what a model
-writes before its first block: the embeddings of tokens, positions and types, or their norm. The
-points of a path run as rows of one batch.
+(Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"). The embeddings of tokens,
+positions and types, or their norm, are interpolated. The points of a path run as rows of one batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,17 +23,18 @@ from interp.model.network import Network
 from interp.points import Place
 
 Times = Float[Tensor, "point prompt"]
-"""Where the points of each prompt lie on its path, in ascending order: 0 is clean, 1 corrupt."""
+"""The positions of each prompt's points on its path, in ascending order: 0 is clean, 1 corrupt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """A run at the points of a path. What it recorded is read in the dtype of the times.
+    """A run at the points of a path. Recorded tensors are read in the dtype of the times.
 
     Attributes:
-        cache: its rows are the points: of all prompts the first, then of all the second, and so on.
-        times: where the points lie.
-        values: the metric at each.
+        cache: cache of the run, whose rows are the first points of all prompts, then the second
+            points, and so on.
+        times: the positions of the points on the path.
+        values: the metric at each point.
     """
 
     cache: Cache
@@ -46,7 +46,7 @@ class Points:
         return self._by_point(self.cache[place])
 
     def gradient(self, place: Place) -> Float[Tensor, "point prompt ..."]:
-        """The gradient of the metric by the tensor at a place."""
+        """The gradient of the metric with respect to the tensor at a place."""
         label, *rest = (part for part in place.to_json() if part is not None)
         return self._by_point(self.cache[f"{label}_grad", *rest])
 
@@ -61,8 +61,8 @@ class Path:
     Attributes:
         model: the model.
         batches: the clean tokens of each stack, which the metric reads.
-        ends: what is written before the first block, in the clean and in the corrupted run.
-        metric: one number a prompt.
+        ends: the embeddings in the clean and in the corrupted run, by place.
+        metric: a metric with one number per prompt.
     """
 
     model: Network
@@ -79,7 +79,7 @@ class Path:
         corrupt: Sequence[Batch],
         metric: Metric,
     ) -> "Path":
-        """The path from ``clean`` to ``corrupt``, whose tokens stand in the same columns."""
+        """The path from ``clean`` to ``corrupt``, whose tokens are in the same columns."""
         places = [w.place for w in graph.writers if w.place is not None and w.place.layer is None]
         start, end = (
             run(model, *batches, record=places, stop_at_layer=0).cache
@@ -100,7 +100,7 @@ class Path:
         return Path(self.model, batches, ends, self.metric.for_rows(chosen, self.prompts))
 
     def uniform(self, steps: int) -> Times:
-        """Times of so many steps of one length."""
+        """Times of ``steps`` steps of equal length."""
         dtype = torch.promote_types(self.model.dtype, torch.float32)
         times = torch.linspace(0.0, 1.0, steps + 1, dtype=dtype, device=self.model.device)
         return times[:, None].repeat(1, self.prompts)
@@ -109,7 +109,7 @@ class Path:
         """Run all points of all prompts: tensors, gradients and the metric.
 
         Raises:
-            InvalidInput: the model has no logits, or the metric no gradient, or is NaN.
+            InvalidInput: the model has no logits, or the metric has no gradient or is NaN.
         """
         n = len(times)
         metric = self.metric.for_rows([*range(self.prompts)] * n, self.prompts)
@@ -124,7 +124,7 @@ class Path:
 
 
 def _between(times: Times, start: Tensor, end: Tensor) -> Float[Tensor, "row pos d_model"]:
-    """The values at each time; at 0 and 1 bit for bit those of the ends."""
+    """The values at each time; at 0 and 1 bit-identical to the ends."""
     weight = times.to(start.dtype)[..., None, None]
     shape = (len(times), *start.shape)
     return torch.lerp(start.expand(shape), end.expand(shape), weight).flatten(0, 1)

@@ -1,8 +1,8 @@
-"""Where on a path steps must be short: they are halved until they explain the metric's change.
+"""Refines the steps of a path: they are halved until they explain the metric's change.
 
-Over a step, Σ Δx · (g + g′)/2 of the whole stream x at some depth estimates the change of the
-metric, by the trapezoidal rule. What it is off by is the error of conductance over the cut of the
-graph at that depth. A model that saturates (a softmax that turns over, a steep ReLU) may change
+Over a step, Σ Δx · (g + g′)/2 for the whole stream x at some depth estimates the change of the
+metric, by the trapezoidal rule. Its error is the error of conductance over the cut of the graph at
+this depth. The output of a saturating model (a softmax that switches, a steep ReLU) may change
 within a thousandth of the path, which uniform steps miss.
 """
 
@@ -19,21 +19,21 @@ from interp.model.stack import Stack
 from interp.points import Place, Point
 
 TOLERANCE = 0.01
-"""Share of the metric's range along the path up to which the error of a cut is left."""
-LONGER = 10
-"""A path has at most so many times the steps that were asked for."""
+"""Tolerated error of a cut, as a share of the metric's range along the path."""
+MAX_FACTOR = 10
+"""A path has at most ``MAX_FACTOR`` times the requested number of steps."""
 AT_ONCE = 4
-"""In a round, one step in so many of those asked for is halved."""
+"""In each round, 1 / ``AT_ONCE`` of the requested number of steps are halved."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The metric along a path, and every cut's streams with their gradients.
+    """The metric along a path, and the streams of every cut with their gradients.
 
     Attributes:
-        times: the points.
-        values: the metric.
-        cuts: per cut, streams and gradients in turn, each ``[point prompt element]``.
+        times: the positions of the points on the path.
+        values: the metric at each point.
+        cuts: for each cut, pairs of a stream and its gradient, each ``[point prompt element]``.
     """
 
     times: Times
@@ -42,7 +42,7 @@ class Trace:
 
     @classmethod
     def of(cls, path: Path, times: Times) -> "Trace":
-        """Computed at some times."""
+        """The trace at some times."""
         cuts = cuts_of_streams(path.model)
         points = path.run(times, [*{place: None for cut in cuts for place in cut}])
         read = {
@@ -82,14 +82,14 @@ class Trace:
 
 
 def refined(path: Path, steps: int) -> Times:
-    """Times of ``steps`` steps or more, the shorter the faster the metric changes.
+    """Times of ``steps`` steps or more, which are shorter where the metric changes faster.
 
-    Each prompt's points depend on that prompt alone; if others have more, its last one, at 1, is
-    there several times.
+    Each prompt's points depend on that prompt only; if others have more points, its last one, at 1,
+    is repeated.
     """
     trace = Trace.of(path, path.uniform(steps))
     at_once = max(1, steps // AT_ONCE)
-    while len(trace.times) + at_once <= 1 + steps * LONGER:
+    while len(trace.times) + at_once <= 1 + steps * MAX_FACTOR:
         errors = trace.errors
         tolerated = _tolerated(trace.values, path.model.dtype)
         done = errors.sum(0) <= tolerated
@@ -102,10 +102,10 @@ def refined(path: Path, steps: int) -> Times:
 
 
 def cuts_of_streams(model: Network) -> list[list[Place]]:
-    """Sets of streams through which everything passes from the inputs to the logits.
+    """Sets of streams such that every path from the inputs to the logits passes through one.
 
-    In an encoder–decoder: each stream of the encoder with what enters the decoder, and the last
-    stream of the decoder. (Streams of the decoder in between do not cut off the encoder.)
+    In an encoder–decoder: each stream of the encoder with the first stream of the decoder, and the
+    last stream of the decoder. (Streams of the decoder in between do not cut off the encoder.)
     """
     *before, last = (_streams(stack) for stack in model.stacks)
     if not before:

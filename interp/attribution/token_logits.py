@@ -1,6 +1,6 @@
 """The logits of given tokens at one column of each row, or their differences, as sums of terms.
 
-They are taken before a soft-cap, which is no sum: cap·tanh(logit / cap) is what the model gives.
+They are taken before a soft-cap, which is not linear: the model returns cap·tanh(logit / cap).
 """
 
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class TokenLogits:
 
     Attributes:
         model: the model.
-        cache: a run of it that recorded :func:`places_of_logits`.
+        cache: cache of a run that recorded :func:`places_of_logits`.
         column: the column of each row.
-        ids: the token of each row; then, of a difference, the token whose logit is subtracted.
+        ids: the token of each row; for a difference, also the token whose logit is subtracted.
     """
 
     model: Network
@@ -50,7 +50,9 @@ class TokenLogits:
         return own[0] if len(own) == 1 else own[0] - own[1]
 
     def terms(self) -> Terms:
-        """What sums to them, b_U included; see :func:`interp.attribution.logit_terms.logit_terms`.
+        """The terms that sum to :meth:`values`, b_U included.
+
+        See :func:`interp.attribution.logit_terms.logit_terms`.
 
         Raises:
             InvalidInput: the logits are not linear in the stream.
@@ -73,7 +75,7 @@ def _of_rows(
 
 
 def places_of_logits(model: Network, *, sources: bool = False) -> list[Place]:
-    """What a run must record for :class:`TokenLogits`, and for its ``sources``."""
+    """The places that a run must record for :class:`TokenLogits`, and for its ``sources``."""
     return [*places_of_terms(model, sources=sources), _end(model)]
 
 

@@ -1,1 +1,1 @@
-"""What a run recorded: kept, derived when it is read, saved to a file."""
+"""The recorded activations of a run: stored, derived when they are read, saved to a file."""

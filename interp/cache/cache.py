@@ -1,8 +1,8 @@
-"""The activations of a run: a cache stores the least from which everything recorded follows.
+"""The activations of a run: a cache stores only what all recorded places can be derived from.
 
-Scores and pattern follow from q and k, result from z, a norm's output from the stream, and so on,
-by the functions that the forward itself applies (see :mod:`interp.model.recipe`). A cache of
-everything stores the streams and q, k, v, z, and derives the rest when it is read.
+Scores and pattern are derived from q and k, result from z, a norm's output from the stream, and so
+on, with the functions that the forward itself applies (see :mod:`interp.model.recipe`). A cache of
+all places stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,16 +36,17 @@ GRAD = "_grad"
 class Cache:
     """The activations of one run, on the model's device.
 
-    Read as ``cache["pattern", 0]``, ``cache["resid_post", -1]``, ``cache["scale", 4, "ln1"]``,
+    Read it as ``cache["pattern", 0]``, ``cache["resid_post", -1]``, ``cache["scale", 4, "ln1"]`` or
     ``cache["blocks.0.attn.hook_pattern"]``; with gradients, ``cache["z_grad", 0]``. Without a layer
     all layers are stacked: ``cache["pattern"]`` is ``[layer batch head query key]``. Each read
-    returns a tensor of its own: changing it in place does not change the cache.
+    returns a new tensor: changing it in place does not change the cache.
 
-    Deriving uses the model's weights, which must be those of the run: a change by an optimizer, in
-    place or by loading is detected and raises :class:`StaleCache`, also if it was made during the
-    run. A write through ``weight.data``, which PyTorch does not count, is not detected.
+    Derived tensors are computed with the model's weights, which must be those of the run: a change
+    by an optimizer, in place or by loading is detected and raises :class:`StaleCache`, even if it
+    was made during the run. A write through ``weight.data``, which PyTorch does not track, is not
+    detected.
 
-    A cache pickles together with its model, so that everything can be read afterwards
+    A cache is pickled together with its model, so that everything can be read afterwards
     (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model.
     """
 
@@ -58,31 +59,32 @@ class Cache:
     ) -> None:
         self._model, self._derive = derivation.model, derivation
         self._recorded = dict.fromkeys(recorded)
-        self._stored = Stored(converted(stored, _counted))
+        self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
         self._weight_hash: str | None = None
         self._placement = Placement()
 
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":
-        """The cache of a file; ``model`` is the one that ran, or has its structure alone."""
+        """The cache of a file; ``model`` is the one that ran, or only has its structure."""
         derivation = Derivation(model, contents.contexts)
         cache = cls(derivation, contents.recorded, contents.stored, contents.gradients)
         cache._placement, cache._weight_hash = Placement(dtype=contents.dtype), contents.weights
         return cache
 
     def __getitem__(self, name: PlaceLike) -> Tensor:
-        """The tensor at a place (or, with ``_grad`` behind the name, its gradient).
+        """The tensor at a place (or its gradient, if the name ends with ``_grad``).
 
-        A name of a block's point without a layer gives the tensors of all layers, stacked along a
+        The name of a block's point without a layer gives the tensors of all layers, stacked along a
         first axis ``layer``.
 
         Raises:
             UnknownPlace: the model has no such place.
             NotRecorded: this run did not record it (in every layer, if they are stacked).
-            StaleCache: it would have to be derived, and the weights have changed since; or a
+            StaleCache: the tensor must be derived and the weights have changed since the run; or a
                 tensor that the cache shares with the run (its logits) was changed in place.
-            InvalidInput: layers can't be stacked, as they differ in shape or some lack the point.
+            InvalidInput: layers can't be stacked, because they differ in shape or some lack the
+                point.
         """
         plain, wants_gradient = _without_grad(name)
         read = self._gradient if wants_gradient else self._tensor
@@ -104,31 +106,32 @@ class Cache:
         """The part of the tensor at a place that an edit with this selection would change.
 
         Raises:
-            InvalidEdit: the part is not there.
-            NotRecorded: as when the whole is read.
+            InvalidEdit: the selection is outside the tensor.
+            NotRecorded: this run did not record the place.
         """
         place = self._model.names.resolve(name)
         whole, site = self[place], EditSite(place, self._derive.contexts[place.stack])
         return whole[site.index(select, whole.shape)]
 
     def writes(self, stack: str | None = None) -> Writes:
-        """Everything written into the stream, by name; its sum is the stream after the last block.
+        """All terms added to the stream, by name; their sum is the stream after the last block.
 
-        The names are those of :mod:`interp.graph`, but for the output bias of an MLP, which is
-        apart: ``embed``, ``pos_embed``, ``L0H1``, ``L0.b_O``, ``L0MLP``, ``L0.b_out``. Where a norm
-        follows a sub-layer's output, that output as a whole is one term, ``L0ATTN``, with the bias
-        of its norm. Changes by edits of the stream, or of a whole output, are no terms.
+        The names are those of :mod:`interp.graph`, except that the output bias of an MLP is a
+        separate term: ``embed``, ``pos_embed``, ``L0H1``, ``L0.b_O``, ``L0MLP``, ``L0.b_out``. If a
+        norm follows a sub-layer's output, the whole output is one term, ``L0ATTN``, which includes
+        the bias of the norm. Changes made by edits of the stream, or of a whole output, are not
+        among the terms.
 
         Args:
-            stack: of an encoder–decoder, whose stream; by default the decoder's.
+            stack: the stack of an encoder–decoder whose stream is meant; by default the decoder.
 
         Returns:
-            ``[batch pos d_model]`` each, in the order of the forward.
+            Tensors ``[batch pos d_model]``, in the order of the forward.
 
         Raises:
-            InvalidInput: a norm changes the stream itself, which is then no such sum.
+            InvalidInput: a norm changes the stream itself, which is then not such a sum.
             NotRecorded: the run lacks the embeddings, ``result`` or ``mlp_out``.
-            StaleCache: as when something derived is read.
+            StaleCache: a term must be derived and the weights have changed since the run.
         """
         name = self._model.stack(stack).name_in_places
         writers = [one for one in computation_graph(self._model).writers if one.stack == name]
@@ -140,7 +143,7 @@ class Cache:
         return self._placement.placed(weight if self._derive.keep_graph else weight.detach())
 
     def __contains__(self, name: PlaceLike) -> bool:
-        """Whether it was recorded (in every layer); a misspelt name raises, as when it is read."""
+        """Whether a place was recorded (in every layer); an unknown name raises UnknownPlace."""
         plain, wants_gradient = _without_grad(name)
         layers = self._model.names.every_layer(plain)
         places = [self._model.names.resolve(plain)] if layers is None else layers
@@ -148,11 +151,11 @@ class Cache:
         return all(place in held for place in places)
 
     def __iter__(self) -> Iterator[Place]:
-        """The places recorded, in the order of the forward."""
+        """The recorded places, in the order of the forward."""
         return iter(self._recorded)
 
     def __len__(self) -> int:
-        """How many places were recorded."""
+        """Number of recorded places."""
         return len(self._recorded)
 
     def __repr__(self) -> str:
@@ -162,7 +165,7 @@ class Cache:
         return self.description().to_html()
 
     def description(self) -> Table:
-        """Each place recorded: its shape, and whether it is stored, in how many bytes."""
+        """A table of the recorded places: shape, whether stored or derived, and bytes."""
         title = (
             f"Cache of {len(self)} places, {len(self._stored)} tensors stored: "
             f"{in_bytes(self.nbytes)}"
@@ -171,21 +174,21 @@ class Cache:
         return listed(title, listing(self._recorded, stored, contexts, self._model.config))
 
     def keys(self) -> list[Place]:
-        """The places recorded, in the order of the forward."""
+        """The recorded places, in the order of the forward."""
         return list(self._recorded)
 
     def items(self) -> Iterator[tuple[Place, Tensor]]:
-        """Each place recorded with its tensor, derived one at a time."""
+        """Each recorded place with its tensor; tensors are derived one at a time."""
         return ((place, self[place]) for place in self._recorded)
 
     @property
     def stored(self) -> list[Place]:
-        """The places whose tensors are stored; the other recorded ones are derived from these."""
+        """The places whose tensors are stored; other recorded places are derived from them."""
         return list(self._stored)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything stored, each storage counted once."""
+        """Bytes of all stored tensors and gradients, with each storage counted once."""
         tensors = [*self._stored.unchecked().values(), *self._gradients.values()]
         storages = {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(storages.values())
@@ -193,12 +196,12 @@ class Cache:
     # ---- what is stored, where and in which dtype ---------------------------------------------
 
     def keep(self, places: Request) -> "Cache":
-        """Derive tensors now and store them: reading them again costs no more than a copy.
+        """Derive tensors now and store them, so that reading them again only takes a copy.
 
-        What is stored no longer depends on the weights, and :meth:`to` rounds it only once.
+        Stored tensors no longer depend on the weights, and :meth:`to` rounds them only once.
 
         Args:
-            places: ``"all"``, a place or several; a bare label means every layer recorded.
+            places: ``"all"``, a place or several; a bare label means every recorded layer.
 
         Returns:
             This cache.
@@ -206,7 +209,7 @@ class Cache:
         Raises:
             UnknownPlace: the model has no such place.
             NotRecorded: this run did not record it.
-            StaleCache: as when it is read.
+            StaleCache: the weights have changed since the run.
         """
         for place in self._named(places):
             if place not in self._stored:
@@ -214,9 +217,9 @@ class Cache:
         return self
 
     def compact(self) -> None:
-        """Store what is smaller than the tensors that it would be derived from, and drop those.
+        """Store tensors that are smaller than those they would be derived from, and drop those.
 
-        Nothing can be derived, and nothing is dropped, if the weights changed during the run.
+        If the weights changed during the run, nothing can be derived, and nothing is dropped.
         """
         groups = cheaper_formed(self._model, self._recorded, dict(self._stored))
         for smaller, sources in () if groups and self._derive.is_stale else groups:
@@ -229,8 +232,9 @@ class Cache:
         """The same activations and gradients on another device or in another dtype.
 
         Derived tensors are still computed on the model's device and in its dtype, and then moved
-        or cast: on another device, and in a wider dtype, they are the same numbers. In a narrower
-        dtype they follow from rounded tensors; :meth:`keep` first what is to be rounded once.
+        or cast: on another device, or in a wider dtype, they have the same values. In a narrower
+        dtype they are derived from rounded tensors; call :meth:`keep` first on those that should be
+        rounded only once.
 
         Args:
             target: a device or its name, or a floating-point dtype.
@@ -240,7 +244,7 @@ class Cache:
 
         Raises:
             InvalidInput: there is no such device, or the dtype is not floating-point.
-            StaleCache: as when it is read.
+            StaleCache: a stored tensor was changed in place.
         """
         placement = self._placement.changed(target)
         moved = self._converted(placement.placed)
@@ -248,12 +252,12 @@ class Cache:
         return moved
 
     def save(self, path: str | Path) -> None:
-        """Write the cache, complete or not at all; :func:`interp.load_cache` reads it.
+        """Write the cache to a file, atomically; :func:`interp.load_cache` reads it.
 
         Raises:
-            InvalidInput: there is no such folder, or the path is not that of a file.
+            InvalidInput: there is no such folder, or the path is a folder.
             OutOfResources: the file can't be written.
-            StaleCache: the weights have changed since the run, or a tensor was.
+            StaleCache: the weights have changed since the run, or a stored tensor has.
         """
         file = as_path(path)
         if self._derive.is_stale:
@@ -273,7 +277,7 @@ class Cache:
         write_contents(contents, file)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Each tensor in a storage of its own: pickles don't share the storages of views."""
+        """The state with each tensor in its own storage: pickles don't share storages of views."""
 
         def own(tensor: Tensor) -> Tensor:
             return tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -281,11 +285,11 @@ class Cache:
         return {**self.__dict__, "_stored": converted(dict(self._stored), own)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """With the present versions of the tensors."""
+        """Restore the state, with the present in-place versions of the tensors."""
         self.__dict__ = {**state, "_stored": Stored(state["_stored"])}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Cache":
-        """Tensors of its own, for the same model."""
+        """A cache with copies of the tensors that shares the model."""
         return self._converted(torch.clone)
 
     def _converted(self, convert: Callable[[Tensor], Tensor]) -> "Cache":
@@ -314,13 +318,13 @@ class Cache:
     def _gradient(self, place: Place) -> Tensor:
         if place not in self._gradients:
             raise NotRecorded(
-                f"No gradient of {place} was taken; ask for it with "
+                f"No gradient of {place} was recorded; request it with "
                 "run(..., record=[...], gradients_of=metric)."
             )
         return self._gradients[place].clone()
 
     def _derived(self, place: Place) -> Tensor:
-        """The tensor that follows from those stored, not to be changed."""
+        """The tensor derived from the stored ones; it may share memory with them."""
 
         def read(source: Place) -> Tensor:
             return self._placement.as_computed(self._stored[source], self._model)
@@ -328,13 +332,13 @@ class Cache:
         return self._placement.placed(self._derive(place, self._stored, read))
 
 
-def _counted(tensor: Tensor) -> Tensor:
-    """The tensor; of inference mode, where in-place changes are not counted, a copy."""
+def _with_version_counter(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of an inference tensor, whose in-place changes are not counted."""
     return tensor.clone() if tensor.is_inference() else tensor
 
 
 def _stacked(tensors: list[Tensor], places: list[Place]) -> Tensor:
-    """``[layer …]``.
+    """The tensors stacked along a first axis ``layer``.
 
     Raises:
         InvalidInput: the tensors differ in shape.

@@ -1,4 +1,4 @@
-"""Whether the contents of a cache file are those of a run of the model that they name."""
+"""Checks that the contents of a cache file can come from a run of the model that they name."""
 
 from interp.cache.format import Contents
 from interp.config import Config
@@ -9,7 +9,7 @@ from interp.points import Place
 
 
 def mismatch(contents: Contents, model: Network) -> str | None:
-    """The first thing that no run of the model leaves in a cache; ``None`` if there is none."""
+    """The first inconsistency between the contents and the model; ``None`` if there is none."""
     named = {*contents.recorded, *contents.stored, *contents.gradients}
     stacks = {place.stack for place in named}
     if not named.issubset(model.layout) or not stacks.issubset(contents.contexts):
@@ -26,15 +26,15 @@ def mismatch(contents: Contents, model: Network) -> str | None:
 
 
 def _wrong_stacks(contents: Contents, model: Network) -> str | None:
-    """What is wrong with positions and padding, if anything."""
+    """The first inconsistency in positions and padding; ``None`` if there is none."""
     if not {None, *model.config.stacks}.issuperset(contents.contexts):
         return "it names a stack that its model does not have"
     contexts = contents.contexts.values()
     if len({len(context.positions) for context in contexts}) > 1:
         return "its stacks have different numbers of rows"
     source = _source_columns(contents, model)
-    found = (_wrong_context(context, source, model.config) for context in contexts)
-    return next((wrong for wrong in found if wrong is not None), None)
+    checks = (_wrong_context(context, source, model.config) for context in contexts)
+    return next((wrong for wrong in checks if wrong is not None), None)
 
 
 def _source_columns(contents: Contents, model: Network) -> int:

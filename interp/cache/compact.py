@@ -1,4 +1,4 @@
-"""Keeping a cache small: store what is smaller than its sources, and no unused storage."""
+"""Keeps a cache small: stores tensors that are smaller than their sources, and no unused memory."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import prod
@@ -11,7 +11,7 @@ from interp.model.shapes import fixed_axes
 from interp.points import TOKEN_AXES, Place
 
 WASTE = 1.25
-"""A view is copied out if its storage is larger than so many times the bytes in use."""
+"""Views are copied if their storage is larger than ``WASTE`` times the bytes in use."""
 
 
 def cheaper_formed(
@@ -23,7 +23,7 @@ def cheaper_formed(
     always smaller than the stream.
 
     Returns:
-        Pairs: places to form, and the stored places that nothing else needs from then on.
+        Pairs of the places to form, and the stored places that are then no longer needed.
     """
     unrecorded = {place for place in stored if place not in recorded}
     groups: list[tuple[list[Place], set[Place]]] = []
@@ -47,7 +47,7 @@ def cheaper_formed(
 
 
 def compacted(stored: Mapping[Place, Tensor]) -> dict[Place, Tensor]:
-    """The same tensors, copied out of storages that are much larger than what is used of them.
+    """The same tensors, copied if their storages are much larger than the parts in use.
 
     Queries, keys and values are views of one product: stored together they share it; one of them
     stored alone would keep the others in memory, so it is copied.
@@ -76,19 +76,19 @@ def converted(
 
 
 def view_of(tensor: Tensor) -> tuple[object, ...]:
-    """A key that is equal for two tensors that are the same part of the same storage."""
+    """A key that is equal for two tensors if they are the same view of the same storage."""
     where = (storage_of(tensor), int(tensor.storage_offset()))
     return (*where, tensor.shape, tensor.stride())
 
 
 def storage_of(tensor: Tensor) -> int:
-    """A number that two tensors share if they share a storage, also without data (on meta)."""
-    # There is no public identity of a storage without data.
+    """A number that is equal for tensors that share a storage, including those on meta."""
+    # PyTorch has no public identity for a storage without data.
     return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def _bytes_of(model: Network, place: Place, stored: Mapping[Place, Tensor]) -> int:
-    """Bytes of the tensor at ``place``, from the shapes of those that it is derived from."""
+    """Bytes of the tensor at ``place``, from the shapes of the tensors it is derived from."""
     sizes = fixed_axes(model.config, place)
     sources = [(source, stored[source]) for source in sources_of(model, place, stored)]
     for source, tensor in sources:

@@ -1,4 +1,4 @@
-"""Deriving tensors that are not stored from those that are: each place by its recipe."""
+"""Derives tensors that are not stored from those that are, each with the recipe of its place."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -19,7 +19,8 @@ from interp.weight_version import WeightVersion
 class Derivation:
     """Derives the places of one run from one another, with the weights of that run.
 
-    It is made before the forward, so that a change of the weights during the run is noticed too.
+    It is created before the forward, so that a change of the weights during the run is also
+    detected.
 
     Attributes:
         model: the model that ran; on the meta device if only its structure is known.
@@ -35,7 +36,7 @@ class Derivation:
 
     @property
     def has_weights(self) -> bool:
-        """Whether the model has weights, and not its structure alone."""
+        """Whether the model has weights, and not only its structure."""
         return self.model.device.type != "meta"
 
     @property
@@ -51,17 +52,17 @@ class Derivation:
     def __call__(
         self, place: Place, stored: Collection[Place], read: Callable[[Place], Tensor]
     ) -> Tensor:
-        """The tensor at ``place``, which is not among those ``stored``; ``read`` returns those.
+        """The tensor at ``place``, derived from the ``stored`` places, which ``read`` returns.
 
-        The result may be one of them itself, or share its memory.
+        The result may be one of the stored tensors, or share its memory.
 
         Raises:
-            NotRecorded: it does not follow from what is stored, or there are no weights.
+            NotRecorded: it can't be derived from the stored tensors, or there are no weights.
             StaleCache: the weights have changed since the run.
         """
         self.require_weights(place)
         contexts = self.contexts
-        if self.keep_graph:  # masks and biases that readers share would share their graph
+        if self.keep_graph:  # otherwise masks and biases, which are shared, would share their graph
             contexts = {stack: context.stored() for stack, context in contexts.items()}
 
         def tensor_at(place: Place) -> Tensor:
@@ -86,10 +87,10 @@ class Derivation:
         """
         self.require_weights(name)
         part, _, own = name.rpartition(".")
-        return getattr(self.model.get_submodule(part), own)  # of a parametrized one, its value
+        return getattr(self.model.get_submodule(part), own)  # the value, if it is parametrized
 
     def require_weights(self, what: object) -> None:
-        """Make sure that ``what`` can follow from the weights of the run.
+        """Make sure that ``what`` can be derived from the weights of the run.
 
         Raises:
             NotRecorded: there are no weights.
@@ -107,12 +108,12 @@ class Derivation:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the identity of the weights: a copy of the model has weights of its own."""
+        """The state without the identity of the weights, as a copied model has its own weights."""
         contexts = {stack: context.stored() for stack, context in self.contexts.items()}
         return {"model": self.model, "contexts": contexts, "is_stale": self.is_stale}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """With the weights of the model that was copied along, and without an autograd graph."""
+        """Restore the state with the weights of the copied model, without an autograd graph."""
         self.model, self.contexts, self.keep_graph = state["model"], state["contexts"], False
         self._weights = None if state["is_stale"] else _versions_of(self.model)
 
@@ -123,7 +124,7 @@ class Derivation:
 
 
 class BlockReader:
-    """Reads other places of one block for a recipe (of the last block, at the exit)."""
+    """Reads other places of one block for a recipe (of the last block for places at the exit)."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class BlockReader:
         return self._read(self._place(point, norm))
 
     def is_scratch(self, point: Point) -> bool:
-        """Whether the tensor is computed for each reader, so that it may be written into."""
+        """Whether the tensor is computed anew for each reader, so that it may be overwritten."""
         return self._place(point) not in self._stored and not torch.is_grad_enabled()
 
     def _place(self, point: Point, norm: str | None = None) -> Place:
@@ -148,7 +149,7 @@ class BlockReader:
 
 
 def layer_of(model: Network, place: Place) -> int:
-    """The block that a recipe reads: the place's own, or the last one for the exit."""
+    """The block that a recipe reads: that of the place, or the last one for places at the exit."""
     return len(model.stack(place.stack).blocks) - 1 if place.layer is None else place.layer
 
 
@@ -164,8 +165,8 @@ def needs_of(model: Network, place: Place, recipe: Recipe) -> set[Place]:
 def required_places(model: Network, place: Place, edited: Collection[Place]) -> set[Place]:
     """The places that must be stored so that ``place`` can be read.
 
-    A tensor that every forward forms is stored itself, and so is one that is edited; one that fused
-    kernels skip is derived, and what it needs is stored instead.
+    A tensor that every forward forms is stored itself, as is one that is edited. For a tensor that
+    fused kernels skip, the places that it is derived from are stored instead.
     """
     recipe = model.layout[place]
     if place in edited or not recipe.absent_when_fused:
@@ -175,7 +176,7 @@ def required_places(model: Network, place: Place, edited: Collection[Place]) -> 
 
 
 def sources_of(model: Network, place: Place, stored: Collection[Place]) -> set[Place]:
-    """The stored places that ``place`` is derived from; itself, if it is stored."""
+    """The stored places that ``place`` is derived from; only ``place`` itself if it is stored."""
     if place in stored:
         return {place}
     needs = needs_of(model, place, model.layout[place])
@@ -183,7 +184,7 @@ def sources_of(model: Network, place: Place, stored: Collection[Place]) -> set[P
 
 
 def _weights_of(model: Network) -> dict[str, Tensor]:
-    """Parameters and buffers by name; a parametrization gives its tensor another name."""
+    """Parameters and buffers by name; the tensor of a parametrized weight has another name."""
     return dict(chain(model.named_parameters(), model.named_buffers()))
 
 

@@ -1,4 +1,4 @@
-"""Loading a saved cache, with the model that ran or without it."""
+"""Loads a saved cache, with the model that ran or without it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +20,14 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
 
     Args:
         path: the file.
-        model: the model that ran: everything recorded can then be read. Without it, what is stored
-            can be read, and what would have to be derived raises :class:`NotRecorded`.
+        model: the model that ran, with which all recorded places can be read. Without it, stored
+            places can be read, and places that must be derived raise :class:`NotRecorded`.
 
     Returns:
         The cache, on the model's device; without a model, on the CPU.
 
     Raises:
-        InvalidInput: there is no such file, or it is damaged, of another kind or version; or the
+        InvalidInput: there is no such file; it is damaged or of another kind or version; or the
             model is not the one that ran.
     """
     path = as_path(path)
@@ -67,10 +67,10 @@ def _check_model(model: Network, contents: Contents, path: Path) -> None:
             f"{path} is of a model with another config; load it with the model that ran, or "
             "without model= to read what is stored."
         )
-    found = weight_hash(model)
-    if found != contents.weights:
+    actual = weight_hash(model)
+    if actual != contents.weights:
         raise InvalidInput(
             f"{path} is of a model with other weights (SHA-256 {contents.weights[:12]}…, this one "
-            f"has {found[:12]}…, whose type is {model.dtype}); load it with the model that ran, or "
-            "without model= to read what is stored."
+            f"has {actual[:12]}…, whose type is {model.dtype}); load it with the model that ran, "
+            "or without model= to read what is stored."
         )

@@ -1,6 +1,6 @@
-"""The file format of a cache: its stored tensors, and what is needed to derive the rest.
+"""The file format of a cache: its stored tensors, and everything needed to derive the rest.
 
-One safetensors file. Places that share a tensor share it in the file too. Everything else is JSON
+One safetensors file. Places that share a tensor also share it in the file. Everything else is JSON
 in the header, under ``interp_cache``; no pickle is read or written.
 """
 
@@ -29,21 +29,21 @@ VERSION = 1
 _LABELS = {point.label: point for point in Point}
 _NOT_SAVED = ("encoder_output", "kv_cache", "_shared")
 _FIELDS = {"encoder_real": "memory_real", "n_later": "ahead"}
-"""Fields of a context that have another name in files of this version."""
+"""Fields of a context that have a different name in files of this version."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a file holds of a cache.
+    """The contents of a cache file.
 
     Attributes:
-        config: of the model that ran.
+        config: configuration of the model that ran.
         weights: SHA-256 of its weights.
-        recorded: the places recorded, in order.
-        stored: the tensors stored, by place.
+        recorded: the recorded places, in order.
+        stored: the stored tensors, by place.
         gradients: the gradients, by place.
         contexts: positions and padding, by stack.
-        dtype: what the cache was cast to; ``None`` if it was not.
+        dtype: dtype that the cache was cast to; ``None`` if it was not cast.
     """
 
     config: Config
@@ -56,13 +56,13 @@ class Contents:
 
 
 def write_contents(contents: Contents, path: Path) -> None:
-    """Write a complete file, or none.
+    """Write the file atomically.
 
     Raises:
-        InvalidInput: there is no such folder, or the path is not that of a file.
-        OutOfResources: it can't be written.
+        InvalidInput: there is no such folder, or the path is a folder.
+        OutOfResources: the file can't be written.
     """
-    tensors = _Named()
+    tensors = _NamedTensors()
     header = {
         "version": VERSION,
         "config": contents.config.to_dict(),
@@ -85,7 +85,7 @@ def write_contents(contents: Contents, path: Path) -> None:
 
 
 def _check_path(path: Path) -> None:
-    """Make sure that a file can be there."""
+    """Make sure that a file can be written at ``path``."""
     if not path.parent.is_dir():
         raise InvalidInput(f"There is no folder {str(path.parent)[:200]!r}; make it first.")
     if path.is_dir():
@@ -93,7 +93,7 @@ def _check_path(path: Path) -> None:
 
 
 def read_contents(path: Path, device: torch.device) -> Contents:
-    """Read what :func:`write_contents` wrote, the tensors onto ``device``.
+    """Read a file that :func:`write_contents` wrote, with its tensors on ``device``.
 
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.
@@ -116,8 +116,8 @@ def read_contents(path: Path, device: torch.device) -> Contents:
         raise InvalidInput(f"{path} is not a valid safetensors file: {reason(error)}.") from error
 
 
-class _Named:
-    """Numbered tensors; a tensor that occurs twice has one number."""
+class _NamedTensors:
+    """Tensors named by numbers; a tensor that occurs twice has one name."""
 
     def __init__(self) -> None:
         self.named: dict[str, Tensor] = {}
@@ -183,7 +183,7 @@ def _contents(header: _Header, tensor: Callable[[str], Tensor]) -> Contents:
 
     def once(name: str) -> Tensor:
         if name not in read:
-            # A copy is aligned and does not depend on the file.
+            # Copied, so that it is aligned and does not depend on the file.
             read[name] = tensor(name).clone()
         return read[name]
 
@@ -191,10 +191,10 @@ def _contents(header: _Header, tensor: Callable[[str], Tensor]) -> Contents:
         return {_place(place): once(name) for place, name in listed}
 
     def columns(saved: _TensorName, dtype: torch.dtype, rows: int | None = None) -> Tensor:
-        found = once(saved[1])
-        if found.dtype != dtype or found.ndim != 2 or rows not in (None, len(found)):  # noqa: PLR2004
+        values = once(saved[1])
+        if values.dtype != dtype or values.ndim != 2 or rows not in (None, len(values)):  # noqa: PLR2004
             raise InvalidConfig("positions and padding should be [batch column].")
-        return found
+        return values
 
     def context(saved: _SavedContext) -> Context:
         positions = columns(saved.positions, torch.int64)
@@ -215,7 +215,7 @@ def _contents(header: _Header, tensor: Callable[[str], Tensor]) -> Contents:
     )
 
 
-def _places_to_json(tensors: Mapping[Place, Tensor], named: _Named) -> list[Any]:
+def _places_to_json(tensors: Mapping[Place, Tensor], named: _NamedTensors) -> list[Any]:
     return [[place.to_json(), named.name(tensor)] for place, tensor in tensors.items()]
 
 
@@ -226,8 +226,8 @@ def _place(row: _PlaceRow) -> Place:
     return Place(_LABELS[label], layer, norm, stack)
 
 
-def _context_to_json(context: Context, named: _Named) -> dict[str, Any]:
-    """Each field: a tensor as ``["tensor", name]``, any other value as it is."""
+def _context_to_json(context: Context, named: _NamedTensors) -> dict[str, Any]:
+    """The fields of a context: a tensor as ``["tensor", name]``, any other value unchanged."""
     values = {
         field.name: getattr(context, field.name)
         for field in fields(context)

@@ -1,4 +1,4 @@
-"""What a cache holds, as a table: place, shape, stored or derived, bytes."""
+"""The contents of a cache as a table: place, shape, stored or derived, bytes."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ def listing(
     contexts: Mapping[str | None, Context],
     config: Config,
 ) -> list[tuple[str, str, str, str]]:
-    """One row per place; nothing is derived for it."""
+    """One row per place, without deriving any tensor."""
     rows: list[tuple[str, str, str, str]] = []
     for place in recorded:
         tensor = stored.get(place)
@@ -30,7 +30,7 @@ def listing(
 
 
 def listed(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
-    """The rows under their headings."""
+    """The table of these rows."""
     return Table(title, ("place", "shape", "", "bytes"), rows)
 
 

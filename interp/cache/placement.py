@@ -1,4 +1,4 @@
-"""Where a cache returns its tensors, and in which dtype."""
+"""The device and dtype in which a cache returns its tensors."""
 
 from dataclasses import dataclass, replace
 
@@ -14,15 +14,15 @@ class Placement:
     """A device and a dtype.
 
     Attributes:
-        device: ``None`` for that of the run.
-        dtype: likewise.
+        device: the device; ``None`` for the device of the run.
+        dtype: the dtype; ``None`` for the dtype of the run.
     """
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
 
     def changed(self, target: torch.device | torch.dtype | str) -> "Placement":
-        """With another device, or another dtype.
+        """The same placement with another device, or another dtype.
 
         Raises:
             InvalidInput: there is no such device, or the dtype is not floating-point.
@@ -34,11 +34,11 @@ class Placement:
         return replace(self, dtype=target)
 
     def placed(self, tensor: Tensor) -> Tensor:
-        """The tensor there."""
+        """The tensor on this device and in this dtype."""
         return tensor.to(self.device or tensor.device, self.dtype or tensor.dtype)
 
     def as_computed(self, tensor: Tensor, model: Network) -> Tensor:
-        """A tensor from there on the device and in the dtype in which the model computes."""
+        """A placed tensor, moved and cast back to the model's device and dtype."""
         device = tensor.device if self.device is None else model.device
         return tensor.to(device, tensor.dtype if self.dtype is None else model.dtype)
 

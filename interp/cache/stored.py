@@ -1,4 +1,4 @@
-"""The tensors of a cache, each with its in-place version: one that was changed is not read."""
+"""The tensors of a cache with their in-place versions: reading a changed tensor raises an error."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 
@@ -10,7 +10,7 @@ from interp.weight_version import version_of
 
 
 class Stored(MutableMapping[Place, Tensor]):
-    """Tensors by place, in the order in which they were stored; not to be changed by readers."""
+    """Tensors by place, in the order in which they were stored; readers must not change them."""
 
     def __init__(self, tensors: Mapping[Place, Tensor]) -> None:
         self._versioned: dict[Place, tuple[Tensor, int]] = {}
@@ -20,7 +20,7 @@ class Stored(MutableMapping[Place, Tensor]):
         """The tensor stored at a place.
 
         Raises:
-            StaleCache: it was changed in place since it was stored.
+            StaleCache: the tensor was changed in place after it was stored.
         """
         tensor, version = self._versioned[place]
         if version_of(tensor) != version:
@@ -35,11 +35,11 @@ class Stored(MutableMapping[Place, Tensor]):
         self._versioned[place] = tensor, version_of(tensor)
 
     def __delitem__(self, place: Place) -> None:
-        """Store nothing there."""
+        """Drop the tensor stored at a place."""
         del self._versioned[place]
 
     def __contains__(self, place: object) -> bool:
-        """Whether a tensor is stored there, changed or not."""
+        """Whether a tensor is stored at a place, changed or not."""
         return place in self._versioned
 
     def __iter__(self) -> Iterator[Place]:
@@ -47,9 +47,9 @@ class Stored(MutableMapping[Place, Tensor]):
         return iter(self._versioned)
 
     def __len__(self) -> int:
-        """How many tensors are stored."""
+        """Number of stored tensors."""
         return len(self._versioned)
 
     def unchecked(self) -> dict[Place, Tensor]:
-        """The tensors, changed or not: for their shapes and storages, not their numbers."""
+        """The tensors, changed or not; only for their shapes and storages, not their values."""
         return {place: tensor for place, (tensor, _) in self._versioned.items()}

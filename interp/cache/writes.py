@@ -1,8 +1,9 @@
-"""Everything that was written into a residual stream: the terms whose sum it is.
+"""The terms whose sum is the residual stream.
 
     x = embed + pos_embed + Σ_heads z W_O + Σ_layers b_O + Σ_MLPs (post W_out + b_out)
 
-(Elhage et al. 2021). The terms are the writers of :mod:`interp.graph`, each bias apart.
+(Elhage et al. 2021). The terms are the outputs of the writers of :mod:`interp.graph`, with each
+bias as a separate term.
 """
 
 from collections.abc import Callable
@@ -22,28 +23,28 @@ def writes_of(
     activation: Callable[[Place], Tensor],
     weight: Callable[[str], Float[Tensor, " d_model"]],
 ) -> Writes:
-    """What each writer wrote, by name.
+    """The output of each writer, by name.
 
     Args:
-        writers: those of one stream, the first of which is an embedding.
-        activation: the tensor at a place.
-        weight: a bias by its name.
+        writers: the writers of one stream, the first of which is an embedding.
+        activation: function that returns the tensor at a place.
+        weight: function that returns a bias by its name.
     """
-    found: Writes = {}
+    writes: Writes = {}
     for place, own in groupby(writers, lambda writer: writer.place):
         whole = None if place is None else activation(place)
         for writer in own:
             if writer.parameter is not None:
-                found[writer.name] = _everywhere(weight(writer.parameter), found)
+                writes[writer.name] = _expanded(weight(writer.parameter), writes)
             elif whole is not None:
-                found[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
+                writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
             if writer.bias is not None:
-                bias = _everywhere(weight(writer.bias), found)
-                found[writer.name] = found[writer.name] - bias
-                found[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
-    return found
+                bias = _expanded(weight(writer.bias), writes)
+                writes[writer.name] = writes[writer.name] - bias
+                writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
+    return writes
 
 
-def _everywhere(bias: Float[Tensor, " d_model"], found: Writes) -> Tensor:
+def _expanded(bias: Float[Tensor, " d_model"], writes: Writes) -> Tensor:
     """A bias at every position."""
-    return bias.expand_as(next(iter(found.values()))).clone()
+    return bias.expand_as(next(iter(writes.values()))).clone()

@@ -1,1 +1,1 @@
-"""Circuits: sets of edges run by themselves; products of the weights of heads."""
+"""Circuits: sets of edges that are run in isolation, and products of the weights of heads."""

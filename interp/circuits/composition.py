@@ -1,16 +1,18 @@
-"""How much of what a head writes is what a later head reads: composition of all pairs of heads.
+"""Composition of all pairs of heads: how much of a head's output a later head reads.
 
     Q:  ‖S₁ Y₂‖ / (‖S₁‖ ‖Y₂‖)      K:  ‖S₁ Y₂ᵀ‖ / (‖S₁‖ ‖Y₂‖)      V:  ‖S₁ S₂‖ / (‖S₁‖ ‖S₂‖)
 
 with Frobenius norms, S = W_V W_O and Y = W_Q W_Kᵀ (Elhage et al. 2021, "A Mathematical Framework
-for Transformer Circuits"). Norms are folded in (:mod:`interp.circuits.folded_heads`), those between
-two steps too (post-norm), without divisors. No d_model × d_model matrix is formed: ‖S₁ Y₂‖ is that
-of an r × r matrix, as ‖V O Q Kᵀ‖ = ‖R_V O Q R_Kᵀ‖ with the triangular factors of V and K.
+for Transformer Circuits"). Norms are folded in without their divisors
+(:mod:`interp.circuits.folded_heads`), including norms between two steps (post-norm). No
+d_model × d_model matrix is formed: ‖S₁ Y₂‖ is the norm of an r × r matrix, as
+‖V O Q Kᵀ‖ = ‖R_V O Q R_Kᵀ‖ with the triangular factors of V and K.
 
-By chance: were the output of the first head turned by a random rotation of the D dimensions that
-norms leave, the mean of the squared ratio would be 1/D exactly, whatever the matrices, and its
-variance 2 (α − 1/D) (β − 1/D) / ((D − 1) (D + 2)), where α = ‖M Mᵀ‖² / ‖M‖⁴ of the first matrix and
-β of the second. Rotations leave Gaussian matrices as they are, so those have this baseline too.
+By chance: if the output of the first head were rotated at random within the D dimensions that norms
+preserve, the mean of the squared ratio would be exactly 1/D, for any matrices, and its variance
+2 (α − 1/D) (β − 1/D) / ((D − 1) (D + 2)), where α = ‖M Mᵀ‖² / ‖M‖⁴ for the first matrix and β is
+the same for the second. The distribution of Gaussian matrices is invariant under rotations, so they
+also have this baseline.
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +38,7 @@ from interp.model.norm import BlockNorm, Norm
 from interp.model.residual import Step
 
 KINDS = ("Q", "K", "V")
-"""What of the second head reads the first: its queries, keys or values."""
+"""The input of the second head that reads the first: its queries, keys or values."""
 Cells = Float[Tensor, "kind writer reader"]
 
 
@@ -44,12 +46,12 @@ Cells = Float[Tensor, "kind writer reader"]
 class HeadPairs:
     """The composition of all pairs of heads.
 
-    Entries are NaN where the second head does not read what the first has written (it is in the
-    same layer or an earlier one), and where either has zero weights.
+    Entries are NaN if the second head does not read the output of the first (because it is in the
+    same layer or an earlier one), or if either has zero weights.
 
     Attributes:
-        heads: their names, ``L0H1``; in an encoder–decoder ``encoder.L0H1``, ``cross.L0H1``.
-        composition: from 0 to 1.
+        heads: names of the heads, ``L0H1``; in an encoder–decoder ``encoder.L0H1``, ``cross.L0H1``.
+        composition: composition of each pair, from 0 to 1.
         baseline: 1/√D, the root mean square by chance.
         spread: the standard deviation by chance, to first order.
     """
@@ -66,54 +68,54 @@ def head_pairs(model: Network, offset: int = 0) -> HeadPairs:
 
     Args:
         model: the model.
-        offset: query position minus key position, which Y depends on with rotary positions.
+        offset: query position minus key position, on which Y depends with rotary positions.
 
     Raises:
         InvalidInput: no head comes after another.
     """
     walk = _Walk(model, offset)
-    if not walk.found:
+    if not walk.results:
         raise InvalidInput(
-            "This model has a single layer of attention, so no head reads what another has written "
+            "This model has a single layer of attention, so no head reads the output of another "
             "and there is no composition."
         )
     n = len(walk.names)
     numbers = torch.full((3, len(KINDS), n, n), torch.nan, dtype=torch.float64)
-    for kind, writers, readers, found in walk.found:
-        numbers[:, KINDS.index(kind), writers, readers] = found.cpu().double()
+    for kind, writers, readers, values in walk.results:
+        numbers[:, KINDS.index(kind), writers, readers] = values.cpu().double()
     return HeadPairs(tuple(walk.names), *numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class _Written:
-    """What the heads of a layer write.
+    """The outputs of the heads of a layer.
 
     Attributes:
-        heads: their indices in the whole model.
-        factor: of each, an r × d_model matrix M with Mᵀ M = Sᵀ S.
+        heads: indices of the heads in the whole model.
+        factor: for each head, an r × d_model matrix M with Mᵀ M = Sᵀ S.
     """
 
     heads: slice
     factor: Float[Tensor, "head r d_model"]
 
     def through(self, norm: BlockNorm | None) -> "_Written":
-        """The same behind a norm of the stream."""
+        """The same outputs after a norm of the stream."""
         return replace(self, factor=written_through(norm_of(norm), self.factor))
 
 
 class _Walk:
-    """The walk through a model, layer by layer, with all that heads have written.
+    """A pass over the layers of a model, with the outputs of all heads so far.
 
     Attributes:
-        names: of the heads.
-        found: composition, baseline and spread of the heads of two layers, with the kind and the
+        names: names of the heads.
+        results: composition, baseline and spread for the heads of two layers, with the kind and the
             indices of the writers and of the readers.
     """
 
     def __init__(self, model: Network, offset: int) -> None:
         self.offset, self.paired = offset, len(model.stacks) > 1
         self.names: list[str] = []
-        self.found: list[tuple[str, slice, slice, Float[Tensor, "number writer reader"]]] = []
+        self.results: list[tuple[str, slice, slice, Float[Tensor, "number writer reader"]]] = []
         self.encoder_norm, self.encoder = Norm(), list[_Written]()
         for stack in model.stacks:
             written: list[_Written] = []
@@ -125,9 +127,10 @@ class _Walk:
             self.encoder_norm, self.encoder = stack.final_norm, written
 
     def _read(self, step: Step, name: str, written: list[_Written]) -> list[_Written]:
-        """The heads of a step, if it is one of attention, read what was written; what they write.
+        """Add the composition of a step's heads with all earlier ones; returns their outputs.
 
-        In a parallel block, that is before any part of the block has written.
+        Steps without attention have no heads. In a parallel block, heads read the stream before
+        any part of the block has written to it.
         """
         attn = step.f
         if not isinstance(attn, Attention):
@@ -143,12 +146,12 @@ class _Walk:
             second = matrix.left @ triangular(matrix.right.mT).mT
             for first in writers:
                 dimensions = dimensions_read(norm, second.shape[1])
-                found = _compositions(centred(norm, first.factor), second, dimensions)
-                self.found.append((kind, first.heads, indices, found))
+                values = _compositions(centred(norm, first.factor), second, dimensions)
+                self.results.append((kind, first.heads, indices, values))
         return [_Written(indices, triangular(S.left) @ S.right)]
 
     def _named(self, attn: Attention, name: str) -> slice:
-        """The indices of the heads of an attention, which get their names."""
+        """Name the heads of an attention; returns their indices."""
         stack, layer = name.split(".")
         prefix = f"{'cross' if attn.is_cross else stack}." if self.paired else ""
         first = len(self.names)
@@ -168,7 +171,7 @@ def _compositions(
     chance = torch.ones_like(composition) / dimensions
     excess = [_concentration(own) - 1 / dimensions for own in (first, second.mT)]
     variance = 2 * excess[0][:, None] * excess[1] / ((dimensions - 1) * (dimensions + 2))
-    # Of c² = composition²; to first order c varies by 1/(2c) as much.
+    # The variance is that of c², with c the composition; to first order, dc = d(c²) / (2c).
     spread = variance.clamp(min=0).sqrt() / (2 * chance.sqrt())
     missing = composition.isnan()
     return torch.stack(
@@ -177,10 +180,10 @@ def _compositions(
 
 
 def _concentration(x: Float[Tensor, "head r d_model"]) -> Float[Tensor, " head"]:
-    """‖M Mᵀ‖² / ‖M‖⁴: 1/r of a matrix with r equal singular values, so 1 of rank 1."""
+    """‖M Mᵀ‖² / ‖M‖⁴: 1/r for a matrix with r equal singular values, so 1 for rank 1."""
     return (matrix_norm(x @ x.mT) / matrix_norm(x).square()).square()
 
 
 def triangular(x: Float[Tensor, "*batch m n"]) -> Float[Tensor, "*batch r n"]:
-    """R of x = Q R, for which ‖R M‖ = ‖x M‖ whatever M is."""
+    """R of x = Q R, for which ‖R M‖ = ‖x M‖ for every M."""
     return torch.linalg.qr(x, mode="r")[1]

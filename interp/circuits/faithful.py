@@ -1,8 +1,8 @@
-"""Small circuits that do what a model does: candidates from a ranking of edges, and how they do.
+"""Small faithful circuits: candidates from a ranking of edges, and their faithfulness.
 
     f(C) = 1 − Σ_i |m_i(C) − m_i(M)| / Σ_i |m_i(∅) − m_i(M)|
 
-with the metric m_i of prompt i, of the circuit C, the whole model M, and no edge at all. It is 1
+where m_i is the metric on prompt i, C the circuit, M the whole model, and ∅ no edge at all. It is 1
 for the whole model, 0 for no edge, and at most the faithfulness of means, in which errors of both
 signs cancel.
 """
@@ -19,8 +19,8 @@ from interp.graph import Graph
 
 Circuit = tuple[Names, ...]
 EACH, FACTOR = 16, 1.15
-"""Circuits of each number of edges up to the first are candidates, then of numbers that rise by
-this factor."""
+"""There is a candidate for each number of edges up to ``EACH``, and then for numbers that grow by
+``FACTOR``."""
 
 
 def faithfulness(
@@ -28,32 +28,32 @@ def faithfulness(
     whole: Float[Tensor, " prompt"],
     empty: Float[Tensor, " prompt"],
 ) -> Float[Tensor, "*circuit"]:
-    """f of circuits from their metric, that of the whole model, and that without any edge."""
+    """f of circuits, from their metric and the metric of the whole model and without any edge."""
     return 1 - (values - whole).abs().sum(-1) / (empty - whole).abs().sum(-1)
 
 
 def candidates(graph: Graph, order: Sequence[Names], most: int) -> list[Circuit]:
-    """Circuits of the highest-ranked edges, those on no path left out; each once, smallest first.
+    """Circuits of the highest-ranked edges that are on a path; each once, smallest first.
 
     Args:
-        graph: of the model.
+        graph: graph of the model.
         order: all edges, highest-ranked first.
-        most: of the edges that are taken.
+        most: maximum number of edges to take.
     """
     counts: list[int] = []
     count = 1
     while count < most:
         counts.append(count)
         count = count + 1 if count < EACH else max(count + 1, round(count * FACTOR))
-    found = (closed(graph, order[:count]) for count in [*counts, most])
-    return [circuit for circuit in dict.fromkeys(found) if circuit]
+    circuits = (closed(graph, order[:count]) for count in [*counts, most])
+    return [circuit for circuit in dict.fromkeys(circuits) if circuit]
 
 
 def random_circuit(graph: Graph, count: int, generator: torch.Generator) -> Circuit:
-    """The first edges of a random order of which ``count`` or more are on a path."""
+    """The edges on a path in the shortest prefix of a random order with at least ``count`` such."""
     every = [(writer.name, reader.name) for writer, reader in graph.edges]
     order = [every[n] for n in torch.randperm(len(every), generator=generator).tolist()]
-    low, high = count, len(order)  # edges are only added to the paths of fewer
+    low, high = count, len(order)  # more edges never take one off its path
     while low < high:
         middle = (low + high) // 2
         if len(closed(graph, order[:middle])) >= count:
@@ -65,14 +65,14 @@ def random_circuit(graph: Graph, count: int, generator: torch.Generator) -> Circ
 
 @dataclass(frozen=True, eq=False)
 class SmallestCircuit:
-    """The smallest of some circuits that is faithful, beside as many edges at random.
+    """The smallest faithful circuit of some, compared with random circuits of the same size.
 
     Attributes:
-        edges: of the first that is faithful, or of the largest.
-        counts: number of edges of each circuit up to that one.
-        values: the metric of these.
-        random: the metric of circuits of as many edges as the last, drawn at random.
-        is_faithful: whether it is.
+        edges: edges of the smallest faithful circuit, or of the largest circuit if none is.
+        counts: number of edges of each circuit up to this one.
+        values: the metric of these circuits.
+        random: the metric of random circuits with the same number of edges as this one, or more.
+        is_faithful: whether this circuit is faithful.
     """
 
     edges: Circuit
@@ -95,13 +95,13 @@ def smallest_faithful(  # noqa: PLR0913 - which circuits, how they are run, and 
     """The smallest faithful circuit.
 
     Args:
-        graph: of the model.
-        circuits: smallest first, at least one.
-        run: gives the metric of circuits.
+        graph: graph of the model.
+        circuits: at least one circuit, smallest first.
+        run: function that returns the metric of circuits.
         ends: the metric of the whole model, and without any edge.
-        least: the f of a circuit that is faithful.
-        draws: circuits at random.
-        seed: of these.
+        least: the smallest f of a faithful circuit.
+        draws: number of random circuits.
+        seed: seed of the random circuits.
     """
     values = run(circuits)
     faithful = (faithfulness(values, *ends) >= least).tolist()

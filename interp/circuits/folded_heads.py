@@ -1,11 +1,11 @@
-"""The weights of heads as they act on a normalized stream: the linear parts of norms are folded in.
+"""The weights of heads, with the linear parts of norms folded in.
 
     q = n·W_Q′ + b_Q′,   n = centred(x) / scale(x),   W_Q′ = centred(gain·W_Q),   b_Q′ = b_Q + b·W_Q
 
-and so on for keys and values, where gain and b are those of the norm that the head reads through.
-W_O is followed by the norm of the attention's output, where a model has one. The divisors of norms
-depend on the token and can't be folded; they change the size of what is read or written and not its
-direction (Elhage et al. 2021, "Handling layer normalization").
+and likewise for keys and values, where gain and b belong to the norm that the head reads through.
+W_O is followed by the norm of the attention's output, if a model has one. The divisors of norms
+depend on the token and can't be folded; they change the size of what is read or written, but not
+its direction (Elhage et al. 2021, "Handling layer normalization").
 """
 
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class FoldedHeads:
 
     Attributes:
         attn: the attention.
-        W_Q: W_Q′ with the gain of a norm of queries; its divisor is left out.
-        W_K: likewise, repeated for the heads that share it.
-        W_V: W_V′, repeated likewise.
-        W_O: followed by the norm of the attention's output, without its divisor.
+        W_Q: W_Q′ with the gain of a norm of queries, without its divisor.
+        W_K: W_K′ with the gain of a norm of keys, repeated for the heads that share it.
+        W_V: W_V′, repeated for the heads that share it.
+        W_O: W_O followed by the norm of the attention's output, without its divisor.
         b_Q: b_Q′, before a norm of queries.
     """
 
@@ -55,8 +55,8 @@ class FoldedHeads:
         Args:
             attn: the attention.
             step: the step that it is in.
-            source: the norm that keys and values are read through: that of the step, or of
-                cross-attention the final norm of the encoder.
+            source: the norm that keys and values are read through: that of the step, or the final
+                norm of the encoder for cross-attention.
         """
         W_Q, constant = read_through(step.input_norm, attn.W_Q)
         W_K, W_V = (read_through(source, own)[0] for own in (attn.W_K, attn.W_V))
@@ -73,12 +73,12 @@ class FoldedHeads:
         """W_Q′ W_K′ᵀ of each head, ``[head d_model d_model]``.
 
         Args:
-            offset: query position minus key position; it matters with rotary positions only.
+            offset: query position minus key position; only matters with rotary positions.
         """
         return LowRank(self.rotated(self.W_Q, 0), self.rotated(self.W_K, -offset).mT)
 
     def rotated(self, x: Float[Tensor, "*batch d_head"], position: int) -> Tensor:
-        """Queries or keys as they are at a position."""
+        """Queries or keys rotated to a position."""
         return self.attn.positions.rotated(x, torch.tensor(position, device=x.device))
 
 
@@ -96,7 +96,7 @@ def read_through(norm: Norm, W: Heads) -> tuple[Heads, Float[Tensor, "head d_hea
 
 
 def written_through(norm: Norm, x: Float[Tensor, "*batch features"]) -> Tensor:
-    """centred(x) · gain: the linear part of a norm of what is written, without its divisor."""
+    """centred(x) · gain: the linear part of a norm of an output, without its divisor."""
     norm = norm.norm if isinstance(norm, ClippedNorm) else norm
     if not isinstance(norm, ScaledNorm):
         return x
@@ -105,20 +105,20 @@ def written_through(norm: Norm, x: Float[Tensor, "*batch features"]) -> Tensor:
 
 
 def normalized(norm: Norm, x: Stream) -> Stream:
-    """n = centred(x) / scale(x): what folded weights act on."""
+    """n = centred(x) / scale(x), the input of folded weights."""
     return norm.centred(x) / norm.scale(x) if isinstance(norm, ScaledNorm) else x
 
 
 def centred(norm: Norm, x: Float[Tensor, "*batch d_model"]) -> Tensor:
-    """``x`` without what the norm subtracts."""
+    """``x`` minus its mean, if the norm subtracts it."""
     return norm.centred(x) if isinstance(norm, ScaledNorm) else x
 
 
 def dimensions_read(norm: Norm, d_model: int) -> int:
-    """How many dimensions of the stream the norm leaves."""
+    """Number of dimensions of the stream that the norm preserves."""
     return d_model - isinstance(norm, LayerNorm)
 
 
 def norm_of(own: BlockNorm | None) -> Norm:
-    """A norm of a step; one that changes nothing where there is none."""
+    """A norm of a step; the identity if there is none."""
     return Norm() if own is None else own.norm

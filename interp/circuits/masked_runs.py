@@ -2,10 +2,10 @@
 
     x_r = Σ_{w → r in the circuit} u_w + Σ_{w → r outside} u′_w        for each reader r
 
-u_w is what a writer writes in this forward, so that a circuit's values flow through the circuit
-alone; u′_w is given: of another prompt, a mean, or 0 (Wang et al. 2022; Conmy et al. 2023; Hanna et
-al. 2024). Every norm is computed anew of what its reader reads. Several circuits are copies of one
-batch.
+u_w is the output of a writer in this forward, so that a circuit's values only flow through the
+circuit; u′_w is given: from another prompt, a mean, or 0 (Wang et al. 2022; Conmy et al. 2023;
+Hanna et al. 2024). Every norm is recomputed from the input of its reader. Several circuits run as
+copies of one batch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ from interp.sweeps.validate import check_metric, on_cpu
 from interp.sweeps.worker import logits_formed
 
 Values = Mapping[str, Tensor]
-"""What each writer writes outside a circuit, by its name: broadcast to ``[batch pos d_model]``."""
+"""The output of each writer outside a circuit, by name: broadcasts to ``[batch pos d_model]``."""
 
 
 def run_circuits(  # noqa: PLR0913 - independent options, by keyword
@@ -51,46 +51,47 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     """The metric of each circuit run by itself.
 
     Args:
-        model: a model whose stream is a sum of what is written (see :mod:`interp.graph`).
-        tokens: what ``model(...)`` takes; ``(source, target)`` for an encoder–decoder.
-        circuits: of each, which of ``computation_graph(model).edges`` are in it; or the edges
-            themselves, as names ``("L0H1", "L1H0.q")``.
-        values: what every writer writes outside the circuit, by name, e.g. in a corrupted run; or
+        model: a model whose stream is a sum of outputs (see :mod:`interp.graph`).
+        tokens: the input of ``model(...)``; ``(source, target)`` for an encoder–decoder.
+        circuits: a mask of ``computation_graph(model).edges`` for each circuit; or the edges of
+            each, as names ``("L0H1", "L1H0.q")``.
+        values: the output of every writer outside the circuit, by name, e.g. in a corrupted run; or
             one number for all, such as 0.
         metric: one of ``interp.metrics``.
-        mask: as of ``model(...)``.
-        memory: bytes that the forwards may take; by default a quarter of what is free.
-        progress: called after each forward with the circuits × prompts done, and all.
+        mask: as for ``model(...)``.
+        memory: bytes that the forwards may take; by default a quarter of the free memory.
+        progress: called after each forward with the number of circuits × prompts that are done, and
+            the number of all.
 
     Raises:
-        InvalidInput: norms change the stream, so that there are no edges; masks of another shape;
-            values of a writer are missing, or of another shape or dtype.
-        UnknownPlace: an edge between names that the model does not have.
+        InvalidInput: norms change the stream, so that there are no edges; masks have another shape;
+            or values of a writer are missing, or have another shape or dtype.
+        UnknownPlace: an edge has a name that the model does not have.
     """
     batches = tuple(model.batches(tokens, mask))
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
     kept = masks_of(graph, circuits)
-    given = _given(graph, values, model, batches)
+    given = _checked_values(graph, values, model, batches)
     needs, n = _footprint(model, graph, metric, batches), len(batches[-1].ids)
     budget = Budget.of(model, memory)
-    found = torch.empty(len(kept), n, dtype=torch.float64)
+    table = torch.empty(len(kept), n, dtype=torch.float64)
     done = 0
     for rows in torch.arange(n).split(needs.prompts(budget)):
-        part = _rows(batches, given, metric, rows, n)
+        part = _select_prompts(batches, given, metric, rows, n)
         for numbers in torch.arange(len(kept)).split(needs.copies(budget, len(rows))):
             forward = _Forward(model, graph, part, kept[numbers])
-            found[numbers[:, None], rows] = forward.measured().cpu().double()
+            table[numbers[:, None], rows] = forward.measured().cpu().double()
             done += numbers.numel() * rows.numel()
             if progress is not None:
-                progress(done, found.numel())
-    return found
+                progress(done, table.numel())
+    return table
 
 
 def masks_of(
     graph: Graph, circuits: Bool[Tensor, "circuit edge"] | Sequence[Iterable[tuple[str, str]]]
 ) -> Bool[Tensor, "circuit edge"]:
-    """Which edges of the graph are in each circuit."""
+    """A mask of the edges of the graph for each circuit."""
     edges = graph.edges
     if isinstance(circuits, Tensor):
         if circuits.dtype != torch.bool or circuits.ndim != 2 or circuits.shape[1] != len(edges):  # noqa: PLR2004
@@ -112,14 +113,14 @@ def masks_of(
 
 @dataclass(frozen=True, eq=False)
 class _Prompts:
-    """Some prompts, with what writers write outside of the circuits, and the metric of them."""
+    """Some prompts, with the outputs of writers outside the circuits, and their metric."""
 
     batches: tuple[Batch, ...]
     values: Values
     metric: Metric
 
 
-def _rows(
+def _select_prompts(
     batches: tuple[Batch, ...], values: Values, metric: Metric, rows: Tensor, n: int
 ) -> _Prompts:
     if len(rows) == n:
@@ -132,14 +133,14 @@ def _rows(
     return _Prompts(some, own, metric.for_rows(rows.tolist(), n))
 
 
-def _given(
+def _checked_values(
     graph: Graph, values: Values | float, model: Network, batches: Sequence[Batch]
 ) -> dict[str, Tensor]:
-    """The values of every writer, checked."""
+    """The checked values of every writer."""
     if not isinstance(values, Mapping):
         if not isinstance(values, int | float) or not isfinite(values):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
             raise InvalidInput(
-                f"values= takes what each writer writes, by its name, or one number; got "
+                f"values= takes the output of each writer, by its name, or one number; got "
                 f"{shorten(values)}."
             )
         number = torch.tensor(float(values), dtype=model.dtype, device=model.device)
@@ -170,7 +171,7 @@ def _given(
 
 
 def _footprint(model: Network, graph: Graph, metric: Metric, batches: Sequence[Batch]) -> Footprint:
-    """Memory of one circuit on one prompt: a forward, and what every writer writes."""
+    """Memory of one circuit on one prompt: a forward, and the outputs of all writers."""
     width = max(batch.ids.shape[1] for batch in batches)
     logits = logits_formed(model, metric, [], width)
     places = [reader.place for reader in graph.readers]
@@ -195,7 +196,9 @@ class _Forward:
             if bool(own.any()):
                 removed = own.to(model.device, model.dtype)
                 places.setdefault(reader.place, []).append((reader, removed))
-        changes = {place: [_Read(model, tuple(own), differences)] for place, own in places.items()}
+        changes = {
+            place: [_ReaderEdit(model, tuple(own), differences)] for place, own in places.items()
+        }
         streams = {reader.stream for own in places.values() for reader, _ in own}
         self.recorder = Recorder(
             Plan(
@@ -208,7 +211,7 @@ class _Forward:
 
     @torch.no_grad()
     def measured(self) -> Float[Tensor, "circuit prompt"]:
-        """The metric of each circuit and prompt."""
+        """The metric for each circuit and prompt."""
         batches = [batch.repeated(self.copies) for batch in self.prompts.batches]
         metric, last = self.prompts.metric, batches[-1]
         stream = self.model.stream(batches, self.recorder)
@@ -225,8 +228,8 @@ class _Forward:
 
 
 @dataclass(frozen=True, eq=False)
-class _Read:
-    """What readers at one place compute of streams to which u′ − u of outside edges is added."""
+class _ReaderEdit:
+    """The results of readers at one place, with u′ − u of outside edges added to their streams."""
 
     model: Network
     readers: tuple[tuple[Reader, Float[Tensor, "circuit writer"]], ...]
@@ -252,7 +255,7 @@ class _Read:
 
 @dataclass(eq=False)
 class _Differences:
-    """u′ − u of the writers of each stack, computed when a reader first needs them."""
+    """u′ − u for the writers of each stack, computed when a reader first needs them."""
 
     model: Network
     graph: Graph
@@ -267,13 +270,13 @@ class _Differences:
 
     @property
     def sources(self) -> set[Place]:
-        """The places that the terms are computed from."""
+        """The places that outputs of writers are computed from."""
         return {place for place, _ in self._terms.values() if place is not None}
 
     def of(
         self, writers: Sequence[Writer], earlier: Mapping[Place, Tensor]
     ) -> Float[Tensor, "circuit writer batch pos d_model"]:
-        """Of the first writers of a stack, all that a reader reads."""
+        """u′ − u for the writers that a reader reads, which are the first of a stack."""
         stack = writers[0].stack
         for number in range(self._filled.get(stack, 0), len(writers)):
             u = self._terms[writers[number]][1](earlier)

@@ -1,7 +1,7 @@
 """Paths of a circuit: from the inputs through heads and MLPs to the logits.
 
-An edge that no path from an input to the logits passes can't carry anything. Of the others, the
-strongest path through a part is the one whose weakest edge is strongest.
+An edge that is on no path from an input to the logits has no effect. The strongest path through a
+part is the one whose weakest edge is strongest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from interp.graph import Graph, Reader
 
 Names = tuple[str, str]
-"""An edge by the names of writer and reader."""
+"""An edge, as the names of writer and reader."""
 LOGITS = "logits"
 
 
@@ -19,8 +19,8 @@ class CircuitPath:
     """A path through a circuit.
 
     Attributes:
-        edges: from an input to the logits.
-        strength: the least |weight| of its edges.
+        edges: its edges, from an input to the logits.
+        strength: the smallest |weight| of its edges.
     """
 
     edges: tuple[Names, ...]
@@ -28,21 +28,21 @@ class CircuitPath:
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """What it passes, the input first."""
+        """The writers on the path, the input first."""
         return tuple(writer for writer, _ in self.edges)
 
 
 def next_writers(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """The writers that depend on each reader directly, by name; none on the logits.
+    """The names of the writers that depend directly on each reader; the logits have none.
 
-    Keys and values that several heads share lead to each of them.
+    Keys and values that several heads share lead to each of these heads.
     """
     names = {writer.name for writer in graph.writers}
     return {reader.name: _next(graph, reader, names) for reader in graph.readers}
 
 
 def closed(graph: Graph, edges: Iterable[Names]) -> tuple[Names, ...]:
-    """Those of the edges that are on a path from an input to the logits, in their order."""
+    """The given edges that are on a path from an input to the logits, in their order."""
     kept, following, inputs = list(edges), next_writers(graph), inputs_of(graph)
     while True:
         writers = {writer for writer, _ in kept}
@@ -61,8 +61,8 @@ def strongest_paths(graph: Graph, weights: Mapping[Names, float]) -> list[Circui
     """The strongest path through each part of a circuit, each once, strongest first.
 
     Args:
-        graph: of the model.
-        weights: of the edges of the circuit.
+        graph: graph of the model.
+        weights: weights of the edges of the circuit.
     """
     following = next_writers(graph)
     order = {writer.name: number for number, writer in enumerate(graph.writers)}
@@ -70,7 +70,7 @@ def strongest_paths(graph: Graph, weights: Mapping[Names, float]) -> list[Circui
     before: dict[str, CircuitPath] = {
         name: CircuitPath((), float("inf")) for name in inputs_of(graph)
     }
-    for edge in edges:  # all that leads to its writer comes before it
+    for edge in edges:  # all edges that lead to its writer come before it
         for writer in following[edge[1]]:
             _keep_stronger(before, writer, _joined(before[edge[0]], edge, weights))
     after: dict[str, CircuitPath] = {}
@@ -112,6 +112,6 @@ def _joined(path: CircuitPath, edge: Names, weights: Mapping[Names, float]) -> C
     return CircuitPath((*path.edges, edge), min(path.strength, abs(weights[edge])))
 
 
-def _keep_stronger(found: dict[str, CircuitPath], name: str, path: CircuitPath) -> None:
-    if name not in found or path.strength > found[name].strength:
-        found[name] = path
+def _keep_stronger(paths: dict[str, CircuitPath], name: str, path: CircuitPath) -> None:
+    if name not in paths or path.strength > paths[name].strength:
+        paths[name] = path

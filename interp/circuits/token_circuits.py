@@ -1,12 +1,12 @@
-"""The OV and QK circuits of a head: what it writes for each token, and which tokens it attends to.
+"""The OV and QK circuits of a head: its output for each token, and which tokens it attends to.
 
     OV:  W_E S W_U          QK:  (W_E W_Q + b_Q) (W_E W_K + b_K)ᵀ / scale
 
 Both are products of thin matrices (vocab × d_head and d_head × vocab) and are never multiplied out
-(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). W_E stands for the stream
-of a token alone (:mod:`interp.circuits.token_streams`) behind the norm that the head reads through,
-divisor included. Later norms are folded into W_U without their divisors. Where a model clips its
-values, OV is that of values that are not clipped.
+(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). W_E denotes the stream of
+a single token (:mod:`interp.circuits.token_streams`) after the norm that the head reads through,
+including its divisor. Later norms are folded into W_U without their divisors. If a model clips its
+values, OV is computed without clipping.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,14 +42,14 @@ class TokenCircuits:
 
     Attributes:
         model: the model.
-        name: of the head; in an encoder–decoder ``cross.L1H4``.
+        name: name of the head, such as ``L1H4``; in an encoder–decoder ``cross.L1H4``.
         layer: its layer.
-        head: its index there.
+        head: its index in the layer.
         step: the residual step of its attention.
         query: the stack that queries are computed from.
         key: the stack that keys and values are computed from.
-        first_mlp: whether the first MLP acts on embeddings.
-        weights: of the heads of the layer.
+        first_mlp: whether the first MLP is applied to embeddings.
+        weights: weights of the heads of the layer.
     """
 
     model: Network
@@ -75,13 +75,13 @@ class TokenCircuits:
         """The circuits of a head; negative indices count from the end.
 
         Raises:
-            InvalidInput: no such layer or head, or the model reads images; ``attention`` does not
-                match the model's stacks; there is no first MLP before the head.
+            InvalidInput: there is no such layer or head; the model reads images; ``attention`` does
+                not match the model's stacks; or there is no first MLP before the head.
         """
         kind = attentions_of(model, attention)
         query, key = model.stacks[kind.query], model.stacks[kind.key]
         if isinstance(query.input, ImageInput) or isinstance(key.input, ImageInput):
-            raise InvalidInput("This model reads images, whose patches are no tokens to list.")
+            raise InvalidInput("This model reads images, so there are no tokens to list.")
         if not isinstance(first_mlp, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"first_mlp={shorten(first_mlp)} should be True or False.")
         n_layers = len(kind.layers)
@@ -105,19 +105,19 @@ class TokenCircuits:
             FoldedHeads.of(attn, step, source),
         )
 
-    # ---- what the head reads -------------------------------------------------------------------
+    # ---- the input of the head -----------------------------------------------------------------
 
     def query_stream(self, ids: Ids, position: int | None = None) -> Streams:
-        """The stream that queries read, if a token alone were written there.
+        """The stream from which queries are computed, if it only contained one token each.
 
         Args:
             ids: the tokens.
-            position: of the tokens, whose embedding is added; ``None`` adds none.
+            position: position whose embedding is added to every token; ``None`` for none.
         """
         return streams_of_tokens(self.query, ids, self.step, position, first_mlp=self.first_mlp)
 
     def key_stream(self, ids: Ids) -> Streams:
-        """Likewise of keys and values; of cross-attention, the encoder's at its end."""
+        """The same for keys and values; for cross-attention, the last stream of the encoder."""
         until = None if self.weights.attn.is_cross else self.step
         return streams_of_tokens(self.key, ids, until, None, first_mlp=self.first_mlp)
 
@@ -135,7 +135,7 @@ class TokenCircuits:
 
     @torch.no_grad()
     def values(self, ids: Ids) -> Vectors:
-        """W_E W_V of tokens, without biases, which the head adds whatever it attends to."""
+        """W_E W_V for tokens, without biases, which do not depend on what the head attends to."""
         return self.read_keys(ids, self.weights.W_V[self.head])
 
     @torch.no_grad()
@@ -143,7 +143,7 @@ class TokenCircuits:
         """W_O, followed by the later norms up to the unembedding, without their divisors.
 
         Raises:
-            InvalidInput: what the head writes gets to no logits, or not by linear maps alone.
+            InvalidInput: the head's output reaches no logits, or not by linear maps only.
         """
         stack, last = self.query, self.model.stacks[-1]
         if stack is not last:
@@ -153,13 +153,13 @@ class TokenCircuits:
             )
         if not isinstance(self.model.unembed, Unembedding):
             raise InvalidInput(
-                "This model returns its last stream and has no unembedding, so what a head writes "
-                "is no sum of logits."
+                "This model returns its last stream and has no unembedding, so a head has no OV "
+                "circuit of tokens."
             )
         if isinstance(stack.final_norm, MaskedHead):
             raise InvalidInput(
                 "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-                "what a head writes; it has no OV circuit of tokens."
+                "the output of a head; it has no OV circuit of tokens."
             )
         norms = [self.step.norms.sum]
         for step in _steps_after(stack, self.step):
@@ -171,7 +171,7 @@ class TokenCircuits:
 
     @torch.no_grad()
     def logits(self, written: Float[Tensor, "row d_model"]) -> Float[Tensor, "row logit"]:
-        """Vectors behind the final norm times W_U, minus the mean over all logits."""
+        """Vectors after the final norm times W_U, minus the mean over all logits."""
         if not isinstance(self.model.unembed, Unembedding):
             raise InvalidInput("This model has no unembedding.")
         logits = written @ at_least_float32(self.model.unembed.W_U)
@@ -181,12 +181,12 @@ class TokenCircuits:
 
     @torch.no_grad()
     def queries(self, ids: Ids) -> Vectors:
-        """Queries of tokens, divided by the scale of the scores; normalized, not yet rotated."""
+        """Queries of tokens, divided by the scale of the scores; normalized, but not rotated."""
         return _in_parts(lambda part: self._query(self.query_norm, self.query_stream(part)), ids)
 
     @torch.no_grad()
     def keys(self, ids: Ids) -> Vectors:
-        """Keys of tokens; normalized, not yet rotated."""
+        """Keys of tokens; normalized, but not rotated."""
         return _in_parts(lambda part: self._key(self.key_norm, self.key_stream(part)), ids)
 
     def _query(self, norm: Norm, x: Streams) -> Vectors:
@@ -201,34 +201,35 @@ class TokenCircuits:
 
     @torch.no_grad()
     def query_bias(self) -> Float[Tensor, " d_head"]:
-        """What every query has in common: b_Q + b W_Q, divided by the scale; unrotated.
+        """The part of every query that does not depend on the token: (b_Q + b W_Q) / scale.
 
-        NaN where a norm of queries follows, behind which it is no term of the query.
+        It is not rotated. NaN if queries are normalized, so that it is not a term of the query.
         """
         bias, attn = self.weights.b_Q[self.head], self.weights.attn
         return torch.full_like(bias, torch.nan) if attn.has_qk_norm else bias / attn.divisor
 
     @property
     def is_rotary(self) -> bool:
-        """Whether scores depend on the offset of query and key by rotation."""
+        """Whether scores depend on query minus key position through rotations."""
         return isinstance(self.weights.attn.positions, Rotary)
 
     def rotated(self, x: Vectors, position: int) -> Vectors:
-        """Queries or keys as they are at a position."""
+        """Queries or keys rotated to a position."""
         return self.weights.rotated(x, position)
 
     @torch.no_grad()
     def mean_scores(
         self, ids: Ids, n: int, progress: Callable[[int, int], None] | None = None
     ) -> Float[Tensor, "query key"]:
-        """Scores of the first ``n`` positions, averaged over all pairs of tokens there, with M.
+        """Scores of the first ``n`` positions, averaged over all pairs of tokens, plus the mask M.
 
-        Where query and key have the same position, they are the same token.
+        If query and key have the same position, they are the same token.
 
         Args:
             ids: the tokens.
-            n: how many positions.
-            progress: called with the positions done, and all; once where none are embedded.
+            n: number of positions.
+            progress: called with the number of positions done, and of all; only once if positions
+                are not embedded.
         """
         attn, at = self.weights.attn, torch.arange(n, device=ids.device)
         embedded = isinstance(self.query.entry, PositionEmbedding)
@@ -248,7 +249,7 @@ class TokenCircuits:
         return scores + biases[0, self.head]
 
     def _means(self, ids: Ids, position: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Over all tokens: the mean query, the mean key, the mean score of a token with itself."""
+        """The means over all tokens of queries, keys, and scores of a token with itself."""
 
         def of(part: Ids) -> Tensor:
             x = self.query_stream(part, position)
@@ -257,13 +258,13 @@ class TokenCircuits:
         q, k = _in_parts(of, ids).unbind(1)
         return q.mean(0), k.mean(0), (self.rotated(q, 0) * self.rotated(k, 0)).sum(-1).mean()
 
-    # ---- what folded weights act on ----------------------------------------------------------
+    # ---- the input of folded weights ---------------------------------------------------------
 
     @torch.no_grad()
     def read_queries(
         self, ids: Ids, directions: Float[Tensor, "d_model r"]
     ) -> Float[Tensor, "token r"]:
-        """The normalized streams of tokens that queries read, along some directions."""
+        """The normalized streams from which queries are computed, along some directions."""
 
         def of(part: Ids) -> Tensor:
             x = at_least_float32(self.query_stream(part)[:, None])
@@ -275,7 +276,7 @@ class TokenCircuits:
     def read_keys(
         self, ids: Ids, directions: Float[Tensor, "d_model r"]
     ) -> Float[Tensor, "token r"]:
-        """Likewise of those that keys and values read."""
+        """The same for the streams from which keys and values are computed."""
 
         def of(part: Ids) -> Tensor:
             x = at_least_float32(self.key_stream(part)[:, None])
@@ -285,7 +286,7 @@ class TokenCircuits:
 
 
 def _in_parts(of: Callable[[Ids], Tensor], ids: Ids) -> Tensor:
-    """A function of tokens, some of them at a time."""
+    """A function of tokens, applied to some of them at a time."""
     return torch.cat([of(part) for part in ids.split(TOKENS)])
 
 
@@ -296,7 +297,7 @@ def _projected(
     norm: Norm,
     head: int,
 ) -> Vectors:
-    """Queries or keys of one head; all heads are formed where one norm is of all together."""
+    """Queries or keys of one head; all heads are computed if one norm is over all together."""
     if isinstance(norm, ScaledNorm) and len(norm.shape) > 1:
         every = norm(einsum(x, W, "token pos d_model, head d_model d -> token pos head d") + b)
         return at_least_float32(every[:, 0, head])
@@ -304,7 +305,7 @@ def _projected(
 
 
 def _steps_after(stack: Stack, step: Step) -> list[Step]:
-    """The steps of a stack after one of them."""
+    """The steps of a stack after ``step``."""
     steps = [own for layer in range(len(stack.blocks)) for own in stack.block(layer).steps]
     return steps[next(n for n, own in enumerate(steps) if own is step) + 1 :]
 
@@ -313,12 +314,12 @@ def _check_first_mlp(layer: int, *stacks: Stack) -> None:
     """Make sure that there is an MLP in block 0, before a head of this layer.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: there is no such MLP.
     """
     if layer == 0:
         raise InvalidInput(
-            "first_mlp=True is for heads after the first MLP; one of layer 0 reads embeddings as "
-            "they are."
+            "first_mlp=True is for heads after the first MLP; a head of layer 0 reads the "
+            "embeddings."
         )
     if any(not hasattr(stack.block(0), "mlp") for stack in stacks):
         raise InvalidInput("first_mlp=True: the first block of this model has no MLP.")

@@ -1,12 +1,11 @@
-"""Streams of tokens alone: what a head would read if no head had written anything.
+"""Streams of single tokens: the input of a head if no other head had written anything.
 
     x = W_E[token]                              the embedding, with token type 0
-    x = W_E[token] + MLP₀(W_E[token])           the effective embedding, behind the first MLP
+    x = W_E[token] + MLP₀(W_E[token])           the effective embedding, after the first MLP
 
-Norms that the stream passes on the way are applied (of the embedding, and of every earlier step
-where they change the stream itself, as with post-norm). Many models only use what the first MLP
-makes of an embedding (Wang et al. 2022, "Interpretability in the Wild", where a head's copying is
-measured so).
+Norms of the stream are applied (the norm of the embedding, and norms of earlier steps that change
+the stream itself, as with post-norm). Many models mainly use the embedding after the first MLP
+(Wang et al. 2022, "Interpretability in the Wild", measure the copying of heads in this way).
 """
 
 import torch
@@ -22,7 +21,7 @@ from interp.model.stack import Stack
 from interp.model.tap import untouched
 
 TOKENS = 4096
-"""Tokens whose streams are formed at a time."""
+"""Number of tokens whose streams are formed at a time."""
 Streams = Float[Tensor, "token d_model"]
 Ids = Int[Tensor, " token"]
 
@@ -31,14 +30,14 @@ Ids = Int[Tensor, " token"]
 def streams_of_tokens(
     stack: Stack, ids: Ids, until: Step | None, position: int | None, *, first_mlp: bool
 ) -> Streams:
-    """The stream before a step, if each token's embedding alone were in it.
+    """The stream before a step, if it only contained each token's embedding.
 
     Args:
         stack: the stack.
-        ids: the tokens, checked.
+        ids: the checked tokens.
         until: the step; ``None`` for the end of the stack, before its final norm.
-        position: whose embedding is added to that of every token; ``None`` adds none.
-        first_mlp: whether the MLP of block 0 writes too.
+        position: position whose embedding is added to every token; ``None`` for none.
+        first_mlp: whether the output of the MLP of block 0 is added.
     """
     batch = Batch(ids[:, None])
     context = Context(torch.full_like(batch.ids, position or 0))
@@ -49,13 +48,13 @@ def streams_of_tokens(
         for step in stack.block(layer).steps:
             if step is until:
                 return x[:, 0]
-            written = _by_mlp(step, x, context) if first_mlp and layer == 0 else 0
+            written = _mlp_output(step, x, context) if first_mlp and layer == 0 else 0
             x = norm_of(step.norms.sum)(norm_of(step.norms.base)(x) + written)
     return x[:, 0]
 
 
-def _by_mlp(step: Step, x: Tensor, context: Context) -> Tensor | int:
-    """What the MLP of a step writes; 0 if there is none."""
+def _mlp_output(step: Step, x: Tensor, context: Context) -> Tensor | int:
+    """The output of the MLP of a step; 0 if there is none."""
     for branch in step.branches:
         if not isinstance(branch.f, Attention):
             hidden = branch.f.hidden(branch.input(x, untouched), context, untouched)

@@ -1,4 +1,4 @@
-"""The largest entries of a low-rank matrix, which is never formed whole but some rows at a time."""
+"""The largest entries of a low-rank matrix, of which only some rows are formed at a time."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,25 +9,25 @@ from torch import Tensor
 from interp.linalg import LowRank
 
 ENTRIES = 2**21
-"""Entries formed at a time: few enough to stay in a processor's cache while they are compared."""
+"""Number of entries formed at a time: few enough to stay in the processor's cache."""
 
 
 def top_columns(matrix: LowRank, k: int) -> tuple[Int[Tensor, "row k"], Float[Tensor, "row k"]]:
     """The ``k`` largest entries of each row (or all, if there are fewer): columns and values."""
     most = min(k, matrix.shape[1])
-    found = [rows.topk(most, -1) for rows in _rows(matrix)]
-    return torch.cat([own.indices for own in found]), torch.cat([own.values for own in found])
+    top = [rows.topk(most, -1) for rows in _rows(matrix)]
+    return torch.cat([part.indices for part in top]), torch.cat([part.values for part in top])
 
 
 def strongest(
     matrix: LowRank, k: int, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Int[Tensor, " row"], Int[Tensor, " column"]]:
-    """The ``k`` rows (or all) whose largest entries are largest, in that order; and columns.
+    """The ``k`` rows (or all) with the largest maxima, in descending order, and such columns.
 
     Args:
         matrix: the matrix.
-        k: how many of each.
-        progress: called with the rows that were searched, and their number.
+        k: number of rows, and of columns.
+        progress: called with the number of rows searched, and of all rows.
     """
     of_rows, of_columns = list[Tensor](), torch.full_like(matrix.right[0], -torch.inf)
     searched = 0
@@ -42,7 +42,7 @@ def strongest(
 
 
 def _rows(matrix: LowRank) -> Iterator[Float[Tensor, "row column"]]:
-    """The rows, some at a time."""
+    """The rows of the matrix, some at a time."""
     size = max(1, ENTRIES // matrix.shape[1])
     for part in matrix.left.split(size):
         yield part @ matrix.right

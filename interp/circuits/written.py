@@ -1,4 +1,4 @@
-"""What each writer of the computation graph writes in a run, and what is put in its place."""
+"""The outputs of the writers of the computation graph in a run, and their replacements."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,26 +15,26 @@ from interp.model.batch import Batch
 from interp.model.network import Network
 
 ROWS = 64
-"""Prompts run at a time."""
+"""Number of prompts run at a time."""
 KINDS = ("resample", "mean", "zero")
-"""What edges outside a circuit, or one that is patched, carry."""
+"""The kinds of replacement values for edges outside a circuit, or for patched edges."""
 Written = dict[str, Float[Tensor, "*batch_pos d_model"]]
-"""By the name of the writer; a bias is a vector."""
+"""The output of each writer by its name; a bias is a vector."""
 
 
 def written(
     model: Network, batches: Sequence[Batch], names: Iterable[str] | None = None
 ) -> Written:
-    """What writers write on some prompts, ``[batch pos d_model]``; a bias ``[d_model]``.
+    """The outputs of writers on some prompts, ``[batch pos d_model]``; of a bias ``[d_model]``.
 
     Args:
         model: the model.
-        batches: the prompts, of each stack.
-        names: of the writers; by default all.
+        batches: the prompts for each stack.
+        names: names of the writers; by default all.
 
     Raises:
-        InvalidInput: norms change the stream, so that it is no sum of what is written.
-        UnknownPlace: there is no writer of that name.
+        InvalidInput: norms change the stream, so that it is not a sum of outputs.
+        UnknownPlace: there is no writer of this name.
     """
     parts = [own for own, _ in _in_parts(model, batches, names)]
     return {
@@ -44,7 +44,7 @@ def written(
 
 
 def _writers(model: Network, names: Iterable[str] | None) -> Iterable[Writer]:
-    """The writers of these names, or all."""
+    """The writers with these names, or all."""
     graph = computation_graph(model)
     return graph.writers if names is None else [graph.writer(name) for name in names]
 
@@ -52,7 +52,7 @@ def _writers(model: Network, names: Iterable[str] | None) -> Iterable[Writer]:
 def _in_parts(
     model: Network, batches: Sequence[Batch], names: Iterable[str] | None
 ) -> Iterator[tuple[Written, Sequence[Batch]]]:
-    """What writers write on some of the prompts at a time, without logits, and these prompts."""
+    """The outputs of writers for some prompts at a time, with these prompts; without logits."""
     terms = {writer.name: term_of(model, writer) for writer in _writers(model, names)}
     sources = {place for place, _ in terms.values() if place is not None}
     first, end = batches[0].ids, len(model.stacks[-1].blocks)
@@ -71,18 +71,18 @@ def replaced(
     kind: str,
     names: Iterable[str] | None = None,
 ) -> Written:
-    """What writers write in place of their own values.
+    """The values that replace the outputs of writers.
 
     Args:
         model: the model.
-        clean: the prompts that are run, of each stack.
-        corrupt: their counterparts.
-        kind: ``resample``: what they write on the corrupted prompts; ``mean``: their mean over all
-            tokens of the clean ones; ``zero``.
-        names: of the writers; by default all.
+        clean: the prompts that are run, for each stack.
+        corrupt: their corrupted counterparts.
+        kind: ``resample`` for the outputs on the corrupted prompts; ``mean`` for the mean outputs
+            over all tokens of the clean prompts; ``zero``.
+        names: names of the writers; by default all.
 
     Raises:
-        InvalidInput: an unknown kind; see also :func:`written`.
+        InvalidInput: the kind is unknown; see also :func:`written`.
     """
     if kind not in KINDS:
         raise InvalidInput(f"kind={shorten(kind)} is not known; it is one of {', '.join(KINDS)}.")
@@ -95,7 +95,7 @@ def replaced(
 
 
 def _means(model: Network, batches: Sequence[Batch], names: Iterable[str] | None) -> Written:
-    """The mean over all tokens of what each writer writes, ``[d_model]``."""
+    """The mean output of each writer over all tokens, ``[d_model]``."""
     stacks = [stack.name for stack in model.stacks]
     number = {
         writer.name: -1 if writer.stack is None else stacks.index(writer.stack)

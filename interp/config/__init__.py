@@ -1,8 +1,8 @@
 """The configuration of a Transformer: frozen dataclasses, one for each part.
 
-A :class:`Config` has one or two stacks. In a *decoder* a query attends to earlier positions and its
-own, in an *encoder* to all; with both, the decoder also attends to the encoder's output. The
-settings are read when the model is built, and never in a forward.
+A :class:`Config` has one or two stacks. In a *decoder* a query attends to its own and earlier
+positions, in an *encoder* to all positions; with both, the decoder also attends to the encoder's
+output. The settings are read when the model is built, and never in a forward.
 """
 
 from interp.config.config import Config, HeadConfig, TokensConfig

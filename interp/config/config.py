@@ -15,7 +15,7 @@ from interp.schema import VERSION, build, without_version
 from interp.table import Table
 
 NEWEST: Final = 1
-"""The version of the JSON form. A file of an older version is read; of a newer one, refused."""
+"""The version of the JSON form. Files of older versions are read; newer ones are refused."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,12 @@ class HeadConfig:
     """The layer before the unembedding of a masked language model: norm(act(x·W + b)).
 
     Attributes:
-        activation: as of :class:`MLPConfig`.
+        activation: as in :class:`MLPConfig`.
         norm: the norm after the activation.
-        bias: whether there is b.
-        after_norm: whether x is the output of the last norm (ModernBERT), and not the last stream.
-        width: of its output; ``None`` means d_model.
+        bias: whether there is a bias b.
+        after_norm: whether x is the output of the last norm (ModernBERT) instead of the last
+            stream.
+        width: width of its output; ``None`` means d_model.
     """
 
     activation: Activation = "gelu"
@@ -55,9 +56,10 @@ class TokensConfig:
         decoder_start: first token of every text for the decoder of an encoder–decoder.
         append_eos: whether ``eos`` is added after a text, in every function that takes a text;
             never to a text for the decoder of an encoder–decoder.
-        mask: id of the token that stands for one to be predicted, in a masked language model.
-        after_eos: ids of tokens that follow an ``eos`` that is added to a text, such as the token
-            of its language.
+        mask: id of the mask token, which replaces a token to be predicted in a masked language
+            model.
+        after_eos: ids of tokens that follow an ``eos`` added to a text, such as the token of its
+            language.
     """
 
     bos: int | None = None
@@ -80,31 +82,32 @@ class TokensConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A model.
+    """The configuration of a model.
 
     Attributes:
         d_model: width of the residual stream.
-        d_vocab: size of the vocabulary (of a model of images: number of classes, or of dimensions
-            of an embedding).
-        n_ctx: longest sequence.
+        d_vocab: size of the vocabulary (for a model of images: number of classes, or dimension of
+            its embedding).
+        n_ctx: maximum sequence length.
         decoder: the causal stack (unless its attention is ``bidirectional``), or ``None``.
         encoder: the bidirectional stack, or ``None``.
         tied: whether W_U is the transpose of W_E.
         bias_u: whether the unembedding has a bias.
         unembeds: whether there is an unembedding; a model without one returns its last stream.
-        n_classes: number of classes of a classifier of texts or tokens, or of dimensions of an
+        n_classes: number of classes of a classifier of texts or tokens, or dimension of an
             embedding of texts; ``None`` if the logits are those of tokens.
         head: layer before the unembedding of a masked language model or a classifier.
         pooler: whether ``model.pooler`` computes tanh(x·W + b) of the first token's stream.
-        attention_pooler: ``model.pooler`` computes one vector of the whole stream, by attention.
-        d_unembed: width that the unembedding reads (or that a model without one returns), if the
-            stream is projected to it first.
+        attention_pooler: configuration of ``model.pooler`` if it computes one vector from the
+            whole stream by attention.
+        d_unembed: width of the input of the unembedding (or of the output of a model without one),
+            if the stream is first projected to it.
         logit_scale: factor of the stream before the unembedding.
         logit_cap: soft-cap c: logits l become c·tanh(l / c).
         shared: whether both stacks of an encoder–decoder share one token embedding.
         d_vocab_source: size of the encoder's vocabulary, if it differs from the decoder's.
-        tokens: special tokens and the BOS rule.
-        name: of the model, for display.
+        tokens: special tokens, and whether they are added to texts.
+        name: name of the model, for display.
     """
 
     d_model: int
@@ -159,7 +162,7 @@ class Config:
             self._check_pair(self.decoder)
 
     def _check_encoder(self, encoder: StackConfig) -> None:
-        """Check that no setting of attention is that of a decoder."""
+        """Check that no setting of attention is for decoders only."""
         attentions = [layer.attention for layer in encoder.kinds_of_layers()]
         if any(one.bidirectional for one in attentions):
             raise InvalidConfig(
@@ -238,7 +241,7 @@ class Config:
             raise InvalidConfig(f"{name} is for an encoder–decoder, but there is one stack.")
 
     def __repr__(self) -> str:
-        """The call that builds it, without fields that have their defaults."""
+        """The constructor call, without fields that have their default values."""
         return short_repr(self)
 
     def _repr_html_(self) -> str:
@@ -252,7 +255,7 @@ class Config:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees no later one, so that the model may predict the next."""
+        """Whether tokens attend to no later ones, so that the model can predict the next token."""
         return self.decoder is not None and not any(
             layer.attention.bidirectional for layer in self.decoder.kinds_of_layers()
         )
@@ -264,7 +267,7 @@ class Config:
 
     @property
     def unembed_width(self) -> int:
-        """Width of what the unembedding's matrix reads."""
+        """Width of the input of the unembedding's matrix."""
         after_head = None if self.head is None else self.head.width
         return self.d_unembed or after_head or self.d_model
 
@@ -283,7 +286,7 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Config":
-        """The inverse of :meth:`to_dict`; a version is accepted, as :meth:`to_json` writes it.
+        """The inverse of :meth:`to_dict`; accepts the version that :meth:`to_json` adds.
 
         Raises:
             InvalidConfig: a field is unknown, missing or of the wrong type, or the version of the
@@ -296,7 +299,7 @@ class Config:
         """The inverse of :meth:`to_json`.
 
         Raises:
-            InvalidConfig: as of :meth:`from_dict`; or it is not JSON.
+            InvalidConfig: as for :meth:`from_dict`; or the text is not JSON.
         """
         try:
             values = parse_json(text)

@@ -23,15 +23,15 @@ class NormConfig:
         kind: ``layernorm``, ``rmsnorm`` or ``none``.
         placement: the step from the stream x, where f is attention or MLP:
 
-            - ``pre``: x + f(norm(x)), as GPT-2;
-            - ``post``: norm(x + f(x)), as the original Transformer;
-            - ``sandwich``: x + norm(f(norm(x))), as Gemma 2;
-            - ``write``: x + norm(f(x)), as OLMo 2;
+            - ``pre``: x + f(norm(x)), as in GPT-2;
+            - ``post``: norm(x + f(x)), as in the original Transformer;
+            - ``sandwich``: x + norm(f(norm(x))), as in Gemma 2;
+            - ``write``: x + norm(f(x)), as in OLMo 2;
             - ``stream``: y + f(y) with y = norm(x), an option of BLOOM;
-            - ``parallel``: x + attention(norm(x)) + mlp(norm(x)), each with its own norm, as
+            - ``parallel``: x + attention(norm(x)) + mlp(norm(x)), each with its own norm, as in
               GPT-NeoX;
-            - ``parallel_tied``: the same with one norm for both, as GPT-J.
-        final: whether the output of the last block is normed.
+            - ``parallel_tied``: the same with one norm for both, as in GPT-J.
+        final: whether the output of the last block is normalized.
         gain: whether norms have a learned gain.
         bias: whether norms have a learned bias (LayerNorm only).
         eps: added to the variance before the square root.
@@ -72,24 +72,24 @@ class AttentionConfig:
 
     Attributes:
         n_heads: number of query heads.
-        d_head: dimensions of a head; need not be d_model / n_heads.
+        d_head: dimension of a head; need not be d_model / n_heads.
         n_kv_heads: number of key/value heads, each shared by n_heads / n_kv_heads query heads;
             ``None`` means ``n_heads``.
         bias_q: whether queries have a bias; ``bias_k``, ``bias_v``, ``bias_o`` likewise.
         scale: divisor of the scores; ``None`` means √d_head.
-        window: number of keys that a query attends to, counting its own; in an encoder, on each
+        window: number of keys that a query attends to, including its own; in an encoder, on each
             side; ``None`` for all.
-        bidirectional: whether a decoder's queries attend to later keys too, as an encoder's do.
+        bidirectional: whether a decoder's queries also attend to later keys, as an encoder's do.
         cap: soft-cap c: scores s become c·tanh(s / c) before the mask; ``None`` for none.
         qk_norm: norm of queries and keys before the rotation; ``None`` for none.
-        qk_norm_over: whether it goes over each ``head``, with one gain for all of them; over
-            ``each_head``, with a gain of its own; or over all ``heads`` together.
-        normed: whether attention reads the stream through the block's norm, where that stands
-            before it; the first layer of ModernBERT does not.
-        sinks: whether each head has a learned score to which no key belongs, in the softmax of
-            every row, so that the row's weights on keys sum to less than one (GPT-OSS).
-        clip: largest absolute value of queries, keys (after their norm) and values, which are
-            clipped to it; ``None`` for any.
+        qk_norm_over: the axes of this norm: ``head`` for each head, with one gain for all heads;
+            ``each_head`` for each head, with a gain per head; ``heads`` for all heads together.
+        normed: whether attention reads the stream through the block's norm; False needs norms with
+            ``placement="pre"``, as in the first layer of ModernBERT.
+        sinks: whether the softmax of each head includes a learned score that belongs to no key, so
+            that the weights on keys sum to less than one (GPT-OSS).
+        clip: bound to which queries, keys (after their norm) and values are clipped in absolute
+            value; ``None`` for no clipping.
     """
 
     n_heads: int
@@ -150,10 +150,10 @@ class ExpertsConfig:
 
     Attributes:
         n_experts: number of MLPs.
-        n_chosen: number of experts of a token, those with the highest router logits.
+        n_chosen: number of experts per token, those with the highest router logits.
         renormalised: whether the weights of these experts are divided by their sum.
         bias_router: whether the router has a bias.
-        d_shared: number of neurons of one more gated MLP, which every token goes through; its
+        d_shared: number of neurons of an additional gated MLP that is applied to every token; its
             output is multiplied by σ(x·w). ``None`` for none.
         margin: SparseMixer's routing instead: two experts, each with its share of a softmax over
             the experts whose router logits are nearly the largest, within this relative margin;
@@ -188,13 +188,12 @@ class MLPConfig:
 
     Attributes:
         d_mlp: number of neurons (of each expert).
-        activation: ``relu``, ``gelu`` (exact, by erf), ``gelu_tanh`` (GPT-2's), ``gelu_bloom``
-            (as ``gelu_tanh``, with √(2/π) rounded to 0.79788456), ``quick_gelu`` (x·σ(1.702 x)),
-            ``silu``,
-            ``tanh``.
+        activation: ``relu``, ``gelu`` (exact, with erf), ``gelu_tanh`` (as in GPT-2),
+            ``gelu_bloom`` (``gelu_tanh`` with √(2/π) rounded to 0.79788456), ``quick_gelu``
+            (x·σ(1.702 x)), ``silu`` or ``tanh``.
         gated: whether post = act(x·W_gate) * (x·W_in) instead of act(x·W_in).
-        clamp: c of a gated MLP with post = act(min(gate, c)) * (1 + max(−c, min(pre, c))), as in
-            GPT-OSS; ``None`` for none.
+        clamp: bound c of a gated MLP with post = act(min(gate, c)) * (1 + max(−c, min(pre, c))), as
+            in GPT-OSS; ``None`` for none.
         bias_in: whether W_in (and W_gate) have a bias.
         bias_out: whether W_out has a bias.
         experts: the mixture of experts; ``None`` for a single MLP.
@@ -219,7 +218,7 @@ class MLPConfig:
 
 @dataclass(frozen=True)
 class ScalingConfig:
-    """A scaling of rotary positions to a longer context than that of training.
+    """The scaling of rotary positions to a longer context than in training.
 
     Attributes:
         kind: ``linear`` (positions divided), ``dynamic`` (NTK-aware, by the length of the text),
@@ -227,8 +226,9 @@ class ScalingConfig:
             et al. 2024: a divisor for each pair, for short and for long texts).
         factor: ratio of the contexts.
         original_ctx: length of the training context.
-        low: ``llama3``: wavelengths above original_ctx / low are divided by the factor.
-        high: ``llama3``: wavelengths below original_ctx / high are unchanged.
+        low: ``llama3``: frequencies with wavelengths above original_ctx / low are divided by the
+            factor.
+        high: ``llama3``: frequencies with wavelengths below original_ctx / high are unchanged.
         beta_fast: ``yarn``: pairs with more rotations than this over the context are unchanged.
         beta_slow: ``yarn``: pairs with fewer rotations than this are divided by the factor.
         truncate: ``yarn``: whether the bounds of the range in between are rounded to whole pairs.
@@ -268,16 +268,16 @@ class PositionsConfig:
         kind: ``learned`` and ``sinusoidal`` are added to the embedding; ``rotary`` rotates queries
             and keys; ``alibi`` adds a bias linear in the distance to the scores; ``buckets`` adds
             a learned relative bias for each bucket of distances (T5); ``none`` for no positions.
-        base: N of the wavelengths N^(2i/d) of sinusoidal and rotary positions.
+        base: base N of the wavelengths N^(2i/d) of sinusoidal and rotary positions.
         layout: dimensions of the i-th pair: ``half`` (i and i + d/2) or ``interleaved`` (2i and
             2i + 1).
-        d_rotary: number of dimensions of a head that are rotated, the first ones; ``None`` for
-            all.
-        scaling: of rotary positions to longer contexts; ``None`` for none.
+        d_rotary: number of dimensions of a head that are rotated, starting with the first;
+            ``None`` for all.
+        scaling: scaling of rotary positions to longer contexts; ``None`` for none.
         n_buckets: number of buckets of distances.
-        max_distance: distances from here on are in the last bucket.
+        max_distance: distances of at least this are in the last bucket.
         bias_scale: factor of the biases of ``alibi``; ``None`` means 1.
-        rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as Falcon's are.
+        rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as in Falcon.
     """
 
     kind: PositionKind = "learned"

@@ -8,12 +8,12 @@ from interp.errors import InvalidConfig
 
 @dataclass(frozen=True)
 class AttentionPoolerConfig:
-    """The pooler y + mlp(norm(y)), where y is what one learned query attends to in the last stream.
+    """The pooler y + mlp(norm(y)), where y is attention from one learned query to the last stream.
 
     Attributes:
-        attention: of the query.
+        attention: attention from the query to the stream.
         mlp: a single MLP without a gate.
-        norm: what the MLP reads.
+        norm: norm of the MLP's input.
     """
 
     attention: AttentionConfig

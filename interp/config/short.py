@@ -1,4 +1,4 @@
-"""A configuration in short: the fields that differ from their defaults."""
+"""The short form of a configuration: only the fields that differ from their defaults."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def changed_fields(part: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 - a dataclass
-    """Name and value of each field that has no default, or another value than it."""
+    """Name and value of each field that has no default, or whose value differs from it."""
     for field in fields(part):
         value = getattr(part, field.name)
         if field.default is MISSING or value != field.default:
@@ -14,7 +14,7 @@ def changed_fields(part: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 -
 
 
 def short_repr(value: object) -> str:
-    """The call that builds an equal configuration, without fields that have their defaults."""
+    """The constructor call of a configuration, without fields that have their default values."""
     if isinstance(value, tuple):
         return f"({', '.join(map(short_repr, value))}{',' * (len(value) == 1)})"
     if not is_dataclass(value):
@@ -24,7 +24,7 @@ def short_repr(value: object) -> str:
 
 
 def settings(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The same fields one by one, by their path, as ``decoder.attention.n_heads``."""
+    """Path and value of each field that differs from its default, e.g. ``decoder.norm.kind``."""
     if not is_dataclass(value):
         yield path, value
         return

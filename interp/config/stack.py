@@ -8,9 +8,9 @@ from interp.config.short import short_repr
 from interp.errors import InvalidConfig
 
 Part = AttentionConfig | MLPConfig | PositionsConfig
-"""What may differ between layers."""
+"""The parts of a configuration that may differ between layers."""
 MAX_LAYERS = 1024
-"""Layers of a stack that is read from a file; building one takes milliseconds and kilobytes."""
+"""Maximum number of layers of a stack read from a file; each takes milliseconds and kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class PatchConfig:
     """Images as tokens: square patches, each embedded linearly.
 
     Attributes:
-        height: of the image, in pixels.
-        width: of the image, in pixels.
+        height: height of the image, in pixels.
+        width: width of the image, in pixels.
         size: edge length of a patch, in pixels.
-        channels: of the image.
+        channels: number of channels of the image.
         n_special: number of learned tokens before the patches: 1 for CLS, 2 for CLS and the
             distillation token, 0 for none.
         bias: whether the matrix of the patches has a bias.
@@ -56,12 +56,12 @@ class EmbeddingConfig:
 
     Attributes:
         scale: factor of the token embedding; ``None`` means 1.
-        width: of the token embedding, if it is projected to d_model; ``None`` means d_model.
+        width: width of the token embedding, if it is projected to d_model; ``None`` means d_model.
         n_types: number of token types (segments of a text), whose embedding is added; 0 for none.
         norm: norm of the sum of embeddings; ``None`` for none.
-        patches: the tokens are patches of an image.
-        sum_width: of all embeddings, if their normed sum is projected to d_model, with a bias;
-            ``None`` means d_model.
+        patches: the patches of an image, if these are the tokens; ``None`` for a model of texts.
+        sum_width: width of all embeddings, if their normalized sum is projected to d_model, with a
+            bias; ``None`` means d_model.
     """
 
     scale: float | None = None
@@ -81,7 +81,7 @@ class EmbeddingConfig:
         if len(given) > 1:
             raise InvalidConfig(f"embedding {given[0]}= and {given[1]}= can't be combined.")
         if self.sum_width is not None and self.norm is None:
-            raise InvalidConfig("embedding sum_width= is of embeddings whose sum is normed: norm=.")
+            raise InvalidConfig("embedding sum_width= needs a norm of the sum: set norm=.")
         if self.n_types < 0:
             raise InvalidConfig(f"n_types={self.n_types} must be at least 0.")
 
@@ -115,12 +115,13 @@ class StackConfig:
 
     Attributes:
         n_layers: number of blocks.
-        attention: of each block (and its cross-attention, in the decoder of an encoder–decoder).
-        mlp: of each block; ``None`` makes the stack attention-only.
+        attention: attention of each block (and its cross-attention, in the decoder of an
+            encoder–decoder).
+        mlp: MLP of each block; ``None`` for an attention-only stack.
         norm: the norms of the blocks, and the last norm.
-        positions: of the stack.
-        embedding: of the tokens.
-        residual_scale: factor of what attention and MLP write to the stream; ``None`` means 1.
+        positions: the positions of the stack.
+        embedding: the embedding of the tokens.
+        residual_scale: factor of the outputs of attention and MLP; ``None`` means 1.
         exceptions: layers that differ; if several name the same layer, later ones take precedence.
     """
 
@@ -154,7 +155,7 @@ class StackConfig:
             self._check(layer)
 
     def __repr__(self) -> str:
-        """The call that builds it, without fields that have their defaults."""
+        """The constructor call, without fields that have their default values."""
         return short_repr(self)
 
     def of_layer(self, layer: int) -> "StackConfig":
@@ -166,9 +167,9 @@ class StackConfig:
         return stack
 
     def kinds_of_layers(self) -> list["StackConfig"]:
-        """The different configurations that :meth:`of_layer` returns.
+        """The distinct configurations that :meth:`of_layer` returns.
 
-        It takes as long as there are exceptions, however many layers there are.
+        The time is proportional to the number of exceptions, not to the number of layers.
         """
         plain = replace(self, exceptions=()) if self.exceptions else self
         parts: dict[int, dict[str, Part]] = {}
@@ -199,7 +200,7 @@ class StackConfig:
             )
 
     def _check_rotary(self) -> None:
-        """Check that rotary positions have pairs of a head's dimensions to rotate."""
+        """Check that rotary positions match the dimension of a head."""
         positions, d_head = self.positions, self.attention.d_head
         d_rotary = positions.d_rotary or d_head
         if positions.kind == "rotary" and (d_rotary % 2 or d_rotary > d_head):
@@ -212,4 +213,4 @@ class StackConfig:
             raise InvalidConfig("scaling dynamic needs d_rotary of at least 4, more than one pair.")
         for name in ("short", "long") if scaling else ():
             if len(getattr(scaling, name)) not in (0, d_rotary // 2):
-                raise InvalidConfig(f"scaling {name}= needs one number a pair: {d_rotary // 2}.")
+                raise InvalidConfig(f"scaling {name}= needs one number per pair: {d_rotary // 2}.")

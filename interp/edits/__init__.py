@@ -1,9 +1,9 @@
 """Edits as data: ``edits.zero("z", layer=1, head=4)``.
 
 Each function takes a point (``"z"``, a :class:`~interp.points.Point`, a tuple or a hook name). The
-keywords ``layer``, ``norm`` and ``stack`` say which tensor; ``batch``, ``pos``, ``head``, ``key``,
-``unit`` and ``expert`` select a part of it, by one index or a list of them (of a boolean mask,
-``mask.nonzero()[:, 0]``).
+keywords ``layer``, ``norm`` and ``stack`` specify which tensor; ``batch``, ``pos``, ``head``,
+``key``, ``unit`` and ``expert`` select a part of it, by one index or a list of indices (for a
+boolean mask, ``mask.nonzero()[:, 0]``).
 """
 
 import reprlib
@@ -36,7 +36,7 @@ Indices = int | Sequence[int] | None
 
 
 class Where(TypedDict, total=False):
-    """The keywords that every edit takes."""
+    """The keyword arguments of every edit."""
 
     layer: int
     norm: str
@@ -54,7 +54,7 @@ class Activations(Protocol):
     """The activations of a run: :class:`interp.Cache`."""
 
     def part(self, name: PlaceLike, select: Selection) -> Tensor:
-        """A part of the tensor at a place, with no axis dropped."""
+        """The selected part of the tensor at a place, with no axis dropped."""
         ...
 
 
@@ -71,9 +71,10 @@ def zero(point: PlaceLike, **where: Unpack[Where]) -> Zero:
 
 
 def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where]) -> Mean:
-    """Write ``values``, a mean over some data; without them, the mean of the run's own batch.
+    """Write ``values``, a mean over some data; by default the mean over the run's own batch.
 
-    The latter is over rows and real tokens, so it depends on the other prompts of the batch.
+    The default is the mean over rows and real tokens, so it depends on the other prompts of the
+    batch.
     """
     return Mean(*_target(point, where), None if values is None else TensorData(values))
 
@@ -81,9 +82,9 @@ def mean(point: PlaceLike, values: Tensor | None = None, **where: Unpack[Where])
 def resample(
     point: PlaceLike, values: Tensor | None = None, seed: int = 0, **where: Unpack[Where]
 ) -> Resample:
-    """Write ``values``, another prompt's activations; without them, those of another row.
+    """Write ``values``, another prompt's activations; by default those of another row.
 
-    The rows are paired by a cyclic permutation drawn by ``seed``.
+    By default the rows are paired by a cyclic permutation drawn with ``seed``.
     """
     data = None if values is None else TensorData(values)
     return Resample(*_target(point, where), data, _seed(seed))
@@ -102,22 +103,22 @@ def add(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Add
 def replace(point: PlaceLike, values: Tensor | float, **where: Unpack[Where]) -> Replace:
     """Write ``values``, broadcast to the selected part; see also :func:`patch`.
 
-    Of values with the shape of the whole tensor, as ``cache["z", 3]``, it is the same part that is
-    written. (Where the part is as large as the whole, their order is that of the indices given.)
-    The same holds for the values of every edit.
+    If the values have the shape of the whole tensor, such as ``cache["z", 3]``, the same part of
+    them is written. (If the part is as large as the whole, they are in the order of the given
+    indices.) The same holds for the values of every edit.
     """
     return Replace(*_target(point, where), _values(values))
 
 
 def patch(cache: Activations, point: PlaceLike, **where: Unpack[Where]) -> Replace:
-    """Write the activations of another run: those that ``cache`` has of the selected part.
+    """Write the activations of another run: the selected part of the tensor in ``cache``.
 
-    Positions count the real tokens of each row, in that run as in this one; without ``pos=``, the
-    columns of both must be alike. A run of a single prompt is written to every row.
+    Positions count the real tokens of each row in both runs; without ``pos=``, the columns of both
+    runs must correspond. A run of a single prompt is written to every row.
 
     Raises:
-        NotRecorded: that run did not record the place.
-        InvalidEdit: the part is not there.
+        NotRecorded: the other run did not record the place.
+        InvalidEdit: the selection is outside the other run's tensor.
     """
     if not isinstance(cache, Activations):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidEdit(f"edits.patch takes the cache of a run first; got {type(cache)}.")
@@ -133,15 +134,16 @@ def edge(
     batch: Indices = None,
     pos: Indices = None,
 ) -> Edge:
-    """Give ``reader`` other values of what ``writer`` writes; all else reads the writer's own.
+    """Replace the output of ``writer`` in the input of ``reader`` only.
 
     Args:
-        writer: its name in :func:`interp.computation_graph`, e.g. ``"L0H1"``, ``"embed"``.
-        reader: likewise, e.g. ``"L1H0.q"``, ``"L1MLP"``, ``"logits"``.
-        values: what the writer writes instead, broadcast to ``[batch pos d_model]``: of another
-            run, a mean, or 0.
-        batch: the rows where it does, by default all.
-        pos: the positions where it does, by default all.
+        writer: name of the writer in :func:`interp.computation_graph`, e.g. ``"L0H1"``,
+            ``"embed"``.
+        reader: name of the reader, e.g. ``"L1H0.q"``, ``"L1MLP"``, ``"logits"``.
+        values: the output that the reader gets instead, broadcast to ``[batch pos d_model]``: from
+            another run, a mean, or 0.
+        batch: the rows to change, by default all.
+        pos: the positions to change, by default all.
     """
     names = tuple(str(name) for name in (writer, reader))
     select = Selection(batch=_indices(batch, "batch"), pos=_indices(pos, "pos"))
@@ -163,10 +165,11 @@ def from_dict(
 
     Args:
         values: parsed JSON.
-        to_tensor: reads what ``to_dict`` wrote for the values of an edit.
+        to_tensor: function that reads what ``to_dict`` wrote for the values of an edit.
 
     Raises:
-        InvalidEdit: an unknown kind or field, a missing field, or a value of the wrong type.
+        InvalidEdit: the kind or a field is unknown, a field is missing, or a value has the wrong
+            type.
     """
     if not isinstance(values, dict):
         got = reprlib.repr(values)
@@ -201,7 +204,7 @@ def _field(
     if name == "seed":
         return _seed(value)
     if name == "values" and issubclass(kind, Mean | Resample):
-        # null is refused: it may be a tensor that whatever wrote the JSON could not write.
+        # null is refused, because it may stand for a tensor that could not be written as JSON.
         if value == OF_BATCH:
             return None
         if not isinstance(value, dict):
@@ -218,12 +221,12 @@ def _field(
 
 
 def _names(part: object) -> bool:
-    """Whether ``part`` can be a part of a place's name: a word or a layer."""
+    """Whether ``part`` can be a part of a place's name: a string or a layer."""
     return isinstance(part, str | int) and not isinstance(part, bool)
 
 
 def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Selection]:
-    """The place and the selection that the arguments of an edit name."""
+    """The place and the selection given by the arguments of an edit."""
     rest: dict[str, Any] = dict(where)
     name: list[Any] = _parts(point)
     name += [rest.pop(part) for part in ("layer", "norm", "stack") if rest.get(part) is not None]
@@ -235,13 +238,13 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
 
 
 def _plain(part: Any) -> Any:  # noqa: ANN401 - checked where the name is resolved
-    """A part of a name; an integer of another library as Python's, which can be written as JSON."""
+    """A part of a name, with integers of other libraries converted to ``int``, as JSON needs."""
     number = as_integer(part)
     return part if number is None else number
 
 
 def _parts(point: PlaceLike) -> list[Any]:
-    """The name of a point, in plain data: label, layer, norm, stack, as far as given."""
+    """The name of a point as plain data: label, layer, norm and stack, as far as given."""
     if isinstance(point, Place):
         return [part for part in point.to_json() if part is not None]
     if isinstance(point, tuple):
@@ -252,7 +255,7 @@ def _parts(point: PlaceLike) -> list[Any]:
 def _indices(which: object, name: str) -> int | tuple[int, ...] | None:
     """One index, a tuple of several, or ``None`` for all, from any kind of whole numbers.
 
-    Booleans are refused: as indices, those of a mask would be 0 and 1.
+    Booleans are refused: a mask would be read as the indices 0 and 1.
     """
     if which is None:
         return None

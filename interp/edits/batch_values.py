@@ -1,7 +1,7 @@
 """Replacement values computed from a batch: means over its tokens, and donors for resampling.
 
 Donors are drawn from one cycle through all prompts, so that no prompt is its own donor and all
-positions of a prompt take from the same one as far as its length goes (Chan et al. 2022, "Causal
+positions of a prompt have the same donor, as far as it is long enough (Chan et al. 2022, "Causal
 Scrubbing": activations of another input).
 """
 
@@ -15,7 +15,7 @@ from interp.model.batch import tokens_first
 
 
 def summing_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of sums: float32 for half precision, in which they would overflow or be rounded."""
+    """The dtype of sums: float32 for half precision, in which sums would overflow or be rounded."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -31,10 +31,11 @@ def token_mean(
 
 
 def batch_mean(x: Tensor, site: EditSite) -> Tensor:
-    """The mean over rows, and over real tokens where the point has a single token axis.
+    """The mean over rows, and over real tokens if the point has a single token axis.
 
     Raises:
-        InvalidEdit: scores or patterns of padded prompts, whose rows have different lengths.
+        InvalidEdit: the place is scores or pattern and the prompts are padded, so that rows have
+            different lengths.
     """
     axes = site.place.point.axes
     if site.place.point.is_matrix:
@@ -46,7 +47,7 @@ def batch_mean(x: Tensor, site: EditSite) -> Tensor:
 
 
 def donor_rows(n: int, seed: int) -> Int[Tensor, " batch"]:
-    """For each of ``n`` rows, the row before it in a cycle through all rows, drawn by ``seed``."""
+    """For each of ``n`` rows, its predecessor in a cycle through all rows, drawn with ``seed``."""
     cycle = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return torch.empty_like(cycle).scatter_(0, cycle, cycle.roll(1))
 
@@ -58,16 +59,16 @@ def donor_tokens(
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
     """For each token of prompts of any length, the row and the column of its donor.
 
-    The donor has the same position, in the nearest prompt before its own in the cycle that is long
-    enough. For a position that no other prompt has, one of the prompt before its own is drawn.
-    Prompts of one length have the donors of :func:`donor_rows`. Donors from a reference are its
-    prompts in turn, in the order of their cycle.
+    The donor has the same position, in the nearest preceding prompt of the cycle that is long
+    enough. For a position that no other prompt has, a position of the preceding prompt is drawn.
+    Prompts of equal length have the donors of :func:`donor_rows`. With a reference of m prompts,
+    the cycle goes through these, and prompt i starts from prompt i mod m.
 
     Args:
         real: which columns hold tokens.
-        seed: of the cycle, and of the positions drawn.
-        reference: which columns of other prompts hold tokens, if donors are these and not the
-            prompts themselves.
+        seed: seed of the cycle, and of the drawn positions.
+        reference: which columns of other prompts hold tokens, if donors are taken from these
+            prompts.
 
     Raises:
         InvalidInput: there is a single prompt, and no reference.
@@ -76,7 +77,7 @@ def donor_tokens(
     if reference is None and n < 2:  # noqa: PLR2004 - a prompt and its donor
         raise InvalidInput("Resampling needs at least two prompts; one was given.")
     donors = own if reference is None else reference.cpu()
-    # By position, since padding may be anywhere: column[i, p] is where token p of donor i stands.
+    # By position, as padding may be anywhere: column[i, p] is the column of token p of donor i.
     column, lengths = tokens_first(donors), donors.sum(-1)
     position = torch.arange(width).expand(n, -1)
     has, gives = position < own.sum(-1)[:, None], torch.arange(width) < lengths[:, None]

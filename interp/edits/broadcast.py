@@ -1,4 +1,4 @@
-"""Values broadcast to the selected part of a tensor, and checked against it."""
+"""Broadcasts values to the selected part of a tensor, and checks them."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from interp.tensor_data import TensorData
 
 
 def check_returned(returned: object, old: Tensor, name: str) -> Tensor:
-    """What a user's function returned, if it can replace ``old``.
+    """The result of a user's function, if it can replace ``old``.
 
     Raises:
-        InvalidEdit: it is no tensor, or its shape, dtype or device differs.
+        InvalidEdit: it is not a tensor, or its shape, dtype or device differs.
     """
     if not isinstance(returned, Tensor):
         raise InvalidEdit(
@@ -43,12 +43,12 @@ def broadcast_values(
 ) -> Tensor:
     """``values`` broadcast to the shape of ``old = whole[index]``, the selected part.
 
-    Values may lack the axes along which a single index is selected. Values of the shape of the
-    whole tensor (or of one row of it) give their part at the same index, unless they have the
-    shape of the selected part: then they are in the order of the selection.
+    Values may lack the axes along which a single index is selected. Values with the shape of the
+    whole tensor (or of one row of it) are indexed in the same way, unless they have the shape of
+    the selected part: then they are in the order of the selection.
 
     Raises:
-        InvalidEdit: their dtype differs, or their shape does not broadcast.
+        InvalidEdit: the dtype of the values differs, or their shape does not broadcast.
     """
     if not isinstance(values, TensorData):
         return torch.full_like(old, values)
@@ -73,7 +73,7 @@ def broadcast_values(
 
 
 def aligned_shape(shape: Sequence[int], select: Selection, place: Place) -> tuple[int, ...]:
-    """The shape of values with one size for each axis of ``place``; 1 along the axes they lack."""
+    """The shape of values with one size for each axis of ``place``; 1 for the axes they lack."""
     single, n = _single_index_axes(select, place), len(place.point.axes)
     sizes = list(shape)
     if len(sizes) <= n - len(single):
@@ -84,14 +84,14 @@ def aligned_shape(shape: Sequence[int], select: Selection, place: Place) -> tupl
 
 
 def exceeds_selection(shape: Sequence[int], select: Selection, place: Place) -> set[str]:
-    """The axes along which values of ``shape`` hold more than what is selected."""
+    """The axes along which values of ``shape`` are larger than the selection."""
     sizes = aligned_shape(shape, select, place)
     axes = zip(place.point.axes, select.per_axis(place), sizes, strict=False)
     return {axis for axis, which, size in axes if which is not None and size > len(as_tuple(which))}
 
 
 def may_vary_by_position(values: TensorData | float | None) -> bool:
-    """Whether values have an axis that may be positions: any but the last may."""
+    """Whether values have an axis that may be positions, which is any but the last."""
     return isinstance(values, TensorData) and values.tensor.ndim > 1
 
 

@@ -1,13 +1,13 @@
-"""One reader's input with another value of one writer: an edit of an edge of the computation graph.
+"""Edits an edge of the computation graph: one reader's input gets another value of one writer.
 
-    x  = Σ_w u_w                the stream that a reader reads (see :mod:`interp.graph`)
-    x′ = x + u′ − u             of one writer, for this reader alone
-    q′ = norm(x′)·W_Q + b_Q     what the reader computes of it; the norm is computed anew
+    x  = Σ_w u_w                the stream that the reader reads (see :mod:`interp.graph`)
+    x′ = x + u′ − u             with one writer's output u replaced, for this reader only
+    q′ = norm(x′)·W_Q + b_Q     the reader's result, with the norm recomputed
 
 (Conmy et al. 2023, "Towards Automated Circuit Discovery"; Hanna et al. 2024, "Have Faith in
-Faithfulness".) Nothing else that reads the stream changes. Several edges into one reader add up:
+Faithfulness".) No other reader of the stream changes. Several edges into one reader add up:
 x′ = x + Σ (u′ − u). The values u are those of the same forward, so that all edges of a writer that
-is edited itself carry the edited value.
+is itself edited carry the edited value.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -41,9 +41,9 @@ class Ends:
     Attributes:
         stream: the place of the stream that is read.
         earlier: the places whose tensors the edit needs, besides that of the reader.
-        term: the writer's term, of these tensors.
-        read: what the reader computes of its stream, ``[batch pos d_head]``; ``None`` if its place
-            is the stream itself.
+        term: the writer's output, as a function of these tensors.
+        read: the function ``[batch pos d_head]`` that the reader computes from its stream; ``None``
+            if the reader's place is the stream itself.
     """
 
     stream: Place
@@ -54,12 +54,12 @@ class Ends:
 
 @dataclass(frozen=True)
 class Edge(Edit):
-    """Give one reader another value of one writer.
+    """Replace one writer's output in the input of one reader.
 
     Attributes:
         where: names of writer and reader, e.g. ``("L0H1", "L1H0.q")``.
         values: u′, broadcast to ``[batch pos d_model]``.
-        ends: writer and reader in a model; ``None`` before the edit is resolved for one.
+        ends: writer and reader in a model; ``None`` until the edit is resolved for a model.
     """
 
     kind = "edge"
@@ -68,7 +68,7 @@ class Edge(Edit):
     ends: Ends | None = field(default=None, compare=False, repr=False)
 
     def resolved(self, model: Network, edited: Collection[Place]) -> "tuple[Place, Edge]":
-        """The place that it changes in a model, and the edge with its ends there.
+        """The place that it changes in a model, and the edge with its ends in this model.
 
         Args:
             model: the model.
@@ -76,7 +76,8 @@ class Edge(Edit):
 
         Raises:
             UnknownPlace: the model has no such writer or reader.
-            InvalidInput: there is no such edge, or no edge at all, since norms change the stream.
+            InvalidInput: there is no such edge, or the model has no edges, because norms change
+                the stream.
             InvalidEdit: an edit between the stream and the reader would have no effect; or
                 positions of the encoder's output are selected.
         """
@@ -94,18 +95,18 @@ class Edge(Edit):
         return reader.place, replace(self, ends=ends, select=select)
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
-        """What the reader computes of the stream with the other value."""
+        """The reader's result for the stream with the other value."""
         ends = self.resolved_ends
         if ends.read is None:
             return old + self._difference(whole, site)[index]
         x, reader = site.earlier[ends.stream], self.select.head
-        # Edges into the same reader that were made before this one.
+        # Edges into the same reader that were applied before this one.
         x = site.changed_inputs.get(reader, x) + self._difference(x, site)
         site.changed_inputs[reader] = x
         return ends.read(x)[:, :, None].expand(whole.shape)[index]
 
     def _difference(self, x: Stream, site: EditSite) -> Stream:
-        """u′ − u at the selected rows and positions, else 0."""
+        """u′ − u at the selected rows and positions, and 0 elsewhere."""
         u = self.resolved_ends.term(site.earlier).expand_as(x)
         here, select = self._of_stream(site)
         index = here.index(select, x.shape)
@@ -120,7 +121,7 @@ class Edge(Edit):
         """Make sure that the values fit a stream of the shape and dtype of ``x``.
 
         Raises:
-            InvalidEdit: they do not.
+            InvalidEdit: the values do not fit.
         """
         here, select = self._of_stream(site)
         index = here.index(select, x.shape)
@@ -131,13 +132,13 @@ class Edge(Edit):
         return replace(site, place=place), select
 
     def axes_of_values(self, place: Place) -> tuple[Place, Selection]:  # noqa: ARG002
-        """The stream, and the rows and positions that are selected of it."""
+        """The place of the stream, and the rows and positions that are selected."""
         stream_part = Selection(batch=self.select.batch, pos=self.select.pos)
         return self.resolved_ends.stream, stream_part
 
     @property
     def earlier(self) -> tuple[Place, ...]:
-        """What the writer's term is computed from, and the stream."""
+        """The place that the writer's output is computed from, and that of the stream."""
         return self.resolved_ends.earlier
 
     @property
@@ -148,18 +149,18 @@ class Edge(Edit):
         return self.ends
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without its ends, which are parts of a model."""
+        """The state without the ends, which refer to a model."""
         return {**self.__dict__, "ends": None}
 
     @property
     def pointwise(self) -> bool:
-        """Whether it treats all positions alike."""
+        """Whether it changes all positions in the same way, without reading the others."""
         return self.select.pos is None and not may_vary_by_position(self.values)
 
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
     ) -> dict[str, Any]:
-        """Plain data, without the head, which the reader's name holds."""
+        """Plain data, without the head, which is part of the reader's name."""
         plain = super().to_dict(of_tensor)
         return {name: value for name, value in plain.items() if name not in ("head", "ends")}
 
@@ -174,7 +175,7 @@ def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Pla
         if place in edited:
             raise InvalidEdit(
                 f"{reader} is computed anew from {reader.stream}, so that the edit of {place} "
-                "would have no effect on it. Make each in a run of its own."
+                "would have no effect on it. Apply each in a separate run."
             )
     point, head = reader.place.point, reader.head
     return Ends(
@@ -188,14 +189,14 @@ def _ends(model: Network, writer: Writer, reader: Reader, edited: Collection[Pla
 def term_of(
     model: Network, writer: Writer, edited: Collection[Place] = ()
 ) -> tuple[Place | None, Callable[[Mapping[Place, Tensor]], Tensor]]:
-    """Where a writer's term is computed from, and how; a bias is computed from nothing."""
+    """The place that a writer's output is computed from (``None`` for a bias), and the function."""
     place, head = writer.place, writer.head
     if place is None:
         bias = model.get_parameter(str(writer.parameter))
         return None, lambda _: bias
     if head is None:
         return place, lambda earlier: earlier[place]
-    if place in edited:  # what each head writes is formed anyway
+    if place in edited:  # the output of each head is formed anyway
         return place, lambda earlier: earlier[place][:, :, head]
     attn = attention_at(model, place)[1]
     z = replace(place, point=attn.points.z)
@@ -205,7 +206,7 @@ def term_of(
 def input_of(
     model: Network, reader: Reader
 ) -> tuple[Attention, Callable[[Stream], Stream], list[Place]]:
-    """The attention of a head that reads, its input of the stream, and the places in between."""
+    """The attention of a reader, the function from the stream to its input, and places between."""
     step, attn = attention_at(model, reader.place)
     stream, layer = reader.stream, reader.place.layer
     if stream.stack == reader.place.stack:

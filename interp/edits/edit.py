@@ -1,8 +1,8 @@
 """The kinds of edit: zero, mean, resample, scale, add, replace, apply.
 
 An edit is frozen, hashable and JSON-serialisable (except :class:`Apply`, which holds a function):
-one specification runs in a notebook, in the explorer and in a report, and its hash is stored with
-the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al. 2022,
+the same edit can be used in a notebook, in the explorer and in a report, and its hash is stored
+with the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al. 2022,
 "Causal Scrubbing".
 """
 
@@ -27,12 +27,12 @@ from interp.weight_version import version_of
 
 EVERYTHING = Selection()
 OF_BATCH = "batch"
-"""The values of a mean or of resampling, in JSON, if they are those of the run's own batch."""
+"""The JSON form of the values of a mean or of resampling that come from the run's own batch."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """The second argument of a user's function: where its tensor is.
+    """The second argument of a user's function, which describes its tensor.
 
     Attributes:
         name: the TransformerLens name of the place.
@@ -52,8 +52,8 @@ class Edit:
     """A change of the tensor at one place.
 
     Attributes:
-        kind: the name of the kind, in JSON.
-        required: the fields that its JSON form must hold.
+        kind: the name of the kind in JSON.
+        required: the required fields of its JSON form.
         where: the place as the user named it, e.g. ``("z", 1)``; each model resolves it.
         select: the part of the tensor that changes.
     """
@@ -65,14 +65,14 @@ class Edit:
     select: Selection = EVERYTHING
 
     def __str__(self) -> str:
-        """``zero("z", 1, head=4)``: the place and what is selected, without values."""
+        """``zero("z", 1, head=4)``: the place and the selection, without values."""
         parts = [f'"{part}"' if isinstance(part, str) else str(part) for part in self.where]
         given = {field.name: getattr(self.select, field.name) for field in fields(self.select)}
         parts += [f"{name}={which}" for name, which in given.items() if which is not None]
         return f"{self.kind}({', '.join(parts)})"
 
     def resolved(self, model: Network, edited: Collection[Place]) -> "tuple[Place, Edit]":  # noqa: ARG002
-        """The place that it changes in a model, and the edit as it is made there.
+        """The place that it changes in a model, and the edit as applied to this model.
 
         Args:
             model: the model.
@@ -84,7 +84,7 @@ class Edit:
         return model.names.resolve(self.where), self
 
     def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:
-        """What replaces ``old``, which is ``whole[index]`` with no axis dropped."""
+        """The replacement of ``old``, which is ``whole[index]`` with no axis dropped."""
         raise NotImplementedError
 
     def __call__(self, x: Tensor, site: EditSite) -> Tensor:
@@ -96,14 +96,14 @@ class Edit:
         index = site.index(self.select, x.shape)
         new = self.replacement(x[index], x, index, site)
         if self.select.selects_all:
-            # A copy, so that the run shares memory with neither the edit's values nor the user's.
+            # A copy, so that the run shares no memory with the edit's values or the user's tensors.
             return new.expand_as(x).clone()
         changed = x.clone()
         changed[index] = new
         return changed
 
     def write(self, x: Tensor, site: EditSite) -> None:
-        """Replace the selected part of ``x`` in place, which copies nothing else.
+        """Replace the selected part of ``x`` in place, without copying ``x``.
 
         Raises:
             InvalidEdit: the selection or the values do not fit ``x``.
@@ -113,31 +113,31 @@ class Edit:
 
     @property
     def earlier(self) -> tuple[Place, ...]:
-        """Other places of the forward whose tensors it reads."""
+        """Other places of the same forward whose tensors it reads."""
         return ()
 
     def axes_of_values(self, place: Place) -> tuple[Place, Selection]:
-        """The place whose axes its values have, made at ``place``, and what it selects there."""
+        """The place whose axes the values have if applied at ``place``, and the selection there."""
         return place, self.select
 
     @property
     def reads_other_rows(self) -> bool:
-        """Whether what it writes to a row may depend on the other rows of the batch."""
+        """Whether its result for a row may depend on the other rows of the batch."""
         return False
 
     @property
     def pointwise(self) -> bool:
-        """Whether it treats all positions alike, each without regard to the others."""
+        """Whether it changes all positions in the same way, without reading the others."""
         by_position = may_vary_by_position(getattr(self, "values", None))
         return self.select.pos is None and self.select.key is None and not by_position
 
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
     ) -> dict[str, Any]:
-        """Plain data; :func:`interp.edits.from_dict` reads it back to an equal edit.
+        """Plain data, from which :func:`interp.edits.from_dict` builds an equal edit.
 
         Args:
-            of_tensor: what is written for the values of an edit.
+            of_tensor: function that converts the values of an edit to plain data.
         """
         out: dict[str, Any] = {"kind": self.kind, "where": list(self.where)}
         for field in fields(self.select):
@@ -154,7 +154,7 @@ class Edit:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the JSON form, in which the hash of each tensor stands for its bytes."""
+        """SHA-256 of the JSON form, with each tensor replaced by its hash."""
         plain = self.to_dict(lambda data: data.digest)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
@@ -211,7 +211,7 @@ class Replace(Edit):
 
 @dataclass(frozen=True)
 class Mean(Edit):
-    """Write a mean: the one given, or that of the run's own batch over rows and tokens."""
+    """Write a mean: the given one, or the mean over rows and tokens of the run's own batch."""
 
     kind = "mean"
     required = ("values",)
@@ -236,10 +236,10 @@ class Mean(Edit):
 
 @dataclass(frozen=True)
 class Resample(Edit):
-    """Write the activation of another prompt: the one given, or that of another row of the batch.
+    """Write the activation of another prompt: the given one, or that of another row of the batch.
 
-    Without values, row i takes the activation of row σ(i), where σ is a cyclic permutation of all
-    rows drawn by ``seed``; no row keeps its own.
+    Without values, row i gets the activation of row σ(i), where σ is a cyclic permutation of all
+    rows drawn with ``seed``; no row keeps its own.
     """
 
     kind = "resample"
@@ -266,7 +266,7 @@ class Resample(Edit):
 
     @property
     def pointwise(self) -> bool:
-        """False: each position takes from its own position of the donor."""
+        """False: each position gets the activation of the donor at the same position."""
         return False
 
 
@@ -274,11 +274,11 @@ class Resample(Edit):
 class Apply(Edit):
     """Call a user's function: ``fn(tensor, hook)``.
 
-    It gets a copy of the selected part, with no axis dropped. It may return a tensor of the same
-    shape, dtype and device, or return ``None``: then the copy is used if it was changed in place,
-    else nothing changes. Gradients of tensors that it uses are recorded by
+    The function gets a copy of the selected part, with no axis dropped. It may return a tensor of
+    the same shape, dtype and device, or ``None``: then the copy is used if it was changed in place,
+    and otherwise nothing changes. Gradients with respect to tensors that it uses are recorded by
     ``interp.run(..., keep_graph=True)`` and, in the caller's grad mode, by
-    ``model.run_with_hooks``; elsewhere it is called without gradients.
+    ``model.run_with_hooks``; elsewhere it is called with gradients disabled.
     """
 
     kind = "apply"
@@ -301,12 +301,12 @@ class Apply(Edit):
 
     @property
     def reads_other_rows(self) -> bool:
-        """A Python function may read anything, so True."""
+        """True, because a Python function may read anything."""
         return True
 
     @property
     def pointwise(self) -> bool:
-        """A Python function may depend on the position, so False."""
+        """False, because a Python function may depend on the position."""
         return False
 
     def to_dict(

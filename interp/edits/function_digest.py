@@ -1,9 +1,8 @@
-"""The hash of a Python function: the same in every process that reads the same source.
+"""The hash of a Python function, which is the same in every process that runs the same source.
 
-It covers the function's name and code, that of functions inside it, and what it captures that is
-data: defaults and closure cells that hold numbers, text, tuples of them, tensors or functions. Of
-any other object (a list that the function fills, a model) it covers the type alone; and no global
-variable that the function reads.
+It covers the function's name and code, nested functions, and captured data: defaults and closure
+cells that hold numbers, text, tuples of them, tensors or functions. Of any other captured object (a
+list that the function fills, a model) it only covers the type. Global variables are not covered.
 """
 
 import hashlib
@@ -22,12 +21,12 @@ SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None), type(E
 
 
 def function_digest(fn: object) -> str:
-    """SHA-256 of a function, or of an object that is called as one."""
+    """SHA-256 of a function or of another callable."""
     return hashlib.sha256("\n".join(_parts(fn, set())).encode()).hexdigest()
 
 
 def _parts(value: object, seen: set[int]) -> Iterator[str]:
-    """Text that two values share exactly if they are the same data."""
+    """Text that is equal for two values if and only if they are the same data."""
     if isinstance(value, SCALARS):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, tuple):
@@ -35,7 +34,7 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
         for one in value:
             yield from _parts(one, seen)
     elif isinstance(value, frozenset):
-        # Its order differs between processes.
+        # The order of a set differs between processes.
         yield f"frozenset {sorted(' '.join(_parts(one, seen)) for one in value)}"
     elif isinstance(value, Tensor | np.ndarray) and (data := _bytes(value)) is not None:
         digest = hashlib.sha256(data).hexdigest()
@@ -46,13 +45,13 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
 
 
 def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
-    """Those of code and of what is called; of another object its type."""
+    """The text for code and callables; for any other object, its type."""
     if isinstance(value, CodeType):
         yield f"code {value.co_name} {value.co_code.hex()} {value.co_names} {value.co_varnames}"
         yield from _parts(value.co_consts, seen)
     elif isinstance(value, FunctionType):
         yield f"function {value.__module__} {value.__qualname__}"
-        cells = tuple(_held(cell) for cell in value.__closure__ or ())
+        cells = tuple(_cell_contents(cell) for cell in value.__closure__ or ())
         named = tuple(sorted((value.__kwdefaults__ or {}).items()))
         for part in (value.__code__, value.__defaults__, named, cells):
             yield from _parts(part, seen)
@@ -67,7 +66,7 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         yield f"{type(value).__name__} {module} {own.__qualname__}"
 
 
-def _held(cell: object) -> object:
+def _cell_contents(cell: object) -> object:
     try:
         return cell.cell_contents  # pyright: ignore[reportAttributeAccessIssue] - of a closure
     except ValueError:  # not assigned yet
@@ -75,7 +74,7 @@ def _held(cell: object) -> object:
 
 
 def _bytes(value: Tensor | np.ndarray) -> bytes | memoryview | None:
-    """The numbers of a tensor or an array; ``None`` of one that has none of its own."""
+    """The bytes of a tensor or an array; ``None`` if it holds no data of its own."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value.tobytes()
     return tensor_bytes(value) if value.layout == torch.strided and not value.is_meta else None

@@ -1,4 +1,4 @@
-"""Several edits at one place: none may be written over by a later one before anything reads it."""
+"""Checks several edits at one place: a later edit must not overwrite an earlier, unread one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,23 +12,23 @@ from interp.points import Place
 def check_order(edits: Sequence[Edit], place: Place, sizes: Mapping[str, int]) -> None:
     """Make sure that each edit of a place has an effect.
 
-    A later edit voids an earlier one if it overwrites the whole selection of that one. A function
-    may do more than change its tensor, so it is never void; and what it, or a mean or a donor of
-    the run's own batch, has read in between is not void either.
+    An edit has no effect if a later one overwrites its whole selection. A function may do more than
+    change its tensor, so it always has an effect; and so has an edit whose result is read in
+    between by a function, or by a mean or resampling over the run's own batch.
 
     Args:
         edits: the edits of one place, in order.
-        place: where they are.
-        sizes: of the axes whose size does not depend on the batch.
+        place: the place.
+        sizes: sizes of the axes that do not depend on the batch.
 
     Raises:
-        InvalidEdit: an edit is void.
+        InvalidEdit: an edit has no effect.
     """
     for later, edit in enumerate(edits):
         for earlier in reversed(range(later)):
-            if _voids(edit, edits[earlier], place, sizes):
+            if _overwrites_all(edit, edits[earlier], place, sizes):
                 raise InvalidEdit(
-                    f"{place}: edit {later} there ({edit.kind}) writes over everything that edit "
+                    f"{place}: edit {later} there ({edit.kind}) overwrites everything that edit "
                     f"{earlier} ({edits[earlier].kind}) changes, which would have no effect. Leave "
                     "one of them out, or select different parts."
                 )
@@ -36,8 +36,8 @@ def check_order(edits: Sequence[Edit], place: Place, sizes: Mapping[str, int]) -
                 break
 
 
-def _voids(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -> bool:
-    """Whether one edit overwrites the selection of another, along every axis."""
+def _overwrites_all(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -> bool:
+    """Whether an edit overwrites the whole selection of an earlier one."""
     if isinstance(earlier, Apply) or not overwrites(later):
         return False
     if isinstance(earlier, Edge) and isinstance(later, Edge):
@@ -48,11 +48,13 @@ def _voids(later: Edit, earlier: Edit, place: Place, sizes: Mapping[str, int]) -
         earlier.select.per_axis(place),
         strict=True,
     )
-    return all(_has(of_later, of_earlier, sizes.get(axis)) for axis, of_later, of_earlier in axes)
+    return all(
+        _includes(of_later, of_earlier, sizes.get(axis)) for axis, of_later, of_earlier in axes
+    )
 
 
 def overwrites(edit: Edit) -> bool:
-    """Whether what an edit writes does not depend on what was there."""
+    """Whether the values that an edit writes do not depend on those that it replaces."""
     if isinstance(edit, Mean | Resample):
         return edit.values is not None
     if isinstance(edit, Edge):
@@ -60,15 +62,18 @@ def overwrites(edit: Edit) -> bool:
     return isinstance(edit, Zero | Replace)
 
 
-def _has(later: AxisIndices, earlier: AxisIndices, size: int | None) -> bool:
-    """Whether indices along an axis are among others; its size is ``None`` where rows differ."""
+def _includes(later: AxisIndices, earlier: AxisIndices, size: int | None) -> bool:
+    """Whether ``later`` includes all indices of ``earlier`` along an axis.
+
+    The size of the axis is ``None`` if it varies between rows.
+    """
     if later is None:
         return True
     if earlier is None:
-        return size is not None and _counted(later, size) >= set(range(size))
-    return _counted(later, size) >= _counted(earlier, size)
+        return size is not None and _nonnegative(later, size) >= set(range(size))
+    return _nonnegative(later, size) >= _nonnegative(earlier, size)
 
 
-def _counted(which: int | tuple[int, ...], size: int | None) -> set[int]:
-    """Indices, negative ones counted from the end where the size is known."""
+def _nonnegative(which: int | tuple[int, ...], size: int | None) -> set[int]:
+    """The set of indices; negative ones are resolved if the size is known."""
     return {index + (size or 0) if index < 0 else index for index in as_tuple(which)}

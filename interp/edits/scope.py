@@ -1,7 +1,7 @@
-"""How an edit depends on its batch: whether rows may be run apart, and from which column on.
+"""How an edit depends on its batch: whether rows may run separately, and the first changed column.
 
-Most edits do to each prompt what they would do to it alone; then prompts may be run in any batch.
-An edit that reads other rows, or whose values are aligned with rows or positions, restricts that.
+Most edits have the same effect on a prompt in any batch, so that prompts may be batched freely. An
+edit that reads other rows, or whose values are aligned with rows or positions, restricts this.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from interp.tensor_data import TensorData
 
 
 class BatchSplit(IntEnum):
-    """How a batch may be split without changing what is computed for a row."""
+    """How a batch may be split without changing the results of a row."""
 
     NONE = 0
     """Not at all: all rows run together, padded as given."""
@@ -28,11 +28,11 @@ class BatchSplit(IntEnum):
 
 
 def batch_split(edit: Edit, place: Place) -> BatchSplit:
-    """How the batch may be split when ``edit`` is made at ``place``."""
+    """How the batch may be split when ``edit`` is applied at ``place``."""
     if edit.select.batch is not None or edit.reads_other_rows:
         return BatchSplit.NONE
     if place.point.value.is_pattern and not isinstance(edit, Zero | Scale):
-        # It also writes nonzero weights at padding, which is then attended to.
+        # It also writes nonzero weights on padding, which is then attended to.
         return BatchSplit.ROWS
     values = values_of(edit)
     if values is None:
@@ -48,7 +48,7 @@ def batch_split(edit: Edit, place: Place) -> BatchSplit:
 
 
 def for_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
-    """The edit of some of ``n`` rows: of values with one entry a row, those of these rows."""
+    """The edit for some of ``n`` rows: values with one entry per row are restricted to these."""
     values = values_of(edit)
     if values is None or (len(rows) == n and list(rows) == list(range(n))):
         return edit
@@ -66,10 +66,10 @@ def values_of(edit: Edit) -> TensorData | None:
 
 
 def first_changed_column(edit: Edit, place: Place, batch: Batch) -> int:
-    """The first column that must be computed for ``edit``, if none depends on later ones.
+    """The first column that must be computed for ``edit``, if columns don't depend on later ones.
 
-    That is the first one that it may change, unless it needs all of them: for their mean, or since
-    its values are those of the whole tensor.
+    This is the first column that it may change, or 0 if it needs all columns: for their mean, or
+    because its values have the shape of the whole tensor.
     """
     values = values_of(edit)
     averages = isinstance(edit, Mean) and values is None

@@ -24,15 +24,15 @@ UNITS = ("d_model", "d_head", "d_mlp", "vocab")
 
 @dataclass(frozen=True)
 class Selection:
-    """Indices along the axes of a point: an int, a tuple of several, or ``None`` for all.
+    """Indices along the axes of a point: an int, a tuple of ints, or ``None`` for all.
 
     Attributes:
         batch: rows.
         pos: positions (of the query, in scores and pattern) among each row's real tokens.
         head: heads (key/value heads for k and v).
         key: key positions, in scores, pattern, and the keys and values of cross-attention.
-        unit: indices of the last axis: d_model, d_head, d_mlp or vocabulary.
-        expert: experts, in the points of a mixture of experts.
+        unit: indices along the last axis: d_model, d_head, d_mlp or vocabulary.
+        expert: experts, at the points of a mixture of experts.
     """
 
     batch: AxisIndices = None
@@ -48,7 +48,7 @@ class Selection:
         return self == Selection()
 
     def per_axis(self, place: Place) -> tuple[AxisIndices, ...]:
-        """The indices selected along each axis of ``place``.
+        """The selected indices along each axis of ``place``.
 
         Raises:
             InvalidEdit: the selection names an axis that the point does not have.
@@ -73,11 +73,11 @@ class EditSite:
     """The place of an edit, with the positions and the padding of the run.
 
     Attributes:
-        place: where in the model.
-        context: the columns that the forward computes there, and which of them are padding.
+        place: the place in the model.
+        context: the columns that the forward computes at this place, and which are padding.
         hook: the TransformerLens name of the place.
-        earlier: tensors of the same forward, at the places that its edits read.
-        changed_inputs: the streams read by heads there, as edits of edges have changed them.
+        earlier: tensors of the same forward, at other places that its edits read.
+        changed_inputs: the input stream of each head, as changed by earlier edits of edges.
     """
 
     place: Place
@@ -98,8 +98,8 @@ class EditSite:
         No axis is dropped: a single index becomes a slice of length one.
 
         Raises:
-            InvalidEdit: an index is out of range or selected twice, a row is too short, or the
-                position belongs to an earlier forward.
+            InvalidEdit: an index is out of range or selected twice, a row is too short, or a
+                position was computed by an earlier forward.
         """
         axes = self.place.point.axes
         indices: list[slice | Tensor] = []
@@ -114,7 +114,7 @@ class EditSite:
         return open_mesh(indices, shape, self.context.positions.device)
 
     def _relative_to(self, first: int, positions: tuple[int, ...], n: int) -> tuple[int, ...]:
-        """Positions among ``n`` as indices into the columns from ``first`` on."""
+        """Positions among ``n`` as indices into the columns that start at ``first``."""
         if first == 0:
             return positions
         columns = tuple(p + n - first if p < 0 else p - first for p in positions)
@@ -127,7 +127,7 @@ class EditSite:
         return columns
 
     def _resolve(self, axis: str, which: AxisIndices, size: int) -> slice | Tensor:
-        """Indices along an axis, checked, negative ones counted from the end."""
+        """The checked index along an axis, with negative indices counted from the end."""
         if which is None:
             return slice(None)
         indices = as_tuple(which)
@@ -146,7 +146,7 @@ class EditSite:
     def _token_columns(
         self, axis: str, positions: tuple[int, ...], size: int, rows: slice | Tensor
     ) -> slice | Tensor:
-        """The columns of some positions: shared by all rows, or ``[batch n]`` with padding."""
+        """The columns of positions: shared by all rows, or ``[batch n]`` with padding."""
         real, first = self.real(axis), 0 if axis in ("key", "source") else self.context.offset
         if real is None:
             n = size if axis in ("key", "source") else self.context.n_key
@@ -184,7 +184,7 @@ def as_tuple(which: int | tuple[int, ...]) -> tuple[int, ...]:
 def open_mesh(
     indices: list[slice | Tensor], shape: torch.Size, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Index tensors that broadcast to the selection's shape, as ``numpy.ix_``.
+    """Index tensors that broadcast to the shape of the selection, like those of ``numpy.ix_``.
 
     A two-dimensional index, ``[batch n]``, selects different columns in each row.
     """

@@ -1,1 +1,1 @@
-"""How a run is planned, executed and recorded; text generation; provenance."""
+"""Planning, executing and recording a run; text generation; provenance."""

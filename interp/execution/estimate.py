@@ -1,10 +1,10 @@
-"""How much memory a run takes, estimated before it is computed.
+"""Estimates the memory of a run before it is computed.
 
     interp.estimate(model, tokens, record="all")        # Estimate(peak=…, kept=…), in bytes
 
-The same run is executed on shapes alone: by a model without data (on PyTorch's meta device), while
-the bytes of the tensors that are alive are counted. What fused kernels allocate inside, and how
-many tokens each expert gets, is not known from shapes and is approximated.
+The run is executed on shapes only, by a model without data (on PyTorch's meta device), while the
+bytes of live tensors are counted. Memory allocated inside fused kernels and the number of tokens
+per expert are not known from shapes and are approximated.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ from interp.model.shapes import fixed_axes
 from interp.points import TOKEN_AXES, Place, Point
 
 LARGE = 2**30
-"""Bytes of tensors below which a run is not compared with the memory that is free."""
-SHARE, CLEARLY = 0.25, 1.25
-"""A run whose results take this share of the free memory is estimated; it is refused if the
-estimate is so many times what is free."""
+"""Runs with fewer bytes of tensors than this are not compared with the free memory."""
+ESTIMATED_SHARE, REFUSED_SHARE = 0.25, 1.25
+"""A run is estimated if its results take at least ``ESTIMATED_SHARE`` of the free memory, and
+refused if the estimate is more than ``REFUSED_SHARE`` times the free memory."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Estimate:
     """Bytes that a run or a sweep takes, beyond the model and the tokens.
 
     Attributes:
-        peak: largest amount at a time.
-        kept: of what is returned: logits and cache.
+        peak: largest number of bytes allocated at a time.
+        kept: bytes of the returned logits and cache.
     """
 
     peak: int
@@ -62,25 +62,25 @@ def estimate(
 ) -> Estimate:
     """The memory that ``interp.run(model, *tokens, **options)`` would take; nothing is computed.
 
-    Within 20 % of what PyTorch allocates on a CPU, for forwards of some hundred kilobytes and more.
-    Functions given to ``edits.apply`` are taken to allocate nothing beyond one copy.
+    The estimate is within 20 % of what PyTorch allocates on a CPU, for forwards of at least a few
+    hundred kilobytes. Functions given to ``edits.apply`` are assumed to allocate one copy.
 
     Args:
         model: the model.
-        *tokens: as of :func:`interp.run`.
-        **options: as of :func:`interp.run`: ``record=``, ``edits=``, ``kernel=``, ….
+        *tokens: as for :func:`interp.run`.
+        **options: as for :func:`interp.run`: ``record=``, ``edits=``, ``kernel=``, ….
 
     Raises:
-        InterpError: as of :func:`interp.run`, for what it refuses before the forward.
+        InterpError: as for :func:`interp.run`, for everything that it checks before the forward.
     """
     return estimate_of(model, prepare(model, tokens, **options))
 
 
 def refuse_too_large(model: Network, prepared: Prepared) -> None:
-    """Make sure that the memory that is free suffices, if a run is large.
+    """Make sure that the free memory suffices, if a run is large.
 
     Raises:
-        OutOfResources: it clearly does not; the message names what takes the most.
+        OutOfResources: it clearly does not suffice; the message names the largest tensors.
     """
     rows, width = prepared.batches[-1].ids.shape
     unembeds = model.config.unembeds and prepared.span.stop is None
@@ -89,10 +89,10 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         return
     sizes = {place: prod(shape_at(model, prepared.batches, place)) for place in places}
     free = free_bytes(model.device)
-    if sum(sizes.values()) * model.dtype.itemsize < SHARE * free:
+    if sum(sizes.values()) * model.dtype.itemsize < ESTIMATED_SHARE * free:
         return
-    found = estimate_of(model, prepared)
-    if found.peak > CLEARLY * free:
+    estimated = estimate_of(model, prepared)
+    if estimated.peak > REFUSED_SHARE * free:
         largest: dict[str, int] = {}
         for place, size in sizes.items():
             label = place.point.label
@@ -100,8 +100,8 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         shown = sorted(largest, key=lambda label: -largest[label])[:3]
         named = ", ".join(f"{label} ({size_of(largest[label])})" for label in shown)
         raise OutOfResources(
-            f"This run takes about {found}; {size_of(free)} are free. The largest: {named}. Leave "
-            "places out of record=, or run fewer or shorter prompts at a time."
+            f"This run takes about {estimated}; {size_of(free)} are free. The largest: {named}. "
+            "Leave places out of record=, or run fewer or shorter prompts at a time."
         )
 
 
@@ -119,22 +119,23 @@ def shape_at(model: Network, batches: Sequence[Batch], place: Place) -> tuple[in
 
 
 def _widest(model: Network, width: int) -> int:
-    """Most elements per token of any tensor."""
-    config, found = model.config, [model.config.n_logits]
+    """The largest number of elements per token of any tensor."""
+    config, widths = model.config, [model.config.n_logits]
     for stack in config.stacks.values():
         d_mlp = 0 if stack.mlp is None else stack.mlp.d_mlp
-        found += [stack.attention.n_heads * max(width, config.d_model), d_mlp]
-    return max(found)
+        widths += [stack.attention.n_heads * max(width, config.d_model), d_mlp]
+    return max(widths)
 
 
-# ---- a run on shapes alone -----------------------------------------------------------------------
+# ---- a run on shapes only ------------------------------------------------------------------------
 
 
 def estimate_of(model: Network, prepared: Prepared) -> Estimate:
-    """The memory of a run that was checked."""
+    """The memory of a prepared run."""
     shapes, stream = Shapes(model), prepared.span.stream
     edits = {
-        place: [_changed(edit) for edit in several] for place, several in prepared.placed.items()
+        place: [_allocating_edit(edit) for edit in several]
+        for place, several in prepared.placed.items()
     }
     without_data = replace(
         prepared,
@@ -151,16 +152,16 @@ def estimate_of(model: Network, prepared: Prepared) -> Estimate:
 
 
 def given_to(model: Network, batches: Sequence[Batch]) -> list[Tensor | None]:
-    """What exists before a forward: weights and tokens."""
+    """The tensors that exist before a forward: weights, buffers and inputs."""
     inputs = [own for b in batches for own in (b.ids, b.real, b.types, b.images)]
     return [*model.parameters(), *model.buffers(), *inputs]
 
 
 class Shapes(Network):
-    """A model with the shapes of another, and no data.
+    """A model without data that has the shapes of another.
 
     Args:
-        model: the other one, whose device it claims to be on.
+        model: the other model, whose device is reported as that of this one.
     """
 
     def __init__(self, model: Network) -> None:
@@ -176,19 +177,19 @@ class Shapes(Network):
                 object.__setattr__(part, "of_chosen", partial(_of_chosen, part))
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401, ARG002
-        """The batches given, which were checked where they have data."""
+        """The given batches, which were checked when they had data."""
         return list(tokens)
 
     @property
     def device(self) -> torch.device:
-        """That of the model which it stands for."""
+        """The device of the model that it represents."""
         return self._device
 
 
 def _fused(attention: Attention, q: Tensor, k: Tensor, v: Tensor, context: Any) -> Tensor:  # noqa: ANN401
-    """z by the fused kernel of a CPU, which PyTorch would not choose for tensors without data."""
+    """z by the fused kernel for CPUs, which PyTorch does not choose for tensors without data."""
     mask = attention.masking.fused(q.dtype, context)
-    if mask is not None and mask.requires_grad:  # which that kernel can't differentiate
+    if mask is not None and mask.requires_grad:  # the CPU kernel can't differentiate a mask
         return Attention.fused(attention, q, k, v, context)
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -torch.inf)
@@ -198,7 +199,7 @@ def _fused(attention: Attention, q: Tensor, k: Tensor, v: Tensor, context: Any) 
 
 
 def _of_chosen(experts: Experts, x: Tensor, weights: Tensor) -> Tensor:
-    """The experts' work where each has as many tokens."""
+    """The output of experts that all get the same number of tokens."""
     tokens, shares = x.flatten(0, 1), weights.flatten(0, 1)
     written, n = torch.zeros_like(tokens), shares.shape[1]
     routed = torch.arange(-(-len(tokens) * experts.top_k // n), device=x.device)
@@ -208,8 +209,8 @@ def _of_chosen(experts: Experts, x: Tensor, weights: Tensor) -> Tensor:
     return written.view_as(x)
 
 
-def _changed(edit: Edit) -> Change:
-    """What an edit allocates: a copy, and its values if they take as much room."""
+def _allocating_edit(edit: Edit) -> Change:
+    """An edit that allocates as ``edit`` does: a copy, and another for values of the same size."""
 
     def changed(x: Tensor, site: EditSite) -> Tensor:  # noqa: ARG001 - as edits are called
         return (x + 0).clone() if edit.select.selects_all else x.clone()
@@ -218,19 +219,19 @@ def _changed(edit: Edit) -> Change:
 
 
 def _log_probabilities(logits: Tensor, batch: Batch) -> Tensor:  # noqa: ARG001 - as a metric
-    """What most metrics compute, as one number."""
+    """A scalar metric that computes log-probabilities, as most metrics do."""
     return logits.log_softmax(-1).sum()
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the storages that operations make while they are alive.
+    """Counts the bytes of live storages that operations have created.
 
     Args:
         given: tensors whose storages are not counted.
 
     Attributes:
-        now: bytes alive.
-        peak: most bytes alive at a time.
+        now: bytes that are alive now.
+        peak: largest number of bytes alive at a time.
     """
 
     def __init__(self, given: Sequence[Tensor | None]) -> None:
@@ -245,7 +246,7 @@ class LiveBytes(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - whatever the operation returns
-        """Run an operation and count what it returns."""
+        """Run an operation and count the tensors that it returns."""
         returned = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(returned):
             if isinstance(tensor, Tensor) and storage_of(tensor) not in self._alive:
@@ -257,7 +258,7 @@ class LiveBytes(TorchDispatchMode):
         self._alive[storage_of(tensor)] = size
         self.now += size
         self.peak = max(self.peak, self.now)
-        finalize(storage, self._freed, storage_of(tensor))
+        finalize(storage, self._release, storage_of(tensor))
 
-    def _freed(self, storage: int) -> None:
+    def _release(self, storage: int) -> None:
         self.now -= self._alive.pop(storage)

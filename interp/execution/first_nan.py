@@ -1,4 +1,4 @@
-"""Where NaN comes from: the first tensor of a forward that holds one."""
+"""Finds where NaN comes from: the first tensor of a forward that contains one."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ from interp.points import Place
 
 
 def first_nan(model: Network, batches: Sequence[Batch]) -> Place | None:
-    """The first place, in the order of the forward, that holds NaN at a token; ``None`` if none.
+    """The first place, in the order of the forward, that has NaN at a real token, or ``None``.
 
-    Every tensor of a forward is recorded, so give it few prompts.
+    Every tensor of the forward is recorded, so pass few prompts.
     """
     cache = run(model, *batches, record="all").cache
     real = {stack.name: batch.is_real for stack, batch in zip(model.stacks, batches, strict=True)}

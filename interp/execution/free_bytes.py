@@ -1,4 +1,4 @@
-"""The memory that is free on a device."""
+"""Free memory of a device."""
 
 from pathlib import Path
 
@@ -6,33 +6,33 @@ import torch
 
 CGROUP = Path("/sys/fs/cgroup")
 UNKNOWN = 4 * 2**30
-"""Assumed free memory where the system does not report it."""
+"""Free memory that is assumed if the system does not report it."""
 TEN_MEGABYTES = 10 * 2**20
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of the model's device."""
+    """Free memory of a device, in bytes."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    found = [_meminfo(), _of_container()]
-    return min((free for free in found if free is not None), default=UNKNOWN)
+    reported = [_free_in_system(), _free_in_container()]
+    return min((free for free in reported if free is not None), default=UNKNOWN)
 
 
-def _meminfo() -> int | None:
+def _free_in_system() -> int | None:
     """Memory available without swapping, as the system reports it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith("MemAvailable")]
-    return int(found[0][1]) * 1024 if found else None
+    available = [line.split() for line in lines if line.startswith("MemAvailable")]
+    return int(available[0][1]) * 1024 if available else None
 
 
-def _of_container() -> int | None:
-    """What the limit of a container leaves, if there is one.
+def _free_in_container() -> int | None:
+    """Memory that remains within the limit of a container, if there is one.
 
-    The file cache counts as used, but is freed when memory is needed.
+    The file cache counts as used in the system's report, but is freed when memory is needed.
     """
     try:
         limit, used, report = (
@@ -47,5 +47,5 @@ def _of_container() -> int | None:
 
 
 def size_of(nbytes: int) -> str:
-    """Bytes as text: MiB, or KiB below ten megabytes."""
+    """A number of bytes as text, in MiB, or in KiB below ten megabytes."""
     return f"{nbytes / 2**20:,.0f} MiB" if nbytes >= TEN_MEGABYTES else f"{nbytes / 2**10:,.1f} KiB"

@@ -1,9 +1,9 @@
 """Text generation: one token at a time, with a KV cache.
 
-Edits apply to every forward of the loop, with the result of running the whole text anew for each
-token. Where that would differ from running the new token alone (an edit reads other positions or
-counts them from the end, or frequencies depend on the length of the text), the whole text is run
-for each token.
+Edits apply to every forward of the loop; the result is the same as running the whole text again for
+each token. If running only the new token would differ (an edit reads other positions or counts them
+from the end, or frequencies depend on the length of the text), the whole text is run for each
+token.
 """
 
 from collections.abc import Sequence
@@ -40,27 +40,28 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
     Args:
         model: a model with a decoder.
         *tokens: ids ``[batch pos]``; for an encoder–decoder the source, and the target's
-            first tokens if they are not ``config.tokens.decoder_start``. New tokens have the token
-            type of the last one, where a model has token types.
-        max_new_tokens: the largest number of tokens to add.
+            first tokens if they are not ``config.tokens.decoder_start``. If the model has token
+            types, new tokens have the type of the last one.
+        max_new_tokens: maximum number of tokens to add.
         temperature: logits are divided by it before sampling; 0 takes the most probable token.
-        top_k: sample among the k most probable tokens.
-        seed: of the sampling; the same seed gives the same text.
-        edits: changes made in every forward.
-        stop: ids of tokens that end a row, beside ``config.tokens.eos`` and ``config.tokens.stop``.
+        top_k: sample from the k most probable tokens only.
+        seed: seed of the sampling; the same seed gives the same text.
+        edits: edits to apply in every forward.
+        stop: ids of tokens that end a row, in addition to ``config.tokens.eos`` and
+            ``config.tokens.stop``.
 
     Returns:
-        ``[batch pos]``: the prompt (padded on the left) and the new tokens; ``PAD`` after the token
-        that ends a row.
+        ``[batch pos]``: the prompt (padded on the left) and the new tokens, with ``PAD`` after the
+        token that ends a row.
 
     Raises:
         InvalidTokens: prompt and new tokens together exceed the context, or an id of ``stop`` is
             outside the vocabulary.
-        InvalidInput: a model without decoder, or settings out of range.
+        InvalidInput: the model has no decoder, or a setting is out of range.
     """
-    _check(model)
+    _check_is_causal_lm(model)
     _check_numbers(max_new_tokens, temperature, top_k, seed)
-    ends = _ends(model, stop)
+    ends = _end_tokens(model, stop)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
     longest = int(batch.is_real.sum(-1).max())
@@ -76,7 +77,7 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
         next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
-            batch = _appended(batch, new, ended)
+            batch = _append(batch, new, ended)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
                 break
@@ -136,7 +137,7 @@ class _NextLogits:
         return logits
 
 
-def _check(model: Network) -> None:
+def _check_is_causal_lm(model: Network) -> None:
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if not model.config.is_causal:
@@ -160,9 +161,9 @@ def check_temperature(temperature: object) -> None:
     """Make sure that tokens can be sampled at a temperature.
 
     Raises:
-        InvalidInput: it is no number from 0 on.
+        InvalidInput: it is not a nonnegative number.
     """
-    # NaN too is not at least 0; typeshed's Real has no comparisons.
+    # `not >=` also refuses NaN; typeshed's Real has no comparisons.
     if not isinstance(temperature, Real) or not temperature >= 0:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(
             f"temperature={shorten(temperature)} must be 0 (the most probable token) or more."
@@ -170,7 +171,7 @@ def check_temperature(temperature: object) -> None:
 
 
 def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]:
-    """The inputs, with the start token of a paired decoder if no target is given."""
+    """The inputs, with the decoder's start token as target if an encoder–decoder is given none."""
     if len(tokens) != 1 or len(model.stacks) == 1:
         return tokens
     start = model.config.tokens.decoder_start
@@ -182,7 +183,7 @@ def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 
-def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
+def _end_tokens(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
     """The ids of all tokens that end a row."""
     tokens, d_vocab = model.config.tokens, model.config.d_vocab
     for token in stop:
@@ -194,7 +195,7 @@ def _ends(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
     return torch.tensor(ends, dtype=torch.long, device=model.device)
 
 
-def _appended(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
+def _append(batch: Batch, new: Tensor, ended: Tensor) -> Batch:
     ids = torch.cat([batch.ids, new.where(~ended, 0)[:, None]], dim=-1)
     real = torch.cat([batch.is_real, ~ended[:, None]], dim=-1)
     types = None if batch.types is None else torch.cat([batch.types, batch.types[:, -1:]], dim=-1)

@@ -1,4 +1,4 @@
-"""What a forward runs on: the processor, and the operations of torch that it takes."""
+"""The hardware that a forward runs on, and the PyTorch operations that it uses."""
 
 import platform
 from collections.abc import Generator
@@ -13,7 +13,7 @@ from interp.model.network import Network
 
 
 def processor() -> str:
-    """The name of the processor, or of its architecture where the system gives no name."""
+    """The name of the processor, or of its architecture if the system reports no name."""
     listed = Path("/proc/cpuinfo")
     if listed.exists():
         for line in listed.read_text(encoding="utf-8").splitlines():
@@ -28,10 +28,10 @@ def device_name(device: torch.device) -> str:
 
 
 def operations_of_forward(model: Network) -> tuple[str, ...]:
-    """The operations of torch that compute products and attention in a forward of two tokens.
+    """The PyTorch operations that compute products and attention in a forward of two tokens.
 
     Args:
-        model: one that reads tokens.
+        model: a model that reads tokens.
     """
     with torch.no_grad(), operations_taken() as taken:
         model(*[[[0, 0]] for _ in model.stacks])
@@ -40,18 +40,18 @@ def operations_of_forward(model: Network) -> tuple[str, ...]:
 
 @contextmanager
 def operations_taken() -> Generator[dict[str, None]]:
-    """The operations of torch that compute products and attention within the block.
+    """Record the PyTorch operations that compute products and attention within the ``with`` block.
 
     Yields:
-        Their names, such as ``aten.addmm``, in the order in which they were first called by this
-        thread; complete when the block ends.
+        Their names, such as ``aten.addmm``, in the order in which this thread first called them;
+        complete when the block ends.
     """
     with _OperationLog() as log:
         yield log.operations
 
 
 class _OperationLog(TorchDispatchMode):
-    """Records which operations of torch compute matrix products and attention."""
+    """Records the PyTorch operations that compute matrix products and attention."""
 
     PRODUCTS = ("mm", "linear", "attention")
 

@@ -1,4 +1,4 @@
-"""The plan of a run: which edits are made where, and the least that must be stored and formed."""
+"""The plan of a run: where edits are applied, and which tensors must be stored and formed."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,23 +19,23 @@ from interp.points import Place, Point
 
 KERNELS = ("auto", "fused", "explicit")
 Change = Callable[[Tensor, EditSite], Tensor]
-"""What is done to the tensor at a place: an edit, or the edits of several copies of a batch."""
+"""Changes the tensor at a place: an edit, or the edits of several copies of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a run does besides computing.
+    """What a run edits and stores.
 
     Attributes:
         edits: changes at each place, in order.
         stored: places whose tensors are stored.
-        must_form: places that must exist as tensors: no fused kernel may skip them.
-        read_by_edits: places whose tensors edits of later places read.
+        must_form: places that must exist as tensors, so that no fused kernel may skip them.
+        read_by_edits: places whose tensors are read by edits of later places.
         explicit: whether every attention forms its matrix (``kernel="explicit"``).
-        differentiate: whether gradients by what is stored are wanted.
-        keep_graph: whether what is stored stays in the autograd graph.
-        hooks: the TransformerLens name of each place, which functions of edits receive.
-        paired: whether places name their stack.
+        differentiate: whether gradients with respect to the stored tensors are computed.
+        keep_graph: whether the stored tensors stay in the autograd graph.
+        hooks: the TransformerLens name of each place, which is passed to functions of edits.
+        paired: whether places include the name of their stack.
     """
 
     edits: Mapping[Place, Sequence[Change]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan_of_edits(model: Network, edits: Sequence[Edit]) -> Plan:
-    """The plan of a whole forward that is edited and records nothing."""
+    """The plan of a whole forward that applies edits and records nothing."""
     placed = place_edits(model, edits, list(model.layout))
     return Plan(
         edits=placed,
@@ -77,13 +77,13 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
         model: the model.
         placed: edits by place.
         recorded: places that can be read afterwards.
-        stored: those among them that are stored as the forward forms them, and not derived.
-        kernel: of attention: ``auto``, ``fused`` or ``explicit``.
-        differentiate: whether gradients by what is recorded are wanted.
-        keep_graph: whether what is stored stays in the autograd graph.
+        stored: the recorded places that are stored as the forward forms them, and not derived.
+        kernel: kernel of attention: ``auto``, ``fused`` or ``explicit``.
+        differentiate: whether gradients with respect to the recorded tensors are computed.
+        keep_graph: whether the stored tensors stay in the autograd graph.
 
     Raises:
-        InvalidInput: an unknown kernel, or the fused one where a matrix must be formed.
+        InvalidInput: the kernel is unknown, or it is ``fused`` and a matrix must be formed.
     """
     if kernel not in KERNELS:
         raise InvalidInput(f"kernel={shorten(kernel)} is not one of {', '.join(KERNELS)}.")
@@ -104,10 +104,10 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
             f'kernel="fused" never forms {matrices[0]}, which this run edits, stores or '
             'differentiates; use kernel="auto".'
         )
-    least = recorded if differentiate else {*_required(model, placed, recorded), *stored}
+    kept = recorded if differentiate else {*_required(model, placed, recorded), *stored}
     return Plan(
         edits=placed,
-        stored=frozenset(least),
+        stored=frozenset(kept),
         must_form=frozenset(must_form),
         read_by_edits=read_by(placed),
         explicit=kernel == "explicit",
@@ -144,9 +144,9 @@ def place_edits(
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: the run does not pass there, the point lacks an axis that is selected, values
-            want a gradient that this run does not record, or an edit would have no effect since a
-            later one writes over all of it.
+        InvalidEdit: this run does not compute the place, the point lacks an axis that is selected,
+            values require a gradient that this run does not record, or an edit would have no
+            effect because a later one overwrites all of it.
     """
     placed: dict[Place, list[Edit]] = {}
     for place, edit in resolve_edits(model, as_edits(edits, keep_graph=keep_graph)):
@@ -164,18 +164,18 @@ def place_edits(
 
 
 def resolve_edits(model: Network, edits: Sequence[Edit]) -> list[tuple[Place, Edit]]:
-    """The edits of a run as they are made in a model, each with its place.
+    """The edits of a run as applied to a model, each with its place.
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: an edit would have no effect, or can't be made in this model.
+        InvalidEdit: an edit would have no effect, or can't be applied to this model.
     """
     edited = {edit.resolved(model, ())[0] for edit in edits}
     return [edit.resolved(model, edited) for edit in edits]
 
 
 def read_by(placed: Mapping[Place, Sequence[Edit]]) -> frozenset[Place]:
-    """The places whose tensors edits read, besides those that they change."""
+    """The places whose tensors are read by edits, other than those that they change."""
     return frozenset(at for several in placed.values() for edit in several for at in edit.earlier)
 
 
@@ -183,10 +183,10 @@ def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:
     """Edits as a list; a single edit is a list of one.
 
     Raises:
-        InvalidEdit: something among them is not an edit, or, without ``keep_graph``, has values
-            that want a gradient (and the caller has not disabled gradients).
+        InvalidEdit: an element is not an edit, or, without ``keep_graph``, its values require a
+            gradient (and gradients are enabled).
     """
-    found: list[Edit] = []
+    checked: list[Edit] = []
     for edit in edits if isinstance(edits, Iterable) else [edits]:
         if not isinstance(edit, Edit):
             raise InvalidEdit(
@@ -200,24 +200,24 @@ def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:
                 "recorded here. interp.run(..., keep_graph=True) records it; if it is not wanted, "
                 "give values.detach()."
             )
-        found.append(edit)
-    return found
+        checked.append(edit)
+    return checked
 
 
 def _required(
     model: Network, placed: Mapping[Place, object], recorded: Sequence[Place]
 ) -> set[Place]:
-    """The places to store so that everything recorded can be read.
+    """The places to store so that all recorded places can be read.
 
-    What follows from other recorded places is not stored; but in a block that is edited, everything
-    that the forward forms is.
+    Places that can be derived from other recorded places are not stored, except in a block that is
+    edited, where everything that the forward forms is stored.
     """
     edited = {(place.stack, place.layer) for place in placed}
     layout, whole = model.layout, set(recorded)
     stored: set[Place] = set()
     for place in recorded:
         recipe = layout[place]
-        follows = recipe.compute is not None and whole.issuperset(needs_of(model, place, recipe))
-        if (place.stack, place.layer) in edited or not follows:
+        derived = recipe.compute is not None and whole.issuperset(needs_of(model, place, recipe))
+        if (place.stack, place.layer) in edited or not derived:
             stored |= required_places(model, place, placed)
     return stored

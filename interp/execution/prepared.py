@@ -1,4 +1,4 @@
-"""A run before it is computed: checked tokens, the part of the model, the plan."""
+"""A prepared run (checked tokens, the part of the model, the plan), and its execution."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from interp.points import Place
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a run starts, if not at the tokens.
+    """Where a run starts, if not from the tokens.
 
     Attributes:
-        layer: the first block to run.
+        layer: index of the first block to run.
         stream: ``[batch pos d_model]``, the stream before it (``resid_pre`` of that layer).
     """
 
@@ -37,7 +37,7 @@ class Start:
 
 
 class Options(TypedDict, total=False):
-    """The keywords of :func:`interp.run`."""
+    """The keyword arguments of :func:`interp.run`."""
 
     record: Request
     store: Request
@@ -52,7 +52,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A run that was checked.
+    """A run whose arguments were checked.
 
     Attributes:
         batches: the tokens of each stack.
@@ -60,7 +60,8 @@ class Prepared:
         plan: what is edited, stored and formed.
         placed: the edits by place.
         recorded: places that can be read afterwards, in order.
-        total: the number to differentiate, of logits and tokens; ``None`` if no gradient is wanted.
+        total: the scalar to differentiate, as a function of logits and tokens; ``None`` if no
+            gradients are computed.
     """
 
     batches: Sequence[Batch]
@@ -72,14 +73,14 @@ class Prepared:
 
 
 def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -> Prepared:
-    """Check everything that a run is given; see :func:`interp.run`."""
+    """Check the arguments of a run; see :func:`interp.run`."""
     batches = as_network(model).check(*tokens, mask=options.get("mask"))
     span = _span(model, options.get("start"), options.get("stop_at_layer"), batches[-1])
     keep_graph, metric = options.get("keep_graph", False), options.get("gradients_of")
     passed = places_in(model, span)
     placed = place_edits(model, options.get("edits", ()), passed, keep_graph=keep_graph)
-    stored = model.names.requested(options.get("store"), passed, _not_passed)
-    wanted = {*model.names.requested(options.get("record"), passed, _not_passed), *stored}
+    stored = model.names.requested(options.get("store"), passed, _not_computed)
+    wanted = {*model.names.requested(options.get("record"), passed, _not_computed), *stored}
     recorded = [place for place in passed if place in wanted]
     plan = plan_of(
         model,
@@ -98,7 +99,7 @@ def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -
 
 
 def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor | None, Cache]:
-    """Compute a run: its logits and its stream, those that it has, and its cache."""
+    """Compute a run: its logits or its stream (the other is ``None``), and its cache."""
     plan, batches, span = prepared.plan, prepared.batches, prepared.span
     recorder = Recorder(plan)
     derivation = Derivation(model, recorder.contexts, keep_graph=plan.keep_graph)
@@ -118,9 +119,9 @@ def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor |
 def execute_measured(
     model: Network, prepared: Prepared, metric: Metric
 ) -> tuple[Float[Tensor, " row"], Cache]:
-    """Compute a run to a metric: its values, and the cache with its gradients.
+    """Compute a run and a metric: the metric's values, and the cache with its gradients.
 
-    Of the logits, only those at the positions that the metric reads are computed.
+    Logits are computed only at the positions that the metric reads.
     """
     recorder, batches = Recorder(prepared.plan), prepared.batches
     derivation = Derivation(model, recorder.contexts)
@@ -142,7 +143,7 @@ def _result(tensor: Tensor, plan: Plan) -> Tensor:
     return tensor if plan.keep_graph else tensor.detach()
 
 
-def _not_passed(name: object) -> InvalidInput:
+def _not_computed(name: object) -> InvalidInput:
     return InvalidInput(f"{shorten(name)} can't be recorded: this run does not compute it.")
 
 
@@ -159,7 +160,7 @@ def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
 
 
 def _layer(given: object, what: str, n: int) -> int:
-    """A layer from 0 to n, where n is after the last block; negative ones count from the end."""
+    """A layer from 0 to n, where n is after the last block; negative values count from the end."""
     layer = as_integer(given)
     if layer is None or not -n <= layer <= n:
         raise InvalidInput(f"{what}{shorten(given)}: this stack has layers 0..{n - 1}.")
@@ -184,7 +185,7 @@ def _stream(given: object, model: Network, batch: Batch) -> Tensor:
 
 
 def _total(prepared: Prepared, logits: Tensor | None) -> Tensor | None:
-    """The number to differentiate."""
+    """The scalar to differentiate; ``None`` if no gradients are computed."""
     if prepared.total is None:
         return None
     if logits is None:
@@ -195,7 +196,7 @@ def _total(prepared: Prepared, logits: Tensor | None) -> Tensor | None:
 def _cache(
     prepared: Prepared, recorder: Recorder, derivation: Derivation, total: Tensor | None
 ) -> Cache:
-    """What a forward recorded, with the gradients of ``total``."""
+    """The cache of what a forward recorded, with the gradients of ``total``."""
     gradients = {} if total is None else _gradients(recorder, total)
     recorder.check_applied()
     tensors = {place: _result(own, recorder.plan) for place, own in recorder.stored.items()}
@@ -205,7 +206,7 @@ def _cache(
 
 
 def _gradients(recorder: Recorder, total: Tensor) -> dict[Place, Tensor]:
-    """The gradient of a number by everything stored (zeros where it does not depend)."""
+    """The gradient of ``total`` with respect to each stored tensor (zeros if independent of it)."""
     places = list(recorder.stored)
     if not places:
         raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
@@ -215,7 +216,7 @@ def _gradients(recorder: Recorder, total: Tensor) -> dict[Place, Tensor]:
             "under torch.inference_mode())."
         )
     tensors = [recorder.stored[place] for place in places]
-    found = torch.autograd.grad(
+    computed = torch.autograd.grad(
         total, tensors, retain_graph=recorder.plan.keep_graph, materialize_grads=True
     )
-    return dict(zip(places, found, strict=True))
+    return dict(zip(places, computed, strict=True))

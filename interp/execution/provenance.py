@@ -25,16 +25,16 @@ class Provenance:
         weights: SHA-256 of names, shapes and bytes of all weights.
         tokens: SHA-256 of the token ids, padding included (and of types and images).
         edits: the hash of each edit.
-        dtype: of the weights.
-        device: of the weights.
+        dtype: dtype of the weights.
+        device: device of the weights.
         kernel: the attention kernel that was requested.
-        products: the kernel of products with weights (with gradients, always the default one).
-        precision: rounding of float32 products as set in PyTorch: ``ieee``, ``tf32``, ``bf16``; of
-            another dtype, its name.
-        seed: of random numbers; ``None`` if there were none.
-        versions: of Python, torch and interp.
-        agreement: largest relative difference from the live model that it was loaded from; ``None``
-            if it was not loaded from one.
+        products: the kernel of products with weights (always the default one with gradients).
+        precision: rounding of float32 products as set in PyTorch (``ieee``, ``tf32`` or ``bf16``),
+            or the name of another dtype.
+        seed: seed of random numbers; ``None`` if there were none.
+        versions: versions of Python, torch and interp.
+        agreement: largest relative difference from the live model that the model was loaded from;
+            ``None`` if it was not loaded from one.
         lens: SHA-256 of the tuned lens that was applied; ``None`` if there was none.
     """
 
@@ -62,12 +62,12 @@ class Provenance:
         kernel: str = "auto",
         seed: int | None = None,
     ) -> "Provenance":
-        """Of a run of ``model`` on ``batches``, one per stack."""
+        """The provenance of a run of ``model`` on ``batches``, one per stack."""
         return cls(
             model=model.config.name or "unnamed",
             config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
             weights=weight_hash(model),
-            tokens=_hash_of(batches),
+            tokens=_hash_inputs(batches),
             edits=tuple(edit.digest for edit in edits),
             dtype=str(model.dtype).removeprefix("torch."),
             device=str(model.device),
@@ -84,7 +84,7 @@ class Provenance:
         return asdict(self)
 
 
-def _hash_of(batches: Sequence[Batch]) -> str:
+def _hash_inputs(batches: Sequence[Batch]) -> str:
     """SHA-256 of the inputs of all stacks."""
     content = " ".join(
         f"{tuple(own.shape)} {own.tolist()}"
@@ -96,10 +96,10 @@ def _hash_of(batches: Sequence[Batch]) -> str:
 
 
 def precision(model: Network) -> str:
-    """Rounding of float32 products on the model's device; this package only reads it.
+    """Rounding of float32 products on the model's device; this package never changes it.
 
-    ``torch.backends.fp32_precision`` or the setting of one device's products, which
-    ``torch.set_float32_matmul_precision`` writes; ``ieee`` if neither is set.
+    The setting of the device's products, which ``torch.set_float32_matmul_precision`` writes, or
+    else ``torch.backends.fp32_precision``; ``ieee`` if neither is set.
     """
     if model.dtype != torch.float32:
         return str(model.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""The tap of a run: applies its edits and stores what was asked for."""
+"""The tap of a run, which applies its edits and stores the requested tensors."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,12 +16,12 @@ class Recorder:
     """The tap of one run, scoped to one part of the model.
 
     Attributes:
-        plan: what to do.
-        stored: tensors by place, filled as the forward runs.
-        earlier: those that later edits read, likewise.
+        plan: what to edit and store.
+        stored: stored tensors by place, filled as the forward runs.
+        earlier: tensors that later edits read, by place, filled as the forward runs.
         applied: places whose edits were applied.
         contexts: positions and padding of each stack.
-        context: that of the stack in scope.
+        context: the context of the stack in scope.
         stack: the stack in scope.
         layer: the layer in scope.
         norm: the norm in scope.
@@ -57,7 +57,7 @@ class Recorder:
 
     def _stored(self, value: Tensor, place: Place) -> Tensor:
         if self.plan.differentiate:
-            # A tensor of its own: places that share a tensor would share its gradient.
+            # A separate tensor: places that share a tensor would share its gradient.
             value = value.view_as(value) if value.requires_grad else value.detach()
             value = value.requires_grad_()
             self.stored[place] = value
@@ -66,7 +66,7 @@ class Recorder:
         return value
 
     def must_form(self, *points: Point) -> bool:
-        """Whether one of ``points`` is edited, stored as formed, or differentiated here."""
+        """Whether one of ``points`` is edited, stored as formed or differentiated in this scope."""
         if self.plan.explicit and any(point.is_matrix for point in points):
             return True
         return any(self._place(point) in self.plan.must_form for point in points)
@@ -82,7 +82,7 @@ class Recorder:
         """Make sure that every edit was applied.
 
         Raises:
-            InvalidEdit: one was not: its tensor was never formed.
+            InvalidEdit: an edit was not applied, because its tensor was never formed.
         """
         missed = [str(place) for place in self.plan.edits if place not in self.applied]
         if missed:

@@ -1,10 +1,10 @@
-"""One forward of a model, recorded and edited.
+"""One forward of a model, with recording and editing.
 
     run = interp.run(model, tokens, record="all", edits=[edits.zero("z", layer=1, head=4)])
     run.logits, run.cache["pattern", 0]
 
-Recording and editing are arguments of this call: nothing is registered on the model, so nothing is
-left behind, also when it raises.
+Recording and editing are arguments of this call: nothing is registered on the model, so nothing
+needs to be removed afterwards, even if it raises an error.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ class Run:
 
     Attributes:
         logits: ``[batch pos vocab]``; ``None`` if the run stopped before them, or the model has
-            none. Detached, unless the run kept its graph; so are the stream and the cache.
+            none. Logits, stream and cache are detached unless the run kept its graph.
         stream: ``[batch pos d_model]``, the stream where the run stopped, or the output of a model
             without logits; otherwise ``None``.
         cache: the recorded activations.
         batch: the checked tokens of the last stack.
-        edits: the edits that were made.
+        edits: the edits that were applied.
     """
 
     logits: Float[Tensor, "batch pos vocab"] | None
@@ -52,7 +52,7 @@ class Run:
         """The logits.
 
         Raises:
-            InvalidInput: there are none.
+            InvalidInput: the run has no logits.
         """
         if self.logits is None:
             raise InvalidInput(
@@ -68,7 +68,7 @@ class Run:
         return self.description().to_html()
 
     def description(self) -> Table:
-        """What was run: shapes, edits, and what the cache holds."""
+        """A table of shapes, edits and the contents of the cache."""
         rows, columns = self.batch.ids.shape
         given = {"logits": self.logits, "stream": self.stream}
         shapes = [(name, str(list(x.shape))) for name, x in given.items() if x is not None]
@@ -91,9 +91,9 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
     keep_graph: bool = False,
     mask: object = None,
 ) -> Run:
-    """Run ``model`` once, recording and editing.
+    """Run ``model`` once, recording and editing activations.
 
-    No gradients are recorded, unless they are asked for. To learn a steering vector ``w``::
+    No autograd graph is recorded by default. To learn a steering vector ``w``::
 
         steer = edits.add("resid_post", w, layer=3)
         run = interp.run(model, tokens, edits=[steer], keep_graph=True)
@@ -101,33 +101,37 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
 
     Args:
         model: the model.
-        *tokens: what ``model(...)`` takes: ids ``[batch pos]``; source and target for a pair.
+        *tokens: the inputs of ``model(...)``: ids ``[batch pos]``; for an encoder–decoder the
+            source and the target.
         record: ``"all"``, a place or several (a bare label means every layer), or a function of
             the TransformerLens name. ``None`` records nothing.
-        store: places, named likewise, that are recorded and stored as the forward forms them, where
-            ``record`` alone would derive them when they are read: more memory, faster reading.
-        edits: changes to make; several at one place are made in order.
+        store: places, given in the same way, that are recorded and stored as the forward forms
+            them, where ``record`` alone would derive them when they are read. This takes more
+            memory and makes reading faster.
+        edits: edits to apply; several at one place are applied in order.
         start: start at a layer from a given stream; no layer before it is run.
-        stop_at_layer: end before this layer (of the last stack); negative counts from the end.
+        stop_at_layer: end before this layer (of the last stack); negative values count from the
+            end.
         kernel: ``auto`` forms attention matrices only where they are edited or differentiated;
             ``explicit`` always; ``fused`` never.
-        gradients_of: a metric, as ``interp.metrics.logit_diff(...)``; the gradient of its sum by
-            every recorded tensor is then in the cache as ``cache["z_grad", 0]``.
+        gradients_of: a metric, such as ``interp.metrics.logit_diff(...)``; the gradient of its sum
+            with respect to each recorded tensor is then in the cache as ``cache["z_grad", 0]``.
         keep_graph: whether logits, stream and cache keep their autograd graph: they can then be
-            differentiated by the weights, by values given to edits and by what functions given to
-            ``edits.apply`` use. An edit copies its values, so make it anew after each step of an
-            optimizer. What is read from the cache is a copy: for gradients *by* an activation, see
-            ``gradients_of``.
-        mask: ``[batch pos]``, nonzero at real tokens, if padded with other ids than ``PAD``.
+            differentiated with respect to the weights, to values given to edits, and to tensors
+            used by functions given to ``edits.apply``. An edit copies its values, so create it anew
+            after each optimizer step. Tensors read from the cache are copies: for gradients with
+            respect to an activation, use ``gradients_of``.
+        mask: ``[batch pos]``, nonzero at real tokens; for tokens padded with ids other than
+            ``PAD``.
 
     Raises:
-        UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that does not match the tensor, or is outside what is run; or whose
-            values require a gradient that would not be recorded.
+        UnknownPlace: a place is misspelt; raised before anything is computed.
+        InvalidEdit: an edit does not match its tensor, is outside the part of the model that is
+            run, or has values that require a gradient that would not be recorded.
         InvalidInput: parts of the model have PyTorch hooks.
-        InvalidTokens: tokens that this model can't read.
-        HookFailed: a function given as an edit raised.
-        OutOfResources: it takes more memory than is free; see :func:`interp.estimate`.
+        InvalidTokens: the model can't read the tokens.
+        HookFailed: a function given as an edit raised an error.
+        OutOfResources: the run takes more memory than is free; see :func:`interp.estimate`.
     """
     prepared = prepare(
         model,
@@ -145,8 +149,8 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
     refuse_too_large(model, prepared)
     logits, stream, cache = execute(model, prepared)
     placed = prepared.placed.values()
-    made = tuple(edit for several in placed for edit in several)
-    return Run(logits, stream, cache, prepared.batches[-1], made)
+    applied = tuple(edit for several in placed for edit in several)
+    return Run(logits, stream, cache, prepared.batches[-1], applied)
 
 
 def run_edited(
@@ -155,7 +159,7 @@ def run_edited(
     edits: Sequence[Edit],
     mask: object = None,
 ) -> Tensor:
-    """The logits of an edited forward, in the caller's grad mode, as ``model(tokens)``."""
+    """The logits of an edited forward, in the caller's grad mode, as with ``model(tokens)``."""
     batches = model.check(*tokens, mask=mask)
     recorder = Recorder(plan_of_edits(model, edits))
     logits = logits_of(model, model.stream(batches, recorder), recorder, batches[-1])
@@ -170,13 +174,13 @@ def run_measured(
     record: Request,
     edits: Sequence[Edit] = (),
 ) -> tuple[Float[Tensor, " row"], Cache]:
-    """A metric, one number a row, and a cache with its gradients, as ``run(gradients_of=metric)``.
+    """A metric, one value per row, and a cache with its gradients, as of ``run(gradients_of=…)``.
 
-    Of the logits, only those at the positions that the metric reads are computed. So there are
-    none to return, to record or to edit.
+    Logits are computed only at the positions that the metric reads, so they can't be returned,
+    recorded or edited.
 
     Raises:
-        InterpError: as :func:`run`; or the metric is NaN.
+        InterpError: as for :func:`run`; or the metric is NaN.
     """
     prepared = prepare(model, tokens, record=record, edits=edits, gradients_of=metric)
     refuse_too_large(model, prepared)

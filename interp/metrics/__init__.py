@@ -1,12 +1,12 @@
-"""Metrics: one number a prompt, computed from the logits.
+"""Metrics: one number per prompt, computed from the logits.
 
-A metric is data: it says which positions and vocabulary columns it reads, so that nothing else
-need be computed. Logarithms are natural: losses and divergences are in nats. A plain function
-of the logits ``[batch pos vocab]`` is a metric too, and reads all of them (see :func:`measure`).
+A metric is data: it declares which positions and vocabulary columns it reads, so that nothing else
+needs to be computed. Logarithms are natural: losses and divergences are in nats. A plain function
+of the logits ``[batch pos vocab]`` is also a metric, which reads all of them (see :func:`measure`).
 
-A position counts the real tokens of a row, as in ``pos=-1``; ``pos="mask"`` is that of its only
-mask token. The default is the mask token in the rows of an encoder that hold one, and the last
-position in all others.
+Positions count the real tokens of a row, as in ``pos=-1``; ``pos="mask"`` is the position of its
+only mask token. The default is the position of the mask token if a row of an encoder has one, and
+otherwise the last position.
 """
 
 import reprlib
@@ -87,7 +87,7 @@ KINDS: dict[str, type[Metric]] = {
     kind.kind: kind
     for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
 }
-"""Each kind by its name in JSON."""
+"""The kinds of metric by their names in JSON."""
 TargetLike = int | Sequence[int] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -98,10 +98,10 @@ def loss() -> Loss:
 
 
 def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedLoss:
-    """Cross-entropy in nats of what each mask token stands for, mean over each prompt's.
+    """Cross-entropy in nats of the true token at each mask token, mean over each prompt.
 
     Args:
-        tokens: the true token of each position; read where the prompts hold the mask token.
+        tokens: the true token of each position; only read at mask tokens.
     """
     try:
         ids = torch.as_tensor(tokens)
@@ -115,7 +115,7 @@ def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedL
 
 
 def logit(target: TargetLike, pos: Position = None) -> Logit:
-    """The logit of ``target`` (a token id, or one a prompt) at a position."""
+    """The logit of ``target`` (a token id, or one per prompt) at a position."""
     return Logit(as_position(pos), _targets(target))
 
 
@@ -148,10 +148,10 @@ def from_dict(
 
     Args:
         values: parsed JSON.
-        to_tensor: reads what ``to_dict`` wrote for a reference or for tokens.
+        to_tensor: function that reads what ``to_dict`` wrote for a reference or for tokens.
 
     Raises:
-        InvalidInput: an unknown kind, a field that is missing or unknown, or an invalid value.
+        InvalidInput: the kind is unknown, a field is missing or unknown, or a value is invalid.
     """
     if not isinstance(values, dict):
         got = reprlib.repr(values)
@@ -176,10 +176,10 @@ def from_dict(
 
 
 def as_position(pos: object) -> Position:
-    """A ``pos=`` argument, checked.
+    """The checked value of a ``pos=`` argument.
 
     Raises:
-        InvalidInput: it is no integer, ``"mask"`` or ``None``.
+        InvalidInput: it is not an integer, ``"mask"`` or ``None``.
     """
     if pos is None:
         return None
@@ -200,5 +200,5 @@ def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
         return tuple(whole_number(one) for one in target)
     except TypeError as error:
         raise InvalidInput(
-            f"Targets are token ids, one or one a prompt; got {reprlib.repr(target)}."
+            f"Targets are token ids, one or one per prompt; got {reprlib.repr(target)}."
         ) from error

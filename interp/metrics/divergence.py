@@ -30,10 +30,10 @@ class KL(Metric):
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
         """Σ_v p_ref(v) (log p_ref(v) − log p(v)), mean over real tokens."""
-        found = divergence(_reference_logits(self.reference, logits), logits)
+        values = divergence(_reference_logits(self.reference, logits), logits)
         if batch.real is None:
-            return found.mean(-1)
-        return (found * batch.real).sum(-1) / batch.real.sum(-1)
+            return values.mean(-1)
+        return (values * batch.real).sum(-1) / batch.real.sum(-1)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class KLAt(AtPosition):
     """KL(reference ‖ model) of the next-token distribution at one position, in nats.
 
     Attributes:
-        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at the position alone.
+        reference: logits ``[batch pos vocab]``, or ``[batch vocab]`` at this position only.
     """
 
     kind = "kl_at"
@@ -51,7 +51,7 @@ class KLAt(AtPosition):
     reference: TensorData | None = None
 
     def for_batch(self, batch: Batch) -> "KLAt":
-        """With the reference at the position alone."""
+        """The metric with its reference reduced to the position."""
         if self.reference is None or self.reference.tensor.ndim != 3:  # noqa: PLR2004
             return self
         reference = self.reference.tensor.to(batch.ids.device)

@@ -1,4 +1,4 @@
-"""The kinds of metric: each gives one number a prompt, and says which logits it reads."""
+"""The kinds of metric: each gives one number per prompt, and declares which logits it reads."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -26,15 +26,15 @@ from interp.tensor_data import TensorData
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A function of the logits: one number a prompt.
+    """A function of the logits with one number per prompt.
 
     Attributes:
         kind: its name in JSON.
-        unit: of the number.
-        name: as results and figures show it.
-        pos: the position read, of a metric that reads a single one: among each row's real tokens,
-            or ``"mask"`` for that of its mask token. ``None`` is the default of those (see
-            :func:`~interp.metrics.logits.columns_read`).
+        unit: unit of the number.
+        name: name that results and figures show.
+        pos: the position that is read, for a metric at a single position: an index among each row's
+            real tokens, or ``"mask"`` for the position of its mask token. ``None`` is the default
+            position (see :func:`~interp.metrics.logits.columns_read`).
     """
 
     kind: ClassVar[str]
@@ -45,24 +45,24 @@ class Metric(ABC):
 
     @property
     def columns(self) -> tuple[int, ...] | None:
-        """The vocabulary columns read; ``None`` for all."""
+        """The vocabulary columns that are read; ``None`` for all."""
         return None
 
     @property
     def is_aligned_with_batch(self) -> bool:
-        """Whether it holds a tensor with the batch's columns, which repadding would misalign."""
+        """Whether it has a tensor aligned with the columns, which repadding would misalign."""
         return any(isinstance(getattr(self, field.name), TensorData) for field in fields(self))
 
     @property
     def reads_other_rows(self) -> bool:
-        """Whether the number of a prompt may depend on the other rows of the batch."""
+        """Whether the value for a prompt may depend on the other rows of the batch."""
         return False
 
     def for_rows(self, rows: Sequence[int], n: int) -> "Metric":
         """The metric for some of ``n`` prompts, with the targets and references of these rows.
 
         Raises:
-            InvalidInput: the metric holds targets for another number of prompts.
+            InvalidInput: the metric has targets for another number of prompts.
         """
         changed: dict[str, object] = {}
         for field in fields(self):
@@ -78,10 +78,10 @@ class Metric(ABC):
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
     ) -> dict[str, Any]:
-        """Plain data; :func:`interp.metrics.from_dict` reads it back to an equal metric.
+        """Plain data, from which :func:`interp.metrics.from_dict` builds an equal metric.
 
         Args:
-            of_tensor: what is written for a reference or for tokens.
+            of_tensor: function that converts a reference or tokens to plain data.
         """
         out: dict[str, Any] = {"kind": self.kind}
         for field in fields(self):
@@ -95,7 +95,7 @@ class Metric(ABC):
     def __call__(
         self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
     ) -> Float[Tensor, " batch"]:
-        """One number a row."""
+        """One number per row."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ class Loss(Metric):
 
 @dataclass(frozen=True)
 class MaskedLoss(Metric):
-    """Cross-entropy of the tokens that mask tokens stand for, mean over a prompt's, in nats.
+    """Cross-entropy of the true tokens at mask tokens, mean over each prompt, in nats.
 
     Attributes:
-        tokens: the true tokens ``[batch pos]``; those at other positions are not read.
+        tokens: the true tokens ``[batch pos]``; only read at mask tokens.
     """
 
     kind = "masked_loss"
@@ -156,16 +156,16 @@ class AtPosition(Metric):
         """The column that it reads in each row."""
         return columns_read(batch, self.pos)
 
-    def for_batch(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most hold no reference
+    def for_batch(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most have no reference
         """The metric for one batch, with its reference reduced to the logits at the position."""
         return self
 
     @abstractmethod
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """One number a row, from the logits at its position."""
+        """One number per row, from the logits at its position."""
 
     def restricted_to_columns(self) -> "AtPosition":
-        """The metric for logits that hold only the vocabulary in ``columns``, in that order."""
+        """The metric for logits of the vocabulary columns in ``columns`` only, in that order."""
         return self
 
 
@@ -187,7 +187,7 @@ class Logit(AtPosition):
         return gather_targets(logits, self.target)
 
     def restricted_to_columns(self) -> "Logit":
-        """With the targets renumbered from 0."""
+        """The metric with the targets renumbered from 0."""
         return replace(self, target=_renumbered(self.target, 0))
 
 
@@ -210,7 +210,7 @@ class LogitDiff(AtPosition):
         return gather_targets(logits, self.target) - gather_targets(logits, self.distractor)
 
     def restricted_to_columns(self) -> "LogitDiff":
-        """With the targets renumbered from 0, and the distractors after them."""
+        """The metric with the targets renumbered from 0, and the distractors after them."""
         first = len(as_tuple(self.target))
         target, distractor = _renumbered(self.target, 0), _renumbered(self.distractor, first)
         return replace(self, target=target, distractor=distractor)
@@ -242,7 +242,7 @@ class Accuracy(AtPosition):
     target: Targets = 0
 
     def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """1 where the target is the argmax."""
+        """1 if the target is the argmax, else 0."""
         return (logits.argmax(-1) == row_targets(logits, self.target)).to(logits.dtype)
 
 

@@ -11,13 +11,13 @@ from interp.errors import InvalidInput
 from interp.model.batch import Batch, column_of, tokens_first
 
 Targets = int | tuple[int, ...]
-"""A token id, or one a prompt."""
+"""A token id, or one per prompt."""
 Position = int | Literal["mask"] | None
-"""A position among a row's real tokens, that of its mask token, or the default (see
-:func:`columns_read`)."""
+"""An index among a row's real tokens, ``"mask"`` for its mask token, or ``None`` for the default
+(see :func:`columns_read`)."""
 
 AT_A_TIME = 2**26
-"""Logits that are formed at a time, in elements."""
+"""Maximum number of logits that are formed at a time."""
 
 
 def next_token_losses(
@@ -25,7 +25,7 @@ def next_token_losses(
 ) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
     """−log p of each next token in nats (0 where there is none), and the mask of predictions."""
     targets = _next_token_ids(batch)[:, :-1]
-    # Sliced afterwards: of a slice, the kernel would make a copy first.
+    # Sliced afterwards, because the kernel would first copy a slice.
     losses = -logits.log_softmax(-1)[:, :-1].gather(-1, targets[..., None]).squeeze(-1)
     if batch.real is None:
         return losses, torch.ones_like(losses, dtype=torch.bool)
@@ -35,7 +35,7 @@ def next_token_losses(
 
 
 def batch_loss(logits: Float[Tensor, "batch pos vocab"], batch: Batch) -> Float[Tensor, ""]:
-    """Next-token cross-entropy in nats, mean over all predictions of the batch together.
+    """Next-token cross-entropy in nats, mean over all predictions of the batch.
 
     Raises:
         InvalidInput: every prompt is a single token.
@@ -63,12 +63,12 @@ def at_least_float32(logits: Tensor) -> Tensor:
 def parts_of_rows(
     shape: Sequence[int], device: torch.device, most: int | None = None
 ) -> tuple[Int[Tensor, " row"], ...]:
-    """The rows of logits in parts that are few enough to be formed at a time.
+    """The rows of logits, split into parts that can be formed at a time.
 
     Args:
-        shape: of the logits, ``[batch pos vocab]``.
-        device: of the row numbers.
-        most: rows of a part; ``None`` for as many as there may be.
+        shape: shape of the logits, ``[batch pos vocab]``.
+        device: device of the row indices.
+        most: maximum number of rows in a part; ``None`` for no limit.
     """
     n, width, vocab = shape
     rows = min(AT_A_TIME // (width * vocab), most or n)
@@ -76,9 +76,9 @@ def parts_of_rows(
 
 
 def relative_rounding(dtype: torch.dtype) -> float:
-    """What the rounding of a forward may change of its numbers, relative to the largest.
+    """The rounding error that a forward may have, relative to its largest value.
 
-    100 units in the last place; half a unit in half precision, whose sums are made in float32.
+    100 units in the last place; half a unit in half precision, in which sums are formed in float32.
     """
     half = dtype in (torch.float16, torch.bfloat16)
     return (0.5 if half else 100) * torch.finfo(dtype).eps
@@ -96,13 +96,13 @@ def columns_read(batch: Batch, pos: Position) -> Int[Tensor, " batch"]:
 
     Args:
         batch: checked tokens.
-        pos: a position among each row's real tokens; ``"mask"`` for that of its only mask token;
-            ``None`` for that of its mask token in the rows of an encoder that hold one, and the
-            last position in all others.
+        pos: an index among each row's real tokens; ``"mask"`` for the position of its only mask
+            token; ``None`` for the position of the mask token if a row of an encoder has one, and
+            otherwise the last position.
 
     Raises:
-        InvalidInput: a row is too short to have that position, or holds several mask tokens, or
-            none where ``"mask"`` is asked for.
+        InvalidInput: a row is too short to have this position, or has several mask tokens, or
+            none although ``pos`` is ``"mask"``.
     """
     if isinstance(pos, int):
         return required_columns(batch, pos)
@@ -126,10 +126,10 @@ def columns_read(batch: Batch, pos: Position) -> Int[Tensor, " batch"]:
 def masked_losses(
     logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "row column"], batch: Batch
 ) -> tuple[Float[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
-    """−log p of the true token at each mask token in nats (0 elsewhere), and where those are.
+    """−log p of the true token at each mask token in nats (0 elsewhere), and the mask of these.
 
     Raises:
-        InvalidInput: the model has no mask token, a row holds none, or ``tokens`` has another
+        InvalidInput: the model has no mask token, a row contains none, or ``tokens`` has another
             shape or ids outside the vocabulary.
     """
     if batch.masked is None:
@@ -161,13 +161,15 @@ def required_columns(batch: Batch, pos: int) -> Int[Tensor, " batch"]:
     """The column of position ``pos`` in each row.
 
     Raises:
-        InvalidInput: a row is too short to have that position.
+        InvalidInput: a row is too short to have this position.
     """
     columns, lacking = column_of(batch.is_real, pos)
     if bool(lacking.any()):
         row = int(lacking.nonzero()[0])
         length = int(batch.is_real[row].sum())
-        raise InvalidInput(f"Position {pos} of prompt {row}, which has {length} tokens.")
+        raise InvalidInput(
+            f"There is no position {pos} in prompt {row}, which has {length} tokens."
+        )
     return columns
 
 
@@ -175,7 +177,7 @@ def gather_targets(x: Float[Tensor, "batch vocab"], target: Targets) -> Float[Te
     """``x[i, target_i]`` for each row i.
 
     Raises:
-        InvalidInput: a target outside the vocabulary, or not one for each row.
+        InvalidInput: a target is outside the vocabulary, or there is not one for each row.
     """
     return x.gather(-1, row_targets(x, target)[:, None]).squeeze(-1)
 
@@ -184,7 +186,7 @@ def row_targets(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor,
     """The target of each row, checked against the vocabulary.
 
     Raises:
-        InvalidInput: a target outside the vocabulary, or not one for each row.
+        InvalidInput: a target is outside the vocabulary, or there is not one for each row.
     """
     targets = as_tuple(target)
     outside = [t for t in targets if not 0 <= t < x.shape[1]]

@@ -14,7 +14,7 @@ from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
 
 ROWS = 64
-"""Prompts a forward, at most."""
+"""Maximum number of prompts per forward."""
 MetricLike = Callable[[Tensor], Tensor] | Callable[[Tensor, Batch], Tensor]
 """A plain function of the logits, or of the logits and their batch."""
 
@@ -22,37 +22,37 @@ MetricLike = Callable[[Tensor], Tensor] | Callable[[Tensor, Batch], Tensor]
 def measure(
     metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> Tensor:
-    """``metric`` of ``logits``: one number a row, or the scalar that a plain function returns.
+    """``metric`` of ``logits``: one number per row, or the scalar that a plain function returns.
 
-    Half precision is measured in float32. A plain function with two required parameters gets
-    ``(logits, batch)``: ``batch.is_real`` says which positions are tokens. One with a single
-    parameter gets the logits alone, with NaN at padding, so that what it computes from padding is
-    NaN and refused. (An ``argmax`` or a comparison of NaN is a number all the same: a function of
-    these should take the batch.)
+    Logits in half precision are converted to float32. A plain function with two required parameters
+    gets ``(logits, batch)``, where ``batch.is_real`` marks the positions of tokens. A function with
+    one parameter only gets the logits, with NaN at padding, so that anything computed from padding
+    is NaN and is refused. (``argmax`` and comparisons of NaN do not return NaN: a function that
+    uses them should take the batch.)
 
     Raises:
-        InvalidInput: a result of another shape or type, or NaN.
+        InvalidInput: the result has another shape or type, or is NaN.
     """
-    return _not_nan(metric, measured(metric, at_least_float32(logits), batch), batch)
+    return _refuse_nan(metric, measured(metric, at_least_float32(logits), batch), batch)
 
 
 def measure_stream(
     metric: Metric | MetricLike, model: Network, x: Float[Tensor, "batch pos d_model"], batch: Batch
 ) -> Tensor:
-    """``metric`` from the output of the final norm: logits at the positions that it reads alone.
+    """``metric`` from the output of the final norm; computes only the logits that it reads.
 
     Raises:
-        InvalidInput: as :func:`measure`, or the model has no logits.
+        InvalidInput: as for :func:`measure`, or the model has no logits.
     """
     unembed = unembedding_of(model)
     if not isinstance(metric, AtPosition):
         return measure(metric, unembed(x), batch)
     logits = unembed(at_position(x, batch, metric.pos)[:, None])[:, 0]
     values = metric.for_batch(batch).compute(at_least_float32(logits))
-    return _not_nan(metric, check_values(values, len(x)), batch)
+    return _refuse_nan(metric, check_values(values, len(x)), batch)
 
 
-def _not_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
+def _refuse_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
     if bool(values.isnan().any()):
         raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
     return values
@@ -62,12 +62,12 @@ def _not_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tenso
 def measure_prompts(
     metric: Metric, model: Network, batches: Sequence[Batch], tokens: Batch | None = None
 ) -> Float[Tensor, " prompt"]:
-    """The same of a model's own logits, some prompts at a time; in float64, on the CPU.
+    """``metric`` of a model's logits, computed for some prompts at a time; in float64, on the CPU.
 
     Args:
-        metric: one number a prompt.
+        metric: a metric with one number per prompt.
         model: the model.
-        batches: the prompts, of each stack.
+        batches: the prompts for each stack.
         tokens: the tokens that the metric reads; by default those of the last stack.
 
     Raises:
@@ -75,19 +75,19 @@ def measure_prompts(
     """
     unembedding_of(model)
     read = batches[-1] if tokens is None else tokens
-    n, found = len(read.ids), list[Tensor]()
+    n, values = len(read.ids), list[Tensor]()
     shape = (*read.ids.shape, model.config.n_logits)
     for rows in parts_of_rows(shape, read.ids.device, most=ROWS):
         logits = model(*(batch.rows(rows) for batch in batches))
         own = metric.for_rows(rows.tolist(), n)
-        found.append(measure(own, logits, read.rows(rows)).cpu().double())
-    return torch.cat(found)
+        values.append(measure(own, logits, read.rows(rows)).cpu().double())
+    return torch.cat(values)
 
 
 def measured(
     metric: Metric | MetricLike, logits: Float[Tensor, "batch pos vocab"], batch: Batch
 ) -> Tensor:
-    """The same of logits that are not in half precision, NaN or not."""
+    """``metric`` of logits that are not in half precision; the result may be NaN."""
     if not callable(metric):
         raise InvalidInput(
             f"A metric is one of interp.metrics or a function, not {shorten(metric)}."
@@ -101,12 +101,12 @@ def measured(
 
 
 def check_values(values: object, n: int) -> Tensor:
-    """``values``, if they are a valid result of a metric on ``n`` prompts, NaN or not."""
+    """``values``, if they are a valid result of a metric on ``n`` prompts; they may be NaN."""
     if not isinstance(values, Tensor):
         raise InvalidInput(f"A metric returns a tensor; this one returned {type(values).__name__}.")
     if values.shape not in ((), (n,)):
         raise InvalidInput(
-            f"A metric returns one number a prompt, [{n}]; this one returned shape "
+            f"A metric returns one number per prompt, [{n}]; this one returned shape "
             f"{tuple(values.shape)}."
         )
     if values.is_complex():
@@ -129,12 +129,12 @@ def takes_batch(fn: Callable[..., Tensor]) -> bool:
 
 
 def gets_nan_at_padding(metric: Metric | MetricLike, batch: Batch) -> bool:
-    """Whether the metric is a function of the logits alone, and some of them are of padding."""
+    """Whether the metric is a function of the logits alone, and some positions are padding."""
     return batch.real is not None and not isinstance(metric, Metric) and not takes_batch(metric)
 
 
 def cause_of_nan(metric: Metric | MetricLike, batch: Batch) -> str:
-    """Why a metric may be NaN, and what to do."""
+    """A message on why a metric may be NaN, and what to do."""
     if gets_nan_at_padding(metric, batch):
         return (
             "a function of the logits alone gets NaN at padding, and this one may read it. Take "

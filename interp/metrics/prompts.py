@@ -1,4 +1,4 @@
-"""Metrics of the targets and distractors that prompts come with."""
+"""Metrics from the targets and distractors of prompts."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ def logit_diff_of_prompts(
 
     Args:
         to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
-        prompts: each with a target and a distractor.
+        prompts: prompts with a target and a distractor.
 
     Raises:
         InvalidInput: a prompt lacks one of the two, or it is not a single token.
@@ -31,14 +31,14 @@ def logit_diff_of_prompts(
 
 
 def masked_loss_of_targets(batch: Batch, targets: Sequence[int]) -> MaskedLoss:
-    """The loss of the token that the only mask token of each prompt hides: its target.
+    """The loss of each prompt's target at its only mask token.
 
     Args:
         batch: prompts of an encoder.
-        targets: token ids, one a prompt.
+        targets: token ids, one per prompt.
 
     Raises:
-        InvalidInput: the model has no mask token, or a prompt holds none, or several.
+        InvalidInput: the model has no mask token, or a prompt has none or several.
     """
     if batch.masked is None:
         raise InvalidInput(NO_MASK_TOKEN)
@@ -46,8 +46,8 @@ def masked_loss_of_targets(batch: Batch, targets: Sequence[int]) -> MaskedLoss:
     if bool((counts != 1).any()):
         row = int((counts != 1).nonzero()[0])
         raise InvalidInput(
-            f"Prompt {row} holds {int(counts[row])} mask tokens; a target is what a single one "
-            "hides. Give the true tokens: masked_loss(tokens)."
+            f"Prompt {row} holds {int(counts[row])} mask tokens; a target needs exactly one. Give "
+            "the true tokens: masked_loss(tokens)."
         )
     hidden = torch.tensor(targets, device=batch.ids.device)[:, None]
     return MaskedLoss(None, TensorData(hidden.where(batch.masked, batch.ids)))
@@ -60,7 +60,7 @@ def tokens_of_prompts(
 
     Args:
         to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
-        prompts: each with the field.
+        prompts: prompts that have this field.
         field: ``target`` or ``distractor``.
 
     Raises:

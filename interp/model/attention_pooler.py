@@ -1,9 +1,9 @@
-"""Attention pooling: one vector of all tokens, where a learned query attends to them.
+"""Attention pooling: a learned query attends to all tokens and gives one vector.
 
     pooled = y + mlp(norm(y)),   y = H(p, x)        p: the probe; x: the last stream
 
-As SigLIP's image tower has it (Zhai et al. 2023, arXiv:2303.15343), after the pooling by attention
-of the Set Transformer (Lee et al. 2019, arXiv:1810.00825).
+As in SigLIP's image tower (Zhai et al. 2023, arXiv:2303.15343), after the pooling by attention of
+the Set Transformer (Lee et al. 2019, arXiv:1810.00825).
 """
 
 import torch
@@ -20,10 +20,10 @@ from interp.model.unembedding import Pooler
 
 
 class AttentionPooler(nn.Module):
-    """x ↦ y + mlp(norm(y)) with y = H(p, x): one vector an image, of its whole last stream.
+    """x ↦ y + mlp(norm(y)) with y = H(p, x): one vector per image, from its whole last stream.
 
-    It is not part of the forward: ``model.pooler(stream)``, where the stream is the output of a
-    model without a head. Its parts are ``probe``, ``attn`` (keys and values of x), ``norm`` and
+    It is not part of the forward: call ``model.pooler(stream)``, where the stream is the output of
+    a model without a head. Its parts are ``probe``, ``attn`` (keys and values of x), ``norm`` and
     ``mlp``.
     """
 
@@ -35,7 +35,7 @@ class AttentionPooler(nn.Module):
         self.mlp = MLP(config.mlp, d_model)
 
     def forward(self, x: Stream) -> Float[Tensor, "batch d_model"]:
-        """One vector for each row of the stream; padding is not left out."""
+        """One vector for each row of the stream; padding is not masked."""
         query = self.probe.expand(len(x), 1, -1)
         context = Context.plain(query).with_encoder(x)
         y = self.attn(query, context)

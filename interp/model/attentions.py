@@ -1,4 +1,4 @@
-"""The attentions of a model: of a stack to itself, or of the decoder of a pair to the encoder."""
+"""The attentions of a model: self-attention of a stack, or cross-attention of the decoder."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,7 +16,7 @@ class Attentions:
     """One attention in each layer.
 
     Attributes:
-        name: which attention of an encoder–decoder; ``None`` in a model with a single stack.
+        name: name of the attention in an encoder–decoder; ``None`` in a model with a single stack.
         layers: the module of each layer.
         query: index of the stack whose tokens are queries.
         key: index of the stack whose tokens are keys.
@@ -47,7 +47,7 @@ class Attentions:
         return self._place(self.layers[0].points.z, layer)
 
     def head_name(self, layer: int, head: int) -> str:
-        """Name of a head, as :mod:`interp.interventions.components` has it."""
+        """Name of a head, as in :mod:`interp.interventions.components`."""
         before = f"{self.name}." if self.name else ""
         return f"{before}L{layer}H{head}"
 
@@ -66,11 +66,12 @@ def attentions_of(model: Network, name: AttentionName | None = None) -> Attentio
 
     Args:
         model: the model.
-        name: of an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the attention of that stack
-            to itself, or ``"cross"``: queries from the decoder, keys from the encoder.
+        name: for an encoder–decoder, ``"encoder"`` or ``"decoder"`` for the self-attention of that
+            stack, or ``"cross"``: queries from the decoder, keys from the encoder.
 
     Raises:
-        InvalidInput: an encoder–decoder without a name, or another model with one.
+        InvalidInput: the model is an encoder–decoder and ``name`` is missing, or the model has one
+            stack and ``name`` is given.
     """
     if len(model.stacks) == 1 and name is not None:
         raise InvalidInput("attention= is for encoder–decoders; this model has one stack.")

@@ -1,7 +1,7 @@
 """Batches: checked token ids, padding and token types of one stack, or checked images.
 
-Padding is the token id ``PAD = -1``, which is outside every vocabulary. An image is a batch too:
-its patches are its tokens, without ids.
+Padding is the token id ``PAD = -1``, which is outside every vocabulary. Images form a batch too:
+their patches are the tokens, without ids.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ class Batch:
     """Checked token ids.
 
     Attributes:
-        ids: token ids; 0 stands where there is padding.
-        real: where there is a token and not padding; ``None`` if there is no padding.
+        ids: token ids; 0 at padding.
+        real: True at tokens, False at padding; ``None`` if there is no padding.
         types: the type of each token (BERT's segments); ``None`` if all are 0.
-        images: the images that the tokens are patches of; ids are 0 then.
-        masked: where the mask token stands for one to be predicted; ``None`` if the model is not
-            an encoder with a mask token.
+        images: the images whose patches are the tokens; all ids are then 0.
+        masked: True at mask tokens, whose original token is to be predicted; ``None`` if the model
+            is not an encoder with a mask token.
     """
 
     ids: Int[Tensor, "batch pos"]
@@ -50,21 +50,23 @@ class Batch:
     ) -> "Batch":
         """Check ``tokens`` against the vocabulary and the context length.
 
-        What holds of a valid batch is read from the device at once: each read waits for it.
+        All values needed for the checks are read from the device at once, because each read
+        synchronizes.
 
         Args:
-            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row; ``PAD`` where padded. A
+            tokens: ids ``[batch pos]``, or ``[pos]`` for a single row, with ``PAD`` at padding. A
                 tensor, an array or lists.
-            d_vocab: ids must be below it.
-            n_ctx: the longest row allowed.
-            mask: ``[batch pos]``, nonzero at real tokens, for batches padded with other ids.
-            types: ``[batch pos]``, the type of each token, if not all are 0.
-            n_types: types must be below it.
-            device: where the model lives.
+            d_vocab: size of the vocabulary; ids must be smaller.
+            n_ctx: maximum number of tokens in a row.
+            mask: ``[batch pos]``, nonzero at real tokens; for batches padded with other ids.
+            types: ``[batch pos]``, the type of each token; all 0 by default.
+            n_types: number of token types; types must be smaller.
+            device: the device of the model.
 
         Raises:
-            InvalidTokens: no tokens, too many, not whole numbers, outside the vocabulary, a row
-                of padding only, or a mask or types of another shape or outside their range.
+            InvalidTokens: there are no tokens, or too many in a row; ids are not whole numbers or
+                outside the vocabulary; a row is all padding; or the mask or types have another
+                shape or are out of range.
         """
         ids = as_ids(tokens).to(device)
         real = ids != PAD
@@ -78,7 +80,7 @@ class Batch:
         if longest > n_ctx or shortest == 0:
             raise InvalidTokens(_wrong_length(lengths, n_ctx))
         if least < 0 or largest >= d_vocab:
-            raise InvalidTokens(_outside(ids, d_vocab))
+            raise InvalidTokens(_outside_vocabulary(ids, d_vocab))
         if of_types and (of_types[0] < 0 or of_types[1] >= n_types):
             raise InvalidTokens(_types_outside(of_types[0], of_types[1], n_types))
         return cls(ids, None if shortest == ids.shape[1] else real, own)
@@ -87,10 +89,10 @@ class Batch:
     def of_images(
         cls, images: object, patches: PatchConfig, dtype: torch.dtype, device: torch.device
     ) -> "Batch":
-        """Check images: ``[batch channel height width]``, or one without ``batch``.
+        """Check images ``[batch channel height width]``, or a single one without ``batch``.
 
         Raises:
-            InvalidTokens: another shape, whole numbers, or numbers that are not finite.
+            InvalidTokens: the shape is wrong, or the values are integers or not finite.
         """
         given = as_tensor(images, "Images", "floating-point numbers [batch channel height width]")
         given = given[None] if given.ndim == 3 else given  # noqa: PLR2004 - one image
@@ -111,52 +113,52 @@ class Batch:
 
     @property
     def is_real(self) -> Bool[Tensor, "batch pos"]:
-        """Where there is a token and not padding."""
+        """True at tokens, False at padding."""
         return torch.ones_like(self.ids, dtype=torch.bool) if self.real is None else self.real
 
     @property
     def tokens(self) -> Int[Tensor, "batch pos"]:
-        """The ids with ``PAD`` where there is padding: the input of :meth:`of`."""
+        """The ids with ``PAD`` at padding: the input of :meth:`of`."""
         return self.ids if self.real is None else self.ids.where(self.real, PAD)
 
     def with_mask_token(self, token: int) -> "Batch":
-        """The same batch, where the mask token has this id."""
+        """The same batch with :attr:`masked` set, given the id of the mask token."""
         return replace(self, masked=self.tokens == token)
 
     def types_from(self, column: int) -> Int[Tensor, "batch pos"]:
-        """The types of the tokens from a column on."""
+        """The types of the tokens from ``column`` on."""
         ids = self.ids[:, column:]
         return torch.zeros_like(ids) if self.types is None else self.types[:, column:]
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return self._each(lambda own: own.to(device))
+        return self._map(lambda own: own.to(device))
 
     def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
-        """Some of the rows."""
-        return self._each(lambda own: own[chosen])
+        """The chosen rows."""
+        return self._map(lambda own: own[chosen])
 
     def padded_left(self) -> "Batch":
-        """The same rows with all padding on the left, as little as possible."""
-        return self if self.real is None else self._ordered(self.real.int().argsort(stable=True))
+        """The same rows with all padding on the left, and no more than needed."""
+        return self if self.real is None else self._reordered(self.real.int().argsort(stable=True))
 
     def padded_right(self) -> "Batch":
-        """The same rows with all padding on the right, as little as possible."""
-        return self if self.real is None else self._ordered(tokens_first(self.real))
+        """The same rows with all padding on the right, and no more than needed."""
+        return self if self.real is None else self._reordered(tokens_first(self.real))
 
     def repeated(self, copies: int) -> "Batch":
-        """So many copies of the rows, one after another."""
-        return self._each(lambda own: repeated(own, copies))
+        """``copies`` copies of the rows, one after another."""
+        return self._map(lambda own: repeated(own, copies))
 
-    def _ordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
+    def _reordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
         used = self.is_real.gather(-1, order).any(0)
-        padded = self._each(lambda own: own.gather(-1, order)[:, used])
+        padded = self._map(lambda own: own.gather(-1, order)[:, used])
         if padded.real is None or not bool(padded.real.all()):
             return padded
         return replace(padded, real=None)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The same function applied to each of its tensors."""
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The batch with ``change`` applied to each of its tensors."""
 
         def changed(own: Tensor | None) -> Tensor | None:
             return None if own is None else change(own)
@@ -172,11 +174,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class TokenInput:
-    """A stack that reads tokens.
+    """The input of a stack that reads tokens.
 
     Attributes:
         d_vocab: size of its vocabulary.
-        n_ctx: the longest row allowed.
+        n_ctx: maximum number of tokens in a row.
         n_types: number of token types; 0 if it has none.
     """
 
@@ -185,7 +187,7 @@ class TokenInput:
     n_types: int
 
     def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
-        """Tokens, checked, on the device of ``like`` (a weight)."""
+        """The checked tokens, on the device of ``like`` (a weight)."""
         if isinstance(tokens, Batch):
             if tokens.images is not None:
                 raise InvalidTokens("This model reads tokens; got a batch of images.")
@@ -198,16 +200,16 @@ class TokenInput:
 
 @dataclass(frozen=True)
 class ImageInput:
-    """A stack that reads images.
+    """The input of a stack that reads images.
 
     Attributes:
-        patches: their size, and how they are cut.
+        patches: size of the images, and how they are cut into patches.
     """
 
     patches: PatchConfig
 
     def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
-        """Images, checked, with the device and dtype of ``like`` (a weight)."""
+        """The checked images, with the device and dtype of ``like`` (a weight)."""
         if mask is not None or types is not None:
             raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
         images = tokens.images if isinstance(tokens, Batch) else tokens
@@ -217,12 +219,12 @@ class ImageInput:
 
 
 def repeated(x: Tensor, copies: int) -> Tensor:
-    """``x`` so many times, one copy after another along its first axis."""
+    """``copies`` copies of ``x``, one after another along its first axis."""
     return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)
 
 
 def tokens_first(real: Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-    """Each row's columns, those of tokens first: ``[b, p]`` is the column of position p."""
+    """The columns of each row, tokens first: ``[b, p]`` is the column of position p."""
     return real.int().argsort(dim=-1, descending=True, stable=True)
 
 
@@ -231,7 +233,7 @@ def column_of(
 ) -> tuple[Int[Tensor, " batch"], Bool[Tensor, " batch"]]:
     """The column of ``position`` in each row, and which rows are too short to have it.
 
-    Positions count the real tokens of a row; negative ones from its end.
+    Positions count the real tokens of a row; negative positions count from its end.
     """
     lengths = real.sum(-1)
     wanted = lengths + position if position < 0 else torch.full_like(lengths, position)
@@ -243,12 +245,12 @@ def _read(values: Int[Tensor, " n"]) -> list[int]:
     """The values of a short vector, read from the device at once."""
     try:
         return values.tolist()
-    except RuntimeError:  # inside torch.func transforms, PyTorch 2.9 reads single values only
+    except RuntimeError:  # inside torch.func transforms, PyTorch 2.9 only reads single values
         return [int(value) for value in values]
 
 
 def _wrong_length(lengths: Int[Tensor, " batch"], n_ctx: int) -> str:
-    """What is wrong with the number of tokens of a row."""
+    """The message for a row with too many tokens or none."""
     longest = int(lengths.max())
     if longest > n_ctx:
         return (
@@ -258,8 +260,8 @@ def _wrong_length(lengths: Int[Tensor, " batch"], n_ctx: int) -> str:
     return f"Row {int(lengths.argmin())} holds no token, only padding; drop that prompt."
 
 
-def _outside(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
-    """Which id is outside the vocabulary."""
+def _outside_vocabulary(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
+    """The message that names the first id outside the vocabulary."""
     row, pos = ((ids < 0) | (ids >= d_vocab)).nonzero()[0].tolist()
     return (
         f"Token id {int(ids[row, pos])} at row {row}, position {pos} is outside the vocabulary "
@@ -268,7 +270,7 @@ def _outside(ids: Int[Tensor, "batch pos"], d_vocab: int) -> str:
 
 
 def _types_outside(least: int, largest: int, n_types: int) -> str:
-    """Which token type is outside the range."""
+    """The message that names a token type outside the range."""
     if least < 0:
         return f"Token types are numbered from 0; one is {least}."
     return f"A token has type {largest}; this model has types 0 to {n_types - 1}."

@@ -68,10 +68,10 @@ class Block(nn.Module):
         if config.residual_scale is None:
             self.steps = STEPS[config.norm.placement](parts, add_norm)
         else:
-            self.steps = _multiplied(parts, add_norm, ConstantFactor(config.residual_scale))
+            self.steps = _pre_norm_scaled(parts, add_norm, ConstantFactor(config.residual_scale))
 
     def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
-        """Each step in turn."""
+        """Run each step in turn."""
         x = tap(Point.RESID_PRE, x)
         for step in self.steps:
             x = step(x, context, tap)
@@ -84,7 +84,7 @@ class Block(nn.Module):
         context: Context,
         tap: Tap = untouched,
     ) -> Stream:
-        """The stream after this block, continued from a state in its middle."""
+        """The stream after this block, continued from an intermediate state."""
         x = restart.resume(state, context, tap)
         for step in self.steps[restart.next_step :]:
             x = step(x, context, tap)
@@ -93,22 +93,22 @@ class Block(nn.Module):
     def restart_points(self) -> list[RestartPoint]:
         """Every state from which the block can be continued, in the order of the forward."""
         before = Place(Point.RESID_PRE)
-        found = [RestartPoint(before, (before,), _from_start, mixes_positions=True)]
+        points = [RestartPoint(before, (before,), _from_start, mixes_positions=True)]
         for index, step in enumerate(self.steps):
             later = any(step.f.mixes_positions for step in self.steps[index + 1 :])
-            found += [
+            points += [
                 replace(p, next_step=index + 1, mixes_positions=p.mixes_positions or later)
                 for p in step.restart_points(before)
             ]
             before = step.end()
-        return found
+        return points
 
     def at_columns(
         self, x: Stream, columns: slice, context: Context
     ) -> Float[Tensor, "batch column d_model"]:
         """The stream after this block at some columns only.
 
-        Keys and values are computed for all columns, everything else for those asked for.
+        Keys and values are computed for all columns, everything else for ``columns`` only.
         """
         k, v = self.attn.compute_kv(self.steps[0].input(x, untouched), context)
         kv_cache = FixedKV(self.attn, k, v, context.kv_cache)
@@ -153,7 +153,7 @@ Steps = tuple[Step, ...]
 
 @runtime_checkable
 class AddNorm(Protocol):
-    """Registers a norm with the block: a new one, or one that stands there under another name."""
+    """Registers a norm with the block: a new one, or one that is shared with another name."""
 
     def __call__(self, name: str, shared: Norm | None = None) -> BlockNorm:
         """The norm and its name."""
@@ -167,8 +167,8 @@ _POINTS = {
 }
 
 
-def _each(parts: Sublayers) -> list[tuple[str, Sublayer, StepPoints, str]]:
-    """Name, sub-layer, points and norm of each step; the last leaves ``resid_post``."""
+def _step_parts(parts: Sublayers) -> list[tuple[str, Sublayer, StepPoints, str]]:
+    """Name, sub-layer, points and norm name of each step; the sum of the last is ``resid_post``."""
     points = [_POINTS[name] for name in parts]
     points[-1] = replace(points[-1], sum=Point.RESID_POST)
     norms = [f"ln{n}" for n in range(1, len(parts) + 1)]
@@ -181,7 +181,7 @@ def _with_norm(
     """Steps of one kind, with one norm each."""
 
     def build(parts: Sublayers, add_norm: AddNorm) -> Steps:
-        return tuple(kind(f, name, add_norm(ln), at) for name, f, at, ln in _each(parts))
+        return tuple(kind(f, name, add_norm(ln), at) for name, f, at, ln in _step_parts(parts))
 
     return build
 
@@ -190,31 +190,31 @@ def _sandwich(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Two norms per step."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post"))
-        for name, f, at, ln in _each(parts)
+        for name, f, at, ln in _step_parts(parts)
     )
 
 
-def _multiplied(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
-    """A norm of the stream, and a constant factor of what is written."""
+def _pre_norm_scaled(parts: Sublayers, add_norm: AddNorm, factor: ConstantFactor) -> Steps:
+    """A norm of the stream, and a constant factor on each sub-layer's output."""
     return tuple(
         Sandwich(f, name, add_norm(ln), at, add_norm(f"{ln}_post", factor))
-        for name, f, at, ln in _each(parts)
+        for name, f, at, ln in _step_parts(parts)
     )
 
 
 def _parallel(parts: Sublayers, add_norm: AddNorm) -> Steps:
     """Attention and MLP in one step, with a norm each."""
-    return _beside(parts, add_norm("ln1"), add_norm("ln2"))
+    return _parallel_steps(parts, add_norm("ln1"), add_norm("ln2"))
 
 
 def _parallel_tied(parts: Sublayers, add_norm: AddNorm) -> Steps:
-    """Attention and MLP in one step, with one norm under two names."""
+    """Attention and MLP in one step, with one norm that has two names."""
     first = add_norm("ln1")
-    return _beside(parts, first, add_norm("ln2", first.norm))
+    return _parallel_steps(parts, first, add_norm("ln2", first.norm))
 
 
-def _beside(parts: Sublayers, ln1: BlockNorm, ln2: BlockNorm) -> Steps:
-    (attn_name, attn, at, _), (mlp_name, mlp, beside, _) = _each(parts)
+def _parallel_steps(parts: Sublayers, ln1: BlockNorm, ln2: BlockNorm) -> Steps:
+    (attn_name, attn, at, _), (mlp_name, mlp, beside, _) = _step_parts(parts)
     mlp_step = PreNorm(mlp, mlp_name, ln2, beside)
     return (Parallel(attn, attn_name, ln1, replace(at, sum=beside.sum), mlp_step),)
 

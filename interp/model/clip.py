@@ -1,7 +1,7 @@
 """Clipping of queries, keys and values: x ↦ max(−c, min(c, x)) (``clip_qkv`` of MPT and OLMo).
 
-Values are clipped where heads read them. Queries and keys are clipped after their norm, before they
-are rotated; what is clipped is at the points ``q_normalized`` and ``k_normalized``.
+Values are clipped when heads read them. Queries and keys are clipped after their norm and before
+they are rotated; the clipped tensors are at the points ``q_normalized`` and ``k_normalized``.
 """
 
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ class Clip(NoClip):
 
 
 def clip_of(bound: float | None) -> NoClip:
-    """The clipping of a configuration, if it has one."""
+    """The clipping of a configuration; the identity if ``bound`` is ``None``."""
     return NoClip() if bound is None else Clip(bound)
 
 
 class ClippedNorm(Norm):
-    """x ↦ clip(norm(x)), where there may be no norm."""
+    """x ↦ clip(norm(x)), where the norm may be the identity."""
 
     def __init__(self, norm: Norm, bound: float, points: NormPoints) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class ClippedNorm(Norm):
         return tap(self.points.normalized, self.clip(self.norm.output_of(x, tap)))
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:
-        """Those of the norm; its output is clipped."""
+        """The places of the norm; the output is clipped."""
         before = owned("norm", self.norm.layout(source, norm))
         output = Place(self.points.normalized, norm=norm)
 

@@ -1,8 +1,8 @@
-"""A constant factor of what a sub-layer writes, as a norm whose divisor does not depend on x.
+"""A constant factor on a sub-layer's output, as a norm whose divisor does not depend on x.
 
     x ↦ x / scale, with scale = 1 / factor                       (Granite, IBM 2024)
 
-So it is found wherever a norm of what is written is, and no part of the model needs a case for it.
+As a norm of the sub-layer's output, it needs no special case in any other part of the model.
 """
 
 import torch
@@ -17,7 +17,7 @@ class ConstantFactor(ScaledNorm):
     """x ↦ factor · x.
 
     Args:
-        factor: of x.
+        factor: the factor.
     """
 
     def __init__(self, factor: float) -> None:
@@ -43,5 +43,5 @@ class ConstantFactor(ScaledNorm):
         y: Float[Tensor, "*batch head d"],
         by_y: Float[Tensor, "*batch head d"],
     ) -> Float[Tensor, "head *batch d_model"]:
-        """factor · g: the divisor does not depend on x."""
+        """factor · g, as the divisor does not depend on x."""
         return Norm.gradients(self, x, W, y, by_y) * self.factor

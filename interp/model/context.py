@@ -1,7 +1,7 @@
-"""What all layers of one stack share during one forward: positions, padding, the other stack.
+"""State that all layers of a stack share during one forward: positions, padding, encoder output.
 
 The position of a token is its index among the real tokens of its own row, so that left and right
-padding are the same to a model.
+padding give the same results.
 """
 
 from collections.abc import Callable, Hashable
@@ -20,14 +20,14 @@ KeysValues = tuple[Tensor, Tensor]
 
 
 class NoKVCache:
-    """No keys and values but those of the columns computed: that of an ordinary forward."""
+    """The KV cache of an ordinary forward: no keys and values but those of the computed columns."""
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:  # noqa: ARG002
         """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
         return k, v
 
     def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
-        """Keys and values that do not grow (those of an encoder's output)."""
+        """Keys and values that do not grow (computed from an encoder's output)."""
         return compute()
 
 
@@ -36,13 +36,13 @@ class Context:
     """Positions and padding of one stack in one forward.
 
     Attributes:
-        positions: of each token among the real tokens of its row (0 at padding).
-        offset: how many columns precede those of this forward (with a KV cache).
+        positions: index of each token among the real tokens of its row (0 at padding).
+        offset: number of columns that precede those of this forward (with a KV cache).
         real: which *key* columns hold tokens; ``None`` if all do.
-        encoder_output: the stream that the encoder of a pair gives to the decoder.
-        encoder_real: which of its columns hold tokens; ``None`` if all do.
+        encoder_output: the output of the encoder, which the decoder attends to.
+        encoder_real: which columns of the encoder's input hold tokens; ``None`` if all do.
         kv_cache: keys and values of columns that this forward does not compute.
-        n_later: how many columns after these can be attended to.
+        n_later: number of columns after those of this forward that can be attended to.
     """
 
     positions: Int[Tensor, "batch pos"]
@@ -78,15 +78,15 @@ class Context:
         return cls(row.expand(x.shape[0], -1))
 
     def with_encoder(self, output: Tensor | None) -> "Context":
-        """The same, with an encoder's output to attend to."""
+        """The same context with an encoder's output to attend to."""
         return replace(self, encoder_output=output)
 
     def stored(self) -> "Context":
-        """What deriving from a cache needs: without encoder output and KV cache."""
+        """The same context without encoder output and KV cache, as a cache stores it."""
         return replace(self, encoder_output=None, kv_cache=NoKVCache(), _shared={})
 
     def narrowed(self, columns: slice, kv_cache: NoKVCache) -> "Context":
-        """Of some of these columns; all others can be attended to through ``kv_cache``."""
+        """The context of some of the columns; the others can be attended to in ``kv_cache``."""
         first, stop, _ = columns.indices(self.n_query)
         return replace(
             self,
@@ -98,7 +98,7 @@ class Context:
         )
 
     def repeated(self, copies: int, kv_cache: NoKVCache) -> "Context":
-        """Of so many copies of the batch, one after another."""
+        """The context of ``copies`` copies of the batch, one after another."""
 
         def each(x: Tensor | None) -> Tensor | None:
             return None if x is None else repeated(x, copies)
@@ -114,7 +114,7 @@ class Context:
         )
 
     def of_copy(self, copy: int, copies: int) -> "Context":
-        """Positions and padding of one of the copies."""
+        """The context of one of ``copies`` copies of a batch: its positions and padding."""
 
         def own(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.unflatten(0, (copies, -1))[copy]
@@ -139,7 +139,7 @@ class Context:
 
     @property
     def key_less_query(self) -> Int[Tensor, "#batch query key"]:
-        """Position of the key minus position of the query; one row if all rows are alike."""
+        """Key position minus query position; a single row if all rows are alike."""
         queries, keys = self.positions, self.key_positions
         if self.real is None:
             queries, keys = queries[:1], keys[:1]
@@ -147,7 +147,7 @@ class Context:
 
     @property
     def lengths(self) -> Int[Tensor, " row"]:
-        """Number of tokens of each row, all columns counted; one number if all rows are alike."""
+        """Number of tokens of each row in all columns; a single number if all rows are alike."""
         if self.real is None:
             return torch.tensor([self.n_key], device=self.positions.device)
         return self.real.sum(-1)
@@ -159,7 +159,7 @@ class Context:
 
     @property
     def n_key(self) -> int:
-        """Number of columns that it can attend to."""
+        """Number of columns that can be attended to."""
         return self.offset + self.n_query + self.n_later
 
     @property
@@ -169,7 +169,7 @@ class Context:
         return torch.arange(self.offset, last, device=self.positions.device)
 
     def once(self, key: Hashable, compute: Callable[[], _Computed]) -> _Computed:
-        """``compute()``, called once per forward and key: masks and angles that layers share."""
+        """``compute()``, called once per forward and key: masks and angles shared by layers."""
         if key not in self._shared:
             self._shared[key] = compute()
         return self._shared[key]  # pyright: ignore[reportReturnType] - stored under this key

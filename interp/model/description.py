@@ -1,4 +1,4 @@
-"""A model in a few lines: its architecture and sizes, as its repr shows them."""
+"""A summary of a model, shown as its repr: architecture and sizes."""
 
 from torch import nn
 
@@ -8,7 +8,7 @@ from interp.table import Table
 
 
 def describe(model: nn.Module, config: Config) -> Table:
-    """Its stacks, sizes and weights, one a line."""
+    """A table of stacks, sizes and weights, one per line."""
     weights = list(model.parameters())
     dtype = str(weights[0].dtype).removeprefix("torch.")
     count = sum(weight.numel() for weight in weights)
@@ -24,7 +24,7 @@ def describe(model: nn.Module, config: Config) -> Table:
 def describe_stack(stack: StackConfig) -> str:
     """``2 layers: attention (8 heads of 16), MLP (512, gelu); layernorm (pre); learned positions``.
 
-    The first layer stands for all, unless some are said to differ.
+    The first layer is described; ``some layers differ`` is added if it does not stand for all.
     """
     first = stack.of_layer(0)
     others = any(stack.of_layer(layer) != first for layer in range(1, stack.n_layers))
@@ -60,9 +60,9 @@ def _positions(positions: PositionsConfig) -> str:
 
 
 def _logits(config: Config) -> list[str]:
-    """The vocabulary, and what there is besides logits of tokens."""
+    """Size of the vocabulary, and whether there are other logits or none."""
     images = any(stack.embedding.patches for stack in config.stacks.values())
-    found = [] if images else [f"d_vocab {config.d_vocab}"]
+    vocabulary = [] if images else [f"d_vocab {config.d_vocab}"]
     if not config.unembeds:
-        return [*found, "no logits"]
-    return found if config.n_classes is None else [*found, f"{config.n_classes} classes"]
+        return [*vocabulary, "no logits"]
+    return vocabulary if config.n_classes is None else [*vocabulary, f"{config.n_classes} classes"]

@@ -1,7 +1,7 @@
 """The entry of a stack: embeddings of tokens, positions and token types.
 
-    x = W_E[ids] · scale + W_pos[position] + W_type[type], and perhaps a norm of the sum,
-                                                            which may be projected (ELECTRA)
+    x = W_E[ids] · scale + W_pos[position] + W_type[type], possibly normalized,
+                                                            then possibly projected (ELECTRA)
 
 Positions are learned (GPT-2) or sinusoidal (Vaswani et al. 2017, §3.5); token types are BERT's
 segments. A patch of an image is embedded by one matrix (Dosovitskiy et al. 2021).
@@ -87,7 +87,7 @@ class SinusoidalPositions(PositionEmbedding):
         super().__init__()
         self.n_ctx, self.d_model = n_ctx, d_model
         self.base, self.pairs = config.base, PAIRS[config.layout]
-        # Empty, but moves with the model: gives dtype and device.
+        # An empty buffer, which moves with the model and so has its dtype and device.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def at(self, positions: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class SinusoidalPositions(PositionEmbedding):
         return self.pairs.join(phase.sin(), phase.cos()).to(self.like.dtype)
 
     def table(self) -> Tensor:
-        """Those of every position."""
+        """W_pos: sine and cosine at every position."""
         return self.at(torch.arange(self.n_ctx, device=self.like.device))
 
     def shift(self, offset: int) -> Float[Tensor, "d_model d_model"]:
@@ -202,7 +202,7 @@ class Patches(Linear):
 
 
 class Projection(Linear):
-    """x·W, from the width of the embedding to that of the stream, or back; no bias."""
+    """x·W, from the width of the embedding to the width of the stream, or back; without bias."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class Projection(Linear):
 
 
 class NoProjection(nn.Module):
-    """x ↦ x: the sum of embeddings is as wide as the stream; base of :class:`SumProjection`."""
+    """x ↦ x, as the embeddings are as wide as the stream; base class of :class:`SumProjection`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x, unchanged."""
@@ -226,7 +226,7 @@ class NoProjection(nn.Module):
 
 
 class SumProjection(NoProjection, Linear):
-    """x·W + b, from the width of the embeddings' sum to that of the stream (ELECTRA)."""
+    """x·W + b, from the width of the sum of embeddings to the width of the stream (ELECTRA)."""
 
     def __init__(self, width: int, d_model: int) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class SumProjection(NoProjection, Linear):
 
 
 def sum_projection_of(config: EmbeddingConfig, d_model: int) -> NoProjection:
-    """The projection of the sum of embeddings, if a configuration has one."""
+    """The projection of the sum of embeddings; the identity if a configuration has none."""
     width = config.sum_width
     return NoProjection() if width is None else SumProjection(width, d_model)
 

@@ -1,8 +1,8 @@
-"""Mixtures of experts: Σ_e w_e(x) · MLP_e(x), with few w_e other than zero.
+"""Mixtures of experts: Σ_e w_e(x) · MLP_e(x), with few nonzero w_e.
 
-The router's logits become weights by softmax; the largest few are kept, and divided by their sum if
-the model is configured so (Shazeer et al. 2017; Mixtral, Jiang et al. 2024). Each expert is a gated
-MLP and runs only on the tokens that have a weight for it.
+A softmax turns the router's logits into weights; the largest few are kept, and divided by their sum
+if the model is configured so (Shazeer et al. 2017; Mixtral, Jiang et al. 2024). Each expert is a
+gated MLP and runs only on the tokens routed to it.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ Neurons = Float[Tensor, "batch pos expert d_mlp"]
 
 
 class Experts(Linear):
-    """x ↦ Σ_e w_e(x) · (act(x·W_gate_e) * (x·W_in_e))·W_out_e, and biases if it has any."""
+    """x ↦ Σ_e w_e(x) · (act(x·W_gate_e) * (x·W_in_e))·W_out_e, with biases if configured."""
 
     mixes_positions = False
 
@@ -57,7 +57,7 @@ class Experts(Linear):
         """Σ_e w_e(x) · MLP_e(x)."""
         formed = self.weights(tap(Point.ROUTER, self.router(x)))
         weights = tap(Point.EXPERT_WEIGHTS, formed)
-        # The gradient by a weight needs the expert's output also where the weight is 0.
+        # The gradient with respect to a weight needs the expert's output even where it is 0.
         by_weights = weights is not formed and torch.is_grad_enabled()
         per_expert = (Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST)
         if not (by_weights or tap.must_form(*per_expert)):
@@ -78,7 +78,7 @@ class Experts(Linear):
         return self.route(logits)
 
     def of_chosen(self, x: Stream, weights: Weights) -> Stream:
-        """Σ_e w_e · MLP_e(x), each expert run on the tokens that have a weight for it."""
+        """Σ_e w_e · MLP_e(x), with each expert run only on the tokens with a nonzero weight."""
         tokens, shares = x.flatten(0, 1), weights.flatten(0, 1)
         written = torch.zeros_like(tokens)
         for expert in range(shares.shape[1]):
@@ -91,19 +91,19 @@ class Experts(Linear):
     def run_expert(
         self, e: int, x: Float[Tensor, "token d_model"]
     ) -> Float[Tensor, "token d_model"]:
-        """MLP_e(x) of the tokens routed to one expert."""
+        """MLP_e(x) for the tokens routed to one expert."""
         gate = self.linear(x, self.weight_gate[e], _of_expert(self.b_gate, e))
         pre = self.linear(x, self.weight_in[e], _of_expert(self.b_in, e))
         return self.linear(self.gating(gate, pre), self.weight_out[e], _of_expert(self.b_out, e))
 
-    # ---- all experts on all tokens, where their points are read or edited ---------------------
+    # ---- all experts on all tokens, when their points are read or edited ----------------------
 
     def gate(self, x: Stream) -> Neurons:
-        """``x @ W_gate + b_gate`` of every expert."""
+        """``x @ W_gate + b_gate`` for every expert."""
         return _of_each(x, self.weight_gate, self.b_gate)
 
     def pre(self, x: Stream) -> Neurons:
-        """``x @ W_in + b_in`` of every expert."""
+        """``x @ W_in + b_in`` for every expert."""
         return _of_each(x, self.weight_in, self.b_in)
 
     def of_all(self, weights: Weights, post: Neurons) -> Stream:
@@ -130,7 +130,7 @@ class Experts(Linear):
         return self.weight_out.mT
 
     def layout(self, source: Place) -> Layout:
-        """Its places; those of every expert are formed only if they are read or edited."""
+        """Its places; the tensors of every expert are formed only if they are read or edited."""
         router, gate, pre = Place(Point.ROUTER), Place(Point.EXPERT_GATE), Place(Point.EXPERT_PRE)
         shares = Place(Point.EXPERT_WEIGHTS)
 
@@ -159,7 +159,7 @@ class Experts(Linear):
 class SharedExperts(Experts):
     """x ↦ Σ_e w_e(x) · MLP_e(x) + σ(x·w) · MLP_s(x), where MLP_s runs on every token (Qwen2-MoE).
 
-    The points ``gate``, ``pre`` and ``post`` are those of MLP_s.
+    The points ``gate``, ``pre`` and ``post`` belong to MLP_s.
     """
 
     def __init__(self, config: MLPConfig, experts: ExpertsConfig, d_model: int, out: Point) -> None:
@@ -185,11 +185,11 @@ class SharedExperts(Experts):
         share: Float[Tensor, "batch pos one"],
         post: Float[Tensor, "batch pos d_shared"],
     ) -> Stream:
-        """What the experts write, plus what the neurons of the shared one do."""
+        """The output of the routed experts plus the weighted output of the shared one."""
         return routed + share * self.shared.write(post)
 
     def layout(self, source: Place) -> Layout:
-        """Its places: those of the experts, then those of the shared one."""
+        """The places of the experts, then of the shared one."""
         routed, out = super().layout(source), Place(self.out)
         shared = self.shared.layout(source)
         post, share = Place(Point.POST), Place(Point.SHARED_WEIGHT)
@@ -227,7 +227,7 @@ class LargestShares:
     """A softmax over all experts, of which the ``n`` largest shares are kept.
 
     Attributes:
-        n: number of experts of a token.
+        n: number of experts per token.
         renormalised: whether the shares that are kept are divided by their sum.
     """
 
@@ -235,7 +235,7 @@ class LargestShares:
     renormalised: bool
 
     def __call__(self, logits: Weights) -> Weights:
-        """The shares; of half precision, computed in float32."""
+        """The shares, computed in float32 for half-precision logits."""
         half = logits.dtype in (torch.float16, torch.bfloat16)
         shares = logits.softmax(-1, dtype=torch.float32 if half else None)
         largest, chosen = shares.topk(self.n, dim=-1)
@@ -274,7 +274,7 @@ class SparseMixer:
 
 
 def _of_each(x: Stream, weight: Tensor, bias: Tensor | None) -> Neurons:
-    """``x @ W + b`` of every expert."""
+    """``x @ W + b`` for every expert."""
     product = einsum(x, weight, "batch pos d, expert d_mlp d -> batch pos expert d_mlp")
     return product if bias is None else product + bias
 

@@ -1,4 +1,4 @@
-"""What is accepted as token ids, masks, types and images: any form that is an array of numbers."""
+"""Converts token ids, masks, types and images to tensors, from any array of numbers."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,15 +10,15 @@ IDS = "whole numbers [batch pos] of one length (model.to_tokens([...]) pads text
 
 
 def as_tensor(given: object, what: str, expected: str) -> Tensor:
-    """What was given as an ordinary tensor, whose numbers can be read.
+    """``given`` as a dense tensor that holds data.
 
     Args:
         given: a tensor, an array, a number, or lists of them.
-        what: its name in the message: ``"Tokens"``.
-        expected: what it should be, likewise.
+        what: its name in the error message: ``"Tokens"``.
+        expected: description of the expected input in the error message.
 
     Raises:
-        InvalidTokens: it is none of these.
+        InvalidTokens: ``given`` is none of these.
     """
     try:
         tensor = torch.as_tensor(given)
@@ -34,7 +34,7 @@ def as_tensor(given: object, what: str, expected: str) -> Tensor:
 
 
 def _unreadable_kind(tensor: Tensor) -> str | None:
-    """What kind of tensor it is, if its numbers can't be read as those of an array."""
+    """The kind of a tensor that can't be read as a dense array; ``None`` for one that can."""
     if tensor.is_meta:
         return "a tensor on the meta device, which holds no numbers"
     if tensor.is_nested:
@@ -45,10 +45,10 @@ def _unreadable_kind(tensor: Tensor) -> str | None:
 
 
 def whole_numbers(tokens: object) -> Int[Tensor, "..."]:
-    """Token ids in any form, as a tensor of int64 of their own shape.
+    """Token ids in any form, as an int64 tensor of the same shape.
 
     Raises:
-        InvalidTokens: they are no whole numbers, or no array of them.
+        InvalidTokens: they are not whole numbers, or not an array of them.
     """
     ids = as_tensor(tokens, "Tokens", IDS)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
@@ -57,10 +57,10 @@ def whole_numbers(tokens: object) -> Int[Tensor, "..."]:
 
 
 def as_ids(tokens: object) -> Int[Tensor, "batch pos"]:
-    """Token ids of at least one token; a single row becomes a batch of one.
+    """Token ids as a batch; a single row becomes a batch of one.
 
     Raises:
-        InvalidTokens: there is no token, or they are not ``[batch pos]``.
+        InvalidTokens: there are no tokens, or they are not ``[batch pos]``.
     """
     ids = whole_numbers(tokens)
     if ids.numel() == 0:
@@ -72,10 +72,10 @@ def as_ids(tokens: object) -> Int[Tensor, "batch pos"]:
 
 
 def as_mask(mask: object, ids: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch pos"]:
-    """Where there is a token, by a mask that is nonzero there.
+    """A mask that is nonzero at real tokens, as a boolean tensor.
 
     Raises:
-        InvalidTokens: it has another shape than the ids.
+        InvalidTokens: its shape differs from that of the ids.
     """
     given = as_tensor(mask, "The mask", "numbers [batch pos], nonzero at real tokens")
     given = given[None] if given.ndim == 1 else given
@@ -90,14 +90,14 @@ def as_types(types: object, ids: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch
     """The type of each token.
 
     Raises:
-        InvalidTokens: they have another shape than the ids, or are no whole numbers.
+        InvalidTokens: their shape differs from that of the ids, or they are not whole numbers.
     """
     given = as_tensor(types, "Token types", "whole numbers [batch pos]")
     given = given[None] if given.ndim == 1 else given
     if given.shape != ids.shape or given.is_floating_point() or given.is_complex():
         raise InvalidTokens(
             f"The types are {tuple(given.shape)} {given.dtype}, the tokens {tuple(ids.shape)}; "
-            "give one whole number from 0 a token."
+            "give one whole number from 0 per token."
         )
     return given.long()
 

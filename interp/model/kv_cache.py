@@ -1,7 +1,7 @@
 """KV caches: keys and values of columns that a forward does not compute.
 
-Queries of later columns need nothing else of earlier ones: generating text, restarting a forward in
-the middle of a row, and computing some columns of a row all rest on it.
+Later columns need nothing else from earlier ones. Generating text, restarting a forward in the
+middle of a row, and computing only some columns of a row all rely on this.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class KVCache(NoKVCache):
         return k, v
 
     def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
-        """What ``compute`` gave the first time."""
+        """The result of the first call of ``compute``."""
         if owner not in self._stored:
             self._stored[owner] = compute()
         return self._stored[owner]
@@ -39,8 +39,8 @@ class FixedKV(NoKVCache):
 
     Args:
         owner: the attention.
-        k: its keys, of all columns.
-        v: its values, of all columns.
+        k: its keys for all columns.
+        v: its values for all columns.
         others: the KV cache of every other attention.
     """
 
@@ -48,11 +48,11 @@ class FixedKV(NoKVCache):
         self._owner, self._all, self._others = owner, (k, v), others
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
-        """Those of all columns; the new ones are among them."""
+        """Keys and values of all columns, which include the new ones."""
         return self._all if owner is self._owner else self._others.extend(owner, k, v)
 
     def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
-        """As the other attentions have it."""
+        """Keys and values from the KV cache of the other attentions."""
         return self._others.fixed(owner, compute)
 
 
@@ -60,22 +60,22 @@ class RepeatedKV(NoKVCache):
     """Keys and values of earlier columns, shared by several copies of one batch.
 
     Args:
-        stored: of each attention; those of cross-attention for the whole source.
-        copies: how many copies of the batch follow one another along the first axis of a forward.
-        columns: how many columns precede those of the forward.
+        stored: keys and values of each attention; for cross-attention, of the whole source.
+        copies: number of copies of the batch along the first axis of a forward.
+        columns: number of columns that precede those of the forward.
     """
 
     def __init__(self, stored: Mapping[object, KeysValues], copies: int, columns: int) -> None:
         self._stored, self._copies, self._columns = stored, copies, columns
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
-        """The earlier ones, repeated for each copy, and then the new ones."""
+        """The stored keys and values, repeated for each copy, followed by the new ones."""
         if self._columns == 0:
             return k, v
         return self._joined(self._stored[owner][0], k), self._joined(self._stored[owner][1], v)
 
     def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
-        """Those of the source, repeated for each copy; computed if they are not stored."""
+        """Keys and values of the source, repeated for each copy; computed if not stored."""
         if owner not in self._stored:
             return compute()
         k, v = self._stored[owner]

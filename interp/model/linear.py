@@ -1,4 +1,4 @@
-"""The kernel of products x·Wᵀ + b, which can be exchanged (see :mod:`interp.weights.packed`)."""
+"""The kernel of products x·Wᵀ + b, which can be replaced (see :mod:`interp.weights.packed`)."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 DEFAULT = "default"
-"""The name of PyTorch's own kernel, which every model starts with."""
+"""The name of PyTorch's own kernel, which every model uses at first."""
 
 
 class Linear(nn.Module):

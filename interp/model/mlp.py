@@ -1,8 +1,8 @@
 """MLPs: act(x·W_in + b_in)·W_out + b_out, one neuron per column of W_in.
 
 The gated form multiplies by a second projection of the stream (GLU variants, Shazeer 2020):
-(act(x·W_gate) * (x·W_in))·W_out. Weights are stored [out in], so that each projection is one
-contiguous product; ``W_in [d_model d_mlp]`` and so on are views.
+(act(x·W_gate) * (x·W_in))·W_out. Weights are stored [out in], so that each projection is a product
+with a contiguous matrix; ``W_in [d_model d_mlp]`` and so on are views.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Neurons = Float[Tensor, "batch pos d_mlp"]
 
 
 def gelu_bloom(x: Tensor) -> Tensor:
-    """The tanh form of GELU with √(2/π) rounded to eight digits, as in BLOOM."""
+    """The tanh approximation of GELU with √(2/π) rounded to eight digits, as in BLOOM."""
     return x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1.0 + 0.044715 * x * x)))
 
 
@@ -70,7 +70,7 @@ class ClampedGating(Gating):
 
 
 def gating_of(config: MLPConfig) -> Gating:
-    """How a gated MLP computes the activations of its neurons."""
+    """The function by which a gated MLP computes the activations of its neurons."""
     return Gating(config) if config.clamp is None else ClampedGating(config, config.clamp)
 
 
@@ -80,7 +80,7 @@ def matrix(n_out: int, n_in: int) -> nn.Parameter:
 
 
 def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - reads as its config
-    """A trainable bias of zeros, or none."""
+    """A trainable bias initialized to zeros, or ``None``."""
     return nn.Parameter(torch.zeros(n)) if present else None
 
 
@@ -130,7 +130,7 @@ class MLP(Linear):
         return self.weight_out.mT
 
     def layout(self, source: Place) -> Layout:
-        """Its places; ``source`` is that of its input."""
+        """Its places; ``source`` is the place of its input."""
         pre, post, out = Place(Point.PRE), Place(Point.POST), Place(self.out)
         return {
             pre: Recipe(lambda mlp, of: mlp.pre(of(source.point, source.norm)), (source,)),
@@ -162,7 +162,7 @@ class GatedMLP(MLP):
         return self.weight_gate.mT
 
     def layout(self, source: Place) -> Layout:
-        """Those of an MLP and the gate, which TransformerLens calls ``hook_pre``."""
+        """The places of an MLP and the gate, which TransformerLens calls ``hook_pre``."""
         gate, pre, post = Place(Point.GATE), Place(Point.PRE), Place(Point.POST)
 
         def read_gate(mlp: GatedMLP, of: Reader) -> Tensor:

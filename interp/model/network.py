@@ -1,7 +1,7 @@
 """The whole model: x = W_E[ids]; x ← x + H(x), x ← x + MLP(x), …; logits = x·W_U.
 
-Decoders, encoders and encoder–decoders are one loop over stacks: each attends to the output of the
-one before it, if there is one.
+Decoders, encoders and encoder–decoders are the same loop over stacks: each stack attends to the
+output of the stack before it, if there is one.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from interp.table import Table
 
 
 class Network(nn.Module):
-    """A Transformer from token ids to logits; every tensor passes a tap."""
+    """A Transformer from token ids to logits; every tensor passes through a tap."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -58,16 +58,17 @@ class Network(nn.Module):
         """Logits of token ids.
 
         Args:
-            *tokens: ids ``[batch pos]``, ``interp.PAD`` where padded; for an encoder–decoder the
-                source and the target.
-            mask: ``[batch pos]``, nonzero at real tokens, if the (first) tokens are padded with
-                other ids than ``interp.PAD``.
+            *tokens: token ids ``[batch pos]``, with ``interp.PAD`` at padding; for an
+                encoder–decoder the source and the target.
+            mask: ``[batch pos]``, nonzero at real tokens; for a (first) input that is padded with
+                ids other than ``interp.PAD``.
 
         Returns:
             ``[batch pos vocab]``; meaningless at padding.
 
         Raises:
-            InvalidTokens: ids outside the vocabulary, over the context, or none.
+            InvalidTokens: an id is outside the vocabulary, a row exceeds the context, or there are
+                no tokens.
             InvalidInput: parts of the model have PyTorch hooks (:mod:`interp.model.torch_hooks`).
         """
         return self.unembed(self.stream(self.check(*tokens, mask=mask)))
@@ -80,14 +81,14 @@ class Network(nn.Module):
         types: object = None,
         stack: str | None = None,
     ) -> Batch:
-        """The tokens of one stack, checked; a batch is accepted wherever tokens are.
+        """The checked tokens of one stack. A :class:`Batch` is accepted wherever tokens are.
 
         Args:
             tokens: ids ``[batch pos]``, texts, or images; see :meth:`Batch.of` and
                 :meth:`Batch.of_images`.
-            mask: nonzero at real tokens, if they are padded with other ids than ``PAD``.
-            types: the type of each token, for a model that has them.
-            stack: which stack reads them; the last by default.
+            mask: nonzero at real tokens; for tokens padded with ids other than ``PAD``.
+            types: the type of each token, for a model with token types.
+            stack: name of the stack that reads them; the last one by default.
         """
         read_by = self.stack(stack)
         if is_text(tokens):
@@ -98,19 +99,19 @@ class Network(nn.Module):
         return batch.with_mask_token(mask_token) if is_encoder and mask_token is not None else batch
 
     def encode(self, texts: object, stack: str) -> Tensor:  # noqa: ARG002
-        """Token ids of texts for a stack: a model without a tokenizer has none.
+        """Token ids of texts for a stack; overridden by models with a tokenizer.
 
         Raises:
-            InvalidTokens: always.
+            InvalidTokens: always, as this model has no tokenizer.
         """
         raise InvalidTokens(
             f"This model has no tokenizer; give it token ids instead of {shorten(texts)}."
         )
 
     def check(self, *tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
-        """The tokens of each stack, checked; see :meth:`Batch.of`.
+        """The checked tokens of each stack; see :meth:`Batch.of`.
 
-        Every forward begins with it, so it also refuses a model that has PyTorch hooks.
+        Every forward begins with this call, so it also refuses a model that has PyTorch hooks.
         """
         refuse_hooks(self)
         if len(tokens) != len(self.stacks):
@@ -122,20 +123,21 @@ class Network(nn.Module):
         ]
         if len({batch.ids.shape[0] for batch in batches}) > 1:
             rows = " and ".join(str(batch.ids.shape[0]) for batch in batches)
-            raise InvalidTokens(f"Source and target must have as many rows; got {rows}.")
+            raise InvalidTokens(f"Source and target must have the same number of rows; got {rows}.")
         return batches
 
     def batches(self, tokens: Any, mask: object = None) -> list[Batch]:  # noqa: ANN401
-        """The tokens of each stack, checked; those of a pair are given together.
+        """The checked tokens of each stack, given as one argument.
 
         Args:
-            tokens: what ``model(...)`` takes, for an encoder–decoder the tuple ``(source,
-                target)``; or checked batches, one a stack, as :meth:`check` returns them.
-            mask: as of ``model(...)``.
+            tokens: the input of ``model(...)``, for an encoder–decoder the tuple ``(source,
+                target)``; or checked batches, one per stack, as :meth:`check` returns them.
+            mask: as for ``model(...)``.
 
         Raises:
             InvalidTokens: as for :meth:`check`.
-            InvalidInput: not a tuple of source and target, for an encoder–decoder.
+            InvalidInput: the model is an encoder–decoder and ``tokens`` is not a tuple of source
+                and target.
         """
         several = isinstance(tokens, list | tuple) and len(tokens) == len(self.stacks)
         checked = several and all(isinstance(own, Batch) for own in tokens)
@@ -149,7 +151,7 @@ class Network(nn.Module):
         return self.check(tokens, mask=mask)
 
     def stream(self, batches: Sequence[Batch], tap: Tap = untouched, span: Span = WHOLE) -> Stream:
-        """The last stack's stream after ``span``, which is a part of that stack alone."""
+        """The last stack's stream after ``span``, which is a part of that stack only."""
         *encoders, last = self.stacks
         *contexts, own = self.contexts(batches)
         encoder_output: Tensor | None = None
@@ -159,7 +161,7 @@ class Network(nn.Module):
         return last(batches[-1], own.with_encoder(encoder_output), tap, span)
 
     def contexts(self, batches: Sequence[Batch]) -> list[Context]:
-        """Positions and padding of each stack."""
+        """Positions and padding for each stack."""
         *sources, last = batches
         before = sources[-1].real if sources else None
         own = Context.of(last, encoder_real=before)
@@ -176,18 +178,18 @@ class Network(nn.Module):
         """Architecture, sizes, number of parameters, dtype and device."""
         return describe(self, self.config)
 
-    # ---- what there is ------------------------------------------------------------------------
+    # ---- parts and sizes ----------------------------------------------------------------------
 
     @property
     def stacks(self) -> list[Stack]:
-        """Its stacks in the order in which they run."""
+        """The stacks in the order in which they run."""
         return [self.get_submodule(name) for name in self._stack_names]  # pyright: ignore[reportReturnType]
 
     def stack(self, name: str | None = None) -> Stack:
-        """One stack: by its name, or the last.
+        """The stack of this name, or the last one.
 
         Raises:
-            InvalidInput: it has no stack of this name.
+            InvalidInput: the model has no stack of this name.
         """
         if name is not None and name not in self._stack_names:
             raise InvalidInput(
@@ -200,7 +202,7 @@ class Network(nn.Module):
         """The blocks of a model with a single stack.
 
         Raises:
-            NoSuchAttribute: there are two; say ``model.encoder.blocks`` or
+            NoSuchAttribute: there are two stacks; use ``model.encoder.blocks`` or
                 ``model.decoder.blocks``.
         """
         if len(self.stacks) > 1:
@@ -214,18 +216,18 @@ class Network(nn.Module):
         """Number of blocks.
 
         Raises (as all these sizes do):
-            NoSuchAttribute: the stacks of a pair differ in it, or the layers do.
+            NoSuchAttribute: the stacks of an encoder–decoder, or the layers, differ in this size.
         """
         return common_size(self.config, "n_layers")
 
     @property
     def n_heads(self) -> int:
-        """Number of (query) heads of a layer."""
+        """Number of (query) heads in a layer."""
         return common_size(self.config, "n_heads")
 
     @property
     def n_kv_heads(self) -> int:
-        """Number of key/value heads of a layer."""
+        """Number of key/value heads in a layer."""
         return common_size(self.config, "n_kv_heads")
 
     @property
@@ -235,7 +237,7 @@ class Network(nn.Module):
 
     @property
     def d_head(self) -> int:
-        """Dimensions of a head."""
+        """Dimension of a head."""
         return common_size(self.config, "d_head")
 
     @property
@@ -245,12 +247,12 @@ class Network(nn.Module):
 
     @property
     def n_ctx(self) -> int:
-        """The longest row of tokens."""
+        """Maximum number of tokens in a row."""
         return self.config.n_ctx
 
     @property
     def needs_length(self) -> bool:
-        """Whether what is computed at early tokens depends on the length of their text."""
+        """Whether activations at early tokens depend on the length of the whole text."""
         return any(
             stack.block(layer).attn.positions.needs_length
             for stack in self.stacks
@@ -259,17 +261,17 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of its weights."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of its weights."""
+        """The dtype of the weights."""
         return next(self.parameters()).dtype
 
     @property
     def products(self) -> str:
-        """The kernel of its products with weights where no gradient is wanted.
+        """The kernel that computes products with weights when no gradient is needed.
 
         ``default``, or ``packed (oneDNN)`` after :func:`interp.packed`.
         """
@@ -281,7 +283,7 @@ class Network(nn.Module):
         """The (last stack's) token embedding.
 
         Raises:
-            NoSuchAttribute: it reads images.
+            NoSuchAttribute: the model reads images.
         """
         weight = self.stacks[-1].weight_e
         if weight is None:
@@ -293,7 +295,7 @@ class Network(nn.Module):
         """The unembedding, from the stream to the logits.
 
         Raises:
-            NoSuchAttribute: it has no logits.
+            NoSuchAttribute: the model has no logits.
         """
         if not isinstance(self.unembed, Unembedding):
             raise NoSuchAttribute("This model returns its last stream; it has no W_U.")
@@ -304,14 +306,14 @@ class Network(nn.Module):
         """The (last stack's) position embedding.
 
         Raises:
-            NoSuchAttribute: it adds no position embedding.
+            NoSuchAttribute: the model adds no position embedding.
         """
         entry = self.stacks[-1].entry
         if not isinstance(entry, PositionEmbedding):
             raise NoSuchAttribute("This model adds no position embedding; it has no W_pos.")
         return entry.table()
 
-    # ---- its places ---------------------------------------------------------------------------
+    # ---- places -------------------------------------------------------------------------------
 
     @property
     def layout(self) -> Layout:
@@ -320,30 +322,31 @@ class Network(nn.Module):
 
     @property
     def names(self) -> Names:
-        """Its places and their names."""
+        """The places and their names."""
         return self._places()[1]
 
     def _places(self) -> tuple[Layout, Names]:
-        """Layout and names, built once: they depend on the kinds of parts, not on weights."""
+        """Layout and names, built once: they depend on the kinds of parts, not on the weights."""
         if self._structure is None:
             layout = layout_of(self.stacks, self.unembed)
             self._structure = layout, names_of(self.stacks, layout)
         return self._structure
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles rebuild the structure: recipes are functions."""
+        """The state without the structure, which is rebuilt: recipes can't be pickled."""
         return {**self.__dict__, "_structure": None}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
         """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy).
 
         Raises:
-            NoSuchAttribute: there is none; a property that this model lacks gives its own reason.
+            NoSuchAttribute: there is no such attribute; a property that this model lacks gives
+                its own reason.
         """
         if name in STACKED:
             return stacked(self.blocks, name)
         own = getattr(type(self), name, None)
-        # Python comes here also where a property raised AttributeError, whose message is wanted.
+        # Python also calls this after a property raised AttributeError: raise that error again.
         return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
 
 
@@ -351,7 +354,7 @@ def unembedding_of(model: Network) -> Unembedding:
     """The unembedding of a model.
 
     Raises:
-        InvalidInput: it has no logits.
+        InvalidInput: the model has no logits.
     """
     if not isinstance(model.unembed, Unembedding):
         raise InvalidInput("This model has no logits: it returns its last stream.")
@@ -359,10 +362,10 @@ def unembedding_of(model: Network) -> Unembedding:
 
 
 def as_network(model: object) -> Network:
-    """The model that a function was given.
+    """``model``, if it is one.
 
     Raises:
-        InvalidInput: it is something else, such as the name of one.
+        InvalidInput: it is something else, such as the name of a model.
     """
     if not isinstance(model, Network):
         raise InvalidInput(

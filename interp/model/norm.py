@@ -24,7 +24,7 @@ Scale = Float[Tensor, "batch pos *ones"]
 
 @dataclass(frozen=True)
 class NormPoints:
-    """The points of a norm: those of a block's norm, or of another."""
+    """The points of a norm; by default those of a block's norm."""
 
     scale: Point = Point.SCALE
     normalized: Point = Point.NORMALIZED
@@ -38,7 +38,7 @@ KEYS = NormPoints(Point.K_SCALE, Point.K_NORMALIZED)
 
 
 class Norm(nn.Module):
-    """No norm: x ↦ x; the base class of the others."""
+    """No norm: x ↦ x; the base class of all norms."""
 
     points: NormPoints
 
@@ -47,11 +47,11 @@ class Norm(nn.Module):
         return x
 
     def output_of(self, x: Features, tap: Tap) -> Features:  # noqa: ARG002
-        """The norm of x, of which only the scale is tapped."""
+        """The norm of x; only its scale passes through ``tap``."""
         return x
 
     def fused(self, x: Features) -> Features:
-        """The norm of x; x itself, as there is none."""
+        """x, unchanged."""
         return x
 
     def pull_back(
@@ -72,13 +72,13 @@ class Norm(nn.Module):
         y: Float[Tensor, "*batch head d"],  # noqa: ARG002
         by_y: Float[Tensor, "*batch head d"],
     ) -> Float[Tensor, "head *batch d_model"]:
-        """Gradients by x through each head of y = x·Wᵀ / scale alone, the divisor included.
+        """Gradients with respect to x through each head of y = x·Wᵀ / scale, divisor included.
 
         Args:
-            x: what is normalized.
-            W: pulled back with a divisor of 1 (see :meth:`pull_back`).
-            y: of x, without what does not depend on it.
-            by_y: the gradients by y.
+            x: the input of the norm.
+            W: weights pulled back with a divisor of 1 (see :meth:`pull_back`).
+            y: the output for x, without terms that do not depend on x.
+            by_y: the gradients with respect to y.
         """
         return einsum(by_y, W, "... head d, head d d_model -> head ... d_model")
 
@@ -93,7 +93,7 @@ class Norm(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class BlockNorm:
-    """A norm of a block under its name there, which its places bear (two names may share one norm).
+    """A norm of a block with its name, which its places carry (two names may share one norm).
 
     Attributes:
         norm: the module.
@@ -120,9 +120,10 @@ class ScaledNorm(Norm):
     """x ↦ centred(x) / scale(x) · gain + bias, in one fused kernel unless the scale is edited.
 
     Args:
-        config: which norm.
-        shape: of the axes normalized together: ``(d_model,)``, ``(d_head,)`` or ``(head, d_head)``.
-        points: of its scale and its output.
+        config: configuration of the norm.
+        shape: shape of the axes normalized together: ``(d_model,)``, ``(d_head,)`` or
+            ``(head, d_head)``.
+        points: points of its scale and its output.
     """
 
     def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
@@ -137,16 +138,16 @@ class ScaledNorm(Norm):
         return tap(self.points.normalized, self.output_of(x, tap))
 
     def output_of(self, x: Features, tap: Tap) -> Features:
-        """The norm of x, of which only the scale is tapped."""
+        """The norm of x; only its scale passes through ``tap``."""
         if not tap.must_form(self.points.scale):
             return self.fused(x)
         formed = self.scale(x)
         scale = tap(self.points.scale, formed)
-        # A scale that was only read leaves the numbers of the fused kernel.
+        # If the scale was only read, the result is still that of the fused kernel.
         return self.fused(x) if scale is formed else self.by_scale(x, scale)
 
     def centred(self, x: Features) -> Features:
-        """``x`` minus what the norm subtracts."""
+        """``x`` minus its mean, if the norm subtracts it."""
         raise NotImplementedError
 
     def fused(self, x: Features) -> Features:
@@ -158,7 +159,7 @@ class ScaledNorm(Norm):
         return (self.centred(x).square().mean(self.axes, keepdim=True) + self.eps).sqrt()
 
     def by_scale(self, x: Features, scale: Scale) -> Features:
-        """The norm with a given divisor."""
+        """The norm of x with a given divisor."""
         y, gain = self.centred(x) / scale, self.multiplier
         y = y if gain is None else y * gain
         return y if self.bias is None else y + self.bias
@@ -209,7 +210,7 @@ class ScaledNorm(Norm):
 
 
 class LayerNorm(ScaledNorm):
-    """Subtracts the mean."""
+    """LayerNorm, which subtracts the mean (Ba et al. 2016)."""
 
     def centred(self, x: Features) -> Features:
         """``x - mean(x)``."""
@@ -221,7 +222,7 @@ class LayerNorm(ScaledNorm):
 
 
 class EachHeadLayerNorm(LayerNorm):
-    """LayerNorm over each head, which has a gain and a bias of its own (Cohere, StableLM 2)."""
+    """LayerNorm over each head, with a gain and a bias per head (Cohere, StableLM 2)."""
 
     def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
         super().__init__(config, shape, points)
@@ -235,7 +236,7 @@ class EachHeadLayerNorm(LayerNorm):
 
 
 class RMSNorm(ScaledNorm):
-    """Does not subtract the mean."""
+    """RMSNorm, which does not subtract the mean (Zhang & Sennrich 2019)."""
 
     def centred(self, x: Features) -> Features:
         """x, unchanged."""
@@ -268,7 +269,7 @@ class OffsetRMSNorm(RMSNorm):
         return F.rms_norm(x.to(gain.dtype), self.shape, gain, self.eps).to(x.dtype)
 
     def by_scale(self, x: Features, scale: Scale) -> Features:
-        """The norm with a given divisor."""
+        """The norm of x with a given divisor."""
         gain = self.multiplier
         return (x.to(gain.dtype) / scale.to(gain.dtype) * gain).to(x.dtype)
 

@@ -1,4 +1,4 @@
-"""Every place of a model, in the order of the forward: its recipe and its names."""
+"""Every place of a model in the order of the forward, with its recipe and its names."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def names_of(stacks: Sequence[Stack], layout: Layout) -> Names:
 
 
 def hook_name(place: Place, recipe: Recipe) -> str:
-    """The TransformerLens name of a place; in a pair, the stack's name replaces ``blocks``."""
+    """The TransformerLens name of a place; with two stacks, ``blocks`` is the stack's name."""
     own = recipe.hook or place.point.value.hook
     if place.layer is None:
         return f"{place.stack}.{own}" if place.stack else own

@@ -2,7 +2,7 @@
 
 Every part of a model lists its places in the order of its forward, each with a :class:`Recipe`: the
 function of earlier places that the forward itself applies. A place whose recipe has no function can
-only be stored. A cache of "everything" stores those and derives the rest when it is read.
+only be stored. A cache of all places stores those and derives the others when they are read.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from interp.points import Place, Point
 
 @runtime_checkable
 class Reader(Protocol):
-    """Gives a recipe its inputs: tensors of the same block, and the context of the run."""
+    """Provides the inputs of a recipe: tensors of the same block, and the context of the run."""
 
     context: Context
 
@@ -26,7 +26,7 @@ class Reader(Protocol):
         ...
 
     def is_scratch(self, point: Point) -> bool:
-        """Whether the tensor is computed for each reader, so that it may be written into."""
+        """Whether the tensor is computed anew for each reader, so that it may be overwritten."""
         ...
 
 
@@ -39,7 +39,7 @@ class Recipe:
             reads other places of the same block; ``None`` if the tensor can only be stored.
         needs: the places that ``compute`` reads.
         absent_when_fused: whether fused kernels skip this tensor, so that a forward forms it only
-            when it is edited or its gradient is wanted.
+            when it is edited or its gradient is requested.
         part: path of the owning module below its block (set by the block).
         hook: TransformerLens name below the block, where it differs from the point's own.
     """
@@ -55,11 +55,11 @@ Layout = dict[Place, Recipe]
 """The places of one part, in the order of its forward."""
 
 STORED = Recipe()
-"""The recipe of a tensor that no function of earlier places gives."""
+"""The recipe of a tensor that can't be derived and must be stored."""
 
 
 def owned(part: str, layout: Layout) -> Layout:
-    """The same layout, with the path of the module that owns its places."""
+    """The same layout, with ``part`` prefixed to the path of the module that owns each place."""
     return {
         place: replace(recipe, part=f"{part}.{recipe.part}" if recipe.part else part)
         for place, recipe in layout.items()

@@ -1,16 +1,16 @@
-"""Residual steps, of which a block is a list: x ↦ x + f(x), with norms in one place or another.
+"""Residual steps, which make up a block: x ↦ x + f(x), with norms in different places.
 
     PreNorm      x ↦ x + f(norm(x))                    GPT-2 and most models since
     PostNorm     x ↦ norm(x + f(x))                    the original Transformer, BERT
     Sandwich     x ↦ x + norm′(f(norm(x)))             Gemma 2; Granite, where norm′ is a factor
     WriteNorm    x ↦ x + norm(f(x))                    OLMo 2
-    StreamNorm   x ↦ y + f(y), y = norm(x)             BLOOM, if configured so
+    StreamNorm   x ↦ y + f(y), y = norm(x)             BLOOM, as an option
     Parallel     x ↦ x + attn(ln1(x)) + mlp(ln2(x))    GPT-J, GPT-NeoX
 
-``__call__`` is that formula. The other methods continue it from a state in its middle: from f's
-hidden tensor (z of attention, the neurons of an MLP), or from the sum. These states are where a
-sweep restarts a forward. ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens;
-with post-norm the stream that later steps read is then ``("normalized", layer, "ln1")``.
+``__call__`` computes this formula. The other methods continue it from an intermediate state: from
+f's hidden tensor (z of attention, the neurons of an MLP), or from the sum. A sweep restarts
+forwards from these states. ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens;
+with post-norm, later steps read ``("normalized", layer, "ln1")`` instead.
 """
 
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class StepPoints:
     """The points of a residual step.
 
     Attributes:
-        reads: the stream, where the sub-layer reads it.
-        writes: what is added to the stream.
-        sum: the stream + what is added.
-        raw: output of the sub-layer, where a norm stands between it and ``writes``.
+        reads: the stream as the sub-layer reads it.
+        writes: the term that is added to the stream.
+        sum: the stream plus this term.
+        raw: output of the sub-layer, if a norm is applied between it and ``writes``.
     """
 
     reads: Point
@@ -46,12 +46,12 @@ class StepPoints:
 
 @dataclass(frozen=True, eq=False)
 class StepNorms:
-    """The norms of a step that are not of what f reads.
+    """The norms of a step other than the norm of f's input.
 
     Attributes:
-        base: of the stream that f's output is added to.
-        output: of f's output, before it is added.
-        sum: of the sum.
+        base: norm of the stream that f's output is added to.
+        output: norm of f's output, before it is added.
+        sum: norm of the sum.
     """
 
     base: BlockNorm | None = None
@@ -66,8 +66,8 @@ class Step:
     Attributes:
         f: attention or MLP.
         part: its name in the block: ``attn``, ``cross_attn`` or ``mlp``.
-        norm: the norm beside it.
-        points: where its tensors are read and replaced.
+        norm: the norm of the step.
+        points: the points of its tensors.
     """
 
     f: Sublayer
@@ -80,7 +80,7 @@ class Step:
         raise NotImplementedError
 
     def input(self, x: Stream, tap: Tap) -> Stream:
-        """What f reads."""
+        """The input of f."""
         return tap(self.points.reads, x)
 
     def from_stream(self, state: State, context: Context, tap: Tap) -> Stream:
@@ -89,12 +89,12 @@ class Step:
         return self(x, context, tap)
 
     def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:
-        """The rest of the step, given the stream that is added to, and f's hidden tensor."""
+        """The rest of the step, given the stream that f's output is added to and f's hidden."""
         x, hidden = state
         return self.from_sum((x + self.added(hidden, tap),), context, tap)
 
     def added(self, hidden: Tensor, tap: Tap) -> Stream:
-        """What is added to the stream, given f's hidden tensor."""
+        """The term that is added to the stream, given f's hidden tensor."""
         return self.f.output(hidden, tap)
 
     def from_sum(self, state: State, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
@@ -103,7 +103,11 @@ class Step:
         return tap(self.points.sum, total)
 
     def restart_points(self, before: Place) -> list[RestartPoint]:
-        """Before the step, at f's hidden tensor and at the sum, given the stream's place."""
+        """Restart points before the step, at f's hidden tensor and at the sum.
+
+        Args:
+            before: the place of the stream before the step.
+        """
         hidden, total = Place(self.f.hidden_point), Place(self.points.sum)
         return [
             RestartPoint(
@@ -115,20 +119,20 @@ class Step:
 
     @property
     def input_norm(self) -> Norm:
-        """The norm of what f reads."""
+        """The norm of f's input."""
         return Norm()
 
     @property
     def norms(self) -> StepNorms:
-        """Its norms, but for that of what f reads."""
+        """The norms other than the norm of f's input."""
         return StepNorms()
 
     @property
     def preserves_stream(self) -> bool:
-        """Whether the stream after the step is the stream before it plus what is written."""
+        """Whether the stream after the step is the stream before it plus the added term."""
         return self.norms.base is None and self.norms.sum is None
 
-    # ---- its places ---------------------------------------------------------------------------
+    # ---- places -------------------------------------------------------------------------------
 
     def base(self, before: Place) -> Place:
         """The place of the stream that f's output is added to."""
@@ -139,7 +143,7 @@ class Step:
         return Place(self.points.reads)
 
     def layout(self, before: Place) -> Layout:
-        """Its places in the order of the forward, given that of the stream before it."""
+        """Its places in the order of the forward, given the place of the stream before it."""
         return {
             **self.input_layout(before),
             **owned(self.part, self.f.layout(self.source())),
@@ -148,11 +152,11 @@ class Step:
         }
 
     def added_layout(self) -> Layout:
-        """The places between f's output and what is added: none."""
+        """The places between f's output and the added term: none."""
         return {}
 
     def input_layout(self, before: Place) -> Layout:
-        """The places of what f reads."""
+        """The places of f's input."""
 
         def read(_: object, of: Reader) -> Tensor:
             return of(before.point, before.norm)
@@ -165,12 +169,12 @@ class Step:
 
     @property
     def branches(self) -> tuple["Step", ...]:
-        """The steps that read the stream before this one: itself, and those beside it."""
+        """The steps that read the same stream: this one, and any in parallel with it."""
         return (self,)
 
     @property
     def written(self) -> tuple[Point, ...]:
-        """The points of all that is added to the stream."""
+        """The points of all terms that are added to the stream."""
         return tuple(branch.points.writes for branch in self.branches)
 
 
@@ -189,15 +193,15 @@ class PreNorm(Step):
 
     @property
     def input_norm(self) -> Norm:
-        """That beside f."""
+        """The norm of the step."""
         return self.norm.norm
 
     def source(self) -> Place:
-        """That of norm(x)."""
+        """The place of norm(x)."""
         return self.norm.output(Place(self.points.reads))
 
     def input_layout(self, before: Place) -> Layout:
-        """The stream, then its norm."""
+        """The places of the stream and of its norm."""
         return {**super().input_layout(before), **self.norm.layout(Place(self.points.reads))}
 
 
@@ -211,12 +215,12 @@ class StreamNorm(PreNorm):
         return tap(self.points.sum, y + self.f(y, context, tap))
 
     def base(self, before: Place) -> Place:  # noqa: ARG002
-        """That of y."""
+        """The place of y."""
         return self.source()
 
     @property
     def norms(self) -> StepNorms:
-        """The norm makes the stream that is added to."""
+        """The norm gives the stream that f's output is added to."""
         return StepNorms(base=self.norm)
 
 
@@ -234,16 +238,16 @@ class PostNorm(Step):
         return self.norm(super().from_sum(state, context, tap), tap)
 
     def layout(self, before: Place) -> Layout:
-        """The norm comes last."""
+        """The places of the step, with the norm last."""
         return {**super().layout(before), **self.norm.layout(Place(self.points.sum))}
 
     def end(self) -> Place:
-        """That of the norm's output."""
+        """The place of the norm's output."""
         return self.norm.output(Place(self.points.sum))
 
     @property
     def norms(self) -> StepNorms:
-        """The norm is of the sum."""
+        """The norm is applied to the sum."""
         return StepNorms(sum=self.norm)
 
 
@@ -266,7 +270,7 @@ class WriteNorm(Step):
 
     @property
     def norms(self) -> StepNorms:
-        """The norm is of f's output."""
+        """The norm is applied to f's output."""
         return StepNorms(output=self.norm)
 
 
@@ -287,24 +291,25 @@ class Sandwich(PreNorm):
         return tap(at.sum, x + tap(at.writes, self.write_norm(out, tap)))
 
     def added(self, hidden: Tensor, tap: Tap) -> Stream:
-        """The second norm of f's output."""
+        """norm′ of f's output."""
         return tap(self.points.writes, self.write_norm(self.f.output(hidden, tap), tap))
 
     def added_layout(self) -> Layout:
-        """The places of the second norm, and of its output."""
+        """The places of norm′, and of its output."""
         return _added_layout(self.write_norm, self.points)
 
     @property
     def norms(self) -> StepNorms:
-        """norm′ is of f's output."""
+        """norm′ is applied to f's output."""
         return StepNorms(output=self.write_norm)
 
 
 @dataclass(frozen=True, eq=False)
 class Parallel(PreNorm):
-    """x ↦ x + attn(ln1(x)) + mlp(ln2(x)): the step of attention; there is no ``resid_mid``.
+    """x ↦ x + attn(ln1(x)) + mlp(ln2(x)); there is no ``resid_mid``.
 
     GPT-J (Wang & Komatsuzaki 2021) has one norm for both, GPT-NeoX (Black et al. 2022) has two.
+    ``f``, ``norm`` and ``points`` are those of attention.
 
     Attributes:
         beside: the step of the MLP.
@@ -324,19 +329,19 @@ class Parallel(PreNorm):
         return self.from_attn_out((x, self.f.output(z, tap)), context, tap)
 
     def from_attn_out(self, state: State, context: Context, tap: Tap) -> Stream:
-        """The rest of the step, given x and what attention writes."""
+        """The rest of the step, given x and the output of attention."""
         x, attn_out = state
         mlp_out = self.beside.f(self.beside.input(x, tap), context, tap)
         return self.from_sum((x + (attn_out + mlp_out),), context, tap)
 
     def from_neurons(self, state: State, context: Context, tap: Tap) -> Stream:
-        """The rest of the step, given x, what attention writes, and the MLP's hidden."""
+        """The rest of the step, given x, the output of attention and the MLP's neurons."""
         x, attn_out, neurons = state
         mlp_out = self.beside.f.output(neurons, tap)
         return self.from_sum((x + (attn_out + mlp_out),), context, tap)
 
     def restart_points(self, before: Place) -> list[RestartPoint]:
-        """Before the step, at z, before the MLP, at its hidden tensor, at the sum."""
+        """Restart points before the step, at z, before the MLP, at its neurons and at the sum."""
         first, at_z, at_sum = super().restart_points(before)
         out, neurons = Place(self.points.writes), Place(self.beside.f.hidden_point)
         reads = Place(self.beside.points.reads)
@@ -349,7 +354,7 @@ class Parallel(PreNorm):
         ]
 
     def layout(self, before: Place) -> Layout:
-        """The places of attention, those of the MLP, the sum."""
+        """The places of attention, of the MLP and of the sum."""
         return {
             **self.input_layout(before),
             **owned(self.part, self.f.layout(self.source())),
@@ -365,9 +370,9 @@ class Parallel(PreNorm):
 
 
 def _added_layout(norm: BlockNorm, points: StepPoints) -> Layout:
-    """The places of a norm of what is written, and of its output."""
+    """The places of a norm of f's output, and of the term that is added."""
     if points.raw is None:
-        raise ValueError(f"{points.writes} has no point before the norm of what is written.")
+        raise ValueError(f"{points.writes} has no point before the norm of the output.")
     raw = Place(points.raw)
     last = norm.output(raw)
     added = Recipe(lambda _, of: of(last.point, last.norm), (last,))

@@ -1,4 +1,4 @@
-"""States in the middle of a block's forward from which it can be continued."""
+"""Intermediate states of a block's forward from which it can be continued."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class RestartPoint:
         state: the places of the tensors to continue with.
         resume: ``resume(tensors, context, tap)``, the stream after the step that the state is in.
         mixes_positions: whether attention is computed from here on.
-        next_step: the step that comes then (set by the block).
+        next_step: index of the step that follows (set by the block).
     """
 
     first: Place

@@ -1,4 +1,4 @@
-"""Shapes of the tensors that a forward passes on, and sizes of axes that a configuration fixes."""
+"""Shapes of the tensors in a forward, and the axis sizes that a configuration determines."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,14 +14,14 @@ Logits = Float[Tensor, "batch pos vocab"]
 
 
 def _neurons(mlp: MLPConfig, point: Point) -> int:
-    """Number of neurons: of the MLP, of each expert, or of the shared expert."""
+    """Number of neurons of the MLP, of each expert, or of the shared expert."""
     shared = None if mlp.experts is None else mlp.experts.d_shared
     of_shared = (Point.GATE, Point.PRE, Point.POST)
     return mlp.d_mlp if shared is None or point not in of_shared else shared
 
 
 def fixed_axes(config: Config, place: Place) -> dict[str, int]:
-    """Sizes of heads, dimensions, neurons, experts and vocabulary at a place, by axis."""
+    """Size of each axis at a place that does not depend on the input, by name."""
     stack = config.stacks[place.stack or list(config.stacks)[-1]]
     own = stack if place.layer is None else stack.of_layer(place.layer)
     attention, mlp = own.attention, own.mlp
@@ -39,7 +39,7 @@ def fixed_axes(config: Config, place: Place) -> dict[str, int]:
 
 
 def _stream_width(config: Config, place: Place) -> int:
-    """The width of the stream, or of what comes before its projection or after a head."""
+    """The width of the stream, of the embeddings before their projection, or after a head."""
     if place.point.value.region == "entry":
         embedding = config.stacks[place.stack or list(config.stacks)[-1]].embedding
         return embedding.sum_width or config.d_model

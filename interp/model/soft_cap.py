@@ -29,5 +29,5 @@ class SoftCap(NoSoftCap):
 
 
 def soft_cap_of(cap: float | None) -> NoSoftCap:
-    """The soft-cap of a configuration, if it has one."""
+    """The soft-cap of a configuration; the identity if ``cap`` is ``None``."""
     return NoSoftCap() if cap is None else SoftCap(cap)

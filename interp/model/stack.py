@@ -1,4 +1,4 @@
-"""A stack: the entry, blocks, and perhaps a final norm. A model has one or two."""
+"""A stack: embeddings, blocks, and possibly a final norm. A model has one or two stacks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ from interp.points import Place, Point
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Which part of a stack a forward runs.
+    """The part of a stack that a forward runs.
 
     Attributes:
-        start: the first block.
-        stop: the block before which it ends; ``None`` runs all and the final norm.
-        stream: the stream before block ``start``; ``None`` runs the entry.
+        start: index of the first block.
+        stop: index of the block before which it ends; ``None`` runs all blocks and the final norm.
+        stream: the stream before block ``start``; ``None`` computes it from the embeddings.
     """
 
     start: int = 0
@@ -49,12 +49,12 @@ class Stack(nn.Module):
     """x ↦ norm(block_L(… block_1(entry(tokens)))).
 
     Args:
-        config: of the whole model.
-        name: which of its stacks: ``encoder`` or ``decoder``.
-        shared: the token embedding of another stack, if it is this one's too.
+        config: configuration of the whole model.
+        name: name of this stack: ``encoder`` or ``decoder``.
+        shared: the token embedding of another stack, if this stack shares it.
 
     Attributes:
-        name_in_places: its name where a model has two stacks; ``None`` where it is the only one.
+        name_in_places: the name if the model has two stacks; ``None`` if this is the only one.
     """
 
     def __init__(self, config: Config, name: str, shared: nn.Parameter | None = None) -> None:
@@ -98,7 +98,10 @@ class Stack(nn.Module):
         return self.final_norm(x, tap) if span.stop is None else x
 
     def embed(self, batch: Batch, context: Context, tap: Tap = untouched) -> Stream:
-        """norm(tokens + positions + types), those that the stack has, and perhaps projected."""
+        """norm(tokens + positions + types), projected if the stack is configured so.
+
+        Terms that the stack does not have are left out.
+        """
         x = tap(Point.EMBED, self.tokens(batch, context, self.weight_e))
         x = self.entry(x, batch, context, tap)
         x = self.types(x, batch, context, tap)
@@ -129,7 +132,7 @@ class Stack(nn.Module):
         return places | owned("final_norm", self.final_norm.layout(self.end))
 
     def terms(self) -> Layout:
-        """The places of the embeddings that are added up: of tokens, positions, types."""
+        """The places of the embeddings that are summed: of tokens, positions and types."""
         return {
             Place(Point.EMBED): STORED,
             **owned("entry", self.entry.layout()),
@@ -158,7 +161,7 @@ class Stack(nn.Module):
 
 
 def input_of(config: Config, name: str) -> TokenInput | ImageInput:
-    """What a stack reads: tokens or images."""
+    """The kind of input that a stack reads: tokens or images."""
     embedding = config.stacks[name].embedding
     if embedding.patches is not None:
         return ImageInput(embedding.patches)

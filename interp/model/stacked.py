@@ -12,20 +12,20 @@ STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
     **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
 }
-"""The part of a block that has each of them."""
+"""Each weight that can be stacked, and the part of a block that has it."""
 
 
 def stacked(blocks: Sequence[Block], name: str) -> Tensor:
     """The weight of each block, stacked (a copy).
 
     Raises:
-        NoSuchAttribute: the blocks do not have it, or in several shapes.
+        NoSuchAttribute: some block does not have it, or its shapes differ.
     """
     parts = [getattr(block, STACKED[name], None) for block in blocks]
     weights = [getattr(part, name, None) for part in parts]
-    found = [weight for weight in weights if weight is not None]
-    if not found:
+    present = [weight for weight in weights if weight is not None]
+    if not present:
         raise NoSuchAttribute(f"This model has no {name}.")
-    if len(found) < len(weights) or len({weight.shape for weight in found}) > 1:
+    if len(present) < len(weights) or len({weight.shape for weight in present}) > 1:
         raise NoSuchAttribute(f"The layers differ in {name}; read model.blocks[layer] one by one.")
-    return torch.stack(found)
+    return torch.stack(present)

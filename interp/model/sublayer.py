@@ -1,4 +1,4 @@
-"""The interface of what a residual step wraps: the f of x + f(norm(x))."""
+"""The interface of sub-layers, which residual steps wrap: the f of x + f(norm(x))."""
 
 from typing import Protocol, runtime_checkable
 
@@ -22,7 +22,7 @@ class Sublayer(Protocol):
         ...
 
     def hidden(self, x: Stream, context: Context, tap: Tap) -> Tensor:
-        """Z of the heads, or the activations of the neurons."""
+        """z of the heads, or the activations of the neurons."""
         ...
 
     def output(self, hidden: Tensor, tap: Tap) -> Stream:
@@ -35,5 +35,5 @@ class Sublayer(Protocol):
         ...
 
     def layout(self, source: Place) -> Layout:
-        """Its places; ``source`` is that of its input."""
+        """Its places; ``source`` is the place of its input."""
         ...

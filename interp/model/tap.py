@@ -1,7 +1,7 @@
 """Access to the tensors of a forward, which calls ``tap(point, tensor)`` and uses the result.
 
-A tap is an argument of one forward, never a property of a module: nothing is registered, so nothing
-can be left behind, and threads with different taps on one model do not interfere.
+A tap is an argument of one forward, never an attribute of a module: nothing is registered on the
+model, so nothing needs to be removed, and threads with different taps do not interfere.
 """
 
 from typing import Protocol, runtime_checkable
@@ -27,7 +27,7 @@ class Tap(Protocol):
         ...
 
     def scoped(self, **scope: object) -> "Tap":
-        """The same tap for calls from one part of the model (``layer=``, ``norm=``, …)."""
+        """The same tap, for calls from one part of the model (``layer=``, ``norm=``, …)."""
         ...
 
 
@@ -43,7 +43,7 @@ class Untouched:
         return False
 
     def scoped(self, **scope: object) -> "Untouched":  # noqa: ARG002 - Tap's signature
-        """Itself."""
+        """The tap itself."""
         return self
 
 

@@ -1,10 +1,10 @@
-"""PyTorch's hooks on parts of a model are refused: only some forwards would call them.
+"""Refuses models with PyTorch hooks, which only some forwards would call.
 
 A hook fires when its module is called. A sweep continues forwards in the middle of a block, a cache
-derives tensors by the functions of a part, and some parts are never called at all: with a hook they
-would give other numbers than ``model(tokens)``, without an error. Pruning, and weight and spectral
-norm of ``torch.nn.utils`` are such hooks. Parametrizations are not: a parametrized weight is
-computed wherever it is read.
+derives tensors with methods of a module, and some modules are never called at all: with a hook,
+their results would silently differ from ``model(tokens)``. Pruning, weight norm and spectral norm
+of ``torch.nn.utils`` are such hooks. Parametrizations are not: a parametrized weight is computed
+wherever it is read.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from interp.errors import InvalidInput
 KINDS = ("forward_pre_hooks", "forward_hooks", "backward_pre_hooks", "backward_hooks")
 GLOBAL = {kind: getattr(every_module, f"_global_{kind}") for kind in KINDS}
 OBSERVERS = "torch.utils."
-"""Hooks on every module of a program that PyTorch itself adds to count operations."""
+"""Prefix of the modules whose global hooks are allowed: PyTorch adds them to count operations."""
 
 
 _SEARCHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""Models without hooks, and how many had been registered in the process when they were searched."""
+"""Models without hooks, with the number of hooks registered in the process at their search."""
 
 
 def refuse_hooks(model: nn.Module) -> None:
-    """Make sure that no part of ``model`` has a hook, nor every module of the program.
+    """Make sure that no part of ``model`` has a hook, and that there are no global module hooks.
 
-    The parts are searched only if a hook was registered in this process since the last time, by
-    anyone; the compiler, which follows the hooks of what it traces, is left alone.
+    The parts are searched only if a hook was registered in this process, on any module, since the
+    last search. While compiling, nothing is checked: the compiler traces hooks itself.
 
     Raises:
         InvalidInput: there is a hook; the message names its owner.
@@ -49,10 +49,10 @@ def refuse_hooks(model: nn.Module) -> None:
 
 
 def search(model: nn.Module) -> None:
-    """Look for hooks on each part.
+    """Search each part for hooks.
 
     Raises:
-        InvalidInput: there is one.
+        InvalidInput: a part has a hook.
     """
     for name, part in model.named_modules():
         for kind in KINDS:

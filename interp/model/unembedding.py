@@ -1,7 +1,7 @@
-"""The exit of a model: logits = x·W_U + b_U, perhaps scaled or soft-capped.
+"""The exit of a model: logits = x·W_U + b_U, possibly scaled or soft-capped.
 
 A masked language model has norm(act(x·W + b)) in place of the final norm (Devlin et al. 2019) or
-after it (ModernBERT), and perhaps a pooler, which makes one vector of the first token.
+after it (ModernBERT), and may have a pooler, which maps the first token's stream to one vector.
 """
 
 import torch
@@ -22,7 +22,7 @@ from interp.points import Place, Point
 
 
 class Exit(Linear):
-    """The exit of a model without logits, which returns its last stream; base of unembeddings."""
+    """The exit of a model without logits, which returns its last stream; the base class."""
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:  # noqa: ARG002
         """x, unchanged."""
@@ -34,7 +34,7 @@ class Exit(Linear):
 
 
 class ProjectedExit(Exit):
-    """x ↦ x·W_P: the exit of a model without logits, whose last stream is projected (OPT-350m)."""
+    """x ↦ x·W_P: the exit of a model without logits that projects its last stream (OPT-350m)."""
 
     def __init__(self, d_model: int, width: int) -> None:
         super().__init__()
@@ -65,23 +65,23 @@ class Unembedding(Exit):
         return tap(Point.LOGITS, self.soft_cap(self.linear(self.read(x), self.weight, self.b_U)))
 
     def some(self, x: Stream, columns: Int[Tensor, " column"]) -> Float[Tensor, "batch pos column"]:
-        """The logits of some vocabulary columns only."""
+        """The logits of some vocabulary columns."""
         return self.soft_cap(self.before_soft_cap(x, columns))
 
     def before_soft_cap(
         self, x: Stream, columns: Int[Tensor, " column"]
     ) -> Float[Tensor, "batch pos column"]:
-        """``x @ W_U + b_U`` for some vocabulary columns only."""
+        """``x @ W_U + b_U`` for some vocabulary columns."""
         bias = None if self.b_U is None else self.b_U[columns]
         return F.linear(self.read(x), self.weight[columns], bias)
 
     def read(self, x: Stream) -> Float[Tensor, "batch pos width"]:
-        """The input of W_U: x itself."""
+        """The input of W_U: x, unchanged."""
         return x
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits."""
+        """The matrix from the stream to the logits."""
         return self.weight.mT
 
     def layout(self) -> Layout:
@@ -102,7 +102,7 @@ class ScaledUnembedding(Unembedding):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits (a copy)."""
+        """The matrix from the stream to the logits (a copy)."""
         return self.scale * self.weight.mT
 
 
@@ -119,12 +119,12 @@ class ProjectedUnembedding(Unembedding):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model vocab"]:
-        """From the stream to the logits (a copy)."""
+        """The matrix from the stream to the logits (a copy)."""
         return self.project.weight.mT @ self.weight.mT
 
 
 def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
-    """The exit of a configuration, tied to the last stack's ``embedding`` or not."""
+    """The exit of a configuration, tied to the last stack's ``embedding`` if configured so."""
     tied_to = embedding if config.tied else None
     if not config.unembeds:
         width = config.d_unembed
@@ -140,8 +140,8 @@ class MaskedHead(Linear, Norm):
     """x ↦ norm(act(x·W + b)), between the last block and the unembedding of a masked LM.
 
     Args:
-        config: the head.
-        before: the norm of x, if the head has one before it.
+        config: configuration of the head.
+        before: configuration of the stack's norms; the head applies it to x if it has a final norm.
         d_model: width of the stream.
     """
 
@@ -163,7 +163,7 @@ class MaskedHead(Linear, Norm):
         return self.linear(x, self.weight, self.bias)
 
     def layout(self, source: Place, norm: str | None = None) -> Layout:  # noqa: ARG002
-        """Its places; ``source`` is that of the last stream."""
+        """Its places; ``source`` is the place of the last stream."""
         pre, post = Place(Point.HEAD_PRE), Place(Point.HEAD_POST)
         read = self.norm_before.output(source)
 
@@ -179,10 +179,11 @@ class MaskedHead(Linear, Norm):
 
 
 class Pooler(Linear):
-    """x ↦ tanh(x·W + b): one vector per text, of its first token's stream (Devlin et al. 2019).
+    """x ↦ tanh(x·W + b): one vector per text, from its first token's stream (Devlin et al. 2019).
 
-    It is not part of the forward: ``model.pooler(stream[:, 0])``, where the stream is the output of
-    a model without a head (with a head, that of the last block: ``("normalized", -1, "ln2")``).
+    It is not part of the forward: call ``model.pooler(stream[:, 0])``, where the stream is the
+    output of a model without a head (with a head, the output of the last block:
+    ``("normalized", -1, "ln2")``).
     """
 
     def __init__(self, d_model: int) -> None:

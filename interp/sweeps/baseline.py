@@ -1,7 +1,7 @@
-"""The baseline: the unedited forward of a job, and the tensors that edited ones continue from.
+"""The baseline: the unedited forward of a job, and the tensors that edited forwards need from it.
 
-Those are the tensors of the restarts; keys and values of the columns that edited forwards do not
-compute; and, in a pair, the encoder's output.
+These are the states to restart from; keys and values of the columns that edited forwards do not
+compute; and, for an encoder–decoder, the encoder's output.
 """
 
 from collections.abc import Collection
@@ -24,10 +24,10 @@ class Baseline:
     """The unedited forward of a job's prompts.
 
     Attributes:
-        restart_map: of the model.
-        batches: the tokens, of each stack.
-        contexts: of each stack.
-        tensors: what is stored, by place.
+        restart_map: restart points of the model.
+        batches: the tokens of each stack.
+        contexts: the context of each stack.
+        tensors: the stored tensors, by place.
     """
 
     restart_map: RestartMap
@@ -39,7 +39,7 @@ class Baseline:
     def of(
         cls, restart_map: RestartMap, job: Job, batches: tuple[Batch, ...] | None = None
     ) -> "Baseline":
-        """Run the prompts of ``job`` (or ``batches`` of its shapes) and store what cases need."""
+        """Run a job's prompts (or ``batches`` of the same shapes) and store what its cases need."""
         model, needed = restart_map.model, needed_by(restart_map, job)
         batches = job.batches if batches is None else batches
         stop = restart_map.exit(restart_map.last).layer
@@ -49,11 +49,11 @@ class Baseline:
 
     @property
     def encoder_output(self) -> Tensor | None:
-        """The output of the encoder of a pair."""
+        """The output of the encoder; ``None`` in a model with a single stack."""
         return None if self.restart_map.last == 0 else self.tensors[self.restart_map.output(0)]
 
     def kv_cache(self, copies: int, columns: int, edited: Collection[Place]) -> RepeatedKV:
-        """Keys and values that edited forwards attend to, where no edit changes them."""
+        """Keys and values that edited forwards attend to and no edit changes."""
         stored: dict[object, KeysValues] = {}
         for attention, key, value in chain.from_iterable(self.restart_map.kv_places):
             across = attention.is_cross and not changes_source(edited, key, value)
@@ -86,5 +86,5 @@ def _first_layer(job: Job) -> int:
 
 
 def changes_source(edited: Collection[Place], key: Place, value: Place) -> bool:
-    """Whether edits change keys and values of cross-attention."""
+    """Whether edits change these keys and values of cross-attention."""
     return any(place in (key, value) or place.stack not in (None, key.stack) for place in edited)

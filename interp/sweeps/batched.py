@@ -1,8 +1,8 @@
 """A batched forward: several cases as copies of one batch, each with its own edits.
 
-The copies restart where they first differ from the baseline, at the columns from the first edit on;
-in the last block only the columns that the metric reads are computed to the end, and of the
-vocabulary only what it reads.
+The copies restart where they first differ from the baseline, at the columns from the first edit on.
+In the last block only the columns that the metric reads are computed to the end, and only the
+logits that it reads.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +35,9 @@ class PerCaseEdit:
     """The edits of all copies at one place; the plan of the forward holds it as one edit.
 
     Attributes:
-        edits: copy and edit, in order.
+        edits: pairs of the index of a copy and its edit, in order.
         copies: number of copies.
-        baseline: tensors of the unedited forward, for what this one does not compute.
+        baseline: tensors of the unedited forward, for places that this forward does not compute.
     """
 
     edits: tuple[tuple[int, Edit], ...]
@@ -45,7 +45,7 @@ class PerCaseEdit:
     baseline: Mapping[Place, Tensor] = field(default_factory=dict)
 
     def __call__(self, x: Tensor, site: EditSite) -> Tensor:
-        """Each copy with its own edits."""
+        """The tensor with each copy's own edits applied."""
         changed = x.clone()
         rows = changed.unflatten(0, (self.copies, -1))
         sites: dict[int, EditSite] = {}
@@ -72,9 +72,9 @@ class BatchedForward:
     """One forward of several cases (or of none, which gives the metric of the baseline).
 
     Args:
-        baseline: of the job.
+        baseline: baseline of the job.
         job: the prompts and the metric.
-        cases: with the same restarts.
+        cases: cases with the same restarts.
         first_column: the first column of the last stack that is computed.
     """
 
@@ -106,38 +106,38 @@ class BatchedForward:
         )
 
     def values(self) -> Float[Tensor, "case prompt"]:
-        """The metric of each case and prompt; NaN where it is not a number."""
+        """The metric for each case and prompt, which may be NaN."""
         output = self.baseline.encoder_output
         output = None if output is None else repeated(output, self.copies)
         for number, restart in enumerate(self.restarts[:-1]):
             if restart is not None:
                 output = self._encoder(number, restart, output)
-        values = self._measured(*self._decoder(output))
+        values = self._metric_values(*self._decoder(output))
         self.recorder.check_applied()
         return values.cpu().double()
 
     # ---- through the stacks -------------------------------------------------------------------
 
     def _encoder(self, number: int, restart: Restart, encoder_output: Tensor | None) -> Tensor:
-        """The output of a stack before the last."""
+        """The output of a stack other than the last."""
         stack, context = self.model.stacks[number], self._context(number, EVERY, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._restarted(number, restart, EVERY, context)
+        x, layer = self._resume(number, restart, EVERY, context)
         for later in range(layer, len(stack.blocks)):
             x = stack.block(later)(x, context, tap.scoped(layer=later))
         return stack.final_norm(x, tap)
 
     def _decoder(self, encoder_output: Tensor | None) -> tuple[Tensor, slice]:
-        """The last stack's stream after its last block, and the columns that it is of."""
+        """The last stack's stream after its last block, and the columns that it contains."""
         number, stack = self.restart_map.last, self.model.stacks[-1]
-        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._reads
+        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._read_range
         columns = slice(self.first_column, None)
         pointwise = all(map(self._is_pointwise, self.edits))
         if reads and pointwise and not self.restart_map.mixes_positions(restart):
             columns = reads
         context = self._context(number, columns, encoder_output)
         tap = self._tap(number, context)
-        x, layer = self._restarted(number, restart, columns, context)
+        x, layer = self._resume(number, restart, columns, context)
         for later in range(layer, last):
             x = stack.block(later)(x, context, tap.scoped(layer=later))
         if layer > last:
@@ -148,10 +148,10 @@ class BatchedForward:
         window = slice(reads.start - columns.start, reads.stop - columns.start)
         return stack.block(last).at_columns(x, window, context), reads
 
-    def _restarted(
+    def _resume(
         self, number: int, restart: Restart, columns: slice, context: Context
     ) -> tuple[Tensor, int]:
-        """The stream after the block in which a stack restarts, and the layer that comes next."""
+        """The stream after the block in which a stack restarts, and the layer that follows."""
         stack, tap = self.model.stacks[number], self._tap(number, context)
         if restart == ENTRY:
             batch = self.baseline.batches[number].repeated(self.copies)
@@ -169,7 +169,7 @@ class BatchedForward:
     def _context(
         self, number: int, columns: slice, encoder_output: Tensor | None = None
     ) -> Context:
-        """That of some columns of a stack, for all copies."""
+        """The context of some columns of a stack, for all copies."""
         kv_cache = self.baseline.kv_cache(self.copies, columns.start, set(self.edits))
         whole = self.baseline.contexts[number].repeated(self.copies, kv_cache)
         return whole.narrowed(columns, kv_cache).with_encoder(encoder_output)
@@ -177,15 +177,15 @@ class BatchedForward:
     def _tap(self, number: int, context: Context) -> Recorder:
         return self.recorder.scoped(stack=self.model.stacks[number].name, context=context)
 
-    # ---- the logits, and what the metric reads of them ----------------------------------------
+    # ---- the logits that the metric reads -----------------------------------------------------
 
-    def _measured(self, x: Tensor, columns: slice) -> Tensor:
-        """The metric, from the stream after the last block."""
+    def _metric_values(self, x: Tensor, columns: slice) -> Tensor:
+        """The metric, computed from the stream after the last block."""
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
             logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
             return self._each(logits, lambda own: measured(metric, at_least_float32(own), batch))
-        if self._reads is None:
+        if self._read_range is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
         if self._exit_needs_columns:
@@ -204,7 +204,7 @@ class BatchedForward:
         return self._each(logits, lambda own: check_values(bound.compute(own), own.shape[0]))
 
     def _each(self, logits: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
-        """The metric of each copy."""
+        """The metric for each copy."""
         values: list[Tensor] = []
         labels = [str(case) for case in self.cases] or ["Without an edit"]
         for label, own in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
@@ -228,7 +228,7 @@ class BatchedForward:
         return self.model.unembed(self._final_norm(x, columns), tap)
 
     def _all_columns(self, x: Tensor, columns: slice) -> tuple[Tensor, slice]:
-        """The stream at all columns: those before ``columns`` are the baseline's."""
+        """The stream at all columns; those before ``columns`` are taken from the baseline."""
         if columns.start == 0:
             return x, columns
         end = self.baseline.tensors[self.restart_map.end(self.restart_map.last)]
@@ -237,21 +237,21 @@ class BatchedForward:
 
     @cached_property
     def _read_column(self) -> Int[Tensor, " prompt"]:
-        """The column that the metric reads, of each prompt."""
+        """The column that the metric reads in each prompt."""
         metric, batch = self.job.metric, self.job.batches[-1]
         if isinstance(metric, AtPosition):
             return metric.read_columns(batch)
         return columns_read(batch, -1)
 
     @cached_property
-    def _reads(self) -> slice | None:
-        """The columns that the metric reads, if it does not read all and all are computed."""
+    def _read_range(self) -> slice | None:
+        """The columns that the metric reads; ``None`` if it reads all, or others than computed."""
         if not isinstance(self.job.metric, AtPosition):
             return None
         first, last = int(self._read_column.min()), int(self._read_column.max())
         return slice(first, last + 1) if first >= self.first_column else None
 
-    # ---- its edits ----------------------------------------------------------------------------
+    # ---- the edits ----------------------------------------------------------------------------
 
     @property
     def _in_last_stack(self) -> list[Place]:
@@ -265,10 +265,10 @@ class BatchedForward:
         return not all(map(self._is_pointwise, exits))
 
     def _is_pointwise(self, place: Place) -> bool:
-        """Whether the edits of a place at one column do not depend on other columns."""
+        """Whether the edits at a place change each column without reading the others."""
         return all(edit.pointwise for _, edit in self.edits[place])
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:
-    """Each row at its own column."""
+    """The values of each row at its own column."""
     return x[torch.arange(x.shape[0], device=x.device), column]

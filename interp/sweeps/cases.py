@@ -1,7 +1,7 @@
-"""The cases of a sweep: edits that are made together, and where their forward restarts.
+"""The cases of a sweep: edits that are applied together, and where their forward restarts.
 
 Before the first edited place nothing differs from the baseline, so an edited forward restarts at
-the latest restart point before it. An edit in the encoder of a pair changes what the decoder reads:
+the latest restart point before it. An edit in the encoder changes the input of cross-attention, so
 the decoder restarts at its first cross-attention.
 """
 
@@ -19,15 +19,15 @@ from interp.sweeps.restart_map import Restart, RestartMap
 
 PlacedEdits = tuple[tuple[Place, Edit], ...]
 SHOWN = 3
-"""How many edits of a case a message names."""
+"""Maximum number of edits of a case that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Edits that are made together.
+    """Edits that are applied together.
 
     Attributes:
-        index: the row of the result that it fills.
+        index: its row in the result.
         edits: the edits with their places.
         restarts: where each stack restarts; ``None`` for a stack that the edits do not change.
         split: how its batch may be split.
@@ -51,16 +51,16 @@ class Case:
 
     @property
     def earlier(self) -> set[Place]:
-        """The places whose tensors its edits read, besides those that they change."""
+        """The places whose tensors are read by its edits, other than those that they change."""
         return {place for _, edit in self.edits for place in edit.earlier}
 
     def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:
-        """Its edits for some of the sweep's ``n`` prompts."""
+        """The edits restricted to some of the sweep's ``n`` prompts."""
         return tuple((place, for_rows(edit, place, rows, n)) for place, edit in self.edits)
 
 
 def label_of(index: int, edits: PlacedEdits) -> str:
-    """What messages call edits that are made together."""
+    """The name of a case in messages."""
     shown = [f"{edit.kind} at {place}" for place, edit in edits[:SHOWN]]
     more = [f"{len(edits) - SHOWN} more"] if len(edits) > SHOWN else []
     return f"Edit {index} ({' and '.join([*shown, *more])})"
@@ -71,8 +71,8 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
 
     Raises:
         UnknownPlace: the model has no such place.
-        InvalidEdit: something that is not an edit, an axis that the point does not have, or one
-            that has no effect since another writes over it.
+        InvalidEdit: an element is not an edit, an edit selects on an axis that the point does not
+            have, or it has no effect because another overwrites it.
     """
     rows = list(edits) if isinstance(edits, list | tuple) else as_edits(edits)
     if not rows:
@@ -88,6 +88,6 @@ def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
 
 
 def placed_in(model: Network, edits: Sequence[Edit]) -> PlacedEdits:
-    """Edits that are made together, with their places, checked as those of a run."""
+    """Edits that are applied together, with their places; checked as the edits of a run are."""
     place_edits(model, edits, model.layout)
     return tuple(resolve_edits(model, edits))

@@ -1,4 +1,4 @@
-"""How much memory a sweep takes, estimated before it runs: its forwards on shapes alone.
+"""Estimates the memory of a sweep before it runs, by executing its forwards on shapes only.
 
 interp.estimate_sweep(model, tokens, edits, metric)         # Estimate(peak=…, kept=…), in bytes
 """
@@ -36,21 +36,21 @@ def estimate_sweep(
     mask: object = None,
     memory: object = None,
 ) -> Estimate:
-    """The memory that ``interp.sweep`` of the same arguments would take; nothing is computed.
+    """The memory that ``interp.sweep`` with the same arguments would take; nothing is computed.
 
-    Within 20 % of what PyTorch allocates on a CPU, for forwards of some hundred kilobytes and more.
-    What functions allocate that are given as edits or as the metric is not known.
+    The estimate is within 20 % of what PyTorch allocates on a CPU, for forwards of at least a few
+    hundred kilobytes. Memory allocated by functions given as edits or as the metric is not known.
 
     Args:
         model: the model.
-        tokens: as of :func:`interp.sweep`.
-        edits: as of :func:`interp.sweep`.
-        metric: as of :func:`interp.sweep`.
-        mask: as of ``model(...)``.
-        memory: as of :func:`interp.sweep`: it decides how many edited forwards run as one.
+        tokens: as for :func:`interp.sweep`.
+        edits: as for :func:`interp.sweep`.
+        metric: as for :func:`interp.sweep`.
+        mask: as for ``model(...)``.
+        memory: as for :func:`interp.sweep`; determines how many edited forwards run as one.
 
     Raises:
-        InterpError: as of :func:`interp.sweep`, for what it refuses before the first forward.
+        InterpError: as for :func:`interp.sweep`, for everything checked before the first forward.
     """
     batches = on_cpu(model.batches(tokens, mask))
     restart_map = RestartMap(Shapes(model))
@@ -66,26 +66,28 @@ def estimate_sweep(
 
 
 def _peak(worker: Worker, job: Job) -> int:
-    """Most bytes at a time of one job: of its baseline, and of one forward of each kind."""
+    """Largest number of bytes that one job takes at a time: its baseline and a forward per kind."""
     restart_map, copies = worker.restart_map, worker.copies(job)
     model = restart_map.model
     without_data = tuple(batch.to("meta") for batch in job.batches)
     if not isinstance(job.metric, Metric):
-        measured = replace(job, metric=_sums, batches=without_data)
+        measured = replace(job, metric=_placeholder_metric, batches=without_data)
     elif not isinstance(job.metric, AtPosition):
         measured = replace(job, batches=without_data)
-    else:  # which column it reads depends on the padding
+    else:  # the column that it reads depends on the padding
         measured = job
     kinds: dict[object, tuple[tuple[Case, ...], int]] = {}
     for cases, first_column in groups_of(restart_map, job, copies):
-        kinds.setdefault((len(cases), *_kind(cases), first_column), (cases, first_column))
+        kinds.setdefault((len(cases), *_memory_key(cases), first_column), (cases, first_column))
     with LiveBytes(given_to(model, without_data)) as live, torch.no_grad():
         baseline = Baseline.of(restart_map, job, without_data)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)
             changes = {
                 place: [
-                    _changed(forward.copies, whole_cases=any(e.select.selects_all for _, e in made))
+                    _allocating_change(
+                        forward.copies, whole_cases=any(e.select.selects_all for _, e in made)
+                    )
                 ]
                 for place, made in forward.edits.items()
             }
@@ -95,20 +97,21 @@ def _peak(worker: Worker, job: Job) -> int:
     return live.peak
 
 
-def _sums(logits: Tensor) -> Tensor:
-    """Stands for a function of the logits."""
+def _placeholder_metric(logits: Tensor) -> Tensor:
+    """A placeholder for a function of the logits."""
     return logits.sum((1, 2))
 
 
-def _kind(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
-    """What the memory of a forward depends on besides the number of its cases."""
+def _memory_key(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
+    """The properties of a forward that determine its memory, besides the number of its cases."""
     return cases[0].restarts, frozenset(place.point for case in cases for place, _ in case.edits)
 
 
-def _changed(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:
-    """What the edits at a place allocate: a copy of the tensor, and what one case writes.
+def _allocating_change(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:
+    """A change that allocates as the edits at a place do: a copy of the tensor, and one case.
 
-    That is as large as the tensor of one case, or a small part of it such as a head's.
+    An edit that selects everything allocates a whole case; others allocate only a small part of it,
+    such as a head, which is neglected.
     """
 
     def changed(x: Tensor, site: EditSite) -> Tensor:  # noqa: ARG001 - as edits are called

@@ -1,4 +1,4 @@
-"""Where the forwards of a sweep run: in this thread, or wherever an executor runs them."""
+"""Executors, which run the forwards of a sweep: in this thread, or elsewhere."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Outcome:
     """The result of one batched forward.
 
     Attributes:
-        cases: rows of the sweep's result, in the order of ``values``.
-        prompts: its columns.
-        values: the metric of each.
-        baseline: the metric of the prompts without an edit.
-        note: what a reader should know of how it was computed.
+        cases: row indices in the sweep's result, in the order of ``values``.
+        prompts: column indices in the sweep's result.
+        values: the metric for each case and prompt.
+        baseline: the metric for each prompt without edits.
+        note: a remark on how the values were computed, for the sweep's notes.
     """
 
     cases: tuple[int, ...]
@@ -37,12 +37,12 @@ class Executor(Protocol):
     def __call__(
         self, jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]
     ) -> Iterator[Outcome]:
-        """All outcomes of all jobs; the iterator may be closed before its end."""
+        """Yield all outcomes of all jobs; the iterator may be closed before its end."""
         ...
 
 
 def local(jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]) -> Iterator[Outcome]:
-    """In this thread, in order."""
+    """Run all jobs in this thread, in order."""
     for job in jobs:
         yield from work(job)
 
@@ -51,10 +51,10 @@ EXECUTORS: dict[str, Executor] = {"local": local}
 
 
 def executor_of(requested: object) -> Executor:
-    """The executor of a name, or the one given.
+    """The executor of this name, or the one given.
 
     Raises:
-        InvalidInput: neither a known name nor an executor.
+        InvalidInput: ``requested`` is neither a known name nor an executor.
     """
     if isinstance(requested, str) and requested in EXECUTORS:
         return EXECUTORS[requested]

@@ -1,7 +1,7 @@
-"""The file format of a sweep: its numbers, and what is needed to resume it.
+"""The file format of a sweep: its values, and everything needed to resume it.
 
-One safetensors file. The tensors are the table, and those that edits and the metric hold; all else
-is JSON in the header, under ``interp_sweep``. No pickle is read or written.
+One safetensors file. Its tensors are the table, and those of edits and of the metric; everything
+else is JSON in the header, under ``interp_sweep``. No pickle is read or written.
 """
 
 import json
@@ -33,7 +33,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a file holds of a sweep; see :class:`~interp.sweeps.result.Sweep`."""
+    """The fields of a sweep that are saved; see :class:`~interp.sweeps.result.Sweep`."""
 
     values: Tensor
     baseline: Tensor
@@ -45,11 +45,11 @@ class Contents:
 
 
 def write_contents(contents: Contents, path: Path) -> None:
-    """Write a complete file, or none.
+    """Write the file atomically.
 
     Raises:
         InvalidInput: an edit or the metric is a Python function, or there is no such folder.
-        OutOfResources: it can't be written.
+        OutOfResources: the file can't be written.
     """
     held = HeldTensors()
     header = {
@@ -72,7 +72,7 @@ def write_contents(contents: Contents, path: Path) -> None:
 
 
 def read_contents(path: Path) -> Contents:
-    """Read what :func:`write_contents` wrote.
+    """Read a file that :func:`write_contents` wrote.
 
     Raises:
         InvalidInput: there is no such file, or it is damaged, of another kind or another version.
@@ -88,14 +88,14 @@ def read_contents(path: Path) -> Contents:
 
 
 class HeldTensors:
-    """The tensors of edits and of the metric; equal ones have one name."""
+    """The tensors of edits and of the metric by name; equal tensors share a name."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[TensorData, str] = {}
 
     def named(self, data: TensorData) -> dict[str, str]:
-        """What stands in the JSON for a tensor."""
+        """The JSON reference to a tensor."""
         if data not in self._names:
             self._names[data] = name = f"held.{len(self._names)}"
             self.tensors[name] = data.tensor.contiguous()
@@ -135,7 +135,7 @@ def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _or_damaged(path: Path, read: Callable[[], _Read]) -> _Read:
-    """What ``read`` returns, if the header is as it was written."""
+    """The result of ``read``, whose errors mean that the file is damaged."""
     try:
         return read()
     except (InterpError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -179,10 +179,10 @@ def _text(note: object) -> str:
 
 
 def _check(read: Contents) -> None:
-    """Make sure that the table is one, of these edits.
+    """Make sure that the table has the right shape and dtypes for these edits.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it does not.
     """
     table = (read.values, read.baseline, read.done)
     shape = (len(read.placed), *read.baseline.shape)

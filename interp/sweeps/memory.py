@@ -1,7 +1,7 @@
-"""How many edited forwards fit into memory at once, estimated before the first of them runs.
+"""Estimates how many edited forwards fit into memory at once, before the first one runs.
 
-At its peak a forward holds the stream several times, and what one sub-layer forms besides: neurons,
-attention matrices where they are formed, the logits at the end.
+At its peak a forward holds several tensors of the size of the stream, and those of one sub-layer:
+neurons, attention matrices if they are formed, or the logits at the end.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,17 @@ from interp.model.network import Network
 from interp.points import Place, Point
 
 SHARE = 0.25
-"""Share of the free memory that the forwards of a sweep take by default."""
+"""Share of the free memory that the forwards of a sweep may take by default."""
 WIDEST = 20 * 2**20
-"""On a CPU, bytes of the largest tensor of a forward: larger ones are allocated anew each time,
-page by page, which costs more than running a few more forwards."""
+"""On a CPU, maximum bytes of the largest tensor of a forward: larger tensors are allocated anew
+each time, page by page, which costs more than running a few more forwards."""
 STREAMS = 6
-"""How many tensors of the size of the stream exist at a time."""
+"""Number of tensors of the size of the stream that exist at a time."""
 NEURONS = 3
 MATRICES = 3
 LOGITS = 3
-"""How many tensors of what a sub-layer forms exist at a time."""
+"""Number of tensors of each size (of neurons, attention matrices and logits) that exist at a
+time."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Budget:
     """The memory that the forwards of a sweep may take.
 
     Attributes:
-        nbytes: in all.
-        widest: of the largest tensor; ``None`` if it is not limited.
+        nbytes: total number of bytes.
+        widest: maximum bytes of the largest tensor; ``None`` if it is not limited.
     """
 
     nbytes: int
@@ -44,10 +45,10 @@ class Budget:
 
     @classmethod
     def of(cls, model: Network, requested: object) -> "Budget":
-        """The bytes requested, or a share of those free.
+        """The requested number of bytes, or a share of the free memory.
 
         Raises:
-            InvalidInput: not a positive number of bytes.
+            InvalidInput: ``requested`` is not a positive number of bytes.
         """
         widest = None if model.device.type == "cuda" else WIDEST
         if requested is None:
@@ -66,9 +67,9 @@ class Footprint:
     """Bytes that one edited forward of one prompt takes.
 
     Attributes:
-        peak: largest amount at a time.
-        widest: of its largest tensor.
-        stored: of what is stored of the baseline, which exists twice while it is read out.
+        peak: largest number of bytes allocated at a time.
+        widest: bytes of its largest tensor.
+        stored: bytes of the stored baseline tensors, which exist twice while they are read.
     """
 
     peak: int
@@ -76,7 +77,7 @@ class Footprint:
     stored: int
 
     def least(self, prompts: int) -> int:
-        """Bytes of one edited forward of so many prompts, and of what is stored of the baseline."""
+        """Bytes of one edited forward of ``prompts`` prompts and of their stored baseline."""
         return prompts * (max(self.peak, self.stored) + self.stored)
 
     def prompts(self, budget: Budget) -> int:
@@ -84,7 +85,7 @@ class Footprint:
         return max(1, self._narrow(budget, budget.nbytes // self.least(1), 1))
 
     def copies(self, budget: Budget, prompts: int) -> int:
-        """Number of edited forwards of so many prompts to run as one, at least one."""
+        """Number of edited forwards of ``prompts`` prompts to run as one, at least one."""
         free = budget.nbytes - prompts * self.stored
         return max(1, self._narrow(budget, free // (prompts * self.peak), prompts))
 
@@ -101,10 +102,10 @@ def footprint(
 
     Args:
         model: the model.
-        width: columns that are computed, of the longest stack.
+        width: number of columns that are computed in the longest stack.
         logits: number of logits that are formed.
-        edited: places that are edited, and therefore formed.
-        stored: number of elements stored of the baseline.
+        edited: places that are edited, and are therefore formed.
+        stored: number of stored elements of the baseline.
         padded: whether prompts are padded, so that each has its own distances.
     """
     stream, points = width * model.config.d_model, {place.point for place in edited}
@@ -127,7 +128,7 @@ def footprint(
 
 
 def neurons_of(config: StackConfig, points: set[Point]) -> int:
-    """Neurons per token that exist at once: those of all experts if they are formed."""
+    """Number of neurons per token that exist at a time: those of all experts if they are formed."""
     if config.mlp is None:
         return 0
     experts = config.mlp.experts
@@ -142,7 +143,7 @@ RESULTS = {point for point in Point if point.axes[-2:] == ("head", "d_model")}
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of PyTorch or Python says that memory was exhausted, on any device."""
+    """Whether an error of PyTorch or Python means that memory was exhausted, on any device."""
     if isinstance(error, InterpError):
         return False
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

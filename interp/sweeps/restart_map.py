@@ -1,6 +1,7 @@
-"""Where the forward of a model can be restarted, and with which tensors.
+"""The restart points of a whole model, and the tensors that each one needs.
 
-Built once per sweep from the restart points of every block (see :mod:`interp.model.restart`).
+They are built once per sweep from the restart points of every block (see
+:mod:`interp.model.restart`).
 """
 
 from collections.abc import Collection, Sequence
@@ -18,8 +19,8 @@ class Restart:
     """Where in a stack a forward starts.
 
     Attributes:
-        layer: the block; −1 is the entry of the stack, the number of layers its exit.
-        index: which of the block's restart points.
+        layer: index of the block; −1 is the entry of the stack, and the number of layers its exit.
+        index: index of the restart point in the block.
     """
 
     layer: int
@@ -44,7 +45,7 @@ class RestartMap:
         self._outputs = [list(stack.final_norm.layout(stack.end)) for stack in model.stacks]
 
     def stack_of(self, place: Place) -> int:
-        """The number of the stack that a place is in; logits are in the last."""
+        """The index of the stack that a place is in; logits are in the last one."""
         if place.stack is None:
             return self.last
         return [stack.name for stack in self.model.stacks].index(place.stack)
@@ -54,18 +55,18 @@ class RestartMap:
 
         ``None`` for a stack that the edits do not change.
         """
-        found: list[Restart | None] = []
+        restarts: list[Restart | None] = []
         for number in range(self.last + 1):
             own = [self._before(number, p) for p in places if self.stack_of(p) == number]
-            if any(found):
+            if any(restarts):
                 own.append(self._first_cross_attention(number))
             if not own and number == self.last:
                 own.append(self.exit(number))
-            found.append(min(own, default=None))
-        return tuple(found)
+            restarts.append(min(own, default=None))
+        return tuple(restarts)
 
     def passes(self, place: Place, restarts: Sequence[Restart | None]) -> bool:
-        """Whether a forward that restarts there computes ``place``."""
+        """Whether a forward with these restarts computes ``place``."""
         number = self.stack_of(place)
         restart, point = restarts[number], None
         if restart is None or restart == self.exit(number):
@@ -76,7 +77,7 @@ class RestartMap:
         return first is None or self._order[first] <= self._order[place]
 
     def exit(self, number: int) -> Restart:
-        """After the last block."""
+        """The restart after the last block."""
         return Restart(len(self._points[number]))
 
     def point(self, number: int, restart: Restart) -> RestartPoint | None:
@@ -111,7 +112,7 @@ class RestartMap:
 
     @cached_property
     def is_bidirectional(self) -> bool:
-        """Whether columns of the last stack attend to later ones."""
+        """Whether columns of the last stack attend to later columns."""
         stack = self.model.stacks[-1]
         masks = (stack.block(n).attn.masking.mask for n in range(len(stack.blocks)))
         return any(mask.is_bidirectional for mask in masks)
@@ -143,11 +144,11 @@ class RestartMap:
         return Restart(place.layer, passed[-1])
 
     def _first_cross_attention(self, number: int) -> Restart:
-        """Where a stack first reads the output of the one before it."""
+        """The restart at which a stack first reads the output of the stack before it."""
         firsts = [point.first.point for point in self._points[number][0]]
         return Restart(0, firsts.index(Point.CROSS_ATTN_IN))
 
     def _in_model(self, inside: Place, number: int, layer: int | None) -> Place:
-        """A place inside a block or at an exit, as the model names it."""
+        """The place in the whole model of a place inside a block or at an exit."""
         stack = self.model.stacks[number].name if self.last > 0 else None
         return Place(inside.point, layer, inside.norm, stack)

@@ -1,4 +1,4 @@
-"""The result of a sweep: edits down, prompts across; filled as the sweep runs."""
+"""The result of a sweep: one row per edit, one column per prompt; filled as the sweep runs."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,23 +25,23 @@ from interp.sweeps.schedule import Job
 from interp.table import Table
 
 SAVED = ("values", "baseline", "done", "placed", "measured", "provenance")
-"""The fields that a file holds."""
+"""The fields that are saved to a file."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """The metric under every edit, prompt by prompt.
+    """The metric under every edit, for each prompt.
 
     Attributes:
-        values: the metric with the edit made; NaN where it was not run, and where the metric is
-            NaN under the edit, which :attr:`notes` then say.
-        baseline: the metric without an edit; NaN where it was not run.
+        values: the metric with the edit applied; NaN where it was not computed, and where the
+            metric itself is NaN (:attr:`notes` then lists these cells).
+        baseline: the metric without an edit; NaN where it was not computed.
         done: where ``values`` were computed: everywhere, unless the sweep was stopped.
         placed: the edits of each row, one or several together, each with its place.
         metric: name of the metric.
-        unit: of the metric.
+        unit: unit of the metric.
         measured: the metric itself.
-        provenance: what these numbers depend on.
+        provenance: everything that the values depend on.
     """
 
     values: Float[Tensor, "edit prompt"]
@@ -62,7 +62,7 @@ class Sweep:
         cases: Sequence[Case],
         measured: Metric | MetricLike,
     ) -> "Sweep":
-        """The result before anything was run."""
+        """The result before anything is computed."""
         shape = (len(cases), len(batches[0].ids))
         metric, unit = named(measured)
         return cls(
@@ -82,7 +82,7 @@ class Sweep:
         )
 
     def __repr__(self) -> str:
-        """Metric and size; the numbers themselves may be very many."""
+        """Metric and size; there may be too many values to show."""
         edits, prompts = self.values.shape
         left = "" if self.complete else f", {int((~self.done).sum())} cells not done"
         return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{left})"
@@ -116,16 +116,16 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the numbers were computed, and which of them are NaN."""
+        """Remarks on how the values were computed, and on which of them are NaN."""
         nan = nan_note(self.values, self.done, self.placed)
         return (*self._notes, *([] if nan is None else [nan]))
 
     def rows(self) -> Iterator[dict[str, object]]:
         """One row per computed cell.
 
-        Its keys: edit (index), kind, where, point, layer, the indices selected (head, pos, batch,
-        key, unit, expert; ``None`` for all), norm, stack, prompt, baseline, value, effect. Of
-        edits that are made together, each key joins their values by ``+``.
+        The keys are: edit (index), kind, where, point, layer, the selected indices (head, pos,
+        batch, key, unit, expert; ``None`` for all), norm, stack, prompt, baseline, value, effect.
+        For edits that are applied together, their values are joined with ``+``.
         """
         baseline, values, effect = (
             self.baseline.tolist(),
@@ -143,7 +143,7 @@ class Sweep:
                 }
 
     def to_frame(self) -> DataFrame:
-        """:meth:`rows` as a pandas table, without columns that no edit here needs.
+        """:meth:`rows` as a pandas ``DataFrame``, without columns that no edit uses.
 
         Raises:
             InvalidInput: pandas is not installed.
@@ -151,7 +151,7 @@ class Sweep:
         return frame_of(self.rows(), OPTIONAL)
 
     def save(self, path: str | Path) -> None:
-        """Write the sweep, complete or not at all; :meth:`load` reads it, and it can be resumed.
+        """Write the sweep to a file, atomically; :meth:`load` reads it, and it can be resumed.
 
         Raises:
             InvalidInput: an edit or the metric is a Python function, or there is no such folder.
@@ -175,7 +175,7 @@ class Sweep:
     # ---- while the sweep runs -----------------------------------------------------------------
 
     def fill(self, outcome: Outcome) -> None:
-        """Enter the outcome of a forward; a new note is also issued as a warning."""
+        """Fill in the outcome of a forward; a new note is also issued as a warning."""
         cells = torch.tensor(outcome.cases)[:, None], torch.tensor(outcome.prompts)
         self.values[cells] = outcome.values
         self.baseline[cells[1]] = outcome.baseline
@@ -185,10 +185,10 @@ class Sweep:
             warnings.warn(outcome.note, ResourceWarning, stacklevel=3)
 
     def resume(self, earlier: object) -> None:
-        """Take over what an earlier result has, if there is one.
+        """Copy the cells that an earlier result has, if there is one.
 
         Raises:
-            InvalidInput: it is of another sweep.
+            InvalidInput: it is the result of another sweep.
         """
         if earlier is None:
             return
@@ -203,16 +203,16 @@ class Sweep:
         self._notes.update(earlier._notes)
 
     def left_of(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that have cases left, each with those whose every cell is done."""
-        found: list[Job] = []
+        """The jobs that are not complete, each with the cases that are already done."""
+        left: list[Job] = []
         for job in jobs:
             whole = self.done[:, list(job.rows)].all(dim=1)
             done = frozenset(case.index for case in job.cases if bool(whole[case.index]))
-            found += [replace(job, done=done)] if len(done) < len(job.cases) else []
-        return found
+            left += [replace(job, done=done)] if len(done) < len(job.cases) else []
+        return left
 
     def snapshot(self) -> "Sweep":
-        """A copy that later outcomes do not change."""
+        """A copy that is not changed by later outcomes."""
         return replace(
             self,
             values=self.values.clone(),
@@ -222,17 +222,17 @@ class Sweep:
         )
 
     def _is_same_sweep(self, earlier: "Sweep") -> bool:
-        # Edits are compared as they are: the hash of a function may follow what it captured.
+        # Edits are compared directly: the hash of a function may depend on captured variables.
         same_edits = earlier.placed == self.placed and earlier.measured == self.measured
         own, other = (replace(each.provenance, edits=()) for each in (self, earlier))
         return same_edits and own == other
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; ``result`` holds what was done until then.
+    """Ctrl-C during a sweep; ``result`` has the cells that were done until then.
 
-    It propagates as any KeyboardInterrupt; ``interp.sweep(..., resume=error.result)`` computes what
-    is left.
+    It propagates like any ``KeyboardInterrupt``; ``interp.sweep(..., resume=error.result)``
+    computes the rest.
     """
 
     def __init__(self, result: Sweep) -> None:
@@ -243,12 +243,12 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
     def __reduce__(self) -> tuple[type["Interrupted"], tuple[Sweep]]:
-        """Pickled by its result."""
+        """Pickle the exception with its result."""
         return Interrupted, (self.result,)
 
 
 def padding_note(name: str) -> str:
-    """What a reader should know of a function of the logits alone, of padded prompts."""
+    """The note for a function of the logits alone on padded prompts."""
     return (
         f"{name[:80]} is a function of the logits alone: at padding it got NaN. A function "
         "fn(logits, batch) sees in batch.is_real which positions are tokens."

@@ -1,4 +1,4 @@
-"""A sweep as text and tables: what its edits are called, and the columns that say what they are."""
+"""A sweep as text and tables: names of its edits, and the columns that describe them."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -13,11 +13,11 @@ SELECTED = tuple(field.name for field in fields(Selection) if field.name not in 
 OPTIONAL = (*SELECTED, "norm", "stack")
 """Columns that most sweeps do not need."""
 SHOWN = 4
-"""How many edits, and prompts of each, a note lists."""
+"""Maximum number of edits, and of prompts per edit, that a note lists."""
 
 
 def columns_of(edits: PlacedEdits) -> dict[str, object]:
-    """What edits that are made together change, by column; indices are those given."""
+    """The columns that describe edits applied together; indices are as given by the caller."""
     places = [place for place, _ in edits]
     selected = {
         name: joined([getattr(edit.select, name) for _, edit in edits])
@@ -35,7 +35,7 @@ def columns_of(edits: PlacedEdits) -> dict[str, object]:
 
 
 def joined(values: Sequence[object]) -> object:
-    """The value of one edit; of several, their values as text, ``-`` where one has none."""
+    """The value of a single edit, or the values of several joined as text (``-`` for ``None``)."""
     if len(values) == 1:
         return values[0]
     if all(value is None for value in values):
@@ -44,7 +44,7 @@ def joined(values: Sequence[object]) -> object:
 
 
 def nan_note(values: Tensor, done: Tensor, placed: Sequence[PlacedEdits]) -> str | None:
-    """Which computed cells ``[edit prompt]`` are NaN, and why that may be; ``None`` if none is."""
+    """A note on the computed cells ``[edit prompt]`` that are NaN; ``None`` if none is."""
     nan = values.isnan() & done
     edits = nan.any(1).nonzero()[:, 0].tolist()
     if not edits:

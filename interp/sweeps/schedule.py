@@ -1,7 +1,7 @@
-"""Which prompts run together, and which cases run as one batched forward.
+"""Schedules a sweep: which prompts run together, and which cases run as one batched forward.
 
-Prompts of nearly one length run together, so that little is spent on padding; cases with the same
-restart run together if about as many columns are computed for each.
+Prompts of similar length run together, so that little is spent on padding; cases with the same
+restart run together if about the same number of columns is computed for each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from interp.sweeps.cases import Case
 from interp.sweeps.restart_map import RestartMap
 
 WASTE = 8
-"""At most one column in so many is computed without need."""
+"""At most one column in ``WASTE`` is computed unnecessarily."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +25,14 @@ class Job:
     """Some prompts and the cases that are run on them.
 
     Attributes:
-        rows: which of the sweep's prompts.
-        batches: their tokens, of each stack.
-        metric: what is measured of them.
-        cases: in the order in which they run.
-        n: number of prompts of the whole sweep.
-        done: indices of the cases that an earlier call has run. They still decide, with the
-            others, which cases run as one, so that a sweep that is resumed rounds as one that was
-            never stopped.
+        rows: indices of the prompts in the sweep.
+        batches: their tokens for each stack.
+        metric: the metric, restricted to these prompts.
+        cases: the cases to run on them.
+        n: number of prompts in the whole sweep.
+        done: indices of the cases that an earlier call has run. Together with the others, they
+            still determine which cases run as one, so that a resumed sweep rounds in the same way
+            as one that was never stopped.
     """
 
     rows: tuple[int, ...]
@@ -50,9 +50,9 @@ def jobs_of(
 
     Args:
         batches: the tokens of each stack.
-        cases: what is swept over.
-        metric: what is measured.
-        rows: largest number of prompts of a job, where their batch may be split.
+        cases: the cases of the sweep.
+        metric: the metric.
+        rows: maximum number of prompts in a job, if their batch may be split.
     """
     limit, n = split_under(metric, batches), len(batches[0].ids)
     jobs: list[Job] = []
@@ -67,7 +67,7 @@ def jobs_of(
 
 
 def split_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchSplit:
-    """How a batch may be split without changing what ``metric`` gives for a prompt."""
+    """How a batch may be split without changing the values of ``metric``."""
     if not isinstance(metric, Metric) or metric.reads_other_rows:
         return BatchSplit.NONE
     has_padding = any(batch.real is not None for batch in batches)
@@ -76,25 +76,25 @@ def split_under(metric: Metric | MetricLike, batches: Sequence[Batch]) -> BatchS
 
 
 def parts(batches: Sequence[Batch], split: BatchSplit, rows: int) -> list[tuple[int, ...]]:
-    """Prompts that run together."""
+    """The rows of the prompts in each part that runs together."""
     n = len(batches[0].ids)
     if split == BatchSplit.NONE:
         return [tuple(range(n))]
     if split == BatchSplit.ROWS:
         return [tuple(part.tolist()) for part in torch.arange(n).split(rows)]
     length = lengths(batches)
-    found: list[tuple[int, ...]] = []
+    complete: list[tuple[int, ...]] = []
     part: list[int] = []
     for row in sorted(range(n), key=lambda row: length[row], reverse=True):
         if part and (len(part) == rows or not alike(length[part[0]], length[row])):
-            found.append(tuple(part))
+            complete.append(tuple(part))
             part = []
         part.append(row)
-    return [*found, tuple(part)]
+    return [*complete, tuple(part)]
 
 
 def lengths(batches: Sequence[Batch]) -> list[tuple[int, ...]]:
-    """Number of tokens of each prompt, in each stack."""
+    """Number of tokens of each prompt in each stack."""
     counts = [batch.is_real.sum(-1).tolist() for batch in batches]
     return list(zip(*counts, strict=True))
 
@@ -105,22 +105,22 @@ def alike(longest: tuple[int, ...], length: tuple[int, ...]) -> bool:
 
 
 def padded(batches: Sequence[Batch], rows: tuple[int, ...], split: BatchSplit) -> tuple[Batch, ...]:
-    """Some prompts' tokens; padded anew, on the right, if the split allows it."""
+    """The tokens of some prompts, padded anew on the right if the split allows it."""
     chosen = [batch.rows(torch.tensor(rows, device=batch.ids.device)) for batch in batches]
     return tuple(b.padded_right() if split == BatchSplit.ROWS_REPADDED else b for b in chosen)
 
 
 def metric_of(metric: Metric | MetricLike, rows: tuple[int, ...], n: int) -> Metric | MetricLike:
-    """The metric for some of ``n`` prompts."""
+    """The metric restricted to some of ``n`` prompts."""
     return metric.for_rows(rows, n) if isinstance(metric, Metric) else metric
 
 
 def groups_of(
     restart_map: RestartMap, job: Job, copies: int
 ) -> Iterator[tuple[tuple[Case, ...], int]]:
-    """Cases that run as one forward, at most ``copies`` of them, and their first column.
+    """Groups of at most ``copies`` cases that run as one forward, each with its first column.
 
-    Without those that are done.
+    Cases that are done are left out.
     """
     for group, start in _whole_groups(restart_map, job, copies):
         left = tuple(case for case in group if case.index not in job.done)
@@ -131,7 +131,7 @@ def groups_of(
 def _whole_groups(
     restart_map: RestartMap, job: Job, copies: int
 ) -> Iterator[tuple[list[Case], int]]:
-    """The groups, with what is done."""
+    """The groups, including cases that are done."""
     first = {case.index: case.first_column(restart_map, job.batches) for case in job.cases}
     width = job.batches[-1].ids.shape[1]
 

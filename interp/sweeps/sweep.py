@@ -1,15 +1,15 @@
-"""A sweep: the metric under each of many edits, with as little computed twice as possible.
+"""A sweep: the metric under each of many edits, with as little recomputation as possible.
 
     heads = [edits.zero("z", layer=layer, head=head) for layer in range(12) for head in range(12)]
     table = interp.sweep(model, tokens, heads, interp.metrics.logit_diff(target, distractor))
     table.values, table.effect                                            # [edit prompt]
 
-The numbers are those of one whole forward per edit (``interp.run(model, tokens, edits=[edit])``)
-up to rounding, which differs with the shapes of products: within 1e-12 in float64 and 1e-5 in
-float32, relative to the largest of an edit (or to 1, if that is smaller). An edited forward
-restarts where the edit acts, many run as one along the batch, earlier columns of a causal model are
+The values are those of one whole forward per edit (``interp.run(model, tokens, edits=[edit])``) up
+to rounding, which varies with the shapes of products: within 1e-12 in float64 and 1e-5 in float32,
+relative to the largest value of an edit (or to 1, if that is smaller). An edited forward restarts
+where the edit acts, many forwards run as one along the batch, earlier columns of a causal model are
 attended to and not computed again, and only what the metric reads is computed to the end. (KV
-caches reuse a prefix of columns in text generation; this does it for layers too.)
+caches reuse a prefix of columns in text generation; a sweep also reuses a prefix of layers.)
 """
 
 import warnings
@@ -30,7 +30,7 @@ from interp.sweeps.validate import check_cases, check_metric, on_cpu
 from interp.sweeps.worker import Worker
 
 Progress = Callable[[int, int], None]
-"""Called with the number of cells (edit × prompt) done, and of all."""
+"""Called with the number of cells (edit × prompt) that are done, and the number of all cells."""
 
 
 def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
@@ -46,33 +46,33 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     executor: object = "local",
     resume: Sweep | None = None,
 ) -> Sweep:
-    """The metric under each of many edits, prompt by prompt.
+    """Compute the metric under each of many edits, for each prompt.
 
     Args:
         model: the model.
-        tokens: what ``model(...)`` takes; ``(source, target)`` for an encoder–decoder.
-        edits: what is swept over: each an edit, or several that are made together.
-        metric: what is measured; a plain function of the logits gives one number per prompt (of
+        tokens: the input of ``model(...)``; ``(source, target)`` for an encoder–decoder.
+        edits: the edits to sweep over; each is an edit, or several that are applied together.
+        metric: the metric; a plain function of the logits returns one number per prompt (with
             padded prompts it gets NaN at padding, or the batch: see
-            :func:`interp.metrics.measure`). A metric at one position is the fastest: only what it
-            reads is computed to the end.
-        mask: as of ``model(...)``.
-        memory: bytes that the forwards may take; by default a quarter of what is free. It decides
-            how many run as one, and with that the rounding of the numbers, within the bounds
-            above; see :func:`interp.estimate_sweep`.
-        progress: called after each forward with the cells done and all cells.
-        cancelled: called after each forward; if it returns True, what is done is returned, and the
-            rest is NaN (see :attr:`Sweep.done`). Ctrl-C raises :class:`Interrupted`, which holds
-            the same.
+            :func:`interp.metrics.measure`). A metric at one position is the fastest, as only what
+            it reads is computed to the end.
+        mask: as for ``model(...)``.
+        memory: bytes that the forwards may take; by default a quarter of the free memory. It
+            determines how many run as one, and thereby the rounding of the values, within the
+            bounds above; see :func:`interp.estimate_sweep`.
+        progress: called after each forward with the number of cells done and of all cells.
+        cancelled: called after each forward; if it returns True, the sweep stops and returns what
+            is done, with NaN elsewhere (see :attr:`Sweep.done`). Ctrl-C raises
+            :class:`Interrupted`, which holds the same result.
         executor: where forwards run: ``"local"``, or an :class:`interp.sweeps.Executor`.
         resume: the result of an earlier call with the same arguments; only the rest is computed.
 
-    Raises (an error during the sweep holds what was done, as its ``result``):
-        UnknownPlace: a misspelt place, before anything is computed.
-        InvalidEdit: an edit that can't be made, before anything is computed.
-        InvalidInput: an invalid metric, budget or executor, the result of another sweep to
-            resume, or a metric that is NaN without an edit. One that is NaN under an edit is NaN
-            in the table, and :attr:`Sweep.notes` say where.
+    Raises (an error during the sweep holds what was done as its attribute ``result``):
+        UnknownPlace: a place is misspelt; raised before anything is computed.
+        InvalidEdit: an edit can't be applied; raised before anything is computed.
+        InvalidInput: the metric, budget or executor is invalid, ``resume`` is the result of another
+            sweep, or the metric is NaN without an edit. A metric that is NaN under an edit is NaN
+            in the table, and :attr:`Sweep.notes` lists where.
         OutOfResources: not even one edited forward is within the budget.
     """
     batches = tuple(as_network(model).batches(tokens, mask))

@@ -1,8 +1,8 @@
 """Validation of edits and metric before anything is run.
 
-An error in the last case of a sweep would otherwise be raised after hours. The shape of the tensor
+An error in the last case of a sweep might otherwise be raised after hours. The shape of the tensor
 at each place and the padding of the prompts are known beforehand, so each edit is applied once, and
-the metric computed once, on a tensor of the meta device, which has a shape but no data.
+the metric computed once, to a tensor on the meta device, which has a shape but no data.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ def on_cpu(batches: Sequence[Batch]) -> list[Batch]:
 
 
 def check_cases(restart_map: RestartMap, batches: Sequence[Batch], cases: Sequence[Case]) -> None:
-    """Make sure that every edit can be made.
+    """Make sure that every edit can be applied.
 
     Raises:
-        InvalidEdit: a selection outside of the tensor, values of another shape or dtype, or an
-            average over rows that can't be taken.
+        InvalidEdit: a selection is outside the tensor, values have another shape or dtype, or an
+            average over rows can't be taken.
     """
     model, contexts = restart_map.model, restart_map.model.contexts(batches)
     for case in cases:
@@ -47,7 +47,7 @@ def check_cases(restart_map: RestartMap, batches: Sequence[Batch], cases: Sequen
 
 
 def check_edit(edit: Edit, site: EditSite, shape: Sequence[int], dtype: torch.dtype) -> None:
-    """Make sure that an edit of a tensor of this shape and dtype can be made."""
+    """Make sure that an edit can be applied to a tensor of this shape and dtype."""
     blank = torch.empty(shape, dtype=dtype, device="meta")
     index = site.index(edit.select, blank.shape)
     if isinstance(edit, Apply):
@@ -60,9 +60,9 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
     """Make sure before anything is run that a metric can be computed.
 
     Raises:
-        InvalidInput: the model has no logits; not a metric, a target outside the vocabulary, not
-            one target per prompt, a reference of another shape, a prompt too short for it, or
-            without a mask token.
+        InvalidInput: the model has no logits; ``metric`` is not a metric; a target is outside the
+            vocabulary; there is not one target per prompt; a reference has another shape; or a
+            prompt is too short or has no mask token.
     """
     unembedding_of(model)
     if isinstance(metric, Loss) and model.config.n_classes is not None:
@@ -85,10 +85,10 @@ def check_metric(metric: object, model: Network, batch: Batch) -> None:
 
 
 def check_options(model: Network, memory: object, resume: object) -> None:
-    """Make sure of options before the values of edits are computed, which may take long.
+    """Check options before the values of edits are computed, which may take long.
 
     Raises:
-        InvalidInput: not a positive number of bytes, or ``resume`` is no sweep.
+        InvalidInput: ``memory`` is not a positive number of bytes, or ``resume`` is not a sweep.
     """
     Budget.of(model, memory)
     if not isinstance(resume, Sweep | None):

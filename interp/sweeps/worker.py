@@ -31,9 +31,10 @@ class Worker:
     """Runs the jobs of one sweep.
 
     Attributes:
-        restart_map: of the model.
+        restart_map: restart points of the model.
         budget: memory that its forwards may take.
-        most: cases per forward after memory was exhausted with twice as many; that may happen once.
+        most: maximum cases per forward after memory was exhausted with twice as many, which may
+            happen once; ``None`` before.
     """
 
     restart_map: RestartMap
@@ -41,7 +42,7 @@ class Worker:
     most: int | None = None
 
     def __call__(self, job: Job) -> Iterator[Outcome]:
-        """The outcome of each batched forward."""
+        """Yield the outcome of each batched forward."""
         copies = self.copies(job)
         baseline, unedited = self._baseline(job)
         for cases, first_column in groups_of(self.restart_map, job, copies):
@@ -49,7 +50,7 @@ class Worker:
                 yield from self._outcomes(baseline, unedited, job, part, first_column)
 
     def copies(self, job: Job) -> int:
-        """How many edited forwards of a job's prompts run as one.
+        """Number of edited forwards of a job's prompts that run as one.
 
         Raises:
             OutOfResources: not even one is within the budget.
@@ -57,7 +58,7 @@ class Worker:
         one, prompts = self.footprint(job), len(job.rows)
         if one.least(prompts) > self.budget.nbytes:
             raise OutOfResources(
-                f"One edited forward of {prompts} prompts, and what is stored of the baseline, "
+                f"One edited forward of {prompts} prompts, and the stored part of the baseline, "
                 f"take about {size_of(one.least(prompts))}; the sweep may take "
                 f"{size_of(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
                 "prompts."
@@ -65,7 +66,7 @@ class Worker:
         return one.copies(self.budget, prompts)
 
     def footprint(self, job: Job) -> Footprint:
-        """Memory of one prompt."""
+        """The memory of an edited forward of one prompt."""
         width = max(batch.ids.shape[1] for batch in job.batches)
         edits = [placed for case in job.cases for placed in case.edits]
         needed = needed_by(self.restart_map, job)
@@ -93,13 +94,13 @@ class Worker:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._exhausted(job, "the unedited forward", 1) from error
+            raise self._memory_exhausted(job, "the unedited forward", 1) from error
         if bool(unedited.isnan().any()):
-            raise InvalidInput(self._not_a_number(job, int(unedited.isnan().nonzero()[0])))
+            raise InvalidInput(self._nan_message(job, int(unedited.isnan().nonzero()[0])))
         return baseline, unedited
 
-    def _not_a_number(self, job: Job, row: int) -> str:
-        """What is said of a prompt whose metric is NaN without an edit."""
+    def _nan_message(self, job: Job, row: int) -> str:
+        """The message for a prompt whose metric is NaN without an edit."""
         alone = [batch.rows(torch.tensor([row], device=batch.ids.device)) for batch in job.batches]
         place = first_nan(self.restart_map.model, alone)
         cause = (
@@ -110,7 +111,7 @@ class Worker:
         return f"Without an edit, the metric is NaN for prompt {job.rows[row]}: {cause}"
 
     def _split(self, cases: Cases) -> Iterator[Cases]:
-        """The cases in parts that are small enough by what is known now."""
+        """The cases in parts of at most :attr:`most`."""
         most = self.most or len(cases)
         for start in range(0, len(cases), most):
             yield cases[start : start + most]
@@ -139,10 +140,10 @@ class Worker:
     def _values(
         self, baseline: Baseline, job: Job, cases: Cases, first_column: int
     ) -> Tensor | None:
-        """The metric of each case; ``None`` if memory was exhausted for the first time.
+        """The metric for each case; ``None`` if memory was exhausted for the first time.
 
         Raises:
-            OutOfResources: it was exhausted again, or with a single case.
+            OutOfResources: memory was exhausted again, or with a single case.
         """
         try:
             with torch.no_grad():
@@ -151,10 +152,12 @@ class Worker:
             if not is_out_of_memory(error):
                 raise
             if self.most is not None or len(cases) == 1:
-                raise self._exhausted(job, f"{len(cases)} edits per forward", len(cases)) from error
+                raise self._memory_exhausted(
+                    job, f"{len(cases)} edits per forward", len(cases)
+                ) from error
         return None
 
-    def _exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
+    def _memory_exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
         one = self.footprint(job).peak
         return OutOfResources(
             f"Memory was exhausted with {forward}, {len(job.rows)} prompts each: about "
@@ -166,7 +169,7 @@ class Worker:
 def logits_formed(
     model: Network, metric: Metric | MetricLike, edits: Sequence[tuple[Place, Edit]], width: int
 ) -> int:
-    """Number of logits formed per prompt of ``width`` columns."""
+    """Number of logits that are formed per prompt of ``width`` columns."""
     at_exit = [(place, edit) for place, edit in edits if place.point.value.region == "exit"]
     if not isinstance(metric, AtPosition) or not all(edit.pointwise for _, edit in at_exit):
         return model.config.n_logits * width

@@ -1,1 +1,1 @@
-"""Text: tokenizer, bytes and labels of tokens, prompt files."""
+"""Tokenizers, bytes and labels of tokens, and prompt files."""

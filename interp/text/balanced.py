@@ -1,14 +1,14 @@
 """Balanced designs: which entries of some lists fill the slots of each row.
 
-Several slots may draw from one list; in no row do two of them have the same entry. Of n rows,
+Several slots may draw from one list, but never the same entry in the same row. Among n rows,
 
-    n // m ≤ rows in which a slot has an entry ≤ ⌈n / m⌉      for each slot and entry of m
-    no two rows are the same                                  as long as n ≤ the number of all rows
+    n // m ≤ rows in which a slot has an entry ≤ ⌈n / m⌉      for each slot, and each entry of m
+    no two rows are the same                                  if n ≤ the number of all rows
 
-so no position, and no difference between a clean and a corrupted text, goes with one entry more
-often than with another. The slots of a list are filled by cyclic shifts, as the columns of a Latin
-square (Fisher 1935, "The Design of Experiments"); lists are then crossed, each entry of what is
-there with all of the next list in turn.
+so that no entry occurs more often than another at a position, or in a difference between a clean
+and a corrupted text. The slots of a list are filled with cyclic shifts, as the columns of a Latin
+square (Fisher 1935, "The Design of Experiments"); lists are then crossed, by combining each row so
+far with all entries of the next list in turn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ from math import perm, prod
 from random import Random
 
 Drawn = tuple[int, ...]
-"""The entries of the slots of one list in one row, each a number from 0."""
+"""The entries of the slots of one list in one row, as indices from 0."""
 
 
 def count_rows(lists: Sequence[tuple[int, int]]) -> int:
-    """How many different rows there are.
+    """Number of different rows.
 
     Args:
-        lists: of each list, how many entries it has and how many slots draw from it.
+        lists: number of entries of each list, and number of slots that draw from it.
     """
     return prod(perm(size, slots) for size, slots in lists)
 
@@ -35,16 +35,16 @@ def balanced_rows(
     """``n`` different rows, in which each slot has each of its entries equally often, ± 1.
 
     Args:
-        lists: of each list, how many entries it has and how many slots draw from it.
-        n: at most :func:`count_rows`.
-        random: draws among the designs.
+        lists: number of entries of each list, and number of slots that draw from it.
+        n: number of rows, at most :func:`count_rows`.
+        random: random number generator that selects the design.
     """
     rows: list[tuple[Drawn, ...]] = [()] * n
     for size, slots in lists:
         order = random.sample(range(size), size)
         drawn = list(islice(_shifts(size, slots, random), n))
-        # Rows that are the same so far stand together, and so get different entries of this list:
-        # they are at most as many as it has (by induction: each row so far is there equally often).
+        # Equal rows are adjacent, and so get different entries of this list: there are at most as
+        # many of them as entries (by induction, all rows so far occur equally often).
         rows = _grouped(rows, random)
         rows = [
             (*row, tuple(order[entry] for entry in own))
@@ -55,9 +55,9 @@ def balanced_rows(
 
 
 def _shifts(size: int, slots: int, random: Random) -> Iterator[Drawn]:
-    """Every way to draw so many different numbers below ``size``, once.
+    """Every way to draw ``slots`` different numbers below ``size``, once.
 
-    Each ``size`` in turn have every number once in every slot.
+    In each group of ``size`` consecutive draws, every number occurs once in every slot.
     """
     if slots == 0:
         yield ()
@@ -68,6 +68,6 @@ def _shifts(size: int, slots: int, random: Random) -> Iterator[Drawn]:
 
 
 def _grouped(rows: Sequence[tuple[Drawn, ...]], random: Random) -> list[tuple[Drawn, ...]]:
-    """The rows in another order, in which those that are the same stand together."""
+    """The rows in another order, in which equal rows are adjacent."""
     place = {row: random.random() for row in sorted(set(rows))}
     return sorted(rows, key=lambda row: (place[row], row))

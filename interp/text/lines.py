@@ -1,7 +1,7 @@
-"""The lines of a text file, one at a time: UTF-8, of bounded length.
+"""Reads the lines of a text file one at a time: UTF-8, of bounded length.
 
-A line ends with a line feed, a carriage return or both; form feeds and the separators of Unicode
-are characters of a line like any other.
+A line ends with a line feed, a carriage return or both; form feeds and Unicode separators do not
+end a line.
 """
 
 from codecs import BOM_UTF8
@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 from interp.errors import InvalidInput
 
-LONGEST = 2**26
-"""Bytes of a line."""
+MAX_LINE_BYTES = 2**26
+"""Maximum number of bytes in a line."""
 OpenFile = BufferedReader | BytesIO
-"""A file that is open to be read, or what it holds."""
+"""A file that is open for reading, or its content."""
 
 
 class Line(NamedTuple):
     """A line of a file.
 
     Attributes:
-        text: with its line end.
-        source: ``file:line``, from 1.
-        end: bytes of the file up to its end.
+        text: the text, with its line end.
+        source: ``file:line``, with lines counted from 1.
+        end: number of bytes of the file up to the end of the line.
     """
 
     text: str
@@ -32,20 +32,21 @@ class Line(NamedTuple):
 
 
 def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
-    """The lines of an open file, each read when it is asked for, without a byte-order mark.
+    """Iterate over the lines of an open file, without a byte-order mark.
 
     Args:
-        file: read from where it stands, and closed at its end.
-        name: of the file, for the sources of lines.
+        file: the file, which is read from its current position and closed at its end.
+        name: name of the file, for the sources of lines.
 
     Raises:
         OSError: the file can't be read.
-        InvalidInput: a line is too long, not UTF-8 or holds a NUL byte; the message has its number.
+        InvalidInput: a line is too long, is not UTF-8 or contains a NUL byte; the message has its
+            number.
     """
     number = end = 0
     # Each byte is one character of Latin-1, so that lines are split before they are decoded.
     with TextIOWrapper(file, encoding="latin-1", newline="") as read:
-        while line := read.readline(LONGEST + 1):
+        while line := read.readline(MAX_LINE_BYTES + 1):
             number, end = number + 1, end + len(line)
             data = line.encode("latin-1")
             data = data.removeprefix(BOM_UTF8) if number == 1 else data
@@ -54,8 +55,10 @@ def lines_of(file: OpenFile, name: str) -> Iterator[Line]:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    if len(data) > LONGEST:
-        raise InvalidInput(f"{source} has more than {LONGEST} bytes; write one text a line.")
+    if len(data) > MAX_LINE_BYTES:
+        raise InvalidInput(
+            f"{source} has more than {MAX_LINE_BYTES} bytes; write one text per line."
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -65,7 +68,7 @@ def _decoded(data: bytes, source: str) -> str:
         ) from error
     if "\0" in text:
         raise InvalidInput(
-            f"{source} holds a NUL byte (byte {data.index(0)} of the line), so it is no UTF-8 text "
-            "but a binary file, or UTF-16. Save the file as UTF-8."
+            f"{source} holds a NUL byte (byte {data.index(0)} of the line), so it is not UTF-8 "
+            "text but a binary file, or UTF-16. Save the file as UTF-8."
         )
     return text

@@ -17,10 +17,10 @@ class Prompt:
         text: the model's input.
         target: the correct next token; ``None`` if not given.
         distractor: the token that the target is compared with; ``None`` if not given.
-        source: where it was read: ``file:line`` (from 1), of a table ``file[row]`` (from 0), of a
-            template ``file[number]`` and what its slots were filled with.
+        source: where it was read: ``file:line`` (from 1), ``file[row]`` (from 0) for a table, or
+            ``file[number]`` and the entries of its slots for a template.
         corrupt: the corrupted text of a minimal pair; ``None`` if not given.
-        prefix: what the decoder of an encoder–decoder reads; ``None`` if not given.
+        prefix: the input of the decoder of an encoder–decoder; ``None`` if not given.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Prompt:
 
     @property
     def decoder_text(self) -> str:
-        """What the decoder of an encoder–decoder reads: ``prefix``, or the whole ``target``.
+        """The input of the decoder of an encoder–decoder: ``prefix``, or the whole ``target``.
 
         Raises:
             InvalidInput: the prompt has neither.
@@ -46,20 +46,20 @@ class Prompt:
         return text
 
     def fields(self) -> dict[str, str]:
-        """The fields that are given, as a line of JSON has them."""
+        """The given fields, as in a line of JSON."""
         given = {name: getattr(self, name) for name in FIELDS}
         return {name: text for name, text in given.items() if text is not None}
 
 
 def prompt_of(values: Mapping[str, Any], source: str) -> Prompt:
-    """The prompt with these fields, of which ``text`` is required and ``None`` is not given.
+    """The prompt with these fields; ``text`` is required, and ``None`` means not given.
 
     Args:
-        values: texts by the names in ``FIELDS``, and by no others.
-        source: where they were read, for the message.
+        values: texts by field; only the names in ``FIELDS`` may occur.
+        source: where they were read, for messages.
 
     Raises:
-        InvalidInput: a field is no text; ``text`` or ``corrupt`` is empty, or they are the same.
+        InvalidInput: a field is not a text; ``text`` or ``corrupt`` is empty, or they are equal.
     """
     for field, value in values.items():
         if value is not None and not isinstance(value, str):

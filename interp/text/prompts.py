@@ -1,11 +1,11 @@
-"""Prompt files: one JSON object a line, e.g. ``{"text": "a b a", "target": " b"}``; or tables.
+"""Prompt files: one JSON object per line, e.g. ``{"text": "a b a", "target": " b"}``; or tables.
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
-differences. ``corrupt`` is a text of as many tokens that differs where the answer depends on it:
-the two are a minimal pair (:mod:`interp.interventions.minimal_pairs`). ``prefix`` is what the
-decoder of an encoder–decoder reads before the target. Tables (CSV, Parquet, a dataset of the
-library `datasets`) have a column for each field, templates (TOML) are filled, and files of other
-names hold one plain-text prompt a line: see :mod:`interp.text.records`.
+differences. ``corrupt`` is a text with the same number of tokens that differs where the answer
+depends on it: the two are a minimal pair (:mod:`interp.interventions.minimal_pairs`). ``prefix`` is
+the input of the decoder of an encoder–decoder before the target. Tables (CSV, Parquet, a dataset of
+the library `datasets`) have a column for each field, templates (TOML) are filled, and files with
+other names hold one plain-text prompt per line: see :mod:`interp.text.records`.
 """
 
 import json
@@ -25,7 +25,7 @@ from interp.text.saved_dataset import OBJECT, is_dataset
 
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
-"""Of one file that is read whole."""
+"""Maximum size of a file that is read as a whole, and number of its prompts."""
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
 
 
@@ -35,8 +35,8 @@ class PromptFile:
 
     Attributes:
         path: the file, or the folder of a dataset.
-        prompts: in the order of the file.
-        sha256: of the bytes that were read; of a dataset, of its prompts as lines of JSON.
+        prompts: its prompts, in the order of the file.
+        sha256: SHA-256 of the bytes that were read; for a dataset, of its prompts as JSON lines.
     """
 
     path: Path
@@ -50,15 +50,15 @@ def bundled_prompts() -> list[str]:
 
 
 def read_prompts(path: object) -> list[Prompt]:
-    """The prompts of a file, of a bundled set given by name, or of a dataset.
+    """The prompts of a file, a bundled set given by name, or a dataset.
 
     Args:
         path: a file (see :mod:`interp.text.records`), a folder that ``Dataset.save_to_disk`` wrote,
             the name of a bundled set, or a dataset of the library `datasets`.
 
     Raises:
-        InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a
-            line is malformed; the message has file and line.
+        InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a line is
+            malformed; the message has file and line.
     """
     if is_dataset(path):
         return list(_at_most(iter_prompts(path), OBJECT))
@@ -66,10 +66,13 @@ def read_prompts(path: object) -> list[Prompt]:
 
 
 def read_prompt_file(path: object) -> PromptFile:
-    """The prompts of a file with its hash, as for :func:`read_prompts`. It is read once.
+    """The prompts of a file with its hash; the file is read once.
+
+    Args:
+        path: as for :func:`read_prompts`, but not a dataset.
 
     Raises:
-        InvalidInput: see :func:`read_prompts`.
+        InvalidInput: as for :func:`read_prompts`.
     """
     file = path_of_prompts(path)
     if is_folder(file):
@@ -82,13 +85,14 @@ def read_prompt_file(path: object) -> PromptFile:
 
 
 def iter_prompts(path: object) -> Iterator[Prompt]:
-    """The prompts of a file of any size, each read when it is asked for.
+    """Iterate over the prompts of a file of any size, without reading it as a whole.
 
     Args:
         path: as for :func:`read_prompts`.
 
     Raises:
-        InvalidInput: as there, when the line is reached; the number of prompts is not bounded.
+        InvalidInput: as for :func:`read_prompts`, when the line is reached; the number of prompts
+            is not limited.
     """
     if is_dataset(path):
         return _prompts(records_of(path), OBJECT)
@@ -124,7 +128,7 @@ def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
         yield prompt_of(_known_fields(record), record.source)
         is_empty = False
     if is_empty:
-        raise InvalidInput(f"{name} holds no prompts; it should hold one a line, or a row.")
+        raise InvalidInput(f"{name} holds no prompts; it should hold one per line or row.")
 
 
 def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:
@@ -134,7 +138,7 @@ def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:
 
 
 def _known_fields(record: Record) -> dict[str, object]:
-    """The fields of a record, all of them known."""
+    """The fields of a record, checked to be known."""
     values, source = record.values, record.source
     if not isinstance(values, dict) or "text" not in values:
         raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(values)}.')

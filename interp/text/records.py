@@ -1,4 +1,4 @@
-"""The records of a file, one at a time: a line of text or JSON, a row of a table, a filling.
+"""Reads the records of a file one at a time: lines of text or JSON, rows of a table, fillings.
 
 | file | a record is |
 | --- | --- |
@@ -27,17 +27,17 @@ from interp.text.lines import OpenFile, lines_of
 from interp.text.record import Record
 from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
 from interp.text.tables import csv_records, parquet_records
-from interp.text.template_file import MAX_BYTES as LONGEST_TEMPLATE
+from interp.text.template_file import MAX_BYTES as MAX_TEMPLATE_BYTES
 from interp.text.template_file import parse_template
 
-MOST_OF_PIPE = 2**26
-"""Bytes that are read of a pipe."""
+MAX_PIPE_BYTES = 2**26
+"""Maximum number of bytes read from a pipe."""
 Reader = Callable[[OpenFile, str, int], Iterator[Record]]
 """Reads an open file, with its name and its size in bytes."""
 
 
 def records_of(given: object) -> Iterator[Record]:
-    """The records of a file, a folder or a dataset of the library `datasets`, each when asked for.
+    """Iterate over the records of a file, a folder or a dataset of the library `datasets`.
 
     Args:
         given: a path, or a dataset.
@@ -48,36 +48,36 @@ def records_of(given: object) -> Iterator[Record]:
     if is_dataset(given):
         yield from dataset_records(given, OBJECT)
     elif isinstance(given, Path):
-        yield from _of_path(given)
+        yield from _records_of_path(given)
     else:
         raise InvalidInput(f"A path or a dataset was expected; got a {type(given).__name__}.")
 
 
 def records_of_bytes(data: bytes, path: Path) -> Iterator[Record]:
-    """The records of a file that was read whole."""
+    """The records of a file whose content was already read."""
     return reader_of(path)(BytesIO(data), str(path), len(data))
 
 
 def reader_of(path: Path) -> Reader:
-    """How a file of this name is read.
+    """The function that reads a file with this name.
 
     Raises:
-        InvalidInput: files of this kind are not read.
+        InvalidInput: files of this kind are not supported.
     """
     if path.suffix.lower() == ".json":
         raise InvalidInput(
-            f"{path} is no prompt file by its name: write one JSON object a line, and name it "
-            f"{path.with_suffix('.jsonl').name}."
+            f"{path} does not have the name of a prompt file: write one JSON object per line, and "
+            f"name it {path.with_suffix('.jsonl').name}."
         )
     return READERS.get(path.suffix.lower(), _text_records)
 
 
-def _of_path(path: Path) -> Iterator[Record]:
+def _records_of_path(path: Path) -> Iterator[Record]:
     try:
         if is_folder(path):
             yield from dataset_records(open_dataset(path), str(path))
             return
-        with _opened(path) as file:
+        with _open(path) as file:
             size = len(file.getbuffer()) if isinstance(file, BytesIO) else size_of(file)
             yield from reader_of(path)(file, str(path), size)
     except InterpError:
@@ -86,10 +86,10 @@ def _of_path(path: Path) -> Iterator[Record]:
         raise InvalidInput(f"{path} can't be read: {reason(error)}.") from error
 
 
-def _opened(path: Path) -> OpenFile:
-    """A regular file, or what a pipe delivers."""
+def _open(path: Path) -> OpenFile:
+    """A regular file, or the content of a pipe."""
     if stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116 - Path.stat is the same
-        return BytesIO(read_file_or_pipe(path, MOST_OF_PIPE))
+        return BytesIO(read_file_or_pipe(path, MAX_PIPE_BYTES))
     return open_regular(path)
 
 
@@ -115,7 +115,7 @@ def _parquet_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
 
 
 def _template_records(file: OpenFile, name: str, _: int) -> Iterator[Record]:
-    prompts = parse_template(file.read(LONGEST_TEMPLATE + 1), name).fill()
+    prompts = parse_template(file.read(MAX_TEMPLATE_BYTES + 1), name).fill()
     for number, prompt in enumerate(prompts, 1):
         yield Record(prompt.fields(), prompt.source, number, len(prompts))
 
@@ -127,4 +127,4 @@ READERS: dict[str, Reader] = {
     ".parquet": _parquet_records,
     ".toml": _template_records,
 }
-"""By the end of the file's name; any other file holds one text a line."""
+"""The reader for each file name extension; files with any other hold one text per line."""

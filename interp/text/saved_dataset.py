@@ -1,7 +1,7 @@
 """Datasets of the library `datasets` of Hugging Face: objects, and folders that it saved.
 
-The library is imported only where there is such a folder. A column for each field of a prompt, as
-in :mod:`interp.text.tables`.
+The library is only imported to read such a folder. A dataset has a column for each field of a
+prompt, as in :mod:`interp.text.tables`.
 """
 
 import sys
@@ -14,9 +14,9 @@ from interp.text.record import Record
 from interp.text.tables import columns_read
 
 OBJECT = "dataset"
-"""The name of a dataset that is given as an object, in sources and messages."""
+"""The name, in sources and messages, of a dataset that is given as an object."""
 MARKS = ("state.json", "dataset_dict.json")
-"""Files of a folder that ``save_to_disk`` wrote: of one dataset, of one with splits."""
+"""Files in a folder that ``save_to_disk`` wrote: for a dataset, and for one with splits."""
 
 
 def is_dataset(given: object) -> bool:
@@ -31,7 +31,8 @@ def open_dataset(folder: Path) -> Any:  # noqa: ANN401 - of a library without ty
     """The dataset that ``save_to_disk`` wrote into a folder; its rows stay on the disk.
 
     Raises:
-        InvalidInput: the folder holds none, the library is not installed, or it refuses the folder.
+        InvalidInput: the folder contains no dataset, the library is not installed, or it can't read
+            the folder.
     """
     if not any((folder / mark).is_file() for mark in MARKS):
         raise InvalidInput(
@@ -47,17 +48,17 @@ def open_dataset(folder: Path) -> Any:  # noqa: ANN401 - of a library without ty
         ) from error
     try:
         return load_from_disk(str(folder))
-    except Exception as error:  # the library raises whatever its readers raise
+    except Exception as error:  # the library's readers raise errors of any type
         raise InvalidInput(
             f"{folder} can't be read as a dataset: {first_line(error).rstrip('.')}."
         ) from error
 
 
 def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN401
-    """The rows of a dataset, one at a time.
+    """Iterate over the rows of a dataset.
 
     Raises:
-        InvalidInput: it has splits, or a row can't be read; or see :func:`columns_read`.
+        InvalidInput: it has splits, or a row can't be read; see also :func:`columns_read`.
     """
     if isinstance(dataset, dict):
         splits: list[str] = [str(split) for split in dataset]
@@ -72,7 +73,7 @@ def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN40
             yield Record(values, f"{name}[{row}]", row + 1, total or row + 1)
     except InterpError:
         raise
-    except Exception as error:  # likewise
+    except Exception as error:  # as in open_dataset
         raise InvalidInput(
             f"{name} can't be read as a dataset: {first_line(error).rstrip('.')}."
         ) from error

@@ -1,8 +1,8 @@
-"""Tables of prompts: CSV, tab-separated values, Parquet. A column for each field of a prompt.
+"""Tables of prompts (CSV, tab-separated values, Parquet), with a column for each field of a prompt.
 
-Cells are taken as they are, spaces included (`` target`` differs from ``target``); an empty cell of
-a CSV file, and a null, is a field that is not given. Other columns are left aside, unless one of
-them is nearly named as a field.
+Cells are used unchanged, spaces included (`` target`` differs from ``target``); an empty cell of a
+CSV file, or a null, means that the field is not given. Other columns are ignored, unless the name
+of one resembles that of a field.
 """
 
 import csv
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     import _csv
 
 ROWS = 1024
-"""Rows of a Parquet file that are in memory at a time."""
-MOST_NAMED, MOST_COMPARED = 10, 1000
-"""Columns that a message names, and whose names are compared with those of fields."""
+"""Number of rows of a Parquet file that are in memory at a time."""
+MAX_NAMED, MAX_COMPARED = 10, 1000
+"""Maximum number of columns that a message names, and that are compared with names of fields."""
 
 
 def columns_read(columns: Sequence[str], name: str) -> list[str]:
-    """Which columns of a table are fields of prompts.
+    """The columns of a table that are fields of prompts.
 
     Args:
-        columns: all of its columns.
-        name: of the table, for messages.
+        columns: names of all columns.
+        name: name of the table, for messages.
 
     Raises:
-        InvalidInput: it has no column ``text``, a column twice, or one that is nearly named as a
-            field which the table does not have; the message names the nearest.
+        InvalidInput: the table has no column ``text``, a column twice, or a column whose name
+            resembles that of a missing field; the message has the nearest name.
     """
     if "text" not in columns:
-        some = ", ".join(map(shorten, columns[:MOST_NAMED])) or "no column"
-        near = get_close_matches("text", columns[:MOST_COMPARED], n=1, cutoff=0.4)
+        some = ", ".join(map(shorten, columns[:MAX_NAMED])) or "no column"
+        near = get_close_matches("text", columns[:MAX_COMPARED], n=1, cutoff=0.4)
         which = (
             f"; rename the nearest, {shorten(near[0])}" if near else "; rename the one with prompts"
         )
@@ -45,24 +45,25 @@ def columns_read(columns: Sequence[str], name: str) -> list[str]:
     for field in FIELDS:
         if columns.count(field) > 1:
             raise InvalidInput(f"{name} has the column {field!r} twice; leave one out.")
-    for column in columns[:MOST_COMPARED]:
+    for column in columns[:MAX_COMPARED]:
         near = get_close_matches(column.lower(), FIELDS, n=1, cutoff=0.8)
         if column not in FIELDS and near and near[0] not in columns:
             raise InvalidInput(
-                f"{name} has a column {shorten(column)}, but no {near[0]!r}. Is it meant? Rename "
-                f"it to {near[0]!r}, or to something else if it is not."
+                f"{name} has a column {shorten(column)}, but no {near[0]!r}. Rename it to "
+                f"{near[0]!r} if that is meant, or to something else if not."
             )
     return [column for column in columns if column in FIELDS]
 
 
 def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -> Iterator[Record]:
-    """The rows of a CSV file, whose first line has the names of columns.
+    """Iterate over the rows of a CSV file, whose first line has the names of columns.
 
-    A cell with a delimiter, a quote or a line end is quoted, a quote in it doubled (RFC 4180).
+    A cell that contains a delimiter, a quote or a line end is quoted, with quotes in it doubled
+    (RFC 4180).
 
     Raises:
-        InvalidInput: see :func:`columns_read`; or a row has another width, or quotes are wrong; the
-            message has the line.
+        InvalidInput: a row has another number of cells, or its quotes are wrong; the message has
+            the line. See also :func:`columns_read`.
     """
     end = 0
 
@@ -82,7 +83,7 @@ def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -
         if not row:
             return
         if len(row) != len(header):
-            some = ", ".join(map(shorten, header[:MOST_NAMED]))
+            some = ", ".join(map(shorten, header[:MAX_NAMED]))
             raise InvalidInput(
                 f"{source} has {len(row)} cells, the first line {len(header)} columns ({some}). "
                 "Quote a cell that holds a delimiter."
@@ -92,7 +93,7 @@ def csv_records(file: OpenFile, name: str, size: int, *, delimiter: str = ",") -
 
 
 def _next_row(rows: "_csv.Reader", name: str) -> tuple[str, list[str]]:
-    """The next row with a cell, and the line in which it begins; no cells at the end."""
+    """The line in which the next nonempty row begins, and its cells; no cells at the end."""
     while True:
         source = f"{name}:{rows.line_num + 1}"
         try:
@@ -107,10 +108,10 @@ def _next_row(rows: "_csv.Reader", name: str) -> tuple[str, list[str]]:
 
 
 def parquet_records(file: OpenFile, name: str) -> Iterator[Record]:
-    """The rows of a Parquet file, some in memory at a time.
+    """Iterate over the rows of a Parquet file, some of which are in memory at a time.
 
     Raises:
-        InvalidInput: it is no Parquet file, it is damaged, or see :func:`columns_read`.
+        InvalidInput: it is not a Parquet file, or it is damaged; see also :func:`columns_read`.
     """
     import pyarrow as pa  # noqa: PLC0415 - takes a while, and few files are Parquet
     import pyarrow.parquet as pq  # noqa: PLC0415

@@ -10,10 +10,11 @@
 >>> len(template.fill(n=6, seed=0))
 6
 
-A slot is filled from the list that ``slots`` names, else from the list of its own name. Slots of
-one list never have the same entry in one prompt. No two prompts are filled alike, and each slot has
-each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no target is more frequent
-than another, so a model that always predicts the same one is right no more often than by chance.
+A slot is filled from the list that ``slots`` gives for it, by default the list of the same name.
+Slots of one list never have the same entry in the same prompt. No two prompts have the same
+filling, and each slot has each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no
+target is more frequent than another, so a model that always predicts the same one is right no more
+often than by chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,35 +36,36 @@ from interp.text.template_parts import (
     variants_of,
 )
 
-MOST_BY_DEFAULT = 1000
-"""Fillings that are all taken where ``n`` is not given."""
-MOST = 100_000
-"""Prompts of one template."""
+MAX_BY_DEFAULT = 1000
+"""Maximum number of fillings for which ``n`` may be left out; all of them are then used."""
+MAX_PROMPTS = 100_000
+"""Maximum number of prompts from one template."""
 Texts = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class Template:
-    """Texts with slots, and the lists that these are filled from.
+    """Texts with slots, and the lists from which the slots are filled.
 
     Attributes:
-        text: the prompt, e.g. ``"The capital of {country} is"``; ``{{`` stands for a brace. Several
-            are variants, of which each is used equally often.
-        lists: the entries by the name of their list: texts, or records of texts, whose fields are
+        text: the prompt, e.g. ``"The capital of {country} is"``; ``{{`` is a literal brace. Several
+            texts are variants, which are used equally often.
+        lists: the entries of each list, by its name: texts, or records of texts, whose fields are
             written ``{slot.field}``.
-        slots: the list of each slot, where it is not the list of the slot's own name.
-        corrupt: the corrupted text of the minimal pair; as ``text``, one or as many.
-        prefix: what the decoder of an encoder–decoder reads, likewise.
-        target: the correct next token, likewise.
-        distractor: the token that the target is compared with, likewise.
-        n: how many prompts; all different ones if there are at most ``MOST_BY_DEFAULT``.
-        seed: which of the balanced sets of ``n`` prompts.
+        slots: the list of each slot whose list has another name than the slot.
+        corrupt: the corrupted text of the minimal pair: one text, or one per variant of ``text``.
+        prefix: the input of the decoder of an encoder–decoder; one, or one per variant.
+        target: the correct next token; one, or one per variant.
+        distractor: the token that the target is compared with; one, or one per variant.
+        n: number of prompts; ``None`` for all different ones, if there are at most
+            ``MAX_BY_DEFAULT``.
+        seed: selects one of the balanced sets of ``n`` prompts.
         source: the file, for messages.
-        lines: the line of each key of that file, e.g. ``"lists.name"``.
+        lines: the line of each key in this file, e.g. of ``"lists.name"``.
 
     Raises:
-        InvalidInput: a slot has no list, a list is empty or is not used, an entry occurs twice, a
-            list has fewer entries than slots, or a text has braces that name no slot.
+        InvalidInput: a slot has no list, a list is empty or unused, an entry occurs twice, a list
+            has fewer entries than slots, or a text has braces that are not a slot.
     """
 
     text: str | Sequence[str]
@@ -83,7 +85,7 @@ class Template:
         _ = self.slots_of_lists
 
     def where(self, key: str) -> str:
-        """The file and the line of a key; the file alone where the line is not known."""
+        """The file and the line of a key; only the file if the line is not known."""
         line = self.lines.get(key)
         return self.source if line is None else f"{self.source}:{line}"
 
@@ -99,44 +101,45 @@ class Template:
 
     @property
     def n_fillings(self) -> int:
-        """How many different prompts there are."""
+        """Number of different prompts."""
         return count_rows(self._design)
 
     def fill(self, n: int | None = None, seed: int | None = None) -> list[Prompt]:
-        """Prompts, no two of them filled alike, with each entry of each slot equally often, ± 1.
+        """Different prompts, in which each slot has each of its entries equally often, ± 1.
 
         Args:
-            n: how many; by default the template's own number.
-            seed: which of the balanced sets; by default the template's own.
+            n: number of prompts; by default that of the template.
+            seed: selects one of the balanced sets; by default that of the template.
 
         Raises:
-            InvalidInput: there are fewer different ones, or too many to take all where no number is
-                given; or a filling has the same text clean and corrupted.
+            InvalidInput: there are fewer different prompts than ``n``, or too many of them and no
+                number is given; or the clean and the corrupted text of a filling are equal.
         """
-        n = self._number(n)
+        n = self._number_of_prompts(n)
         seed = integer(self.seed if seed is None else seed, "seed")
         rows = balanced_rows(self._design, n, Random(seed))
         return [self._prompt(number, row) for number, row in enumerate(rows)]
 
     @property
     def _design(self) -> list[tuple[int, int]]:
-        """Of the variants and of each list, the number of entries and of slots."""
+        """The number of entries and of slots of the variants and of each list."""
         lists = [(len(self.lists[name]), len(own)) for name, own in self.slots_of_lists.items()]
         return [(len(self.variants), 1), *lists]
 
-    def _number(self, n: int | None) -> int:
+    def _number_of_prompts(self, n: int | None) -> int:
         place = self.where("n") if n is None else self.source
         n = self.n if n is None else at_least(1, n, "n")
         n_all = self.n_fillings
-        if n is None and n_all > MOST_BY_DEFAULT:
+        if n is None and n_all > MAX_BY_DEFAULT:
             raise InvalidInput(
-                f"{self.source} has {n_all} different fillings; give n, how many of them to take."
+                f"{self.source} has {n_all} different fillings; give n, the number to take."
             )
         n = n_all if n is None else n
-        if n > min(n_all, MOST):
-            why = f"it has only {n_all} different fillings" if n > n_all else f"at most {MOST} are"
+        if n > min(n_all, MAX_PROMPTS):
+            only = f"it has only {n_all} different fillings"
+            why = only if n > n_all else f"at most {MAX_PROMPTS} are possible"
             raise InvalidInput(
-                f"{place}: {n} prompts are asked for, but {why}; take fewer"
+                f"{place}: {n} prompts were requested, but {why}; take fewer"
                 f"{', or write longer lists' if n > n_all else ''}."
             )
         return n

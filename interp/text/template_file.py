@@ -44,7 +44,7 @@ def read_template(path: object) -> Template:
     """The template of a TOML file.
 
     Raises:
-        InvalidInput: the file can't be read, or see :func:`parse_template`.
+        InvalidInput: the file can't be read; see also :func:`parse_template`.
     """
     file = as_path(path)
     try:
@@ -58,12 +58,12 @@ def parse_template(data: bytes, name: str) -> Template:
     """The template of a TOML file.
 
     Args:
-        data: what the file holds.
-        name: of the file, for messages.
+        data: content of the file.
+        name: name of the file, for messages.
 
     Raises:
-        InvalidInput: it is larger than ``MAX_BYTES``, not UTF-8 or not TOML, a key is unknown or of
-            the wrong type, or see :class:`Template`; the message has file and line.
+        InvalidInput: it is larger than ``MAX_BYTES``, not UTF-8 or not TOML, or a key is unknown or
+            of the wrong type; see also :class:`Template`. The message has file and line.
     """
     if len(data) > MAX_BYTES:
         raise InvalidInput(f"{name} is larger than {MAX_BYTES} bytes; a template is a short file.")
@@ -71,8 +71,8 @@ def parse_template(data: bytes, name: str) -> Template:
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        found = _AT.search(str(error))
-        source = f"{name}:{found[1]}" if found else name
+        position = _AT.search(str(error))
+        source = f"{name}:{position[1]}" if position else name
         why = _AT.sub("", first_line(error)).rstrip(".")
         raise InvalidInput(f"{source}: not TOML: {why}. A template is a TOML file.") from error
     lines = _lines_of_keys(text)
@@ -89,20 +89,20 @@ def parse_template(data: bytes, name: str) -> Template:
 
 
 def _lines_of_keys(text: str) -> dict[str, int]:
-    """The line where each key first stands, with its table: ``lists.name``."""
-    found: dict[str, int] = {}
+    """The first line of each key, which is preceded by its table: ``lists.name``."""
+    lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.split("\n"), 1):
         if header := _TABLE.match(line):
             table = f"{header[1]}."
-            found.setdefault(header[1], number)
+            lines.setdefault(header[1], number)
         elif key := _KEY.match(line):
-            found.setdefault(f"{table}{key[2]}", number)
-    return found
+            lines.setdefault(f"{table}{key[2]}", number)
+    return lines
 
 
 def _check_keys(values: Mapping[str, Any], place: Where) -> None:
-    """Refuse unknown keys, and those that stand in the table of lists by mistake."""
+    """Refuse unknown keys, and keys that are in the table of lists by mistake."""
     for key in values:
         if key not in KEYS:
             raise InvalidInput(
@@ -113,6 +113,6 @@ def _check_keys(values: Mapping[str, Any], place: Where) -> None:
     for key, value in lists.items() if isinstance(lists, dict) else ():
         if key in KEYS and not isinstance(value, list):
             raise InvalidInput(
-                f"{place(f'lists.{key}')}: {key} stands in the table lists; write it above "
+                f"{place(f'lists.{key}')}: {key} is in the table lists; write it above "
                 "[lists], because a table holds all keys up to the next one."
             )

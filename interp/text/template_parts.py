@@ -1,4 +1,4 @@
-"""What a template is made of: texts in pieces, their slots, and the lists of entries."""
+"""The parts of a template: texts split into pieces, their slots, and the lists of entries."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -10,20 +10,20 @@ from interp.integers import at_least, integer
 from interp.text.prompt import FIELDS
 
 Entry = str | Mapping[str, str]
-"""What a slot is filled with: a text, or a record of texts by name."""
+"""A slot is filled with a text, or with a record of texts by name."""
 Where = Callable[[str], str]
-"""From the key of a template to its file and line."""
-WIDTH, MOST_NAMED = 24, 100
-"""Characters of an entry, and of all, in the label of a filling."""
+"""Returns file and line of a key of a template."""
+MAX_ENTRY, MAX_LABEL = 24, 100
+"""Maximum number of characters of an entry in the label of a filling, and of the whole label."""
 
 
 class Piece(NamedTuple):
     """A part of a text.
 
     Attributes:
-        literal: what stands before the slot.
-        slot: its name; ``None`` at the end.
-        field: which text of a record; ``None`` for an entry that is a text.
+        literal: the text before the slot.
+        slot: name of the slot; ``None`` at the end.
+        field: name of the text in a record; ``None`` for an entry that is a text.
     """
 
     literal: str
@@ -35,7 +35,7 @@ Pieces = tuple[Piece, ...]
 
 
 def filled(pieces: Pieces, entries: Mapping[str, Entry]) -> str:
-    """The text with the entry of each slot."""
+    """The text with each slot replaced by its entry."""
     return "".join(
         piece.literal + ("" if piece.slot is None else _text_of(entries[piece.slot], piece.field))
         for piece in pieces
@@ -47,24 +47,24 @@ def _text_of(entry: Any, field: str | None) -> str:  # noqa: ANN401 - an Entry, 
 
 
 def label_of(entries: Mapping[str, Entry], variant: int | None) -> str:
-    """What was filled in, for messages: ``a=Ann, b=Bob``."""
+    """A label of a filling, for messages: ``a=Ann, b=Bob``."""
     texts = {
         slot: e if isinstance(e, str) else next(iter(e.values())) for slot, e in entries.items()
     }
-    named = [f"{slot}={text[:WIDTH]}" for slot, text in texts.items()]
+    named = [f"{slot}={text[:MAX_ENTRY]}" for slot, text in texts.items()]
     label = ", ".join([*([] if variant is None else [f"text {variant}"]), *named])
-    return label if len(label) <= MOST_NAMED else f"{label[: MOST_NAMED - 1]}…"
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
 
 
 def check_values(values: Mapping[str, object], where: Where) -> None:
-    """Refuse values of keys that are of another type.
+    """Refuse values of the wrong type.
 
     Args:
-        values: of a template, by key; ``None`` is not given.
-        where: gives the place of a key for messages.
+        values: values of a template by key; ``None`` means not given.
+        where: returns the place of a key, for messages.
 
     Raises:
-        InvalidInput: the message has the key, and what came.
+        InvalidInput: a value has the wrong type; the message has the key and the value.
     """
     for field in FIELDS:
         if values.get(field) is not None:
@@ -77,7 +77,7 @@ def check_values(values: Mapping[str, object], where: Where) -> None:
 
 
 def _check_lists(lists: object, where: Where) -> None:
-    """Refuse lists that are empty, or hold an entry twice or of another kind."""
+    """Refuse lists that are empty, or that contain an entry twice or of another kind."""
     if not isinstance(lists, Mapping):
         raise InvalidInput(f"{where('lists')}: lists are entries by name, got {shorten(lists)}.")
     for name, entries in lists.items():
@@ -96,7 +96,7 @@ def _check_lists(lists: object, where: Where) -> None:
 
 
 def _check_slots(slots: object, where: Where) -> None:
-    """Refuse slots that are no names of lists."""
+    """Refuse slots whose list is not given by name."""
     if not isinstance(slots, Mapping):
         raise InvalidInput(f"{where('slots')}: slots are lists by name, got {shorten(slots)}.")
     for slot, name in slots.items():
@@ -114,7 +114,7 @@ def _check_kinds(entries: Sequence[Any], name: str) -> None:
         is_record = isinstance(entry, Mapping) and bool(entry)
         texts: list[Any] = list(entry.values()) if is_record else [entry]
         if not all(isinstance(text, str) for text in texts):
-            raise InvalidInput(f"{name} holds {shorten(entry)}, which is no text.")
+            raise InvalidInput(f"{name} holds {shorten(entry)}, which is not a text.")
         fields, wanted = (set(e) if isinstance(e, Mapping) else None for e in (entry, first))
         if fields != wanted:
             raise InvalidInput(
@@ -124,14 +124,15 @@ def _check_kinds(entries: Sequence[Any], name: str) -> None:
 
 
 def variants_of(fields: Mapping[str, Any], where: Where) -> tuple[Mapping[str, Pieces], ...]:
-    """The pieces of each field, of each variant.
+    """The pieces of each field in each variant.
 
     Args:
-        fields: of each field, a text or as many as there are variants; ``None`` if not given.
-        where: gives the place of a field for messages.
+        fields: each field: a text, or one text per variant; ``None`` if not given.
+        where: returns the place of a field, for messages.
 
     Raises:
-        InvalidInput: a field is no text, there are not as many, or a text has lone braces.
+        InvalidInput: a field is not a text, there is not one per variant, or a text has unmatched
+            braces.
     """
     texts = {
         name: texts_of_field(name, own, where) for name, own in fields.items() if own is not None
@@ -153,7 +154,7 @@ def texts_of_field(name: str, given: object, where: Where) -> Sequence[str]:
     """The texts of a field: one, or several.
 
     Raises:
-        InvalidInput: it is something else.
+        InvalidInput: it is not a text or a list of texts.
     """
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, list | tuple) or not several:
@@ -169,7 +170,7 @@ def _pieces(text: str, place: str) -> Pieces:
         parsed = list(Formatter().parse(text))
     except ValueError as error:
         raise InvalidInput(
-            f"{place}: {error} in {shorten(text)}. A slot is written {{name}}; for a brace itself "
+            f"{place}: {error} in {shorten(text)}. A slot is written {{name}}; for a literal brace "
             "write {{ or }}."
         ) from error
     return tuple(_piece(*part, place) for part in parsed)
@@ -184,8 +185,8 @@ def _piece(
     names = [name, field] if dot else [name]
     if style or conversion or not all(one.isidentifier() for one in names):
         raise InvalidInput(
-            f"{place}: {{{slot[:WIDTH]}…}} is no slot. A slot is written {{name}}, or "
-            "{name.field} where entries are records; for a brace itself write {{ or }}."
+            f"{place}: {{{slot[:MAX_ENTRY]}…}} is not a slot. A slot is written {{name}}, or "
+            "{name.field} if entries are records; for a literal brace write {{ or }}."
         )
     return Piece(literal, name, field if dot else None)
 
@@ -196,28 +197,28 @@ def lists_of_slots(
     slots: Mapping[str, str],
     where: Where,
 ) -> Mapping[str, tuple[str, ...]]:
-    """The slots of each list, in the order in which the texts have them.
+    """The slots of each list, in the order in which they occur in the texts.
 
     Raises:
-        InvalidInput: a slot has no list, or more slots than a list has entries draw from it; a list
-            or a slot is not used; or a slot asks for a field that the entries do not have.
+        InvalidInput: a slot has no list; a list has fewer entries than slots; a list or a slot is
+            not used; or a slot has a field that the entries do not have.
     """
-    found: dict[str, dict[str, None]] = {}
+    used: dict[str, dict[str, None]] = {}
     for variant in variants:
         for key, pieces in variant.items():
             for piece in pieces:
                 if piece.slot is not None:
                     name = _list_of(piece.slot, key, lists, slots, where)
                     _check_field(piece, lists[name][0], where(key))
-                    found.setdefault(name, {})[piece.slot] = None
-    _check_all_used(found, lists, slots, where)
-    for name, own in found.items():
+                    used.setdefault(name, {})[piece.slot] = None
+    _check_all_used(used, lists, slots, where)
+    for name, own in used.items():
         if len(own) > len(lists[name]):
             raise InvalidInput(
                 f"{where(f'lists.{name}')}: the slots {', '.join(own)} draw different entries from "
                 f"the list {name!r}, which has only {len(lists[name])}; add some."
             )
-    return {name: tuple(own) for name, own in found.items()}
+    return {name: tuple(own) for name, own in used.items()}
 
 
 def _list_of(
@@ -229,7 +230,7 @@ def _list_of(
     if slot in slots:
         raise InvalidInput(
             f"{where(f'slots.{slot}')}: the slot {slot!r} is filled from {shorten(name)}, which is "
-            f"no list.{nearest(str(name), lists)}"
+            f"not a list.{nearest(str(name), lists)}"
         )
     raise InvalidInput(
         f"{where(key)}: {key} has the slot {{{slot}}}, but there is no list {slot!r}."
@@ -247,17 +248,17 @@ def _check_field(piece: Piece, entry: Entry, place: str) -> None:
             )
     elif piece.field not in entry:
         known = ", ".join(f"{{{piece.slot}.{name}}}" for name in entry)
-        raise InvalidInput(f"{place}: {{{written}}} is no field of its entries; write {known}.")
+        raise InvalidInput(f"{place}: {{{written}}} is not a field of its entries; write {known}.")
 
 
 def _check_all_used(
-    found: Mapping[str, Iterable[str]],
+    used: Mapping[str, Iterable[str]],
     lists: Mapping[str, object],
     slots: Mapping[str, str],
     where: Where,
 ) -> None:
-    used = {slot for own in found.values() for slot in own}
-    for key, given, read in (("lists", lists, set(found)), ("slots", slots, used)):
+    used_slots = {slot for own in used.values() for slot in own}
+    for key, given, read in (("lists", lists, set(used)), ("slots", slots, used_slots)):
         for name in given:
             if name not in read:
                 raise InvalidInput(
@@ -267,6 +268,6 @@ def _check_all_used(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence with the known names nearest to another; empty where none is near."""
-    near = get_close_matches(name[:MOST_NAMED], list(known), n=3, cutoff=0.5)
+    """A sentence with the known names nearest to another; empty if none is near."""
+    near = get_close_matches(name[:MAX_LABEL], list(known), n=3, cutoff=0.5)
     return f" Nearest: {', '.join(near)}." if near else ""

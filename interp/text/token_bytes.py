@@ -1,4 +1,4 @@
-"""The bytes that a token stands for, and a printable label for them.
+"""The bytes that a token represents, and a printable label for them.
 
 Vocabularies encode their tokens in different formats: `ĠcafÃ©` (byte-level BPE), `▁caf` and
 `<0xC3>` (SentencePiece), `##fé` (WordPiece). The format is read once from the tokenizer's
@@ -23,7 +23,7 @@ class TokenFormat:
 
     Attributes:
         kind: "byte-level", "SentencePiece" or the type of the model, e.g. "WordPiece".
-        to_bytes: maps a token to the bytes that it stands for.
+        to_bytes: maps a token to the bytes that it represents.
     """
 
     kind: str
@@ -107,7 +107,7 @@ _INVALID: Final = re.compile("[\udc80-\udcff]+")
 
 
 def visible(text: bytes) -> str:
-    """`text` in printable characters, whitespace and invalid UTF-8 made visible; never empty."""
+    """`text` in printable characters, with visible whitespace and invalid UTF-8; never empty."""
 
     def hexadecimal(run: re.Match[str]) -> str:
         return f"⟨{run[0].encode('utf-8', 'surrogateescape').hex(' ')}⟩"

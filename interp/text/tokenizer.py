@@ -20,19 +20,19 @@ from interp.text.token_bytes import token_format, unknown_token, visible
 from interp.text.tokenizer_file import read_description
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
-"""What tokenizers call the token that stands for one to be predicted."""
+"""Names of the mask token in tokenizers."""
 PAD_LABEL: Final = "∅"
-"""The label of padding: of every id below 0."""
+"""The label of padding, which is every id below 0."""
 MAX_CHARACTERS: Final = 2**22
-"""Of a text: the library takes about a hundred bytes for each."""
+"""Maximum number of characters in a text: the library takes about a hundred bytes for each."""
 _Result = TypeVar("_Result")
 
 
 class Tokenizer:
     """A tokenizer of the `tokenizers` library, with the methods that an analysis needs.
 
-    It works on a copy of `backend` with truncation and padding off: other code may have switched
-    them on, which would silently shorten or lengthen a prompt.
+    It uses a copy of `backend` without truncation and padding: other code may have enabled them,
+    which would silently shorten or lengthen a prompt.
 
     Attributes:
         backend: The copy.
@@ -74,7 +74,7 @@ class Tokenizer:
         """Read a `tokenizer.json`.
 
         Raises:
-            ModelLoadError: The file is missing, or describes no tokenizer.
+            ModelLoadError: The file is missing, or does not describe a tokenizer.
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
         path = Path(path)
@@ -83,7 +83,7 @@ class Tokenizer:
 
         def refusal(why: str) -> ModelLoadError:
             return ModelLoadError(
-                f"{path} describes no tokenizer ({why}). Expected a tokenizer.json, as "
+                f"{path} does not describe a tokenizer ({why}). Expected a tokenizer.json, as "
                 "Tokenizer.save writes it; the file may be damaged, truncated or of another kind."
             )
 
@@ -112,7 +112,7 @@ class Tokenizer:
         return whole.ids[:first], whole.ids[last + 1 :]
 
     def mask_id(self) -> int | None:
-        """The id of the added token that stands for one to be predicted, if there is one."""
+        """The id of the mask token, if there is one among the added tokens."""
         return next((id_ for id_, token in self._added.items() if token in MASK_TOKENS), None)
 
     def save(self, path: str | Path) -> None:
@@ -126,8 +126,8 @@ class Tokenizer:
         A special token that appears literally in `text` becomes its id.
 
         Raises:
-            InvalidTokens: `text` is longer than `MAX_CHARACTERS`, holds a lone surrogate, which is
-                no character, or something that the vocabulary cannot encode.
+            InvalidTokens: `text` is longer than `MAX_CHARACTERS`, contains a lone surrogate, which
+                is not a character, or contains something that the vocabulary cannot encode.
         """
         if len(text) > MAX_CHARACTERS:
             raise InvalidTokens(
@@ -138,7 +138,7 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidTokens(
-                f"The text holds {text[error.start]!a} at {error.start}, which is no character "
+                f"The text holds {text[error.start]!a} at {error.start}, which is not a character "
                 "and has no UTF-8 form. Was it read with errors='surrogateescape'?"
             ) from error
         return _translated(
@@ -150,7 +150,7 @@ class Tokenizer:
         )
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text of `ids`, special tokens included, padding (ids below 0) left out.
+        """The text of `ids`, with special tokens and without padding (ids below 0).
 
         Bytes that are invalid UTF-8 become U+FFFD; `token_bytes` returns them.
 
@@ -168,7 +168,7 @@ class Tokenizer:
         return id_ in self._tokens
 
     def token_text(self, id_: SupportsIndex) -> str:
-        """The text that one token stands for, spaces kept; U+FFFD where it is part of a character.
+        """The text that one token represents, with spaces; U+FFFD for parts of a character.
 
         Raises:
             InvalidTokens: The id is not in the vocabulary.
@@ -177,7 +177,7 @@ class Tokenizer:
         return self._tokens[index(id_)] if known is None else known.decode("utf-8", "replace")
 
     def token_bytes(self, id_: SupportsIndex) -> bytes | None:
-        """The bytes that one token stands for, or None for padding and the unknown token.
+        """The bytes that one token represents, or None for padding and the unknown token.
 
         With byte-level BPE the concatenated bytes of `encode(text)` are `text.encode()`. Other
         formats are lossy: SentencePiece may add a space before the first word, WordPiece and whole
@@ -256,12 +256,12 @@ class Tokenizer:
 
 
 def _translated(work: Callable[[], _Result], refusal: Callable[[str], InterpError]) -> _Result:
-    """The result of ``work``; what the library raises becomes an error of this package."""
+    """The result of ``work``; errors of the library become errors of this package."""
     try:
         return work()
     except InterpError:
         raise
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower type
         raise refusal(first_line(error)) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of Rust; it has no public class

@@ -1,4 +1,4 @@
-"""The content of a `tokenizer.json`, checked for what would stop the `tokenizers` library."""
+"""Reads a `tokenizer.json`, and refuses content that would crash the `tokenizers` library."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +15,13 @@ def read_description(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: The file can't be read.
-        ValueError: It is too large, no JSON object, or would stop the process: the library takes
-            memory for every id up to the largest, and aborts at a merge that lacks the prefix.
+        ValueError: It is too large, is not a JSON object, or would stop the process: the library
+            takes memory for every id up to the largest, and aborts at a merge without the prefix.
     """
     content = read_bounded(path, MAX_BYTES)
     description = parse_json(content.decode())
     if not isinstance(description, dict):
-        raise ValueError(  # noqa: TRY004 - as what parse_json raises
+        raise ValueError(  # noqa: TRY004 - as parse_json does
             f"it should be an object with fields, not {shorten(description)}"
         )
     largest = max(_ids(description), default=0)
@@ -35,7 +35,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def _ids(description: dict[str, Any]) -> list[int]:
-    """All ids in a description; what is malformed is left to the library to refuse."""
+    """All ids in a description; malformed parts are left for the library to refuse."""
     model, added = description.get("model"), description.get("added_tokens")
     vocab = model.get("vocab") if isinstance(model, dict) else None
     ids: list[object] = list(vocab.values()) if isinstance(vocab, dict) else []
@@ -45,7 +45,7 @@ def _ids(description: dict[str, Any]) -> list[int]:
 
 
 def _check_merges(model: object) -> None:
-    """Check that what is merged to the end of another piece has the prefix of such pieces."""
+    """Check that the last piece of each merge has the prefix of continuing pieces."""
     prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
     merges = model.get("merges") if isinstance(model, dict) else None
     if not (isinstance(prefix, str) and isinstance(merges, list)):

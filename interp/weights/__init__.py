@@ -1,1 +1,1 @@
-"""Views of a model's weights (packed kernels, folded norms, centred outputs), and their hash."""
+"""Packed kernels, equivalent weights (folded norms, centred outputs), and the hash of weights."""

@@ -13,12 +13,12 @@ def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
     """A float64 copy with an untied unembedding, and zeros for biases that the model lacks.
 
     Args:
-        model: stays unchanged.
-        norms: add the biases that those of the norms are folded into.
-        values: add the biases of attention's output that b_V is folded into.
+        model: the model, which is not changed.
+        norms: whether to add the biases that the norms' biases are folded into.
+        values: whether to add the biases of attention's output that b_V is folded into.
     """
     config = _config_with_biases(model.config, norms=norms, values=values)
-    with torch.device("meta"):  # shapes alone, so that no random numbers are drawn
+    with torch.device("meta"):  # only shapes, so that no random numbers are drawn
         copy = type(model)(config)
     _set_zeros(copy, model.device)
     with torch.no_grad():
@@ -30,7 +30,7 @@ def add_biases(model: Network, *, norms: bool, values: bool) -> Network:
 
 
 def _set_zeros(model: Network, device: torch.device) -> None:
-    """Replace what is on the meta device by float64 zeros; shared parameters stay shared."""
+    """Replace tensors on the meta device by float64 zeros; shared parameters stay shared."""
     zeros = {
         meta: nn.Parameter(torch.zeros(meta.shape, dtype=torch.float64, device=device))
         for meta in model.parameters()
@@ -44,7 +44,7 @@ def _set_zeros(model: Network, device: torch.device) -> None:
 
 
 def _weight(model: Network, name: str) -> Tensor | None:
-    """A weight of ``model`` (computed, if it is parametrized); ``None`` if it lacks it."""
+    """A weight of ``model`` (computed, if it is parametrized); ``None`` if there is none."""
     part, _, own = name.rpartition(".")
     return getattr(model.get_submodule(part), own, None)
 

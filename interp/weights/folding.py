@@ -1,4 +1,4 @@
-"""Folding and centring, in place, of the weights of a copy; each step preserves the function."""
+"""Folds and centres the weights of a copy in place; each step preserves the model's function."""
 
 from collections.abc import Iterator
 
@@ -82,7 +82,7 @@ def _fold(norm: Norm, projections: list[Projection]) -> None:
 
 
 def _fold_last(norm: Norm, unembed: Unembedding) -> None:
-    """The same for W_U, where a scale or a projection may come between the norm and W_U."""
+    """:func:`_fold` for W_U, where a scale or a projection may be between the norm and W_U."""
     if not isinstance(norm, ScaledNorm):
         return
     if norm.bias is not None and unembed.b_U is not None:
@@ -102,7 +102,7 @@ def _reset(norm: ScaledNorm) -> None:
 
 
 def center_writing(model: Network) -> None:
-    """Subtract from every output to the stream its mean over d_model, as each LayerNorm does."""
+    """Subtract the mean over d_model from every output to the stream, as each LayerNorm does."""
     for stack in model.stacks:
         for vectors in _stream_inputs(stack):
             center(vectors)
@@ -119,7 +119,7 @@ def center_writing(model: Network) -> None:
 
 
 def _stream_inputs(stack: Stack) -> Iterator[Tensor | None]:
-    """Weights of embeddings and positions, whose sum enters the stream; d_model is last."""
+    """Weights of the embeddings whose sum is the first stream; d_model is their last axis."""
     tokens = stack.tokens
     if isinstance(tokens, Patches):
         yield from (tokens.weight.mT, tokens.bias, tokens.special)

@@ -18,7 +18,7 @@ def weight_hash(model: Network) -> str:
 
     Computed once per model, and again after a weight was changed, replaced or moved. A write
     through ``weight.data`` does not change a tensor's version; the sum of the weight detects it.
-    Of a parametrized weight, both the original and what is computed from it are hashed.
+    For a parametrized weight, both the original and the computed weight are hashed.
     """
     if any(map(is_parametrized, model.modules())):
         return _compute_hash(model)
@@ -34,7 +34,7 @@ def weight_hash(model: Network) -> str:
 
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
-"""The version and the hash of each model that was hashed."""
+"""The version and the hash of the weights of each model that was hashed."""
 
 
 def _sums(weights: Sequence[Tensor]) -> tuple[float, ...]:

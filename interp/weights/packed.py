@@ -8,7 +8,7 @@ that was packed once, in a blocked layout of its own choice. The results agree t
     interp.packing_gain(model)           # speed-up on this machine: 2.3 means 2.3 times as fast
 
 The operation (``torch.ops.mkldnn._linear_pointwise``) is private to PyTorch and has no gradients;
-every product that it can't compute goes to the default kernel (see :class:`PackedLinear`). Method:
+every product that it can't compute uses the default kernel (see :class:`PackedLinear`). Method:
 the packing of frozen weights in PyTorch's inductor.
 """
 
@@ -41,13 +41,13 @@ def packed(model: Model) -> Model:
     The copy shares parameters, buffers and tokenizer with ``model``: training or moving one trains
     or moves the other. From the first product on, the packed weights need as much memory again. A
     weight that is changed in place (by an optimizer, by loading) or replaced is packed again at its
-    next product. A write through ``weight.data``, which torch does not count, is not detected: call
-    ``packed`` again. Copies and pickles of the result pack their own weights.
+    next product. A write through ``weight.data``, which PyTorch does not track, is not detected:
+    call ``packed`` again. Copies and pickles of the result pack their own weights.
 
     **Only without gradients**: in ``interp.run``, ``model.generate`` and other functions that run
     without them, and under ``torch.no_grad()`` or ``torch.inference_mode()``. A plain
-    ``model(tokens)`` records gradients of the parameters and takes the default kernel, as does
-    everything that is not float32 on a CPU. Gradients are therefore bit-identical to those of
+    ``model(tokens)`` records an autograd graph for the parameters and uses the default kernel, as
+    does everything that is not float32 on a CPU. Gradients are therefore bit-identical to those of
     ``model``.
 
     The operation is private to PyTorch, ``torch.ops.mkldnn._linear_pointwise``; tested with 2.13.
@@ -133,7 +133,7 @@ class PackedLinear:
         supported = _is_eager() and not _needs_gradient(*inputs) and _can_pack(weight)
         if not (supported and _has_valid_shapes(x, weight, bias)):
             return F.linear(x, weight, bias)
-        # The operation reads a bias that is not contiguous wrongly, without an error.
+        # The operation silently gives wrong results for a bias that is not contiguous.
         bias = None if bias is None else bias.contiguous()
         packing = self._packing(weight)
         return torch.ops.mkldnn._linear_pointwise(x, packing.packed, bias, "none", [], "")
@@ -151,7 +151,7 @@ class PackedLinear:
         known = self._packings.get(key)
         if known is not None and known.weight.matches(weight):
             return known
-        with self._lock:  # another thread may have packed it meanwhile
+        with self._lock:  # another thread may have packed it in the meantime
             known = self._packings.get(key)
             if known is None or not known.weight.matches(weight):
                 known = self._packings[key] = _Packing.of(weight, self._discard(key))
@@ -178,9 +178,8 @@ class _Packing:
 
     @classmethod
     def of(cls, weight: Tensor, discard: Callable[[object], None]) -> "_Packing":
-        version = WeightVersion.of(
-            weight, discard
-        )  # before reading, so that a change meanwhile is seen
+        # Before the weight is read, so that a change in the meantime is detected.
+        version = WeightVersion.of(weight, discard)
         with torch.inference_mode(mode=False), torch.no_grad():
             reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
         return cls(version, reordered)
@@ -217,13 +216,13 @@ def is_available() -> bool:
 
 def _is_eager() -> bool:
     """Whether neither compilation, a ``torch.func`` transform nor autocast is active."""
-    # There is no public function for torch.func.
+    # PyTorch has no public function for this.
     transformed = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
     return not (transformed or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
 
 
 def _needs_gradient(*tensors: Tensor) -> bool:
-    """Whether a derivative by one of the tensors is recorded, which the operation would drop."""
+    """Whether a derivative with respect to a tensor is recorded, which the operation would drop."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     # Forward mode, which no_grad does not disable.
@@ -231,8 +230,8 @@ def _needs_gradient(*tensors: Tensor) -> bool:
 
 
 def _can_pack(weight: Tensor) -> bool:
-    """Whether it is a parameter, or a slice of one, that the operation supports."""
-    is_parameter = isinstance(owner_of(weight), nn.Parameter)  # others serve one product only
+    """Whether a weight is a parameter, or a slice of one, that the operation supports."""
+    is_parameter = isinstance(owner_of(weight), nn.Parameter)  # others are used only once
     return is_parameter and is_available() and _is_dense(weight) and not weight.is_inference()
 
 
@@ -245,7 +244,7 @@ def _has_valid_shapes(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether it is an ordinary float32 tensor on the CPU."""
+    """Whether a tensor is an ordinary dense float32 tensor on the CPU."""
     return (
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.dtype is torch.float32
@@ -260,8 +259,8 @@ def _linears(model: Network) -> list[Linear]:
 
 ROUNDS, MIN_ROUNDS, SECONDS = 9, 3, 0.5
 MAX_WORK, FEW_ROWS = 2**28, 32
-"""Largest number of multiply-adds of a timed product, some milliseconds. With fewer rows than
-``FEW_ROWS``, memory bandwidth is the limit."""
+"""Maximum number of multiply-adds of a timed product, which takes some milliseconds. With fewer
+rows than ``FEW_ROWS``, memory bandwidth is the limit."""
 
 
 class _Trial:
@@ -284,6 +283,6 @@ class _Trial:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Of the default and of the packed kernel; the first round, which packs, is left out."""
+        """Median seconds of the default and the packed kernel, without the first (packing)."""
         default, packing = (self._factor * median(each[1:]) for each in self._seconds)
         return default, packing

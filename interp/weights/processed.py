@@ -6,9 +6,9 @@ does at loading (Elhage et al. 2021, "Handling layer normalization"):
     fold_norms          gains and biases of norms go into the matrices that read them
     fold_value_biases   b_V goes into b_O, as each row of A sums to 1
     center_writing      outputs to the stream get mean zero, which every LayerNorm subtracts
-    center_unembed      logits of each position get mean zero, which no softmax depends on
+    center_unembed      logits of each position get mean zero, on which no softmax depends
 
-Each step is exact, or is refused by its name. The model passed in stays unchanged, and no random
+Each step is exact, or is refused with its name. The given model is not changed, and no random
 numbers are drawn.
 """
 
@@ -37,10 +37,10 @@ def processed(
     unembed: bool,
     value_biases: bool,
 ) -> Network:
-    """A new model that computes the same; see :meth:`interp.Transformer.processed`.
+    """A new model with the same outputs; see :meth:`interp.Transformer.processed`.
 
     Args:
-        model: stays unchanged.
+        model: the model, which is not changed.
         norms: whether to fold norms.
         writing: whether to centre outputs to the stream.
         unembed: whether to centre the unembedding.
@@ -113,7 +113,7 @@ def _obstacle_to_writing(model: Network) -> str | None:
         if isinstance(stack.entry, PositionEmbedding) and not isinstance(
             stack.entry, LearnedPositions
         ):
-            return "its sinusoidal positions are no weights and can't be centred."
+            return "its sinusoidal positions are not weights and can't be centred."
     return None
 
 

@@ -1,9 +1,9 @@
-"""The same weights without the causal mask or without positions, as a new view.
+"""A view of the same weights without the causal mask or without positions.
 
     h(Px) = P h(x)        with neither, for every permutation P of the tokens
 
-What a model computes without them is nothing that it was trained for; the view shows what of its
-behaviour rests on order alone.
+The model was not trained to run without them; the view shows how much of its behaviour depends on
+the order of tokens.
 """
 
 from dataclasses import replace
@@ -20,12 +20,12 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
     """A new model of the same parameters; see :meth:`interp.Transformer.without`.
 
     Args:
-        model: stays unchanged.
-        mask: whether masks go: the causal mask of the decoder, and windows of any stack.
-        positions: whether positions of all stacks go, whatever their kind.
+        model: the model, which is not changed.
+        mask: whether to remove masks: the causal mask of the decoder, and windows of all stacks.
+        positions: whether to remove the positions of all stacks, of any kind.
 
     Raises:
-        InvalidInput: neither is to go, or the weights are parametrized.
+        InvalidInput: neither is to be removed, or the weights are parametrized.
     """
     if not (mask or positions):
         raise InvalidInput("without() leaves out mask=True, positions=True or both; got neither.")
@@ -38,7 +38,7 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
         name: _stripped(stack, causal=name == "decoder", mask=mask, positions=positions)
         for name, stack in model.config.stacks.items()
     }
-    with torch.device("meta"):  # shapes alone, so that no random numbers are drawn
+    with torch.device("meta"):  # only shapes, so that no random numbers are drawn
         view = type(model)(replace(model.config, **stacks))
     for name, part in view.named_modules():
         own = model.get_submodule(name)
@@ -50,7 +50,7 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
 
 
 def _stripped(stack: StackConfig, *, causal: bool, mask: bool, positions: bool) -> StackConfig:
-    """The configuration of a stack without its mask, or without its positions, in every layer."""
+    """The configuration of a stack without masks or positions in any layer."""
 
     def attention(own: AttentionConfig) -> AttentionConfig:
         return replace(own, bidirectional=causal, window=None) if mask else own

@@ -264,7 +264,7 @@ def test_padding_is_neither_in_the_rows_nor_in_the_figure():
         ({"target": (1, 2, 3)}, InvalidInput, "3 targets were given for 2 prompts"),
         ({"target": "a"}, InvalidInput, "no tokenizer"),
         ({"distractor": -1}, InvalidInput, "outside the vocabulary"),
-        ({"pos": 5}, InvalidInput, "Position 5 of prompt 0"),
+        ({"pos": 5}, InvalidInput, "position 5 in prompt 0"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, error, reason):

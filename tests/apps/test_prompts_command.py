@@ -129,7 +129,7 @@ def test_a_template_that_does_not_align_writes_nothing(command, tmp_path):
         (("check", "bad.toml"), "bad.toml:2: unknown key 'txt'. Nearest: text"),
         (("fill", "bad.toml"), "bad.toml:2: unknown key 'txt'. Nearest: text"),
         (("fill", "none.toml"), "none.toml can't be read: No such file"),
-        (("fill", "good.toml", "--n", 99), "99 prompts are asked for, but it has only 24"),
+        (("fill", "good.toml", "--n", 99), "99 prompts were requested, but it has only 24"),
         (("fill", "good.toml", "--out", "a.csv"), "--out a.csv should end in .jsonl"),
     ],
 )

@@ -170,7 +170,7 @@ def test_heads_that_are_not_there_are_refused():
     with pytest.raises(InvalidInput, match="head=3 must be an integer from -3 to 2"):
         TokenCircuits.of(build("gpt2"), 1, 3)
     assert TokenCircuits.of(build("gpt2"), -1, -1).name == "L1H2"
-    with pytest.raises(InvalidInput, match="layer 0 reads embeddings as they are"):
+    with pytest.raises(InvalidInput, match="layer 0 reads the embeddings"):
         TokenCircuits.of(build("gpt2"), 0, 0, first_mlp=True)
     with pytest.raises(InvalidInput, match="has no MLP"):
         TokenCircuits.of(build("rotary-only"), 1, 0, first_mlp=True)

@@ -158,7 +158,7 @@ def test_with_rotary_positions_Y_of_the_offset_gives_every_score(name):
 
 @pytest.mark.parametrize("name", CLIPPED)
 def test_where_values_are_clipped_there_is_no_S(name):
-    with pytest.raises(InvalidInput, match="no linear function"):
+    with pytest.raises(InvalidInput, match="not a linear function"):
         attention_of(name).S(0)
 
 
@@ -196,7 +196,7 @@ def test_a_clip_that_nothing_exceeds_changes_nothing(name):
 
 @pytest.mark.parametrize("name", NORMED)
 def test_where_queries_and_keys_are_normed_there_is_no_Y(name):
-    with pytest.raises(InvalidInput, match="no bilinear form"):
+    with pytest.raises(InvalidInput, match="not a bilinear form"):
         attention_of(name).Y(0)
 
 

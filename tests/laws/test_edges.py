@@ -227,12 +227,12 @@ def test_edges_are_differentiable():
         (
             [edits.edge("L0H1", "L1H0.q", 0.0), edits.zero("q", layer=1, head=0)],
             InvalidEdit,
-            "writes over everything",
+            "overwrites everything",
         ),
         (
             [edits.zero("q", layer=1, head=0), edits.edge("L0H1", "L1H0.q", 0.0)],
             InvalidEdit,
-            "writes over everything",
+            "overwrites everything",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def test_every_head_and_mlp_reads_and_writes(name):
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_stream_that_norms_change_is_refused(name):
-    with pytest.raises(InvalidInput, match="is no sum of what"):
+    with pytest.raises(InvalidInput, match="is not a sum of"):
         computation_graph(build(name))
 
 

@@ -81,7 +81,7 @@ def test_each_bias_is_apart_by_its_name():
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_stream_that_norms_change_is_refused(name):
-    with pytest.raises(InvalidInput, match="is no sum of what"):
+    with pytest.raises(InvalidInput, match="is not a sum of"):
         recorded(build(name)).cache.writes()
 
 

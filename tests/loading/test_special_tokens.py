@@ -365,7 +365,7 @@ def test_a_tokenizer_whose_bos_is_outside_the_vocabulary_is_refused(add):
 def test_a_damaged_tokenizer_is_refused_with_its_path(content, folder):
     path = folder.path / "tokenizer.json"
     path.write_bytes(content)
-    with pytest.raises(ModelLoadError, match=r"tokenizer\.json describes no tokenizer"):
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json does not describe a tokenizer"):
         interp.load(folder.path)
     assert interp.load(folder.path, tokenizer=words()).tokenizer is not None
 
@@ -374,7 +374,7 @@ def test_a_truncated_tokenizer_is_refused(folder):
     words("both").save(str(folder.path / "tokenizer.json"))
     path = folder.path / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ModelLoadError, match=r"tokenizer\.json describes no tokenizer"):
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json does not describe a tokenizer"):
         interp.load(folder.path)
 
 

@@ -14,6 +14,16 @@ from interp.sweeps.baseline import Baseline
 METRICS = {"one": metrics.logit_diff(1, 2), "all": metrics.prob(1), "loss": metrics.loss()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def specialized_calls():
+    """Calls keep their arguments alive for longer until CPython has specialized them."""
+    model = build_new(wide("t5"), dtype=torch.float32)
+    tokens, made = tokens_of(model.config, batch=4, pos=64), swept_over(model, "z")
+    for _ in range(8):
+        estimate_sweep(model, tokens, made, metrics.loss())
+        sweep(model, tokens, made, metrics.loss())
+
+
 def swept_over(model: Transformer, label: str) -> list[Edit]:
     """Each head of each layer of the last stack, or each layer."""
     stack = model.stacks[-1].name

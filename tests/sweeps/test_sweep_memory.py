@@ -253,7 +253,7 @@ def test_distances_of_padded_prompts_take_room():
 
 def test_files_that_a_container_has_read_do_not_count_as_used(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "_meminfo", lambda: 10**12)
+    monkeypatch.setattr(memory, "_free_in_system", lambda: 10**12)
     cpu = torch.device("cpu")
     assert memory.free_bytes(cpu) == 10**12
     for name, told in (

@@ -147,8 +147,8 @@ def test_the_shape_of_every_tensor_is_known_beforehand(name):
         (metrics.logit((1, 2)), "2 targets were given for 3 prompts"),
         (metrics.logit_diff(1, (1, 2, 3, 4)), "4 .*were given for 3 prompts"),
         (metrics.prob((1, 2)), "2 targets"),
-        (metrics.logit(1, pos=5), "Position 5 of prompt 0, which has 5 tokens"),
-        (metrics.logit(1, pos=-6), "Position -6 of prompt 0"),
+        (metrics.logit(1, pos=5), "position 5 in prompt 0, which has 5 tokens"),
+        (metrics.logit(1, pos=-6), "position -6 in prompt 0"),
         (metrics.kl(drawn(3, 4, 13)), r"\(3, 4, 13\).*\(3, 5, 13\)"),
         (metrics.kl(drawn(2, 5, 13), pos=0), r"\(2, 5, 13\)"),
     ],
@@ -165,7 +165,7 @@ def test_what_is_no_metric(nothing_runs, metric):
 
 
 def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
-    with pytest.raises(InvalidInput, match="Position 1 of prompt 1, which has 1 tokens"):
+    with pytest.raises(InvalidInput, match="position 1 in prompt 1, which has 1 tokens"):
         sweep(MODEL, RAGGED, ZERO, metrics.logit(1, pos=1))
     with pytest.raises(InvalidInput, match="Prompt 1 is a single token"):
         sweep(MODEL, RAGGED, ZERO, metrics.loss())
@@ -177,7 +177,7 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
     ("metric", "told"),
     [
         (lambda logits: logits.mean(), "one number per prompt.*3 prompts"),
-        (lambda logits: logits[:, -1], r"one number a prompt, \[3\].*\(3, 13\)"),
+        (lambda logits: logits[:, -1], r"one number per prompt, \[3\].*\(3, 13\)"),
         (lambda logits: 0.5, "float"),
         (lambda logits: logits[:, -1, 0] * torch.nan, "NaN"),
         (lambda logits: logits[:, -1, 0] * 1j, "complex128.*real"),

@@ -144,7 +144,7 @@ def test_what_is_neither_a_path_nor_a_dataset_is_refused():
 
 
 def test_a_json_array_is_not_read_as_lines(tmp_path):
-    with pytest.raises(InvalidInput, match=r"write one JSON object a line, and name it a\.jsonl"):
+    with pytest.raises(InvalidInput, match=r"write one JSON object per line, and name it a\.jsonl"):
         read_prompts(write(tmp_path, "a.json", '[{"text": "a"}]'))
 
 

@@ -8,7 +8,7 @@ from tables import each
 import interp
 from interp.errors import InvalidInput
 from interp.text.prompts import read_prompts
-from interp.text.template import MOST_BY_DEFAULT
+from interp.text.template import MAX_BY_DEFAULT
 
 NAMES = ("Ann", "Bob", "Cy", "Dan")
 FILE = """
@@ -102,7 +102,7 @@ def test_all_fillings_are_taken_where_no_number_is_given_and_there_are_few():
     lists = {name: [str(n) for n in range(11)] for name in "xyz"}
     with pytest.raises(InvalidInput, match=r"1331 different fillings; give n"):
         interp.Template("{x} {y} {z}", lists=lists).fill()
-    assert MOST_BY_DEFAULT < 11**3
+    assert MAX_BY_DEFAULT < 11**3
 
 
 def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
@@ -121,26 +121,26 @@ def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
         ('target = " {b}"', 'targte = " {b}"', r"toml:4: unknown key 'targte'. Nearest: target"),
         ('target = " {b}"', 'target = " {d}"', r"toml:4: target has the slot {d}, but there is no"),
         ('target = " {b}"', 'target = " {b"', r"toml:4: expected '}' before end of string"),
-        ('target = " {b}"', 'target = " {b:>3}"', r"toml:4: {b…} is no slot"),
+        ('target = " {b}"', 'target = " {b:>3}"', r"toml:4: {b…} is not a slot"),
         ('target = " {b}"', 'target = " {b.x}"', r"toml:4: {b.x} asks for a field"),
         ('target = " {b}"', 'target = " {b}', r"toml:4: not TOML: "),
         ('target = " {b}"', "target = 3", r"toml:4: target should be a text, got 3"),
         ('target = " {b}"', "target = ['a', 'b']", r"toml:4: target has 2 texts, but text has 1"),
-        ("n = 8", "n = 25", r"toml:6: 25 prompts are asked for, but it has only 24 different"),
+        ("n = 8", "n = 25", r"toml:6: 25 prompts were requested, but it has only 24 different"),
         ("n = 8", "n = 0", r"toml:6: n=0 must be an integer of at least 1"),
         ("n = 8", "n = '8'", r"toml:6: n='8' must be an integer"),
         ("seed = 2", "seed = 0.5", r"toml:7: seed=0.5 must be an integer"),
-        ("[lists]", "[lists]\nn = 3", r"toml:10: n stands in the table lists"),
+        ("[lists]", "[lists]\nn = 3", r"toml:10: n is in the table lists"),
         ("[lists]", "[lists]\nplace = ['a']", r"toml:10: no text has a slot for lists.place"),
         ('"Cy", "Dan"', '"Ann"', r"toml:10: the list 'name' holds 'Ann' twice"),
         (', "Cy", "Dan"', "", r"toml:10: the slots a, b, c draw different entries"),
-        ('"Cy"', "3", r"toml:10: the list 'name' holds 3, which is no text"),
+        ('"Cy"', "3", r"toml:10: the list 'name' holds 3, which is not a text"),
         ('"Cy"', "{x = 'y'}", r"its entries should all be texts, or records"),
         ('["Ann", "Bob", "Cy", "Dan"]', "[]", r"toml:10: the list 'name' should be a list"),
         (
             'c = "name"',
             'c = "names"',
-            r"toml:15: the slot 'c' is filled from 'names', which is no list. Nearest: name",
+            r"toml:15: the slot 'c' is filled from 'names', which is not a list. Nearest: name",
         ),
         ('c = "name"', "c = 3", r"toml:15: the slot 'c' should name a list"),
         ('c = "name"', 'c = "name"\nd = "name"', r"toml:16: no text has a slot for slots.d"),
@@ -166,7 +166,7 @@ def test_a_template_that_can_not_be_filled_is_named_with_its_line(tmp_path, old,
         (b'text = "a {x}"\nlists = 3', "lists are entries by name"),
         (
             b'text = "{x.b}"\n[lists]\nx = [{a = "c"}]',
-            r"{x.b} is no field of its entries; write {x.a}",
+            r"{x.b} is not a field of its entries; write {x.a}",
         ),
     ],
 )

@@ -278,7 +278,7 @@ def test_missing_and_damaged_files_are_refused(tmp_path):
         Tokenizer.from_file(tmp_path / "absent.json")
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"version": "1.0", "model"')
-    with pytest.raises(ModelLoadError, match=r"damaged\.json describes no tokenizer"):
+    with pytest.raises(ModelLoadError, match=r"damaged\.json does not describe a tokenizer"):
         Tokenizer.from_file(damaged)
 
 
@@ -324,7 +324,7 @@ def test_every_kind_is_read_from_its_file(make, tmp_path):
     ],
 )
 def test_a_description_that_the_library_refuses_or_dies_of_is_an_error(change, tmp_path):
-    with pytest.raises(ModelLoadError, match="describes no tokenizer"):
+    with pytest.raises(ModelLoadError, match="does not describe a tokenizer"):
         Tokenizer.from_file(changed(tmp_path, change))
 
 

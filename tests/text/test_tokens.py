@@ -126,7 +126,12 @@ def test_the_wrong_number_of_inputs_is_refused():
 
 
 def test_source_and_target_of_unequal_rows_are_refused():
-    refused(r"as many rows; got 2 and 3", PAIR, torch.ones(2, 3).long(), torch.ones(3, 3).long())
+    refused(
+        r"the same number of rows; got 2 and 3",
+        PAIR,
+        torch.ones(2, 3).long(),
+        torch.ones(3, 3).long(),
+    )
 
 
 def test_text_without_a_tokenizer_is_refused():

@@ -1,1 +1,1 @@
-"""Attention: projections, mask, scores, pattern, output; within a stack or across stacks."""
+"""Attention within a stack or across stacks: projections, mask, scores, pattern and output."""

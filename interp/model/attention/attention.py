@@ -10,13 +10,13 @@ A configuration may normalize queries and keys (Henry et al. 2020), clip queries
 rotate queries and keys by their positions, and soft-cap scores before M is added. The point ``v``
 and the KV cache hold values before they are clipped.
 
-With sinks, the softmax has one more column, which no key belongs to; the rows of A then sum to less
-than one, and b_V is written as often as they say: Σ_h (A_h 1) b_V W_O.
+With sinks, the softmax has one more column, which belongs to no key; the rows of A then sum to less
+than one, and b_V contributes Σ_h (A_h 1) b_V W_O.
 
-Two kernels compute z = A·v. The fused one never forms A; it is taken unless scores or pattern are
+Two kernels compute z = A·v. The fused kernel never forms A; it is used unless scores or pattern are
 edited or differentiated, or scores are soft-capped or have sinks, which it cannot compute. It has
 no forward-mode derivative: under ``torch.func.jvp`` and in a dual level of
-``torch.autograd.forward_ad`` the explicit one is taken, which needs memory for A.
+``torch.autograd.forward_ad`` the explicit kernel is used, which needs memory for A.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ from interp.points import Place, Point
 
 @dataclass(frozen=True)
 class AttentionPoints:
-    """The points of an attention: a block's own, or those of its cross-attention."""
+    """The points of an attention; by default those of self-attention."""
 
     q: Point = Point.Q
     k: Point = Point.K
@@ -64,7 +64,7 @@ class Attention(HeadWeights):
     """H(x) = Σ_h A_h(x) · x · S_h, with A_h = softmax(x Y_h xᵀ / scale + M)."""
 
     is_cross = False
-    """Whether keys and values are those of another stack."""
+    """Whether keys and values come from another stack."""
     mixes_positions = True
 
     def __init__(
@@ -104,23 +104,23 @@ class Attention(HeadWeights):
 
     @property
     def hidden_point(self) -> Point:
-        """That of z."""
+        """The point of z."""
         return self.points.z
 
     def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Heads, KeyHeads, KeyHeads]:  # noqa: ARG002
-        """Queries, keys and values, by one product."""
+        """Queries, keys and values, computed by one product."""
         q, k, v = self._split(self.linear(x, self.weight_qkv, self.joint_bias()))
         return tap(self.points.q, q), tap(self.points.k, k), tap(self.points.v, v)
 
     def project_head(self, point: Point, head: int, x: Stream) -> Float[Tensor, "batch pos d_head"]:
-        """Queries, keys or values, by their ``point``, of one (key/value) head."""
+        """Queries, keys or values of one (key/value) head, as selected by ``point``."""
         W, b = self.projection(point)
         return x @ W[head] + b[head]
 
     def projection(
         self, point: Point
     ) -> tuple[Float[Tensor, "heads d_model d_head"], Float[Tensor, "heads d_head"]]:
-        """Weights and biases of queries, keys or values, by their ``point``."""
+        """Weights and biases of queries, keys or values, as selected by ``point``."""
         at = self.points
         return {
             at.q: (self.W_Q, self.b_Q),
@@ -136,11 +136,11 @@ class Attention(HeadWeights):
         return self.positions.query(q, context, tap), self.positions.key(k, context, tap)
 
     def extend_kv(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:
-        """Keys and values of all columns, given those of the columns computed."""
+        """Keys and values of all columns, given those of the computed columns."""
         return context.kv_cache.extend(self, k, v)
 
     def compute_kv(self, x: Stream, context: Context) -> tuple[Tensor, Tensor]:
-        """Keys and values of all columns, given the attention's input at the columns computed."""
+        """Keys and values of all columns, given the attention's input at the computed columns."""
         bias, first = self.joint_bias(), self.n_heads * self.d_head
         joint = self.linear(x, self.weight_qkv[first:], None if bias is None else bias[first:])
         k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
@@ -155,7 +155,7 @@ class Attention(HeadWeights):
             return self.fused(q, k, v, context)
         formed = self.scores(q, k, context)
         scores = tap(self.points.scores, formed)
-        # Scores that nobody replaced are masked already; a matrix this large is not masked twice.
+        # Scores that were not edited are already masked; masking such a large matrix is slow.
         pattern = self.softmax(scores) if scores is formed else self.pattern(scores, context)
         return self.weigh(tap(self.points.pattern, pattern), v)
 
@@ -166,7 +166,7 @@ class Attention(HeadWeights):
         written = tap(self.points.result, self.result(z)).sum(2)
         return written if self.b_O is None else written + self.b_O
 
-    # ---- its pieces, which deriving from a cache uses too ------------------------------------
+    # ---- parts of the forward, also used to derive tensors from a cache ----------------------
 
     def scores(self, q: Heads, k: KeyHeads, context: Context) -> Matrix:
         """(q / scale)·k, soft-capped, + M."""
@@ -178,7 +178,7 @@ class Attention(HeadWeights):
         return self.masking.add(self.soft_cap(scores), context)
 
     def pattern(self, scores: Matrix, context: Context) -> Matrix:
-        """A: the softmax over keys. Masked cells stay masked, whatever their scores are."""
+        """A: the softmax over keys. Masked entries stay masked, whatever their scores are."""
         visible = self.masking.visible(context)
         masked = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
         return self.softmax(masked)
@@ -196,7 +196,7 @@ class Attention(HeadWeights):
         return self.each_query(self.clip(v))
 
     def result(self, z: Heads) -> Float[Tensor, "batch pos head d_model"]:
-        """z·W_O: what each head writes."""
+        """z·W_O: the output of each head."""
         return einsum(z, self.W_O, "batch pos head d, head d d_model -> batch pos head d_model")
 
     def fused(self, q: Heads, k: KeyHeads, v: KeyHeads, context: Context) -> Heads:
@@ -224,7 +224,7 @@ class Attention(HeadWeights):
         )
 
     def A(self, x: Float[Tensor, "*batch pos d_model"]) -> Float[Tensor, "*batch head query key"]:
-        """The pattern of ``x``, the attention's own input (after its norm), without padding."""
+        """The pattern for ``x``, the attention's own input (after its norm), without padding."""
         stream = x if x.ndim == 3 else x[None]  # noqa: PLR2004 - batch pos d_model
         context = Context.plain(stream)
         q, k, _ = self.project(stream, context, untouched)
@@ -236,7 +236,7 @@ class Attention(HeadWeights):
         heads = qkv.unflatten(-1, (-1, self.d_head))
         return heads.split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
 
-    # ---- its places ---------------------------------------------------------------------------
+    # ---- places -------------------------------------------------------------------------------
 
     @property
     def _normalized(self) -> tuple[Place, Place]:
@@ -255,7 +255,7 @@ class Attention(HeadWeights):
         return self._scored[1].point, self.points.v
 
     def layout(self, source: Place) -> Layout:  # noqa: ARG002 - q, k and v are stored
-        """Its places in the order of the forward, each with how it follows from earlier ones."""
+        """Its places in the order of the forward, each with its recipe."""
         at, (query, key) = self.points, self._scored
 
         def scores(attn: Attention, of: Reader) -> Tensor:
@@ -285,7 +285,7 @@ class Attention(HeadWeights):
 
 
 def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
-    """The norm of queries or keys: of each head, or of all ``n`` together; perhaps clipped."""
+    """The norm of queries or keys, over each head or all ``n`` together, and possibly clipped."""
     if config.qk_norm is None:
         norm = Norm()
     elif config.qk_norm_over == "each_head":
@@ -297,6 +297,6 @@ def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
 
 
 def in_forward_mode() -> bool:
-    """Whether forward-mode derivatives may be wanted: in a dual level, which jvp enters too."""
-    # There is no public function.
+    """Whether forward-mode derivatives may be needed: in a dual level, which jvp also enters."""
+    # PyTorch has no public function for this.
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]

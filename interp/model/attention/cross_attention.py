@@ -1,4 +1,4 @@
-"""Cross-attention: queries of the decoder's stream, keys and values of the encoder's output."""
+"""Cross-attention: queries from the decoder's stream, keys and values from the encoder's output."""
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ CROSS = AttentionPoints(
 
 
 class CrossAttention(Attention):
-    """Σ_h A_h · y · S_h of the encoder's output y, with A_h = softmax(x Y_h yᵀ / scale + M)."""
+    """Σ_h A_h · y · S_h for the encoder's output y, with A_h = softmax(x Y_h yᵀ / scale + M)."""
 
     is_cross = True
 
@@ -48,7 +48,7 @@ class CrossAttention(Attention):
         return q, *context.kv_cache.fixed(self, keys_and_values)
 
     def extend_kv(self, k: KeyHeads, v: KeyHeads, context: Context) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Those of the source, which do not grow."""
+        """The keys and values of the source, which do not grow."""
         return k, v
 
     def _encoder_output(self, context: Context) -> Stream:

@@ -1,6 +1,6 @@
 """M in A = softmax(x Y xᵀ / scale + M): −∞ where a query may not attend, plus the position bias.
 
-A padded query attends to itself alone: its output is meaningless, but finite, and no real token
+A padded query attends to itself only: its output is meaningless but finite, and no real token
 attends to it.
 """
 
@@ -29,7 +29,7 @@ class Mask(Protocol):
         ...
 
     def is_causal(self, context: Context) -> bool:
-        """Whether, but for padding, it is the lower triangle, which fused kernels build in."""
+        """Whether, apart from padding, it is the lower triangle, which fused kernels build in."""
         ...
 
     def visible(self, context: Context) -> Visible | None:
@@ -48,24 +48,24 @@ class Causal:
         return True
 
     def visible(self, context: Context) -> Visible:
-        """The lower triangle, without padding."""
+        """The lower triangle, with padding masked."""
         keys = torch.arange(context.n_key, device=context.positions.device)
         return _without_padding((keys <= context.columns[:, None])[None], context)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A query attends to the ``size`` last positions up to its own."""
+    """A query attends to the last ``size`` positions up to its own."""
 
     size: int
     is_bidirectional: bool = False
 
     def is_causal(self, context: Context) -> bool:
-        """As long as every row fits into the window."""
+        """True if every row fits into the window."""
         return context.n_key <= self.size
 
     def visible(self, context: Context) -> Visible:
-        """A band below the diagonal, without padding."""
+        """A band below the diagonal, with padding masked."""
         keys = torch.arange(context.n_key, device=context.positions.device)
         earlier = keys <= context.columns[:, None]
         apart = context.positions[:, :, None] - context.key_positions[:, None, :]
@@ -74,7 +74,7 @@ class Window:
 
 @dataclass(frozen=True)
 class TwoSidedWindow:
-    """A query attends to the ``size`` last positions up to its own and as many from it on."""
+    """A query attends to keys less than ``size`` positions before or after its own."""
 
     size: int
     is_bidirectional: bool = True
@@ -84,7 +84,7 @@ class TwoSidedWindow:
         return False
 
     def visible(self, context: Context) -> Visible:
-        """A band around the diagonal, without padding."""
+        """A band around the diagonal, with padding masked."""
         return _without_padding(context.key_less_query.abs() < self.size, context)
 
 
@@ -99,7 +99,7 @@ class Bidirectional:
         return False
 
     def visible(self, context: Context) -> Visible | None:
-        """Everything but padding."""
+        """All keys except padding."""
         if context.real is None:
             return None
         n = (1, context.n_query, context.n_key)
@@ -119,13 +119,13 @@ class AcrossStacks:
         return False
 
     def visible(self, context: Context) -> Visible | None:
-        """The source without its padding."""
+        """All keys of the source except padding."""
         real = context.encoder_real
         return None if real is None else real[:, None, None, :]
 
 
 def mask_of(config: AttentionConfig, *, encoder: bool) -> Mask:
-    """The mask of a layer: of an encoder, or of a decoder as it is configured."""
+    """The mask of a layer of an encoder or a decoder, as configured."""
     if encoder and config.window is not None:
         return TwoSidedWindow(config.window)
     if encoder or config.bidirectional:
@@ -139,7 +139,7 @@ class Masking:
 
     Attributes:
         mask: which keys a query may attend to.
-        positions: the bias added to the scores.
+        positions: the position scheme, which may add a bias to the scores.
     """
 
     mask: Mask

@@ -1,8 +1,8 @@
 """Weights of the heads, and their products S_h = W_V W_O and Y_h = W_Q W_Kᵀ.
 
-Queries, keys and values are one product of the stream, so their weights are stored as one matrix
-``[heads·d_head, d_model]``; ``W_Q [head d_model d_head]`` and so on are views of it, through which
-they can be set (W_Q, W_K, W_V, W_O and the low-rank products as in Elhage et al. 2021).
+Queries, keys and values are computed by one product, so their weights are stored as one matrix
+``[heads·d_head, d_model]``; ``W_Q [head d_model d_head]`` and so on are views of it, which can be
+written into (W_Q, W_K, W_V, W_O and the low-rank products as in Elhage et al. 2021).
 """
 
 import torch
@@ -23,8 +23,8 @@ class HeadWeights(Linear):
     """The weights of one attention: stored for fast products, with views for each head.
 
     Attributes:
-        has_qk_norm: whether queries and keys are normalized or clipped, and so are no linear
-            functions of the attention's input.
+        has_qk_norm: whether queries and keys are normalized or clipped, so that they are not
+            linear functions of the attention's input.
         has_clip: whether queries, keys and values are clipped.
     """
 
@@ -43,34 +43,34 @@ class HeadWeights(Linear):
         self.b_O = bias_of(d_model, config.bias_o)
 
     def S(self, head: int) -> LowRank:
-        """W_V W_O of one head, d_model × d_model of rank ≤ d_head: what it moves.
+        """W_V W_O of one head, d_model × d_model of rank ≤ d_head: the map from input to output.
 
         Raises:
-            InvalidInput: values are clipped, so that what is moved is no linear function.
+            InvalidInput: values are clipped, so that the map is not linear.
         """
         if self.has_clip:
             raise InvalidInput(
-                "This attention clips its values, so what a head writes is no linear function of "
-                "its input and there is no S; see W_V and W_O."
+                "This attention clips its values, so the output of a head is not a linear function "
+                "of its input and there is no S; see W_V and W_O."
             )
         return LowRank(self.W_V[self._kv_head(head)], self.W_O[head])
 
     def Y(self, head: int, offset: int = 0) -> LowRank:
-        """W_Q W_Kᵀ of one head, d_model × d_model of rank ≤ d_head: what attends to what.
+        """W_Q W_Kᵀ of one head, d_model × d_model of rank ≤ d_head: the bilinear form of scores.
 
         Args:
             head: index of the head.
-            offset: query position minus key position; it matters with rotary positions only.
+            offset: query position minus key position; only matters with rotary positions.
 
         Raises:
-            InvalidInput: queries and keys are normalized or clipped, so that scores are no
+            InvalidInput: queries and keys are normalized or clipped, so that scores are not a
                 bilinear form.
         """
         if self.has_qk_norm:
             raise InvalidInput(
                 f"This attention {'clips' if self.has_clip else 'normalizes'} its queries and "
-                "keys, so its scores are no bilinear form of its input and there is no Y; see W_Q, "
-                "W_K and the points q_normalized, k_normalized."
+                "keys, so its scores are not a bilinear form of its input and there is no Y; see "
+                "W_Q, W_K and the points q_normalized, k_normalized."
             )
         W_K, W_Q = self.W_K[self._kv_head(head)], self.W_Q[head]
         here = torch.tensor(0, device=W_K.device)
@@ -81,10 +81,11 @@ class HeadWeights(Linear):
     def constant_output(self) -> Float[Tensor, " d_model"]:
         """Σ_h b_V W_O + b_O: the part of H(x) that does not depend on x (rows of A sum to one).
 
-        It is not a part where values are clipped.
+        If values are clipped, it is not a separate term of H(x), as b_V is added before clipping.
 
         Raises:
-            InvalidInput: rows of A sum to less, so that what b_V writes depends on x.
+            InvalidInput: there are sinks, so that rows of A sum to less than one and the
+                contribution of b_V depends on x.
         """
         if self.has_sinks and self.b_v is not None:
             raise InvalidInput(
@@ -97,7 +98,7 @@ class HeadWeights(Linear):
     def bias_output(
         self, pattern: Float[Tensor, "*batch head query key"]
     ) -> Float[Tensor, "*batch query d_model"]:
-        """Σ_h (A_h 1) b_V W_O + b_O: what the biases write, given A."""
+        """Σ_h (A_h 1) b_V W_O + b_O: the contribution of the biases, given A."""
         written = einsum(
             pattern.sum(-1),
             self._value_bias_outputs(),
@@ -151,7 +152,7 @@ class HeadWeights(Linear):
 
     def _bias(self, bias: Tensor | None, n: int) -> Float[Tensor, "head d_head"]:
         if bias is None:
-            # One expanded zero: writing into a bias that does not exist raises.
+            # An expanded zero, so that writing into a bias that does not exist raises an error.
             return self.weight_qkv.new_zeros(1, 1).expand(n, self.d_head)
         return bias.view(n, self.d_head)
 
@@ -167,7 +168,7 @@ class HeadWeights(Linear):
     def each_query(self, x: Tensor, axis: int = 2) -> Tensor:
         """Key/value heads, each repeated for the query heads that share it.
 
-        A tap may have repeated them already.
+        ``x`` is returned unchanged if a tap has already repeated them.
         """
         if x.shape[axis] == self.n_heads:
             return x

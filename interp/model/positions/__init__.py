@@ -1,1 +1,1 @@
-"""How attention depends on positions: rotary, ALiBi, relative bias, none."""
+"""Position schemes of attention: rotary, ALiBi, relative bias, none."""

@@ -17,7 +17,7 @@ class ALiBi(NoPositions):
 
     Attributes:
         n_heads: number of query heads.
-        factor: of all slopes.
+        factor: multiplier of all slopes.
     """
 
     has_bias = True
@@ -43,10 +43,10 @@ class ALiBi(NoPositions):
 
 @dataclass(frozen=True)
 class RoundedALiBi(ALiBi):
-    """factor · (slope_h · j) of the key's position j, slope and product in bfloat16 (Falcon).
+    """factor · (slope_h · j) for key position j, with slope and product in bfloat16 (Falcon).
 
-    Without the rounding it differs from :class:`ALiBi` by a constant of each query, which the
-    softmax does not see. The rounding makes it depend on j itself, from about 256 tokens on.
+    Without rounding it differs from :class:`ALiBi` by a constant per query, to which the softmax is
+    invariant. With rounding it depends on j itself, from about 256 tokens on.
     """
 
     def slopes(self) -> Float[Tensor, " head"]:
@@ -54,7 +54,7 @@ class RoundedALiBi(ALiBi):
         return self.factor * self._powers().bfloat16().double()
 
     def bias(self, context: Context) -> PositionBias:
-        """The same for every query."""
+        """The bias of each key, which is the same for every query."""
         keys, slopes = context.key_positions, self._powers().bfloat16().to(context.positions.device)
         bias = self.factor * (slopes[:, None] * keys[:, None, :]).double()
         return bias[:, :, None, :].expand(-1, -1, context.n_query, -1)

@@ -14,7 +14,7 @@ from interp.model.positions.scaling import scaled_frequencies
 
 
 def bias_table_of(config: PositionsConfig, n_heads: int) -> RelativeBiasTable | None:
-    """The table of biases that the layers of a stack share, if they do."""
+    """The table of biases that the layers of a stack share; ``None`` without relative bias."""
     return RelativeBiasTable(config.n_buckets, n_heads) if config.kind == "buckets" else None
 
 
@@ -24,10 +24,10 @@ def attention_positions(
     """The position scheme of one layer's attention.
 
     Args:
-        config: of the positions.
+        config: configuration of the positions.
         n_heads: number of query heads.
-        table: of the stack's relative bias, if it has one.
-        encoder: whether queries attend to later keys too.
+        table: the stack's table of relative biases, if it has one.
+        encoder: whether queries also attend to later keys.
     """
     match config.kind:
         case "rotary":
@@ -46,7 +46,7 @@ def attention_positions(
 
 
 def rotary_frequencies(config: PositionsConfig) -> Frequencies:
-    """Plain frequencies, or those of a model scaled to longer texts."""
+    """Plain frequencies, or frequencies scaled to longer texts."""
     if config.scaling is None:
         return Frequencies(config.base)
     return scaled_frequencies(config.base, config.scaling)

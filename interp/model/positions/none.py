@@ -1,4 +1,4 @@
-"""Attention without positions, and the interface of the position schemes of attention."""
+"""Attention without positions, which is also the interface of all position schemes."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,12 +13,12 @@ PositionBias = Float[Tensor, "#batch head query key"]
 
 
 class NoPositions:
-    """Scores do not depend on positions; the base class of the schemes where they do."""
+    """Scores do not depend on positions; the base class of the other schemes."""
 
     has_bias = False
     """Whether a bias is added to the scores."""
     needs_length = False
-    """Whether what is computed at early tokens depends on the length of their text."""
+    """Whether activations at early tokens depend on the length of the whole text."""
 
     def query(self, q: Heads, context: Context, tap: Tap) -> Heads:  # noqa: ARG002
         """Queries, unchanged."""
@@ -37,5 +37,5 @@ class NoPositions:
         return None
 
     def layout(self, query: Place, key: Place) -> Layout:  # noqa: ARG002
-        """No places besides those of queries and keys."""
+        """No places besides queries and keys."""
         return {}

@@ -1,4 +1,4 @@
-"""Relative position bias: a learned number per head and bucket of distances.
+"""Relative position bias: a learned scalar per head and bucket of distances.
 
 T5, Raffel et al. 2020. Small distances have a bucket each; larger ones share buckets that grow
 logarithmically.
@@ -27,11 +27,11 @@ class RelativeBiasTable(nn.Module):
 
 @dataclass(frozen=True)
 class CausalBuckets:
-    """The bucket of each distance, where keys after the query share bucket 0.
+    """The bucket of each distance; keys after the query share bucket 0.
 
     Attributes:
         n: number of buckets per direction.
-        max_distance: distances from here on share the last bucket.
+        max_distance: distances of at least this share the last bucket.
     """
 
     n: int
@@ -43,7 +43,7 @@ class CausalBuckets:
 
     def _of_distance(self, distance: Distances) -> Distances:
         exact = self.n // 2
-        # In float32, as the weights were trained: borders between buckets depend on rounding.
+        # In float32, as in training: the boundaries between buckets depend on rounding.
         beyond = (distance.float() / exact).clamp(min=1).log() / log(self.max_distance / exact)
         wide = (exact + (beyond * (self.n - exact)).long()).clamp(max=self.n - 1)
         return torch.where(distance < exact, distance, wide)
@@ -51,7 +51,7 @@ class CausalBuckets:
 
 @dataclass(frozen=True)
 class BidirectionalBuckets(CausalBuckets):
-    """The same with n more buckets for keys after the query (in an encoder)."""
+    """Like :class:`CausalBuckets`, with ``n`` more buckets for keys after the query (encoders)."""
 
     def __call__(self, key_less_query: Distances) -> Distances:
         """Bucket indices."""
@@ -60,7 +60,7 @@ class BidirectionalBuckets(CausalBuckets):
 
 @dataclass(frozen=True)
 class RelativeBias(NoPositions):
-    """+ table[bucket of j − i].
+    """Adds table[bucket of j − i] to the score of query i and key j.
 
     Attributes:
         table: the learned biases.

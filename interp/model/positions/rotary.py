@@ -1,7 +1,7 @@
 """Rotary positions: pairs of dimensions are rotated, so that q_i·k_j depends on i − j.
 
-RoPE, Su et al. 2021. Frequencies scaled for longer texts are in
-:mod:`interp.model.positions.scaling`.
+RoPE, Su et al. 2021. :mod:`interp.model.positions.scaling` has frequencies scaled for longer
+texts.
 """
 
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ from interp.model.tap import Tap
 from interp.points import Place, Point
 
 Rates = Float[Tensor, "*row pair"]
-"""Radians per position; one row per text where they depend on its length."""
+"""Radians per position; one row per text if they depend on its length."""
 Lengths = Int[Tensor, " row"] | None
-"""Tokens of each text; ``None`` stands for no more than the model was trained on."""
+"""Number of tokens of each text; ``None`` if none is longer than the trained context."""
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """1 / base^(2i/d); the base class of those that are scaled for longer texts.
+    """1 / base^(2i/d); the base class of frequencies scaled for longer texts.
 
     Attributes:
-        base: of the wavelengths.
+        base: base of the wavelengths.
     """
 
     base: float
     needs_length: ClassVar[bool] = False
-    """Whether they depend on the length of the text."""
+    """Whether the frequencies depend on the length of the text."""
 
     @property
     def amplitude(self) -> float:
@@ -86,7 +86,7 @@ class Rotary(NoPositions):
     Attributes:
         frequencies: radians per position of each pair.
         pairs: which dimensions form a pair.
-        d: how many dimensions are rotated, the first ones; ``None`` means all.
+        d: number of dimensions that are rotated, starting with the first; ``None`` means all.
     """
 
     frequencies: Frequencies
@@ -124,8 +124,8 @@ class Rotary(NoPositions):
     ) -> Float[Tensor, "... d_head"]:
         """R(position)·x for ``x`` of any leading shape that ``positions`` broadcasts to.
 
-        Where frequencies depend on the length of the text: those of texts no longer than the model
-        was trained on.
+        If frequencies depend on the length of the text, those of texts within the trained context
+        are used.
         """
         rates = self.frequencies.rates(self.d or x.shape[-1], None)
         phase = positions[..., None].double() * rates.to(positions.device)
@@ -142,7 +142,7 @@ class Rotary(NoPositions):
         return rotated if rest is None else torch.cat([rotated, rest], dim=-1)
 
     def layout(self, query: Place, key: Place) -> Layout:
-        """Queries and keys after the rotation."""
+        """The places of queries and keys after the rotation."""
 
         def rotated(source: Place) -> Recipe:
             def compute(attn: Any, of: Reader) -> Tensor:  # noqa: ANN401 - the attention itself

@@ -2,8 +2,8 @@
 
 linear     every frequency divided by one factor                     (Chen et al. 2023)
 dynamic    the base grows with the length of the text ("NTK-aware")  (bloc97 and emozilla, 2023)
-llama3     low frequencies divided, high ones kept, a mixture between (Llama 3.1, 2024)
-yarn       the same, by the number of rotations over the context     (Peng et al. 2023)
+llama3     low frequencies divided, high ones kept, interpolated between (Llama 3.1, 2024)
+yarn       likewise, by the number of rotations over the context     (Peng et al. 2023)
 longrope   a factor per pair, one set for short and one for long texts (Ding et al. 2024)
 """
 
@@ -22,7 +22,7 @@ class ScaledFrequencies(Frequencies):
     """Frequencies scaled by ``scaling``.
 
     Attributes:
-        scaling: factor, context of the training, and so on.
+        scaling: the scaling factor, the trained context, and so on.
     """
 
     scaling: ScalingConfig
@@ -44,7 +44,7 @@ class LinearScaling(ScaledFrequencies):
 
 @dataclass(frozen=True)
 class DynamicScaling(ScaledFrequencies):
-    """Those of base · (factor · n/n₀ − (factor − 1))^(d/(d−2)) for a text of n tokens."""
+    """Frequencies of base · (factor · n/n₀ − (factor − 1))^(d/(d−2)) for a text of n tokens."""
 
     needs_length: ClassVar[bool] = True
 
@@ -72,7 +72,7 @@ class Llama3Scaling(ScaledFrequencies):
 
 @dataclass(frozen=True)
 class YarnScaling(ScaledFrequencies):
-    """Pairs between ``beta_fast`` and ``beta_slow`` rotations are a mixture of both."""
+    """Pairs between ``beta_fast`` and ``beta_slow`` rotations are interpolated."""
 
     def rates(self, d: int, lengths: Lengths) -> Rates:  # noqa: ARG002
         """Radians per position."""
@@ -87,13 +87,13 @@ class YarnScaling(ScaledFrequencies):
         return slowed * rates / scaling.factor + (1 - slowed) * rates
 
     def _pair(self, d: int, rotations: float) -> float:
-        """The pair that rotates so many times over the trained context."""
+        """The pair that rotates ``rotations`` times over the trained context."""
         return d * log(self.scaling.original_ctx / (rotations * 2 * pi)) / (2 * log(self.base))
 
 
 @dataclass(frozen=True)
 class LongRopeScaling(ScaledFrequencies):
-    """Each pair divided by a factor of its own, other ones for texts over the trained context."""
+    """Each pair is divided by its own factor; texts over the trained context use other factors."""
 
     needs_length: ClassVar[bool] = True
 
