@@ -4,6 +4,8 @@ Each message says what was given, what was expected, and what to do. ``exit_code
 of the command line: 2 for bad input, 3 for a model that can't be loaded, 4 for exhausted resources.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from reprlib import Repr
 
 MAX_SHOWN = 100
@@ -57,6 +59,12 @@ def shorten(value: object) -> str:
     except Exception:  # a foreign repr may raise errors of any type
         return f"a {kind}"
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """A sentence with the known names most similar to a name; empty if none is similar."""
+    near = get_close_matches(name[:MAX_SHOWN], [*known], n=3, cutoff=cutoff)
+    return f" Nearest: {', '.join(near)}." if near else ""
 
 
 class InvalidConfig(InterpError, ValueError):

@@ -20,12 +20,11 @@ cross-attention, ``cross.``; keys and values of cross-attention read the encoder
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
 from interp.model.network import Network
@@ -311,5 +310,6 @@ class _Stream:
 def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:
     if name in nodes:
         return nodes[name]
-    near = ", ".join(get_close_matches(name, nodes, n=3, cutoff=0.4)) or "none"
-    raise UnknownPlace(f"Nothing called {shorten(name)} {does} of this model. Nearest: {near}.")
+    raise UnknownPlace(
+        f"Nothing called {shorten(name)} {does} of this model.{nearest(name, nodes, cutoff=0.4)}"
+    )

@@ -6,11 +6,10 @@ resolves it here. An unknown name raises an error that lists the nearest names o
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
-from interp.errors import MAX_SHOWN, InvalidInput, UnknownPlace, shorten
+from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
 from interp.integers import as_integer
 from interp.points import STACKS, Place, PlaceLike, Point
 
@@ -287,5 +286,4 @@ def _absent(point: Point, name: object) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name[:MAX_SHOWN], known, n=3, cutoff=0.4) or known[:3]
-    return f" Nearest: {', '.join(near)}."
+    return nearest(name, known, cutoff=0.4) or f" Nearest: {', '.join(known[:3])}."

@@ -13,11 +13,10 @@ In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cros
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import combinations
 from typing import Any
 
-from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
 from interp.integers import as_integer, within
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
@@ -188,9 +187,8 @@ class Components:
         if neuron and mlp and int(neuron[2]) < mlp.n_neurons:
             return mlp.neuron(int(neuron[2]))
         if name not in known:
-            near = ", ".join(get_close_matches(name, known, n=3, cutoff=0.4))
             raise UnknownPlace(
-                f"This model has no component {shorten(name)}. Nearest: {near or 'none'}."
+                f"This model has no component {shorten(name)}.{nearest(name, known, cutoff=0.4)}"
             )
         return known[name]
 

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from interp.config import Config
-from interp.errors import MAX_SHOWN, ModelLoadError, shorten
+from interp.errors import ModelLoadError, nearest, shorten
 from interp.loading import hub
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed
@@ -113,8 +112,7 @@ def _advice(name: str) -> str:
     known = hub.WELL_KNOWN.get(name.lower())
     if known is not None:
         return f' On the hub: interp.load("{hub.PREFIX}{known}").'
-    near = get_close_matches(name[:MAX_SHOWN], bundled(), n=3)
-    return f" Nearest: {', '.join(near)}." if near else ""
+    return nearest(name, bundled())
 
 
 def find_folder(name: str) -> tuple[Path, int | None] | None:

@@ -4,14 +4,13 @@ All modules of :mod:`interp.loading.families` are imported; a new one needs no e
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
 import interp.loading.families as package
-from interp.errors import ModelLoadError, shorten
+from interp.errors import ModelLoadError, nearest, shorten
 from interp.loading.family import Family
 from interp.loading.refused_models import REFUSED
 
@@ -57,5 +56,4 @@ def _advice(config_json: Mapping[str, Any]) -> str:
             "part, interp.load(hf_model.model.language_model)."
         )
     name = shorten(config_json.get("model_type"))
-    near = get_close_matches(name.strip("'"), families(), n=3)
-    return f" Nearest: {', '.join(near)}." if near else ""
+    return nearest(name.strip("'"), families())

@@ -26,12 +26,12 @@ from dataclasses import fields
 from io import BytesIO
 from typing import Any
 
-from interp.errors import InvalidInput, first_line, reason, shorten
+from interp.errors import InvalidInput, first_line, nearest, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
 from interp.paths import as_path
 from interp.text.lines import lines_of
 from interp.text.template import Template
-from interp.text.template_parts import Where, check_values, nearest
+from interp.text.template_parts import Where, check_values
 
 MAX_BYTES = 2**22
 KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))

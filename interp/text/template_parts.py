@@ -1,11 +1,10 @@
 """The parts of a template: texts split into pieces, their slots, and the lists of entries."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from string import Formatter
 from typing import Any, NamedTuple
 
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, nearest, shorten
 from interp.integers import at_least, integer
 from interp.text.prompt import FIELDS
 
@@ -265,9 +264,3 @@ def _check_all_used(
                     f"{where(f'{key}.{name}')}: no text has a slot for {key}.{name}."
                     f"{nearest(name, read)} Use it or leave it out."
                 )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence with the known names nearest to another; empty if none is near."""
-    near = get_close_matches(name[:MAX_LABEL], list(known), n=3, cutoff=0.5)
-    return f" Nearest: {', '.join(near)}." if near else ""
