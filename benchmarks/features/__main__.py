@@ -6,7 +6,7 @@
 
 Each cell is the outcome of a trial in ``benchmarks/features``: a few lines that use the library's
 public calls on a model with random weights. ``not tried`` means that there is no such trial. With
-``--speeds``, each cell is a time in plain forwards of transformers.
+``--speeds``, each cell is a time in plain forward passes of transformers.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def _times(trials: Library) -> dict[str, str]:
 def to_markdown(outcomes: Outcomes, titles: Mapping[str, str] = FEATURES) -> str:
     """A line for each feature or work, a column for each library; below it, the machines."""
     names = sorted(outcomes, key=lambda name: (PACKAGES.index(name.split()[0]), name))
-    heading = "tried" if titles is FEATURES else "in plain forwards of transformers"
+    heading = "tried" if titles is FEATURES else "time in plain forward passes"
     lines = [f"| {heading} | {' | '.join(names)} |", f"|{' --- |' * (len(names) + 1)}"]
     for key, title in titles.items():
         cells = [outcomes[name].get(key, "not tried") for name in names]

@@ -1,7 +1,7 @@
-"""How long the libraries take, in plain forwards of transformers that are timed beside them.
+"""How long the libraries take, in plain forward passes of transformers that are timed beside them.
 
-Libraries that can't live in one environment are so compared with the same work: a forward of the
-GPT-2 of transformers, fused, of GPT-2-small's shape with random weights.
+Libraries that can't be installed in one environment are so compared with the same work: a fused
+forward pass of the GPT-2 of transformers, in GPT-2-small's shape with random weights.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ ROUNDS, WARMUP = 5, 1
 WORKS = {
     "record": "every activation kept, and the patterns of all heads read",
     "zero": "one head of layer 5 zeroed",
-    "heads": f"{len(HEADS)} heads zeroed one at a time, one a layer; a logit at the last position",
+    "heads": f"{len(HEADS)} heads zeroed one at a time, one per layer; a logit at the last position",
 }
 """By the names that :func:`works` gives them."""
 TARGET = 1
@@ -36,7 +36,7 @@ TARGET = 1
 
 
 def machine() -> str:
-    """What the times depend on, in words."""
+    """Describes what the times depend on."""
     return (
         f"{ROWS} × {LENGTH} tokens, float32, processor {processor()}, "
         f"threads {torch.get_num_threads()}, torch {torch.__version__}, "
@@ -45,10 +45,10 @@ def machine() -> str:
 
 
 def plain_forwards(library: Library) -> dict[str, str]:
-    """The time of each work in plain forwards: the median over rounds of the ratio.
+    """The time of each work in plain forward passes: the median of the ratio over the rounds.
 
     Raises:
-        Lacks: the library runs no model.
+        Lacks: the library does not run models.
     """
     make_works = WORKS_OF.get((library.package, library.below))
     if make_works is None:
