@@ -28,7 +28,7 @@ ROUNDS, WARMUP = 5, 1
 WORKS = {
     "record": "every activation kept, and the patterns of all heads read",
     "zero": "one head of layer 5 zeroed",
-    "heads": f"{len(HEADS)} heads zeroed one at a time, one per layer; a logit at the last position",
+    "heads": f"{len(HEADS)} heads zeroed in turn, one per layer; a logit at the last position",
 }
 """By the names that :func:`works` gives them."""
 TARGET = 1
