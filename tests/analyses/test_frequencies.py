@@ -160,5 +160,5 @@ def test_residues_that_are_none_are_refused(residues):
 def test_ids_outside_the_vocabulary_are_refused():
     with pytest.raises(InvalidInput, match="vocabulary"):
         frequencies(build("gpt2"), torch.tensor([[1, 2]]), residues=[1, 2, 99])
-    with pytest.raises(InvalidInput, match="Position 7"):
+    with pytest.raises(InvalidInput, match="no position 7"):
         frequencies(build("gpt2"), torch.tensor([[1, 2]]), residues=[1, 2, 3], pos=7)

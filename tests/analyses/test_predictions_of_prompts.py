@@ -242,7 +242,7 @@ def test_a_bundled_model_is_described_in_words():
         ({"ablate": ["L7H0"]}, UnknownPlace, "no component 'L7H0'"),
         ({"ablate": ["L0H0"], "method": "resample"}, InvalidInput, "prompt"),
         ({"hidden": torch.tensor([[1, 2]])}, InvalidInput, "mask token"),
-        ({"pos": 9}, InvalidInput, "Position 9"),
+        ({"pos": 9}, InvalidInput, "no position 9"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(settings, error, said):

@@ -236,7 +236,7 @@ def test_values_changed_after_the_edit_was_made_are_refused():
     edit = edits.add("resid_pre", w, layer=LAYER)
     with torch.no_grad():
         w += 1
-    with pytest.raises(InvalidEdit, match="changed in place after the edit was made"):
+    with pytest.raises(InvalidEdit, match="changed in place after the edit was created"):
         run(model, *tokens, edits=[edit], keep_graph=True)
 
 
