@@ -89,6 +89,7 @@ def test_a_tiny_model_is_judged_by_no_mark(report):
     assert all(m.verdict.startswith("not judged") for m in marked)
 
 
+@pytest.mark.slow
 def test_rows_have_the_fields_that_readers_need(dry_run):
     data = json.loads((dry_run / "gpu.json").read_text(encoding="utf-8"))
     fields = {"work", "precision", "ours", "theirs", "ratio", "mark", "holds", "rounds"}
@@ -98,6 +99,7 @@ def test_rows_have_the_fields_that_readers_need(dry_run):
     assert set(data["kernels"]) == {precision.name for precision in PRECISIONS}
 
 
+@pytest.mark.slow
 def test_the_operations_of_each_work_are_written(dry_run):
     assert len(list(dry_run.glob("profile-*.txt"))) == 3
 
@@ -308,6 +310,7 @@ def test_a_failed_test_is_shown(on_cuda, tests):
     assert not replace(on_cuda, tests=tests).is_good
 
 
+@pytest.mark.slow
 def test_a_run_is_good_only_if_all_tests_passed(on_cuda):
     passed = TestReport(collected=3, passed=3)
     for tests, good in (
@@ -398,6 +401,7 @@ def test_a_run_on_a_cpu_never_writes_the_document(dry_run, report, document, cap
     assert document.read_text(encoding="utf-8") == before
 
 
+@pytest.mark.slow
 def test_a_run_on_a_gpu_writes_its_table(on_cuda, document, tmp_path):
     on_cuda.save(tmp_path / "gpu.json")
     assert command.main(["--from", str(tmp_path / "gpu.json"), "--docs"]) == command.GOOD
@@ -412,11 +416,13 @@ def test_a_run_on_a_gpu_writes_its_table(on_cuda, document, tmp_path):
     assert document.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_early_says_so_in_the_document(on_cuda, document):
     markdown.write_document(replace(on_cuda, is_complete=False), document)
     assert "The run stopped before its end" in document.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_text_of_an_error_stays_in_its_cell(on_cuda):
     row = Row(section="s", work="w", kernel="k", why="a | b\n<img src=x>")
     broken = Report(CUDA, on_cuda.software, quick=False)

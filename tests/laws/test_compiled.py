@@ -19,6 +19,7 @@ from architectures import ARCHITECTURES, build_new, tokens_of
 from torch.fx import GraphModule
 
 ONE, MORE = ["gpt2"], ["llama", "bloom", "bert", "t5"]
+pytestmark = pytest.mark.slow
 
 
 class Graphs:
@@ -33,7 +34,7 @@ class Graphs:
         return graph
 
 
-@pytest.fixture(scope="module", params=[ONE, pytest.param(MORE, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[ONE, MORE])
 def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What was found for some architectures, all in one process, and for one with a break."""
     path = Path(__file__)
@@ -44,7 +45,6 @@ def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_every_layer_is_in_one_graph(compiled):
     for name in compiled.keys() - {"broken"}:
         stacks = ARCHITECTURES[name].stacks.values()
@@ -53,7 +53,6 @@ def test_every_layer_is_in_one_graph(compiled):
         assert compiled[name]["attentions"] == [layers], name
 
 
-@pytest.mark.slow
 def test_the_numbers_stay(compiled):
     assert {
         name: found["error"] for name, found in compiled.items() if found["error"] > 1e-12
