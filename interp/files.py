@@ -18,6 +18,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -31,6 +32,8 @@ from interp.errors import OutOfResources
 NEW, LOCK = "new", "lock"
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 """Error numbers of a file system without locks."""
+HOLDER_READS, HOLDER_PAUSE = 20, 0.01
+"""How often the process id of a lock's holder is read until it is there, and seconds in between."""
 UNREADABLE = (OSError, ValueError)
 """Errors of the functions that read files; callers add the path and what was expected."""
 
@@ -126,14 +129,23 @@ def _lock_handle(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        writer = os.pread(handle, 20, 0).decode("ascii", "replace")
-        who = f"process {writer}" if writer.isdecimal() else "another process"
         raise OutOfResources(
-            f"{path} is being written by {who}: wait until it ends, or choose another place."
+            f"{path} is being written by {_holder(handle)}: wait until it ends, or choose another "
+            "place."
         ) from error
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
+
+
+def _holder(handle: int) -> str:
+    """The process that holds a lock; it writes its id shortly after it has locked the file."""
+    for _ in range(HOLDER_READS):
+        writer = os.pread(handle, 20, 0).decode("ascii", "replace")
+        if writer.isdecimal():
+            return f"process {writer}"
+        time.sleep(HOLDER_PAUSE)
+    return "another process"
 
 
 def is_file(path: Path) -> bool:

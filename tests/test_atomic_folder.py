@@ -1,5 +1,6 @@
 """The files of a folder are replaced together, by one writer, and only where they are its own."""
 
+import fcntl
 import json
 import os
 import threading
@@ -223,6 +224,17 @@ def test_a_second_writer_is_refused_by_name(tmp_path, start):
         assert sorted(path.name for path in tmp_path.iterdir()) == [".a.interp-lock"]
     start(path, "text")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(("writes", "who"), [(True, "process 12345"), (False, "another process")])
+def test_a_holder_is_named_once_it_has_written_its_id(tmp_path, monkeypatch, writes, who):
+    """It writes the id just after it has locked the file, so a refusal can come in between."""
+    lock = tmp_path / ".a.interp-lock"
+    with lock.open("wb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        monkeypatch.setattr("time.sleep", lambda _: lock.write_text("12345" if writes else ""))
+        with pytest.raises(OutOfResources, match=f"written by {who}"):
+            write(tmp_path / "a", "one")
 
 
 def test_of_many_threads_each_writes_whole_or_is_refused(tmp_path):
