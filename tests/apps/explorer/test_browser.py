@@ -218,7 +218,8 @@ def test_another_head_is_chosen_while_a_sweep_runs_and_cancelled_cells_stay(visi
     """A sweep that no other test asks for; Continue takes up what Cancel left."""
     view = {"model": "python-4l", "page": "heads", "prompts": "examples", "method": "resample"}
     visitor.page.goto(server.address(**view))
-    visitor.page.get_by_role("button", name="Cancel", exact=True).first.click()
+    cancel = visitor.page.get_by_role("button", name="Cancel", exact=True).first
+    cancel.click(timeout=TIMEOUT)
     visitor.view("heads").wait_for(timeout=TIMEOUT)
     before = chosen_head(visitor)
     press(visitor, "heads", "{")
