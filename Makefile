@@ -56,7 +56,19 @@ test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and 
 .PHONY: nightly
 nightly: .venv/.installed-dev ## Run the long forms of tests, and other versions of what interp needs
 	$(BIN)/python -m pytest -m nightly $(PYTEST)
+	$(MAKE) test-rounding
 	$(MAKE) test-lowest $(if $(NEWEST),test-newest)
+
+# What a processor without vector instructions computes: PyTorch, MKL and oneDNN then add numbers in
+# another order. No test may depend on it. ROUNDING="avx2 AVX2 AVX2" and so on are other processors.
+ROUNDING ?= default COMPATIBLE SSE41
+THREADS ?= 2
+
+.PHONY: test-rounding
+test-rounding: .venv/.installed-dev ## Run all tests with sums rounded in another order
+	ATEN_CPU_CAPABILITY=$(word 1,$(ROUNDING)) MKL_CBWR=$(word 2,$(ROUNDING)) \
+		DNNL_MAX_CPU_ISA=$(word 3,$(ROUNDING)) TEST_THREADS=$(THREADS) \
+		$(BIN)/python -m pytest $(PARALLEL) -m "not browser" $(PYTEST)
 
 .PHONY: package
 package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment
@@ -93,6 +105,10 @@ test-newest: .venv-newest/.installed ## The same with the newest Python that is 
 .PHONY: models
 models: .venv/.installed-dev ## Compare every family with Hugging Face and write docs/reference/models.md
 	$(BIN)/python -m pytest tests/agreement --write-models $(PYTEST)
+
+.PHONY: fields
+fields: .venv/.installed-dev ## List the fields of configurations that transformers reads, in interp/loading
+	$(BIN)/python -m benchmarks.transformers_fields
 
 .PHONY: analyses
 analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses.md

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+INTERRUPTED = 130
 PACKAGES = ("apps", "analyses", "interp")
 
 
@@ -38,4 +39,8 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    import_module("apps.cli").main()
+    try:
+        import_module("apps.cli").main()
+    except KeyboardInterrupt:  # before a command began
+        sys.stderr.write("error: Interrupted; nothing was written.\n")
+        sys.exit(INTERRUPTED)

@@ -27,19 +27,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effect_text import effect_lines, largest_text, metric_text
 from analyses.effects import (
     Progress,
     as_metric,
     cancelled_note,
     effect_frame,
-    effect_lines,
     in_cells,
     prompt_frame,
     rounding,
 )
 from analyses.figures import bars, cell_heatmap
 from analyses.result import Result
-from analyses.statistics import LEVEL, interval
+from analyses.statistics import interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
@@ -48,6 +48,7 @@ from interp.interventions.components import KINDS, Components, Units, components
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 Groups = Mapping[str, str | Sequence[str]]
 """For each group name, the names of its components, or a single name."""
@@ -114,9 +115,10 @@ class Ablation(Result):
         Columns:
             stack, layer, head, neuron, name, first, second, members: the unit, as far as they
                 apply; in an encoder–decoder, stack is ``encoder``, ``decoder`` or ``cross``.
-            effect, low, high, size, n, p, q, matters: as in :meth:`HeadAblation.to_frame`.
+            effect, low, high, size, share, n, p, q, significant: as in
+                :meth:`HeadAblation.to_frame`.
         """
-        return effect_frame(self.cells, self.effect, self._noise)
+        return effect_frame(self.cells, self.effect, self._noise, metric=self.clean)
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
@@ -129,7 +131,7 @@ class Ablation(Result):
         """
         rows = self._together
         cells = {name: [own[row] for row in rows] for name, own in self.cells.items()}
-        frame = effect_frame(cells, self.interaction[rows], self._noise)
+        frame = effect_frame(cells, self.interaction[rows], self._noise, metric=self.clean)
         return frame.rename(columns={"effect": "interaction"})
 
     def to_prompt_frame(self) -> pd.DataFrame:
@@ -144,18 +146,16 @@ class Ablation(Result):
         return self._map_of_pairs() if self.units == "pairs" else self._bars()
 
     def summary(self, top: int = 10) -> str:
-        """The metric without ablation, and up to ``top`` units that matter (pairs: interact)."""
+        """The metric without ablation, and the ``top`` units by effect (pairs: interaction)."""
         top = at_least(1, top, "top")
-        frame, noun, verb = self.to_frame(), self.units.replace("mlps", "MLPs"), "matter"
+        frame, noun, how = self.to_frame(), self.units.replace("mlps", "MLPs"), "ablation"
         if self.units == "pairs":
             frame = self.interaction_frame().rename(columns={"interaction": "effect"})
-            verb = "interact"
-        first = (
-            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} on {self.clean.numel()} "
-            f"prompts; {frame['matters'].sum()} of {len(frame)} {noun} {verb} ({self.method} "
-            f"ablation, q ≤ {LEVEL})"
-        )
-        return "\n".join([first, *effect_lines(frame, self.unit, noun, top), *self.notes])
+            how = "ablation, interactions"
+        whole = metric_text(self.metric, self.clean, self.unit, "prompt")
+        largest = largest_text(frame, self.unit, noun, f"{self.method} {how}")
+        lines = effect_lines(frame, self.unit, noun, top)
+        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
 
     @property
     def _alone(self) -> dict[str, int]:
@@ -274,6 +274,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: a group names a component that the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     batches = model.batches(prompts)
     others = None if reference is None else model.batches(reference)
     check_options(model, memory, resume)

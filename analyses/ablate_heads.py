@@ -19,13 +19,13 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effect_text import effect_lines, largest_text, metric_text
 from analyses.effects import (
     Progress,
     as_metric,
     by_chance,
     cancelled_note,
     effect_frame,
-    effect_lines,
     grid,
     in_cells,
     prompt_frame,
@@ -33,7 +33,7 @@ from analyses.effects import (
 )
 from analyses.figures import heatmap
 from analyses.result import Result
-from analyses.statistics import LEVEL, Interval, interval
+from analyses.statistics import Interval, interval
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
@@ -42,6 +42,7 @@ from interp.interventions.components import components_of
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,16 +90,18 @@ class HeadAblation(Result):
             layer, head, name: the head.
             effect, low, high: the mean effect over prompts and its 95 % interval.
             size: mean of |effect|, in which effects of opposite sign do not cancel.
+            share: size / mean |metric without ablation|; NaN where that is 0.
             n: number of prompts.
             p: two-sided p-value of a mean effect of zero.
             q: p, corrected for the number of heads (Benjamini and Hochberg 1995).
-            matters: whether q ≤ 0.05. Of the heads that matter, at most one in twenty is expected
-                to have no effect; of all heads without effect, one in twenty has p ≤ 0.05.
+            significant: whether q ≤ 0.05. Of these heads, at most one in twenty is expected to have
+                no effect; of all heads without effect, one in twenty has p ≤ 0.05.
 
-        With fewer than five prompts, low, high, p and q are NaN and no head matters. The same holds
-        for a head whose effect on some prompt is NaN; such heads come last.
+        With fewer than five prompts, low, high, p and q are NaN and no head is significant. The
+        same holds for a head whose effect on some prompt is NaN; such heads come last.
         """
-        return effect_frame(self._cells, self.effect.flatten(0, 1), self._noise)
+        effect = self.effect.flatten(0, 1)
+        return effect_frame(self._cells, effect, self._noise, metric=self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per head and prompt: layer, head, name, prompt, clean, ablated, effect."""
@@ -120,15 +123,13 @@ class HeadAblation(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """The metric without ablation, and up to ``top`` heads that matter."""
+        """The metric without ablation, and the ``top`` heads by size of their effect."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        first = (
-            f"{self.metric} {self.clean.mean():.4g} {self.unit} on {self.clean.numel()} prompts; "
-            f"{frame['matters'].sum()} of {len(frame)} heads matter ({self.method} ablation, "
-            f"q ≤ {LEVEL})"
-        )
-        return "\n".join([first, *effect_lines(frame, self.unit, "heads", top), *self.notes])
+        whole = metric_text(self.metric, self.clean, self.unit, "prompt")
+        largest = largest_text(frame, self.unit, "heads", f"{self.method} ablation")
+        lines = effect_lines(frame, self.unit, "heads", top)
+        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
 
     def expected_by_chance(self) -> float:
         """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""
@@ -185,6 +186,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             prompt, or a ``resume`` of another call.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; ablate takes those with two.")
     check_options(model, memory, resume)

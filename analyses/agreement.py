@@ -90,6 +90,7 @@ def checked_frame(
     noise: float,
     checked: Int[Tensor, " checked"],
     exact: Float[Tensor, "checked prompt"],
+    metric: Float[Tensor, " prompt"],
 ) -> pd.DataFrame:
     """:func:`analyses.effects.effect_frame` of estimates, with the mean exact effect beside them.
 
@@ -99,10 +100,11 @@ def checked_frame(
         noise: means within ±noise count as zero in p-values.
         checked: indices of the cells that were measured exactly.
         exact: their exact effects, whose means are the last column, ``exact``; NaN elsewhere.
+        metric: the metric without a change.
     """
     column = torch.full((len(effect),), torch.nan, dtype=torch.float64)
     column[checked] = exact.double().mean(-1)
-    frame = effect_frame({**cells, "exact": column.tolist()}, effect, noise)
+    frame = effect_frame({**cells, "exact": column.tolist()}, effect, noise, metric=metric)
     frame["exact"] = frame.pop("exact")
     return frame
 

@@ -27,6 +27,7 @@ from interp.heads.attention_averages import pattern_at, value_weights
 from interp.integers import within
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch, ImageInput
+from interp.weights.finite import check_finite_weights
 
 LONGEST_HOVER = 256
 """Longer prompts get no hover text in each cell, which would take megabytes."""
@@ -209,6 +210,7 @@ def attention_pattern(
         InvalidInput: the model has no such layer or head, several prompts were given, or ``target``
             and ``attention`` do not match the model's stacks.
     """
+    check_finite_weights(model)
     kind, batches = _checked(model, prompt, target, attention)
     n_layers = len(kind.layers)
     layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
@@ -240,6 +242,7 @@ def attention_patterns(
         InvalidInput: several prompts were given, attention is not finite, or ``target`` and
             ``attention`` do not match the model's stacks.
     """
+    check_finite_weights(model)
     if not isinstance(weighted, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"weighted={shorten(weighted)} should be True or False.")
     kind, batches = _checked(model, prompt, target, attention)

@@ -5,10 +5,12 @@
     mass on a set K       Σ_{j ∈ K} A_ij            K: BOS, self, previous, …, a class of tokens
 
 (Clark et al. 2019, "What Does BERT Look At?"). Each is averaged over the queries of a prompt for
-which it is defined. A large attention weight need not move much: a head may attend where its values
-are short. Each number is therefore also computed with the weights A_ij ‖v_j W_O‖, divided by their
-sum over j (Kobayashi et al. 2020, "Attention is Not Only a Weight"). The control for both is the
-number for equal weights on all visible keys.
+which it is defined; entropy, distance and the mass on the query itself leave out queries that see
+one key only, such as the first of a causal model, whose attention is forced. A large attention
+weight need not move much: a head may attend where its values are short. Each number is therefore
+also computed with the weights A_ij ‖v_j W_O‖, divided by their sum over j (Kobayashi et al. 2020,
+"Attention is Not Only a Weight"). The control for both is the number for equal weights on all
+visible keys.
 
 These numbers describe attention alone: that a head attends somewhere does not show that the model
 uses what it moves (ablation does), nor whether the vectors that it moves add up or cancel.
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from analyses.effects import grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
+from analyses.number_text import counted
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
@@ -42,10 +45,12 @@ from interp.heads.token_classes import Classes, selected_tokens, tokens_of_class
 from interp.integers import within
 from interp.model.attentions import AttentionName, Attentions, attentions_of
 from interp.model.batch import Batch
+from interp.weights.finite import check_finite_weights
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
-BOS = "bos"
+BOS, FIRST = "bos", "first position"
+"""The mass on the first token of a prompt, by whether that is BOS."""
 FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
@@ -125,7 +130,8 @@ class AttentionStatistics(Result):
         moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
         silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
         first = (
-            f"{self._which}{len(self._heads)} heads on {self.uniform.shape[1]} prompts: entropy "
+            f"{self._which}{counted(len(self._heads), 'head')} on "
+            f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
             f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
             "attention:"
         )
@@ -140,7 +146,7 @@ class AttentionStatistics(Result):
         best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
         layer, width = best // mass.shape[1], max(map(len, self._heads))
         return (
-            f"{statistic:<12} {self._heads[best]:<{width}} {mass.flatten()[best]:.3f}  "
+            f"{statistic:<14} {self._heads[best]:<{width}} {mass.flatten()[best]:.3f}  "
             f"(value-weighted {weighted.flatten()[best]:.3f}, uniform {control[layer]:.3f})"
         )
 
@@ -190,14 +196,14 @@ def attention_statistics(
 ) -> AttentionStatistics:
     """Measure the entropy, distance and masses of every head's attention.
 
-    The masses, and the queries over which each is averaged: ``bos`` (the first token of a prompt,
-    where BOS stands in a model that has one) over all later queries; ``self``, ``previous``,
-    ``next`` (if attention is bidirectional) and the tokens at each further offset over the queries
-    that see a token there; each class of ``classes`` over all queries. The masses on disjoint
-    classes and ``other`` sum to 1 (with sinks, to the part of a row that is not the sink's; entropy
-    is then that of the weights on keys, not renormalised). There are no offsets across stacks.
-    Normalized entropy is averaged over the queries that see two keys or more: with one, it would be
-    0 / 0.
+    The masses, and the queries over which each is averaged: the first token of a prompt over all
+    later queries, called ``bos`` where all prompts begin with BOS, else ``first position``;
+    ``self``, ``previous``, ``next`` (if attention is bidirectional) and the tokens at each further
+    offset over the queries that see a token there and another one; each class of ``classes`` over
+    all queries. The masses on disjoint classes and ``other`` sum to 1 (with sinks, to the part of a
+    row that is not the sink's; entropy is then that of the weights on keys, not renormalised).
+    There are no offsets across stacks. Entropy and distance are averaged over the queries that see
+    two keys or more: with one, they are 0 whatever the head does.
 
     Args:
         model: the model.
@@ -218,22 +224,24 @@ def attention_statistics(
             have another shape; no query to count; attention that is not finite; or ``attention``
             does not match the model's stacks.
     """
+    check_finite_weights(model)
     kind = attentions_of(model, attention)
     batches = model.batches(prompts)
     offsets = within(1, FARTHEST, offsets, "offsets")
     query_batch, key_batch = batches[kind.query], batches[kind.key]
-    counted = query_batch.is_real
+    chosen = query_batch.is_real
     if queries is not None:
-        counted = selected_tokens(queries, query_batch, "queries=")
-    if not bool(counted.any()):
+        chosen = selected_tokens(queries, query_batch, "queries=")
+    if not bool(chosen.any()):
         raise InvalidInput("queries= selects no token, so there is nothing to average over.")
     near = {} if kind.is_cross else _offsets(offsets, bidirectional=kind.is_bidirectional)
     named = {} if classes is None else tokens_of_classes(model, classes, key_batch)
-    statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), BOS, *near, *named)
+    start = BOS if _begin_with_bos(model, key_batch) else FIRST
+    statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), start, *near, *named)
     if len(set(statistics)) < len(statistics):
         raise InvalidInput(
-            f"A class can't be called {', '.join(sorted(set(named) & {BOS, *near}))}, which is the "
-            "name of another statistic. Rename the class."
+            f"A class can't be called {', '.join(sorted(set(named) & {start, *near}))}, which is "
+            "the name of another statistic. Rename the class."
         )
     size = kind.layers[0].n_heads * query_batch.ids.shape[1] * key_batch.ids.shape[1]
     parts = [
@@ -241,9 +249,9 @@ def attention_statistics(
             model,
             kind,
             [batch.rows(rows) for batch in batches],
-            _Statistics(counted[rows], near, {name: own[rows] for name, own in named.items()}),
+            _Statistics(chosen[rows], near, {name: own[rows] for name, own in named.items()}),
         )
-        for rows in torch.arange(len(counted), device=counted.device).split(max(1, CHUNK // size))
+        for rows in torch.arange(len(chosen), device=chosen.device).split(max(1, CHUNK // size))
     ]
     values, uniform = (torch.cat(own, dim=-2).cpu() for own in zip(*parts, strict=True))
     provenance = Provenance.of(model, *batches)
@@ -251,6 +259,12 @@ def attention_statistics(
 
 
 # ---- what is measured ---------------------------------------------------------------------------
+
+
+def _begin_with_bos(model: Transformer, batch: Batch) -> bool:
+    """Whether the first token of every prompt is BOS."""
+    bos, is_first = model.config.tokens.bos, batch.is_real & (batch.is_real.cumsum(-1) == 1)
+    return bos is not None and bool((batch.ids[is_first] == bos).all())
 
 
 def _offsets(farthest: int, *, bidirectional: bool) -> dict[str, int]:
@@ -293,14 +307,14 @@ class _Statistics:
             return mean_over_queries(each, (queries & self.counted)[:, None] & nonzero)
 
         n, nats, every = visible.sum(-1), entropy(weights), self.counted
-        largest = n.clamp(min=2).to(weights.dtype).log()
-        found = [mean(nats, every), mean(nats / largest[:, None], n > 1)]
+        largest, free = n.clamp(min=2).to(weights.dtype).log(), n > 1
+        found = [mean(nats, free), mean(nats / largest[:, None], free)]
         others = first[:, None].expand_as(visible)
         if apart is not None:
-            found.append(mean((weights * apart.abs()[:, None]).sum(-1), every))
+            found.append(mean((weights * apart.abs()[:, None]).sum(-1), free))
             others = others & (apart != 0)
         sets = [others, *(apart == by for by in self.near.values())]
-        found += [mean(mass(weights, cells), (cells & visible).any(-1)) for cells in sets]
+        found += [mean(mass(weights, cells), free & (cells & visible).any(-1)) for cells in sets]
         found += [mean(mass(weights, keys[:, None]), every) for keys in self.classes.values()]
         return torch.stack(found, -1)
 

@@ -26,12 +26,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.agreement import Agreement, cells_to_check, checked_frame
-from analyses.edge_table import edge_cells, edge_heatmap, scores_by_edge
-from analyses.effects import Progress, as_metric, effect_lines, in_cells, prompt_frame, rounding
+from analyses.edge_table import edge_cells, edge_figure, scores_by_edge
+from analyses.effect_text import effect_lines, largest_text
+from analyses.effects import Progress, as_metric, in_cells, prompt_frame, rounding
+from analyses.number_text import counted, number
 from analyses.result import Result
 from interp import Sweep, Transformer, computation_graph, sweep
 from interp.attribution.cuts import cuts_of
-from interp.attribution.edges import EdgeScores, edge_scores
+from interp.attribution.edges import EdgeScores, edge_scores, steps_and_tolerance
 from interp.attribution.path import Path
 from interp.attribution.rules import RULES
 from interp.circuits.written import written
@@ -45,6 +47,7 @@ from interp.metrics import Metric
 from interp.metrics.measuring import measure_prompts
 from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
+from interp.weights.finite import check_finite_weights
 
 METHODS = (*RULES, "exact")
 INCOMPLETE = 0.05
@@ -116,7 +119,7 @@ class EdgeAttribution(Result):
         """
         noise = rounding(self.clean, self.provenance.dtype)
         cells = edge_cells(self.edges)
-        return checked_frame(cells, self.effect, noise, self.checked, self.exact)
+        return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per edge and prompt: writer, reader, name, prompt, effect."""
@@ -130,21 +133,25 @@ class EdgeAttribution(Result):
         return pd.DataFrame({"cut": self.cuts, "change": change, **numbers})
 
     def figure(self) -> go.Figure:
-        """Heatmap of the mean effect: writers down, readers across."""
+        """Heatmap of the mean effect, or the graph of the strongest of many edges."""
         title = f"Effect of each edge on {self.metric} ({self.method})"
-        return edge_heatmap(self.edges, self.effect, title=title, unit=self.unit)
+        return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The change of the metric, how far the scores can be trusted, and ``top`` edges."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
+        lines = effect_lines(self.to_frame(), self.unit, "edges", top)
+        return "\n".join([*self.conclusion(), *lines, *self.notes])
+
+    def conclusion(self) -> list[str]:
+        """See :meth:`Result.conclusion`."""
+        clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
         first = (
-            f"{self.metric} {self.clean.mean():.4g} → {self.corrupt.mean():.4g} {self.unit} on "
-            f"{self.clean.numel()} pairs, by {len(frame)} edges ({self.method})"
+            f"{self.metric} {clean} → {corrupt} {self.unit} on "
+            f"{counted(self.clean.numel(), 'pair')}; "
+            f"{largest_text(self.to_frame(), self.unit, 'edges', self.method)}"
         )
-        checks = [] if self.method == "exact" else self._checks()
-        lines = effect_lines(frame, self.unit, "edges", top)
-        return "\n".join([first, *checks, *lines, *self.notes])
+        return [first, *([] if self.method == "exact" else self._checks())]
 
     def _checks(self) -> list[str]:
         """How far the estimates agree with exact patching and sum to the change of the metric."""
@@ -153,7 +160,8 @@ class EdgeAttribution(Result):
         agreement = self.agreement
         lines = [
             f"sums over {len(self.cuts)} cuts are off by up to {error[worst]:.1%} (at "
-            f"{self.cuts[worst]}); paths of up to {int(self.points.max())} points"
+            f"{self.cuts[worst]}); {counted(int(self.points.max()), 'point')} a path, each a "
+            "forward and a backward pass"
         ]
         if agreement.n:
             lines.append(f"with exact patching of {agreement.n} edges: {agreement}")
@@ -164,7 +172,7 @@ class EdgeAttribution(Result):
     @property
     def _advice(self) -> str:
         if self.method == "conductance":
-            return "take more steps= and adaptive=True; where tokens are routed, no steps suffice"
+            return "take more steps= or a tolerance=; where tokens are routed, no steps suffice"
         return 'only method="conductance" is complete over every cut'
 
 
@@ -175,8 +183,8 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     *,
     metric: str | Metric,
     method: str = "conductance",
-    steps: int = 10,
-    adaptive: bool = True,
+    steps: int | None = None,
+    tolerance: float | None = None,
     check: int = 64,
     seed: int = 0,
     memory: float | None = None,
@@ -195,12 +203,15 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             tokens of ``clean``. (``"kl"`` has its minimum at the clean prompt, where its gradient,
             and with it all scores of ``eap``, are 0.)
         method: ``conductance``, ``eap``, ``eap-ig``, or ``exact``: patch every edge.
-        steps: number of steps of the path from the clean embeddings to the corrupted ones.
-        adaptive: whether steps are halved until they explain the change of the metric to within
-            1 %, up to ten times as many. This about doubles the cost, and is needed where a model
-            saturates.
+        steps: number of steps of the path from the clean embeddings to the corrupted ones, 10 by
+            default. Each pair costs ``steps + 1`` forward and backward passes; ``eap`` takes 2,
+            whatever ``steps``.
+        tolerance: halve steps until the sum over every cut is off by at most this share of the
+            metric's range, up to ten times as many, as is needed where a model saturates. Up to
+            ``2 (10 steps + 1)`` passes a pair. ``None``: exactly ``steps`` steps; but 0.01 for
+            ``conductance`` if ``steps`` is not given either.
         check: number of edges that are patched exactly: half of them those with the largest scores,
-            the others drawn from the rest. 0 for none.
+            the others drawn from the rest; each costs up to a forward pass a pair. 0 for none.
         seed: seed for these draws.
         memory: bytes that may be used, as for :func:`interp.sweep`.
         progress: called with ``(edges done, edges in total)`` while edges are patched.
@@ -210,25 +221,31 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: pairs that do not align; an unknown method or metric, or one without a
-            gradient; ``steps`` or ``check`` out of range; or norms change the stream (post-norm),
-            so that there are no edges.
+            gradient; ``steps``, ``tolerance`` or ``check`` out of range; or norms change the stream
+            (post-norm), so that there are no edges.
         Interrupted: Ctrl-C while edges are patched; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     if method not in METHODS:
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
         )
-    steps, check, seed = at_least(1, steps, "steps"), at_least(0, check, "check"), as_seed(seed)
+    steps = None if steps is None else at_least(1, steps, "steps")
+    check, seed = at_least(0, check, "check"), as_seed(seed)
     check_options(model, memory, resume)
-    if not isinstance(adaptive, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"adaptive={shorten(adaptive)} should be True or False.")
+    if tolerance is not None and not _is_share(tolerance):
+        raise InvalidInput(
+            f"tolerance={shorten(tolerance)} should be a share between 0 and 1, or None for "
+            "exactly steps= steps."
+        )
     own, other = aligned(model, clean, corrupt)
     graph, measured = computation_graph(model), as_metric(metric, model, own)
     scores: EdgeScores | None = None
     chosen = torch.arange(len(graph.edges))
     if method != "exact":
         path = Path.between(model, graph, own, other, measured)
-        scores = edge_scores(path, graph, method, steps=steps, adaptive=adaptive, memory=memory)
+        steps, tolerance = steps_and_tolerance(method, steps, tolerance)
+        scores = edge_scores(path, graph, method, steps=steps, tolerance=tolerance, memory=memory)
         chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
     table: Sweep | None = None
     if len(chosen):
@@ -262,6 +279,10 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         notes=() if table is None else table.notes,
         partial=None if table is None or table.complete else table,
     )
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, float) and 0 < value < 1
 
 
 def _edits(

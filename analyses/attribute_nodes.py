@@ -25,11 +25,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.agreement import Agreement, cells_to_check, checked_frame
+from analyses.effect_text import effect_lines, largest_text, metric_text
 from analyses.effects import (
     Progress,
     as_metric,
     effect_frame,
-    effect_lines,
     grid,
     in_cells,
     prompt_frame,
@@ -46,6 +46,7 @@ from interp.interventions.minimal_pairs import aligned, position_labels
 from interp.metrics import Metric
 from interp.model.batch import Batch, tokens_first
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 METHODS = ("atp", "atp*", "exact")
 ROWS = 16
@@ -104,7 +105,8 @@ class NodeAttribution(Result):
         exact patching; NaN for nodes that were not checked.
         """
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        return checked_frame({"name": self.nodes}, self.effect, noise, self.checked, self.exact)
+        cells = {"name": self.nodes}
+        return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per node and prompt: name, prompt, effect."""
@@ -159,18 +161,20 @@ class NodeAttribution(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """How far the scores can be trusted, and up to ``top`` nodes that matter."""
+        """How far the scores can be trusted, and the ``top`` nodes by size of their effect."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
-        lines = [
-            f"effect of {len(frame)} nodes on {self.metric}, {self.clean.nanmean():.4g} "
-            f"{self.unit} on {self.clean.numel()} clean prompts ({self.method})"
-        ]
-        if self.method != "exact":
-            agreement = self.agreement
-            lines.append(f"with exact patching of {agreement.n} nodes: {agreement}")
-            lines += agreement.warnings("node")
-        return "\n".join([*lines, *effect_lines(frame, self.unit, "nodes", top), *self.notes])
+        lines = effect_lines(self.to_frame(), self.unit, "nodes", top)
+        return "\n".join([*self.conclusion(), *lines, *self.notes])
+
+    def conclusion(self) -> list[str]:
+        """See :meth:`Result.conclusion`."""
+        whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
+        first = f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
+        if self.method == "exact":
+            return [first]
+        agreement = self.agreement
+        checked = f"with exact patching of {agreement.n} nodes: {agreement}"
+        return [first, checked, *agreement.warnings("node")]
 
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -214,6 +218,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
             out of range.
         Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     if method not in METHODS:
         raise InvalidInput(
             f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."

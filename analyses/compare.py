@@ -22,9 +22,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.ablate_heads import ablate_heads
+from analyses.effect_text import (
+    bracketed,
+    effect_text,
+    marked_names,
+    places_of_effects,
+    significance_text,
+)
 from analyses.effects import effect_frame, prompt_frame, rounding
 from analyses.figures import heatmap
 from analyses.labelled_rows import check_same_rows, rows_of, titles
+from analyses.number_text import fixed, signed
 from analyses.result import Result
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
@@ -79,7 +87,7 @@ class Comparison(Result):
             the axes of the analysis, such as layer, head, name.
             a, b: the mean of each model over prompts.
             difference, low, high: b − a, with the 95 % interval of paired differences.
-            size, n, p, q, matters: of the differences, as in
+            size, n, p, q, significant: of the differences, as in
                 :func:`analyses.effects.effect_frame`. Without numbers per prompt, n is 1.
         """
         means = {name: own.nanmean(-1).tolist() for name, own in (("a", self.a), ("b", self.b))}
@@ -106,27 +114,25 @@ class Comparison(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """How many rows differ, and the ``top`` that differ most."""
+        """The ``top`` rows that differ most, and how many differences are significant."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
         names = titles({axis: frame[axis].tolist() for axis in self.cells})
-        differ = int(frame["matters"].sum())
-        how = f"{differ} differ (q ≤ 0.05)" if self.of_prompts else "no numbers per prompt"
         unit = f" {self.unit}" if self.unit else ""
-        first = (
-            f"{self.column} of {self.analysis}, {self.names[0]} → {self.names[1]}: "
-            f"{len(frame)} rows, {how}"
-        )
+        first = f"{self.column} of {self.analysis}, {self.names[0]} → {self.names[1]}"
         if frame["size"].max() <= self._noise:
-            return f"{first}; they are the same"
-        columns = (frame[name].head(top) for name in ("a", "b", "difference", "low", "high"))
-        width = max(map(len, names[:top]), default=0)
+            return f"{first}: {len(frame)} rows; they are the same"
+        marked = marked_names(frame.assign(name=names).head(top))
+        places, width = places_of_effects(frame, "difference"), max(map(len, marked), default=0)
         lines = [
-            f"{name:<{width}} {a:.4g} → {b:.4g}{unit}, {difference:+.4g}"
-            + (f"  [{low:+.4g}, {high:+.4g}]" if low <= high else "")
-            for name, a, b, difference, low, high in zip(names[:top], *columns, strict=True)
+            f"{name:<{width}} {fixed(row['a'], places)} → {fixed(row['b'], places)}{unit}, "
+            f"{signed(row['difference'], places)}{bracketed(row['low'], row['high'], places)}"
+            for name, row in zip(marked, frame.head(top).to_dict("records"), strict=True)
         ]
-        return "\n".join([first, *lines])
+        largest = effect_text(frame["difference"].iloc[0], places, self.unit)
+        first = f"{first}: largest difference of {len(frame)} rows: {names[0]} {largest}"
+        tested = significance_text(frame, "rows") if self.of_prompts else "no numbers per prompt"
+        return "\n".join([first, *lines, tested])
 
     @property
     def _noise(self) -> float:

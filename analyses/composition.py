@@ -21,6 +21,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effects import Progress
 from analyses.figures import heatmap
 from analyses.result import Result
 from interp import Transformer
@@ -29,6 +30,7 @@ from interp.circuits.folded_heads import rotates
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import at_least, within
+from interp.weights.finite import check_finite_weights
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
 
@@ -133,7 +135,9 @@ def _top_pair(frame: pd.DataFrame) -> str:
     )
 
 
-def composition(model: Transformer, *, offset: int = 0) -> Composition:
+def composition(
+    model: Transformer, *, offset: int = 0, progress: Progress | None = None
+) -> Composition:
     """Measure how strongly each head reads what earlier heads write, from the weights alone.
 
     Args:
@@ -142,6 +146,7 @@ def composition(model: Transformer, *, offset: int = 0) -> Composition:
             folded in as well. Cross-attention reads the encoder through its keys and values.
         offset: query position minus key position, which Q- and K-composition depend on with rotary
             positions.
+        progress: called with ``(layers done, layers)``.
 
     Returns:
         Composition, baseline and spread of all pairs.
@@ -149,8 +154,9 @@ def composition(model: Transformer, *, offset: int = 0) -> Composition:
     Raises:
         InvalidInput: a single layer of attention, or an offset outside the context.
     """
+    check_finite_weights(model)
     farthest = max(1, model.n_ctx - 1)
-    pairs = head_pairs(model, within(-farthest, farthest, offset, "offset"))
+    pairs = head_pairs(model, within(-farthest, farthest, offset, "offset"), progress)
     numbers = (pairs.composition, pairs.baseline, pairs.spread)
     own = offset if rotates(model) else None
     return Composition(pairs.heads, *numbers, own, Provenance.of(model))

@@ -25,8 +25,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effect_text import (
+    bracketed,
+    effect_text,
+    marked_names,
+    places_of_effects,
+    significance_text,
+)
 from analyses.effects import Tokens, effect_frame, prompt_frame, rounding, token_ids
 from analyses.figures import bars, heatmap
+from analyses.number_text import counted, fixed, number, places_of, signed
 from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Transformer
@@ -38,6 +46,7 @@ from interp.integers import as_seed, at_least, within
 from interp.metrics import Position, as_position, columns_read
 from interp.model.batch import Batch
 from interp.model.network import unembedding_of
+from interp.weights.finite import check_finite_weights
 
 SHOWN = 30
 """The most bars, or heads, of a figure."""
@@ -94,7 +103,7 @@ class DirectLogitAttribution(Result):
             name, kind, layer, head: the term (without ``head`` by component).
             effect, low, high: the mean term over prompts and its 95 % interval, in logits.
             size: mean of |effect|, in which effects of opposite sign do not cancel.
-            n, p, q, matters: as in ``ablate_heads``, for a mean other than zero.
+            n, p, q, significant: as in ``ablate_heads``, for a mean other than zero.
             control: mean of |effect| for tokens drawn at random.
 
         Columns by source, where the tokens differ from prompt to prompt:
@@ -130,8 +139,12 @@ class DirectLogitAttribution(Result):
         found = self.interval()
         largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
         shown = [term for term in largest if found.size[term] > self._noise]
-        of_these = ", ".join(f"{self.parts[term]} {found.mean[term]:+.3g}" for term in shown)
-        first = f"{self._what} {self.value.mean():+.4g} on {len(self.value)} prompts: {of_these}"
+        places = places_of([*found.mean[shown].tolist()])
+        of_these = ", ".join(
+            f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in shown
+        )
+        value = number(self.value.mean().item(), sign=True)
+        first = f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {of_these}"
         lines = self._term_lines(top) if self.sources is None else self._source_lines(top)
         cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
@@ -162,22 +175,26 @@ class DirectLogitAttribution(Result):
     def _term_lines(self, top: int) -> list[str]:
         frame = self.to_frame().head(top)
         frame = frame[frame["size"] > self._noise]
-        columns = (frame[name] for name in ("name", "effect", "low", "high", "control"))
+        names = marked_names(frame)
+        places, width = places_of_effects(frame), max([12, *map(len, names)])
         lines = [
-            f"{name:<12} {effect:+.4g} logits"
-            + (f"  [{low:+.4g}, {high:+.4g}]" if low <= high else "")
-            + f"  control {control if control > self._noise else 0:.2g}"
-            for name, effect, low, high, control in zip(*columns, strict=True)
+            f"{name:<{width}} {effect_text(row['effect'], places, 'logits')}"
+            f"{bracketed(row['low'], row['high'], places)}"
+            f"  control {fixed(row['control'], places)}"
+            for name, row in zip(names, frame.to_dict("records"), strict=True)
         ]
-        return [*lines, "control: mean of |term| for tokens drawn at random"]
+        tested = significance_text(self.to_frame(), "terms")
+        return [*lines, f"{tested}; control: mean of |term| for tokens drawn at random"]
 
     def _source_lines(self, top: int) -> list[str]:
         frame = self.to_frame()
         frame = frame.loc[frame["effect"].abs().nlargest(top).index]
         frame = frame[frame["effect"].abs() > self._noise]
         columns = (frame[name] for name in ("name", "effect", "token", "key", "prompt"))
+        places = places_of(frame["effect"])
         return [
-            f"{name:<12} {effect:+.4g} logits by attending to {token} (key {key} of prompt {n})"
+            f"{name:<12} {effect_text(effect, places, 'logits')} by attending to {token} "
+            f"(key {key} of prompt {n})"
             for name, effect, token, key, n in zip(*columns, strict=True)
         ]
 
@@ -284,6 +301,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
             position; or a logit is NaN (the message names the first place that is).
         InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
+    check_finite_weights(model)
     if by not in BY:
         raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
     seed = as_seed(seed)

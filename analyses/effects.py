@@ -5,7 +5,7 @@ and position, an edge); its effect on a prompt is the metric with the change min
 without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -14,21 +14,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
+from analyses.statistics import LEVEL, false_discovery_rates, interval
 from interp import Sweep, run
 from interp.errors import InvalidInput, shorten
 from interp.metrics import Loss, Metric, kl, logit
 from interp.metrics.logits import relative_rounding, row_targets
 from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
+from interp.progress import ProgressLike, as_progress
 from interp.text_network import TextNetwork
 
 Cells = Mapping[str, Sequence[object]]
 """The columns that name the cells, each with one entry per cell."""
 Tokens = int | str | Sequence[int | str] | Tensor
 """A token (its id, or a text of a single token), or one per prompt."""
-Progress = Callable[[int, int], None]
-"""Called with the number of cells done and their total."""
+Progress = ProgressLike
+"""Called with the number of cells done and their total; True draws a bar."""
 
 
 def grid(**axes: Sequence[object]) -> dict[str, list[object]]:
@@ -52,6 +53,7 @@ def effect_frame(
     effect: Float[Tensor, "cell prompt"],
     noise: float = 0.0,
     has: Bool[Tensor, "cell prompt"] | None = None,
+    metric: Float[Tensor, " prompt"] | None = None,
 ) -> pd.DataFrame:
     """One row per cell, largest size first; cells whose effect is NaN come last.
 
@@ -61,34 +63,42 @@ def effect_frame(
         noise: means within ±noise count as zero in p-values; see :func:`rounding`.
         has: which prompts have the cell (a position, say); the others are left out of its row.
             ``None`` if every prompt has every cell.
+        metric: the metric without a change, for the column share; ``None`` if there is none.
 
     Columns, after those of ``cells``:
         effect, low, high: the mean effect over prompts and its 95 % interval.
         size: mean of |effect|, in which effects of opposite sign do not cancel.
+        share: size / mean |metric|, which does not depend on the number of prompts as significance
+            does. NaN where the metric is 0 (such as a KL); without ``metric``, no such column.
         n: number of prompts.
         p: two-sided p-value of a mean effect of zero.
         q: p, corrected for the number of cells (Benjamini and Hochberg 1995).
-        matters: whether q ≤ 0.05.
+        significant: whether q ≤ 0.05.
 
-    With fewer than five prompts, low, high, p and q are NaN and nothing matters.
+    With fewer than five prompts, low, high, p and q are NaN and nothing is significant.
     """
     numbers = {
         name: torch.full(effect.shape[:1], torch.nan, dtype=torch.float64)
-        for name in ("effect", "low", "high", "size", "n", "p")
+        for name in ("effect", "low", "high", "size", "share", "n", "p")
     }
+    whole = torch.nan if metric is None else metric.double().abs().nanmean().item()
+    whole = whole if whole > noise else torch.nan
     kinds, kind_of = (torch.ones_like(effect).bool() if has is None else has).unique(
         dim=0, return_inverse=True
     )
     for kind, prompts in enumerate(kinds):
         rows = kind_of == kind
         found = interval(effect[rows][:, prompts], noise)
-        own = (found.mean, found.low, found.high, found.size, found.n, found.p)
+        share = found.size / whole
+        own = (found.mean, found.low, found.high, found.size, share, found.n, found.p)
         for column, values in zip(numbers.values(), own, strict=True):
             column[rows] = values
     q = false_discovery_rates(numbers["p"])
     frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in numbers.items()}}).assign(
-        n=numbers["n"].long().numpy(), q=q.numpy(), matters=(q <= LEVEL).numpy()
+        n=numbers["n"].long().numpy(), q=q.numpy(), significant=(q <= LEVEL).numpy()
     )
+    if metric is None:
+        frame = frame.drop(columns="share")
     return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -119,32 +129,6 @@ def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFra
     )
 
 
-def effect_lines(frame: pd.DataFrame, unit: str, cells: str, top: int) -> list[str]:
-    """Lines of a summary: up to ``top`` cells that matter, then how many would by chance.
-
-    Args:
-        frame: as :func:`effect_frame` returns it, with the column ``name``.
-        unit: unit of the effects.
-        cells: what the cells are, in the plural.
-        top: the most cells to list.
-    """
-    matter = frame[frame["matters"]].head(top)
-    width = max([6, *(len(name) for name in matter["name"])])
-    columns = (matter[name] for name in ("name", "effect", "low", "high"))
-    lines = [
-        f"{name:<{width}} {effect:+.4g} {unit}  [{low:+.4g}, {high:+.4g}]"
-        for name, effect, low, high in zip(*columns, strict=True)
-    ]
-    if frame["n"].max() < FEWEST:
-        return [f"fewer than {FEWEST} prompts: no intervals, and nothing matters"]
-    found = (frame["p"] <= LEVEL).sum()
-    return [
-        *lines,
-        f"without correction (p ≤ {LEVEL}): {found} {cells}, of which {by_chance(frame):.2g} by "
-        "chance if none had an effect",
-    ]
-
-
 def by_chance(frame: pd.DataFrame) -> float:
     """How many cells are expected to have p ≤ 0.05 if none has an effect on average."""
     return LEVEL * int((frame["p"] < 1).sum())
@@ -169,7 +153,7 @@ def as_metric(
     """
     check_metric(metric, model, has_kl=bool(batches))
     if isinstance(metric, Metric):
-        return metric
+        return metric.with_ids(model.to_single_token)
     return kl(_own_logits(model, batches, rows)) if metric == "kl" else Loss()
 
 
@@ -234,6 +218,7 @@ def cancelled_note(table: Sweep, cell: str) -> list[str]:
 
 def in_cells(progress: Progress | None, prompts: int) -> Progress | None:
     """Turn a callback in cells into one for a sweep's progress in cells × prompts."""
-    if progress is None:
+    report = as_progress(progress, "cells")
+    if report is None:
         return None
-    return lambda done, total: progress(done // prompts, total // prompts)
+    return lambda done, total: report(done // prompts, total // prompts)

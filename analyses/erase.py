@@ -27,6 +27,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from analyses.effect_text import (
+    effect_text,
+    marked_names,
+    metric_text,
+    places_of_effects,
+    significance_text,
+)
 from analyses.effects import (
     Progress,
     as_metric,
@@ -37,6 +44,7 @@ from analyses.effects import (
     rounding,
 )
 from analyses.figures import Curve, curves
+from analyses.number_text import counted, signed
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
 from interp.edits.edit import Replace
@@ -49,6 +57,7 @@ from interp.metrics.logits import relative_rounding
 from interp.points import Place
 from interp.regression.erasure import ERASURES
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 DRAWS = 5
 """Random orders of the labels."""
@@ -102,9 +111,9 @@ class Erasing(Result):
             removed, removed_control: share of the variance there that is erased; for labels in
                 random order, the mean over orders.
             control: effect of erasing labels in random order, mean over orders and prompts.
-            effect, low, high, size, n, p, q, matters: of erasing the labels; see
-                :func:`analyses.effects.effect_frame`. ``matters`` is against no effect; compare the
-                effect with the control.
+            effect, low, high, size, n, p, q, significant: of erasing the labels; see
+                :func:`analyses.effects.effect_frame`. ``significant`` is against no effect; compare
+                the effect with the control.
         """
         cells = {
             **self._cells,
@@ -151,21 +160,23 @@ class Erasing(Result):
 
     def summary(self) -> str:
         """The largest effect, then that of every place beside its control."""
-        frame, width = self.to_frame(), max(map(len, self._cells["name"]))
-        best = frame.iloc[0]
-        columns = (frame[name] for name in ("name", "effect", "control", "removed"))
+        frame = self.to_frame()
+        names, best = marked_names(frame), frame.iloc[0]
+        width, places = max(map(len, names)), places_of_effects(frame)
+        columns = (names, *(frame[name] for name in ("effect", "control", "removed")))
         lines = [
-            f"{name:<{width}} {effect:+.4g} {self.unit} (in random order {control:+.4g}), "
-            f"{removed:.1%} of the variance"
+            f"{name:<{width}} {effect_text(effect, places, self.unit)} (in random order "
+            f"{signed(control, places)}), {removed:.1%} of the variance"
             for name, effect, control, removed in zip(*columns, strict=True)
         ]
         first = (
-            f"{len(set(self.labels))} labels of {len(self.labels)} prompts: {self._action} at "
-            f"{best['name']}, the {self.metric} changes by {best['effect']:+.3g} {self.unit} "
-            f"(in random order {best['control']:+.3g})"
+            f"{len(set(self.labels))} labels of {counted(len(self.labels), 'prompt')}: "
+            f"{self._action} at {best['name']}, the {self.metric} changes by "
+            f"{effect_text(best['effect'], places, self.unit)} "
+            f"(in random order {signed(best['control'], places)})"
         )
-        measured = f"{self.metric} {self.clean.mean():.4g} {self.unit} without an edit"
-        return "\n".join([first, measured, *lines, *self.notes])
+        measured = f"{metric_text(self.metric, self.clean, self.unit, 'prompt')} without an edit"
+        return "\n".join([first, measured, *lines, significance_text(frame, "places"), *self.notes])
 
     @property
     def _action(self) -> str:
@@ -223,6 +234,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     if method not in list(ERASURES):
         raise InvalidInput(f"method={shorten(method)} should be one of {', '.join(ERASURES)}.")
     check_options(model, memory, resume)

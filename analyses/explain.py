@@ -22,7 +22,7 @@ completeness), that a role measured on random tokens is what a head does here, o
 circuit serves other prompts: it was chosen on these.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,9 +36,11 @@ from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.circuit_evidence import Pairs
 from analyses.circuit_figure import drawn
 from analyses.effects import as_metric, rounding
+from analyses.number_text import NONE, counted, number, percent
 from analyses.result import Result
 from analyses.statistics import interval
 from interp import Transformer, computation_graph, run_circuits
+from interp.attribution.edges import TOLERANCE
 from interp.circuits.faithful import Circuit, candidates, faithfulness, smallest_faithful
 from interp.circuits.paths import LOGITS, Names, strongest_paths
 from interp.circuits.written import written
@@ -48,6 +50,8 @@ from interp.graph import Graph
 from interp.integers import at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.progress import ProgressLike
+from interp.weights.finite import check_finite_weights
 
 FAITHFUL = 0.8
 """The least faithfulness of a circuit that explains the answer."""
@@ -57,7 +61,6 @@ DRAWS = 3
 PATHS, ROWS = 3, 12
 """The most paths and components in a summary."""
 CARRIES, ALIKE = "carries the difference", "needed alike"
-NONE = "–"
 LETTERS = ("q", "k", "v")
 
 
@@ -209,23 +212,27 @@ class Explanation(Result):
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
         """The circuit's faithfulness, its strongest paths, and the evidence on each component."""
         paths, rows = at_least(0, paths, "paths"), at_least(0, rows, "rows")
-        first = (
-            f"{self._headline} keep {self.faithfulness:.0%} of the {self.metric} "
-            f"({self.whole.mean():.3g} → {self.empty.mean():.3g} {self.unit}, "
-            f"{self._n_pairs}; as many at random: {self.random_faithfulness:.0%})"
-        )
-        alike = [own for own in self.components if not self._is_carrying(own)]
         left = len(self.components) - rows
         return "\n".join(
             [
-                first,
-                *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
-                *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
+                *self.conclusion(paths),
                 *self._component_lines(rows),
                 *([f"and {left} more"] if left > 0 else []),
                 *self.notes,
             ]
         )
+
+    def conclusion(self, paths: int = 1) -> list[str]:
+        """The faithfulness, the strongest ``paths``, and what is needed though alike."""
+        whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
+        alike = [name for name in self.components if not self._is_carrying(name)]
+        return [
+            f"{self._headline} keep {percent(self.faithfulness)} of the {self.metric} "
+            f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
+            f"random: {percent(self.random_faithfulness)})",
+            *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
+            *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
+        ]
 
     # ---- parts of the summary ---------------------------------------------------------------
 
@@ -241,13 +248,9 @@ class Explanation(Result):
         return f"{n} edges" if self.is_explained else f"No small circuit explains this: {n} edges"
 
     @property
-    def _n_pairs(self) -> str:
-        return "1 pair" if len(self.whole) == 1 else f"{len(self.whole)} pairs"
-
-    @property
     def _title(self) -> str:
         more = f"; {len(self.support)} more are needed alike" if self.support else ""
-        kept = f"{self.faithfulness:.0%} of the {self.metric}"
+        kept = f"{percent(self.faithfulness)} of the {self.metric}"
         return f"{self._headline} (of {self.n_edges}) keep {kept}{more}"
 
     def _path_text(self, path: Sequence[Names]) -> str:
@@ -268,7 +271,11 @@ class Explanation(Result):
         for row in order.to_dict("records"):
             attends = f"attends to {row['attends']}"
             numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
-            known = [f"{word} {row[name]:+.3g}" for name, word in numbers if row[name] == row[name]]
+            known = [
+                f"{word} {number(row[name], 3, sign=True)}"
+                for name, word in numbers
+                if row[name] == row[name]
+            ]
             texts = [row["role"], attends, f"{', '.join(known)} {self.unit}"]
             text = "; ".join(own for own in texts if not own.endswith(NONE))
             lines.append(f"{row['name']:<{width}} {text}")
@@ -285,7 +292,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     steps: int = 10,
     seed: int = 0,
     memory: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Explanation:
     """Find the smallest circuit that carries the difference between prompts, and describe it.
 
@@ -298,8 +305,8 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         metric: a metric of the answer, with a gradient; direct effects are measured only for a
             logit or a logit difference.
         most: the most edges of a small circuit; at most half of all edges are used.
-        steps: number of steps of the path along which edges are scored, as in
-            ``attribute_edges``.
+        steps: least number of steps of the path along which edges are scored, as in
+            ``attribute_edges`` with a tolerance of 0.01.
         seed: seed for the random circuits, and for the tokens on which roles are measured.
         memory: bytes that the forwards may take, as for :func:`interp.sweep`.
         progress: called with the number of circuits × prompts done and their total.
@@ -311,11 +318,20 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
             without a gradient; or norms change the stream (post-norm), so that there are no edges.
     """
-    most = at_least(1, most, "most")
+    check_finite_weights(model)
+    most, steps = at_least(1, most, "most"), at_least(1, steps, "steps")
     own, other = aligned(model, clean, corrupt)
     pairs = Pairs(model, computation_graph(model), own, other, as_metric(metric, model, own))
     scored = attribute_edges(
-        model, own, other, metric=pairs.metric, steps=steps, check=0, seed=seed, memory=memory
+        model,
+        own,
+        other,
+        metric=pairs.metric,
+        steps=steps,
+        tolerance=TOLERANCE,
+        check=0,
+        seed=seed,
+        memory=memory,
     )
     least = NEEDED * _difference(scored)
     values = written(model, other)

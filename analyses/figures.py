@@ -31,6 +31,8 @@ FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
 BELOW_NODE = 0.27
 """Where the label of a node stands, in rows."""
+ROWS_OF_NODES, ROW_OF_NODES = 8, 44
+"""Rows of nodes that fit the default height of a graph; height of each of more rows, in pixels."""
 
 
 def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -291,6 +293,9 @@ def network(
             yaxis=hidden,
         )
     )
+    rows = len({node.y for node in nodes})
+    if rows > ROWS_OF_NODES:  # which would overlap in the default height
+        figure.update_layout(height=ROW_OF_NODES * rows + 150)
     largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
     for ends, weight in edges.items():
         figure.add_trace(_edge_line(nodes, ends, weight, largest, unit))

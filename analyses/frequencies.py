@@ -40,6 +40,7 @@ from interp.model.network import unembedding_of
 from interp.points import Place, Point
 from interp.spectra.fourier import frequency_shares, joint_shares
 from interp.spectra.residues import over_residues, residue_prompts
+from interp.weights.finite import check_finite_weights
 from interp.zoo.access import trained_tokens
 
 TUNED = 0.85
@@ -210,6 +211,7 @@ def frequencies(
         InvalidInput: a model without a residue task, of pairs or images, or without logits of
             tokens; or a prompt of several rows, without residues or with more than two.
     """
+    check_finite_weights(model)
     _check(model)
     seed, pos = as_seed(seed), integer(pos, "pos")
     ids = model.batch(prompt).ids

@@ -5,7 +5,7 @@ j), and its score the attention on them, averaged over the queries that have suc
 
     role                                    cells                       control
     previous-token, next-token, offset k    j = i − 1, i + 1, i + k     uniform attention
-    bos-sink                                j = 0                       uniform attention
+    bos-sink (first-position-sink)          j = 0                       uniform attention
     induction                               j = i + 1 − n·|x|, n ≥ 1    the same on unrepeated rows
     duplicate-token                         j = i − n·|x|, n ≥ 1        the same on unrepeated rows
     copying                                 Σλ / Σ|λ| of W_E S W_U      columns of W_U permuted
@@ -16,7 +16,9 @@ repeats; attention by offset is the same there, so its control is uniform. Copyi
 weights alone, with S = W_V W_O and norms left out (Elhage et al. 2021): a head that raises the
 logits of the tokens it attends to has eigenvalues λ of positive real part. It is measured on eight
 groups of up to 512 tokens, in each with the mean over columns of W_U subtracted, which would raise
-the logits of all its tokens alike and so change no odds.
+the logits of all its tokens alike and so change no odds. With ``first_mlp``, heads after the first
+MLP are measured on W_E + MLP₀(W_E), which they read in many models, in place of W_E (Wang et al.
+2022).
 
 A head has a role if its score exceeds the control by more than 0.1 and the 95 % interval of that
 difference, over rows (or groups), leaves out 0. Roles describe these rows: on text a head may do
@@ -35,10 +37,12 @@ from torch import Tensor
 
 from analyses.effects import grid, mean_frame
 from analyses.figures import heatmap
+from analyses.number_text import counted, fixed
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import LowRank, Transformer, run
-from interp.errors import InvalidInput
+from interp.circuits.token_streams import streams_of_tokens
+from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.heads.attention_averages import (
     mass,
@@ -47,7 +51,7 @@ from interp.heads.attention_averages import (
     uniform_weights,
     visible_keys,
 )
-from interp.heads.repetition import RepeatedRows, repeated_rows
+from interp.heads.repetition import SINKS, RepeatedRows, repeated_rows
 from interp.integers import as_seed, at_least
 from interp.metrics.logits import at_least_float32, relative_rounding
 from interp.model.attention.attention import Attention
@@ -55,6 +59,7 @@ from interp.model.attentions import attentions_of
 from interp.model.batch import ImageInput
 from interp.model.inputs import whole_numbers
 from interp.model.unembedding import MaskedHead, Unembedding
+from interp.weights.finite import check_finite_weights
 from interp.zoo.access import trained_tokens
 
 LEAST = 0.1
@@ -63,6 +68,10 @@ GROUPS, SMALLEST, LARGEST = 8, 4, 512
 """Number of groups of tokens for copying, and the fewest and most tokens of a group."""
 OF_REPETITION = ("induction", "duplicate-token")
 COPYING = "copying"
+BACKGROUND = (COPYING, *SINKS)
+"""Roles that most heads of a large model have, and which therefore single out none."""
+NAMED = 3
+"""The most roles that the first line names a head for."""
 Scores = Float[Tensor, "layer head sample"]
 
 
@@ -131,25 +140,40 @@ class HeadRoles(Result):
         )
 
     def summary(self, top: int = 5) -> str:
-        """How many heads have a role, and up to ``top`` heads of each role."""
+        """The heads that stand out, and up to ``top`` heads of each role, largest first."""
         top = at_least(1, top, "top")
-        frame, heads = self.to_frame(), self.silent.numel()
-        found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
-        named = found["name"].nunique()
-        lines = [
-            f"{self.provenance.model}: {named} of {heads} heads have a role on {self.repeats} × "
-            f"{self.half} random tokens (score − control > {LEAST}, its interval leaves out 0)"
-        ]
-        for role, own in found.groupby("role", sort=False):
-            best = zip(own["name"], own["score"], own["control"], strict=True)
-            shown = [f"{name} {score:.3f} ({control:.3f})" for name, score, control in best]
-            more = f", and {len(shown) - top} more" if len(shown) > top else ""
-            lines.append(f"{role:<15} {', '.join(shown[:top])}{more}")
-        lines += ["in brackets: the control"] if named else []
-        lines += [f"silent          {', '.join(self._silent)}"] if self._silent else []
-        few = any(own.shape[-1] < FEWEST for own in self.scores.values())
+        frame = self.to_frame()
+        few = any(scores.shape[-1] < FEWEST for scores in self.scores.values())
+        listed = frame[frame["difference"] > LEAST if few else frame["has_role"]]
+        rare = ~listed["role"].isin(BACKGROUND)
+        listed = listed.assign(rare=rare).sort_values(
+            ["rare", "difference"], ascending=False, kind="stable"
+        )
+        lines = [self._headline(listed)]
+        for role, heads in listed.groupby("role", sort=False):
+            best = zip(heads["name"], heads["score"], heads["control"], strict=True)
+            texts = [f"{name} {fixed(s, 3)} ({fixed(control, 3)})" for name, s, control in best]
+            more = f", and {len(texts) - top} more" if len(texts) > top else ""
+            lines.append(f"{role:<19} {', '.join(texts[:top])}{more}")
+        lines += ["in brackets: the control"] if len(listed) else []
+        lines += [f"{'silent':<19} {', '.join(self._silent)}"] if self._silent else []
         lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
         return "\n".join([*lines, *self.notes])
+
+    def _headline(self, listed: pd.DataFrame) -> str:
+        """The head that exceeds its control most, for the roles that few heads have."""
+        rows = f"{self.repeats} × {self.half} random tokens"
+        best = listed[~listed["role"].isin(BACKGROUND)].drop_duplicates("role").head(NAMED)
+        of = f"of {counted(self.silent.numel(), 'head')}"
+        if best.empty:
+            return f"{self.provenance.model}: none {of} stands out on {rows}"
+        texts = [
+            f"{name} ({role} {fixed(score, 2)}, control {fixed(control, 2)})"
+            for name, role, score, control in zip(
+                best["name"], best["role"], best["score"], best["control"], strict=True
+            )
+        ]
+        return f"{self.provenance.model}: {of} on {rows}, {', '.join(texts)} stand out most"
 
     def _role_frame(self, role: str) -> pd.DataFrame:
         scores, controls = self.scores[role].flatten(0, 1), self.controls[role].flatten(0, 1)
@@ -177,7 +201,7 @@ class HeadRoles(Result):
         ]
 
 
-def head_roles(
+def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     *,
     tokens: Sequence[int] | None = None,
@@ -185,6 +209,7 @@ def head_roles(
     rows: int = 32,
     repeats: int = 2,
     seed: int = 0,
+    first_mlp: bool = False,
 ) -> HeadRoles:
     """Measure what each head attends to on repeated random tokens, and what it copies.
 
@@ -198,6 +223,8 @@ def head_roles(
         rows: number of rows that are drawn.
         repeats: how many times each row contains the tokens.
         seed: seed for the draws.
+        first_mlp: whether copying is measured on embeddings to which the output of the first MLP is
+            added, as heads after it read them; heads of layer 0 read embeddings alone.
 
     Returns:
         Scores and controls by role.
@@ -205,20 +232,27 @@ def head_roles(
     Raises:
         InvalidInput: a model of pairs or images; fewer than two repeats or one row; a context or
             a vocabulary too small for ``half`` (or 3) tokens and their repetition; attention that
-            is not finite.
+            is not finite; or ``first_mlp`` where the first block has no MLP.
         InvalidTokens: ``tokens`` are not ids of the vocabulary.
     """
+    check_finite_weights(model)
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
         raise InvalidInput(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
         )
+    if not isinstance(first_mlp, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"first_mlp={shorten(first_mlp)} should be True or False.")
+    if first_mlp and not hasattr(model.stacks[0].block(0), "mlp"):
+        raise InvalidInput("first_mlp=True: the first block of this model has no MLP.")
     seed = as_seed(seed)
     ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
     scores, controls, silent = _attention_scores(model, drawn)
     generator = torch.Generator().manual_seed(seed)
-    copying, notes = _copying(model, ids[torch.randperm(len(ids), generator=generator)])
+    copying, notes = _copying(
+        model, ids[torch.randperm(len(ids), generator=generator)], first_mlp=first_mlp
+    )
     if copying is not None:
         scores[COPYING], controls[COPYING] = copying
     if not model.config.is_causal:
@@ -275,7 +309,7 @@ def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, 
 
 @torch.no_grad()
 def _copying(
-    model: Transformer, ids: Int[Tensor, " token"]
+    model: Transformer, ids: Int[Tensor, " token"], *, first_mlp: bool
 ) -> tuple[tuple[Scores, Scores] | None, list[str]]:
     """Scores and controls of copying on groups of tokens; or a note on why there are none."""
     size = min(len(ids) // GROUPS, LARGEST)
@@ -284,11 +318,20 @@ def _copying(
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
     W_E, columns = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
     centred = (columns - columns.mean(-2, keepdim=True)).mT
+    after_mlp = W_E
+    if first_mlp:
+        stack, until = model.stacks[0], model.stacks[0].block(1).steps[0]
+        streams = streams_of_tokens(stack, groups.flatten(), until, None, first_mlp=True)
+        after_mlp = at_least_float32(streams).view_as(W_E)
     found: list[Tensor] = []
-    for block in model.blocks:
+    for layer, block in enumerate(model.blocks):
         attn = block.attn
         factors = attn.each_query(attn.W_V, axis=0), attn.W_O
-        paths = W_E @ LowRank(*(at_least_float32(own) for own in factors)) @ centred
+        paths = (
+            (after_mlp if layer else W_E)
+            @ LowRank(*(at_least_float32(own) for own in factors))
+            @ centred
+        )
         # Groups are in random order: shifting them by one gives each token another's column.
         permuted = LowRank(paths.left, paths.right.roll(1, -1))
         found.append(torch.stack([own.positive_fraction().T for own in (paths, permuted)]))

@@ -22,9 +22,11 @@ from torch import Tensor
 
 from analyses.effects import Tokens, token_ids
 from analyses.figures import heatmap
+from analyses.number_text import counted, fixed, percent
 from analyses.result import Result
 from interp import Transformer, TunedLens, run
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.provenance import Provenance
 from interp.integers import within
 from interp.lens.decode import PlaceNames, decode, decoded_places, final_scale
@@ -33,6 +35,7 @@ from interp.metrics.logits import at_least_float32, parts_of_rows
 from interp.model.batch import Batch
 from interp.model.network import unembedding_of
 from interp.points import Point
+from interp.weights.finite import check_finite_weights
 
 NORMS = ("recomputed", "final")
 
@@ -143,19 +146,26 @@ class LogitLens(Result):
         kl, entropy = (x[:, self.real].mean(-1).tolist() for x in (self.kl, self.entropy))
         width = max(map(len, self._places))
         rows = [
-            f"{place:<{width}} KL {own:.3f} nats, entropy {spread:.3f} nats"
+            f"{place:<{width}} KL {fixed(own, 3)} nats, entropy {fixed(spread, 3)} nats"
             for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
-        size = f"{len(self.real)} prompts, {int(self.real.sum())} tokens"
+        rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
+        size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
         return "\n".join([f"{self.lens} on {size}: {self._headline()}", *rows])
 
     def _headline(self) -> str:
-        """The first place at which the likeliest token is mostly the final one."""
+        """The first place before the output where the likeliest token is mostly the final one."""
         agree = (self.top[..., 0] == self.top[-1, ..., 0])[:, self.real].double().mean(-1)
         first = int((agree > 1 / 2).int().argmax())
+        if first == len(agree) - 1:
+            best = int(agree[:-1].argmax())
+            return (
+                "nowhere before the output is the likeliest token the final one of most tokens "
+                f"(at most of {percent(float(agree[best]))}, at {self._places[best]})"
+            )
         return (
             f"at {self._places[first]}, the likeliest token is first the final one of most tokens "
-            f"({agree[first]:.0%})"
+            f"({percent(float(agree[first]))})"
         )
 
     @property
@@ -200,6 +210,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
             another model, ``top`` exceeds the vocabulary, or a target is outside it.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
     """
+    check_finite_weights(model)
     _check(model, norm, lens, top)
     places = decoded_places(model, at)
     if lens is not None and {point for point, _ in places} != {"resid_pre", "resid_post"}:
@@ -276,6 +287,7 @@ def _read(
     wanted = [*settings.places.values(), *([divisor] if divisor else [])]
     done = run(model, *batches, record=wanted)
     final = done.require_logits()
+    check_no_nan(model, batches, final)
     scale = None if divisor is None else done.cache[divisor]
     *before, end = settings.places.items()
     found: list[dict[str, Tensor]] = []

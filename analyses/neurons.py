@@ -29,15 +29,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.effects import (
-    Progress,
-    check_metric,
-    effect_frame,
-    effect_lines,
-    prompt_frame,
+from analyses.effect_text import (
+    MARK,
+    effect_text,
+    largest_text,
+    places_of_effects,
+    significance_text,
 )
+from analyses.effects import Progress, check_metric, effect_frame, prompt_frame
 from analyses.figures import token_strips
 from analyses.neuron_ablation import NeuronAblation, ablate_neurons
+from analyses.number_text import counted, number, signed
 from analyses.result import Result
 from interp import Transformer
 from interp.attribution.neurons import (
@@ -57,6 +59,7 @@ from interp.interventions.components import mlp_of
 from interp.interventions.replacements import check_method
 from interp.metrics import Metric
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 LEVELS = (0.5, 0.9, 0.99, 0.999)
 """The shares of tokens at which quantiles are reported."""
@@ -134,7 +137,7 @@ class Neurons(Result):
             promoted, suppressed: tokens whose logits it raises and lowers most, if measured.
             logit, logit_control: the most that a logit is raised, and its control, if measured.
             cosine, cosine_control: of input and output weights (of each pair of a gated MLP).
-            effect, low, high, size, n, p, q, matters: of the ablation, as in ``ablate``.
+            effect, low, high, size, share, n, p, q, significant: of the ablation, as in ``ablate``.
         """
         cells: dict[str, Sequence[object]] = {
             "layer": [self.layer] * len(self.neuron),
@@ -152,7 +155,8 @@ class Neurons(Result):
             cells |= {name: own.tolist(), f"{name}_control": self.cosine_controls[pair].tolist()}
         if self.ablation is None:
             return pd.DataFrame(cells)
-        return effect_frame(cells, self.ablation.effect, self._noise)
+        clean = self.ablation.clean
+        return effect_frame(cells, self.ablation.effect, self._noise, metric=clean)
 
     def to_top_frame(self) -> pd.DataFrame:
         """One row per neuron and large activation: name, rank, text, pos, token, value, context."""
@@ -200,21 +204,23 @@ class Neurons(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """What the neurons are most active on, and which matter."""
+        """What the neurons are most active on, and the effects of ablating them."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        n = len(frame)
+        n, places = len(frame), places_of_effects(frame) if "effect" in frame else 0
         lost = (self.control < 0.5 * self.value[:, 0]).sum()
         first = (
-            f"{n} neurons of {self._mlp} on {self.n_texts} texts, {self.n_tokens} tokens: "
-            f"{self._matter(frame)}{lost} of {n} largest activations halve in random order"
+            f"{n} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
+            f"{counted(self.n_tokens, 'token')}: "
+            f"{self._largest_effect(frame)}{lost} of {n} largest activations halve in random order"
         )
         context = dict(zip(self.names, (own[0].marked for own in self.snippets), strict=True))
         lines = [
-            self._line(own, context[own["name"]]) for own in frame.head(top).to_dict("records")
+            self._line(own, context[own["name"]], places)
+            for own in frame.head(top).to_dict("records")
         ]
         if self.ablation is not None:
-            lines += effect_lines(frame, self.ablation.unit, "neurons", 0)
+            lines.append(significance_text(frame, "neurons"))
         if self.direct is not None:
             error = self.direct.sum_error
             lines.append(
@@ -226,26 +232,28 @@ class Neurons(Result):
     def _mlp(self) -> str:
         return f"{self.stack}.L{self.layer}MLP" if self.stack else f"L{self.layer}MLP"
 
-    def _matter(self, frame: pd.DataFrame) -> str:
+    def _largest_effect(self, frame: pd.DataFrame) -> str:
         if self.ablation is None:
             return ""
-        own = self.ablation
-        return (
-            f"{frame['matters'].sum()} matter ({own.metric}, {own.method} ablation on "
-            f"{len(own.clean)} texts); "
-        )
+        ablation = self.ablation
+        how = f"{ablation.method} ablation on {counted(len(ablation.clean), 'text')}"
+        largest = largest_text(frame, ablation.unit, "neurons", how)
+        return f"{ablation.metric}, {largest}; "
 
-    def _line(self, row: Mapping[Any, Any], context: str) -> str:
+    def _line(self, row: Mapping[Any, Any], context: str, places: int) -> str:
         """The line of the summary for one neuron."""
-        parts = [f"{row['name']:<7} {row['value']:.3g} (control {row['control']:.2g}) {context}"]
+        mark = f" {MARK}" if row.get("significant") else ""
+        activation = f"{number(row['value'], 3)} (control {number(row['control'], 2)})"
+        parts = [f"{row['name'] + mark:<7} {activation} {context}"]
         if self.direct is not None:
             listed = " ".join(str(row["promoted"]).split()[:LISTED])
-            parts.append(
-                f"promotes {listed} ({row['logit']:+.2g}, control {row['logit_control']:.2g})"
-            )
-        parts.append(f"cosine {row['cosine']:+.2f} (control {row['cosine_control']:.2f})")
+            logit, control = number(row["logit"], 2, sign=True), number(row["logit_control"], 2)
+            parts.append(f"promotes {listed} ({logit}, control {control})")
+        cosine, control = signed(row["cosine"], 2), signed(row["cosine_control"], 2)
+        parts.append(f"cosine {cosine} (control {control})")
         if self.ablation is not None:
-            parts.append(f"{self.ablation.metric} {row['effect']:+.2g} {self.ablation.unit}")
+            effect = effect_text(row["effect"], places, self.ablation.unit)
+            parts.append(f"{self.ablation.metric} {effect}")
         return "; ".join(parts)
 
     @property
@@ -319,6 +327,7 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: the layer has no MLP, a mixture of experts, or not these neurons; an empty
             corpus, a line that can't be read, or settings out of range.
     """
+    check_finite_weights(model)
     mlp = mlp_of(model, layer, stack)
     chosen = mlp.neurons(neurons)
     top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from analyses.effects import Progress, grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
+from analyses.number_text import counted
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer
@@ -54,6 +55,7 @@ from interp.symmetries.order_variants import (
 )
 from interp.symmetries.orders import KINDS
 from interp.symmetries.responses import responders
+from interp.weights.finite import check_finite_weights
 
 TOGETHER = "both together"
 BY = (MASK, POSITIONS, BOTH, TOGETHER)
@@ -156,7 +158,7 @@ class OrderSensitivity(Result):
             rows=self.parts,
             columns=self.variants,
             axes=("part", "what the model has"),
-            unit="s",
+            unit="sensitivity s",
         )
 
     def summary(self, top: int = 10) -> str:
@@ -166,7 +168,8 @@ class OrderSensitivity(Result):
         s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
         ordered = sorted(uses, key=s.__getitem__, reverse=True)
         names = [name for name in ordered if uses[name] or n < FEWEST]
-        of = f"own inputs on {n} prompts" if self.scope == "own" else f"{n} prompts"
+        prompts = counted(n, "prompt")
+        of = f"own inputs on {prompts}" if self.scope == "own" else prompts
         lines = [self._line(name, uses[name]) for name in names[:top]]
         lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []
         first = f"{self._headline(uses)} ({self.permutations[0]} permutations of {of})"
@@ -244,6 +247,7 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
         InvalidInput: an unknown permutation or scope, no prompt with two tokens to exchange, or
             mask or positions that this model does not have.
     """
+    check_finite_weights(model)
     _check(permutations, scope)
     draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     views = order_variants(model, mask=mask, positions=positions)

@@ -5,9 +5,9 @@
 n is the token's embedding alone, without a position (optionally with the output of the first MLP
 added), after the norm that the head reads through. W_V has that norm's gain folded in, W_O the
 gains of later norms, and W_U is centred over the vocabulary. The divisors of later norms are left
-out, so the unit is logits times the divisor of the final norm, the same for all outputs. Beside
-each entry stands its mean over all tokens, since a head may promote some outputs whatever it
-attends to.
+out: they scale all entries of the circuit alike, by an amount that depends on the prompt. Entries
+are therefore in standard deviations (sd) of all entries of the head's circuit. Beside each entry
+stands its mean over all tokens, since a head may promote some outputs whatever it attends to.
 
 Copying is Σλ / Σ|λ| over the eigenvalues of that matrix, from −1 to 1 (Elhage et al. 2021, "A
 Mathematical Framework for Transformer Circuits"), with W_U centred over the tokens compared, so
@@ -18,6 +18,7 @@ wrote. Whether the head attends to a token is another question: see :func:`analy
 """
 
 from dataclasses import dataclass
+from math import sqrt
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -26,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.effects import Progress
+from analyses.number_text import fixed, signed
 from analyses.result import Result
 from analyses.top_tokens import (
     Side,
@@ -44,13 +46,15 @@ from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
 from interp.linalg import LowRank
 from interp.model.attentions import AttentionName
+from interp.weights.finite import check_finite_weights
 
 DRAWS = 8
 """Permutations that copying is compared with."""
 COMPONENTS = 8
 """Singular vectors that are reported."""
 COLUMNS = ("source_token", "output_token")
-UNIT = "logit × divisor"
+UNIT = "sd"
+"""Standard deviations of all entries of the circuit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +68,8 @@ class OVCircuit(Result):
         copying: Σλ / Σ|λ|; ``None`` where outputs are not the tokens that are attended to.
         copying_controls: the same with permuted outputs.
         singular: the largest singular vectors.
+        deviation: standard deviation of all entries, in logits times the divisor of the final norm:
+            the unit of ``promoted`` and ``promoters``.
         first_mlp: whether the output of the first MLP is added to embeddings.
         provenance: model and seed that the numbers depend on.
     """
@@ -74,6 +80,7 @@ class OVCircuit(Result):
     copying: float | None
     copying_controls: Float[Tensor, " draw"]
     singular: SingularTokens
+    deviation: float
     first_mlp: bool
     provenance: Provenance
 
@@ -86,7 +93,7 @@ class OVCircuit(Result):
             source_token: the token that is attended to.
             output_token: the token whose logit it is.
             rank: from 0.
-            logit: minus the mean over outputs, times the divisor of the final norm.
+            logit: minus the mean over outputs, in standard deviations of all entries.
             control: the mean of these logits of the output over all sources.
         """
         source, output = COLUMNS
@@ -139,7 +146,7 @@ class OVCircuit(Result):
         return "\n".join(
             [
                 f"OV circuit of {self.head} in {self.provenance.model}{mlp}: {self._copying()}",
-                "attended to → promoted outputs, in logits × the final divisor",
+                "attended to → promoted outputs, in sd of all logits that the head can write so",
                 *self.promoted.lines(top),
                 "singular vectors: tokens read → outputs written",
                 *self.singular.lines(),
@@ -150,7 +157,8 @@ class OVCircuit(Result):
         if self.copying is None:
             return "outputs are not the tokens that it attends to, so there is no copying"
         mean, deviation = self.copying_controls.mean(), self.copying_controls.std()
-        return f"copying {self.copying:+.2f} ({mean:+.2f} ± {deviation:.2f} with permuted outputs)"
+        control = f"{signed(float(mean), 2)} ± {fixed(float(deviation), 2)} with permuted outputs"
+        return f"copying {signed(self.copying, 2)} ({control})"
 
 
 @torch.no_grad()
@@ -194,12 +202,15 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
             ``first_mlp`` where none comes before the head.
         InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
     """
+    check_finite_weights(model)
     top, seed = at_least(1, top, "top"), as_seed(seed)
     circuits = TokenCircuits.of(model, layer, head, attention, first_mlp=first_mlp)
     W_O = circuits.output()
     sources, outputs = Side.of_stack(model, circuits.key), Side.of_logits(model)
-    right = circuits.logits(W_O)
-    whole = LowRank(circuits.values(sources.ids), right)
+    values, right = circuits.values(sources.ids), circuits.logits(W_O)
+    deviation = _deviation(values, right)
+    right = right / (deviation or 1.0)
+    whole = LowRank(values, right)
     same = sources.size == outputs.size and not outputs.are_classes
     if tokens is None:
         best, promoted = strongest(whole, top, progress)
@@ -223,9 +234,17 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
         copying,
         controls.cpu(),
         _singular(circuits, W_O, sources, outputs, top),
+        deviation,
         first_mlp,
         Provenance.of(model, seed=seed),
     )
+
+
+def _deviation(left: Float[Tensor, "token d_head"], right: Float[Tensor, "d_head logit"]) -> float:
+    """The standard deviation of all entries of ``left @ right``, whose rows have mean 0."""
+    left, right = left.double(), right.double()
+    squares = ((left.T @ left) * (right @ right.T)).sum()
+    return float(squares.clamp(min=0).sqrt()) / sqrt(len(left) * right.shape[1])
 
 
 def _copying(

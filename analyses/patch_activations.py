@@ -26,18 +26,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.effect_text import LARGE, effect_lines, effect_text, places_of_effects
 from analyses.effects import (
     Progress,
     cancelled_note,
     effect_frame,
-    effect_lines,
     in_cells,
     prompt_frame,
     rounding,
 )
 from analyses.figures import heatmap
+from analyses.number_text import counted, number, signed
 from analyses.result import Result
-from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
@@ -47,6 +47,7 @@ from interp.interventions.minimal_pairs import aligned, position_labels
 from interp.interventions.patching import Recorded, places_of
 from interp.metrics import Loss, Metric
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 VERBS = {"denoise": "restores", "noise": "removes"}
 """What patching does to the difference, by direction."""
@@ -114,8 +115,8 @@ class ActivationPatching(Result):
         """Mean effect of all cells of a point together, and of the run's own activations."""
         together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
         return tuple(
-            f"control: all cells of {point} together {all_of:+.2f}; the run's own activations "
-            f"{round(none, 2) + 0:+.2f}"
+            f"control: all cells of {point} together {signed(all_of, 2)}; the run's own "
+            f"activations {signed(none, 2)}"
             for point, all_of, none in zip(self.points, together, own, strict=True)
         )
 
@@ -129,9 +130,9 @@ class ActivationPatching(Result):
             n: number of prompts (those that are long enough to have the position).
             p, q: two-sided p-value of a mean effect of zero, and the same corrected for the number
                 of cells (Benjamini and Hochberg 1995).
-            matters: whether q ≤ 0.05.
+            significant: whether q ≤ 0.05.
 
-        With fewer than five prompts, low, high, p and q are NaN and nothing matters.
+        With fewer than five prompts, low, high, p and q are NaN and nothing is significant.
         """
         return effect_frame(self.cells, self.effect.flatten(0, -2), self._noise, self._has)
 
@@ -161,20 +162,19 @@ class ActivationPatching(Result):
         )
 
     def summary(self, top: int = 10) -> str:
-        """How many cells matter, up to ``top`` of them, and the controls."""
+        """The largest share of the difference, the ``top`` cells by size, and the controls."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        best = frame[frame["matters"] == frame["matters"].any()].iloc[0]
+        best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
         cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
         first = (
-            f"{cells}: {frame['matters'].sum()} of {len(frame)} cells matter ({self.direction}, "
-            f"q ≤ {LEVEL}); {best['name']} {VERBS[self.direction]} {best['effect']:.2f} of the "
-            "difference"
+            f"{cells}: {best['name']} {VERBS[self.direction]} "
+            f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
+            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
         )
-        difference = (
-            f"{self.metric} {self.clean.mean():.4g} {self.unit} clean, {self.corrupt.mean():.4g} "
-            f"corrupted, on {self.clean.numel()} prompts"
-        )
+        clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
+        pairs = counted(self.clean.numel(), "pair")
+        difference = f"{self.metric} {clean} {self.unit} clean, {corrupt} corrupted, on {pairs}"
         lines = effect_lines(frame, "", "cells", top)
         return "\n".join([first, difference, *lines, *self.controls, *self.notes])
 
@@ -252,6 +252,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         UnknownPlace: the model has no such point.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     check_options(model, memory, resume)
     axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]

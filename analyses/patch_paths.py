@@ -22,18 +22,11 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.edge_table import edge_cells, edge_heatmap, scores_by_edge
-from analyses.effects import (
-    Progress,
-    as_metric,
-    effect_frame,
-    effect_lines,
-    in_cells,
-    prompt_frame,
-    rounding,
-)
+from analyses.edge_table import edge_cells, edge_figure, scores_by_edge
+from analyses.effect_text import effect_lines, largest_text, metric_text
+from analyses.effects import Progress, as_metric, effect_frame, in_cells, prompt_frame, rounding
+from analyses.number_text import number
 from analyses.result import Result
-from analyses.statistics import LEVEL
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
 from interp.circuits.paths import next_writers
 from interp.circuits.written import Written, replaced
@@ -48,6 +41,7 @@ from interp.metrics.measuring import measure_prompts
 from interp.points import Point
 from interp.sweeps.validate import check_options
 from interp.tensor_data import TensorData
+from interp.weights.finite import check_finite_weights
 
 MODES = ("edge", "frozen heads")
 Names = Sequence[tuple[str, str]]
@@ -100,7 +94,7 @@ class PathPatching(Result):
     def to_frame(self) -> pd.DataFrame:
         """One row per edge, largest size first: writer, reader, name, and as in `effect_frame`."""
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        return effect_frame(edge_cells(self.edges), self.effect, noise)
+        return effect_frame(edge_cells(self.edges), self.effect, noise, metric=self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per edge and prompt: writer, reader, name, prompt, clean, patched, effect."""
@@ -110,21 +104,21 @@ class PathPatching(Result):
         )
 
     def figure(self) -> go.Figure:
-        """Heatmap of the mean effect: writers down, readers across."""
+        """Heatmap of the mean effect, or the graph of the strongest of many edges."""
         title = f"Change of {self.metric} when one edge is patched ({self.kind})"
-        return edge_heatmap(self.edges, self.effect, title=title, unit=self.unit)
+        return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
-        """The metric on both prompts, and up to ``top`` edges that matter."""
+        """The metric on both prompts, and the ``top`` edges by size of their effect."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        other = "" if self.corrupt is None else f"{self.corrupt.mean():.4g} corrupted, "
-        first = (
-            f"{self.metric} {self.clean.nanmean():.4g} {self.unit} clean, {other}"
-            f"on {self.clean.numel()} {'prompts' if self.corrupt is None else 'pairs'}; "
-            f"{frame['matters'].sum()} of {len(frame)} edges matter ({self.kind}, q ≤ {LEVEL})"
-        )
-        return "\n".join([first, *effect_lines(frame, self.unit, "edges", top), *self.notes])
+        noun = "prompt" if self.corrupt is None else "pair"
+        whole = metric_text(self.metric, self.clean, self.unit, noun)
+        if self.corrupt is not None:
+            whole += f" ({number(self.corrupt.mean().item())} corrupted)"
+        largest = largest_text(frame, self.unit, "edges", f"{self.kind} patching")
+        lines = effect_lines(frame, self.unit, "edges", top)
+        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
 
 
 def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -170,6 +164,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: an edge or ``into`` names what the model does not have.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
+    check_finite_weights(model)
     check_options(model, memory, resume)
     if corrupt is None and kind == "resample":
         raise InvalidInput(

@@ -35,6 +35,7 @@ from interp.integers import as_seed, at_least, within
 from interp.model.embeddings import PositionEmbedding
 from interp.model.positions.none import NoPositions
 from interp.model.stack import Stack
+from interp.weights.finite import check_finite_weights
 
 SHOWN = 4
 """Layers that are named one by one."""
@@ -173,6 +174,7 @@ def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Posit
     Raises:
         InvalidInput: a model without positions, or ``longest`` below 2.
     """
+    check_finite_weights(model)
     n, seed = min(at_least(2, longest, "longest"), model.config.n_ctx), as_seed(seed)
     found = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
     if not found:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.effects import Tokens, grid, token_ids
 from analyses.figures import token_strips
+from analyses.number_text import counted
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
@@ -38,6 +39,7 @@ from interp.interventions.replacements import Replacements
 from interp.metrics import Position, as_position, columns_read
 from interp.model.batch import PAD, Batch
 from interp.model.network import unembedding_of
+from interp.weights.finite import check_finite_weights
 
 RUNS = ("plain", "ablated")
 """The runs of a result, the second only if something was ablated."""
@@ -262,7 +264,7 @@ class Predictions(Result):
         """How well the prompts are predicted, and the predictions of the first ``prompts``."""
         n, prompts = len(self.tokens), at_least(0, prompts, "prompts")
         parts = [self._scores(row) for row in range(len(self.runs))]
-        first = f"predictions on {n} prompts: {parts[0]}"
+        first = f"predictions on {counted(n, 'prompt')}: {parts[0]}"
         after = [f"{self._without}: {own}" for own in parts[1:]]
         after += [f"what is ablated is replaced with {self.replacement}"] if self.ablated else []
         shown = range(min(prompts, n))
@@ -357,6 +359,7 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidTokens: a target's text is not one token; the message shows how it is split.
         UnknownPlace: the model has no such component.
     """
+    check_finite_weights(model)
     unembedding_of(model)
     pos, seed = as_position(pos), as_seed(seed)
     top, rows = at_least(1, top, "top"), at_least(1, rows, "rows")

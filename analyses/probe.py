@@ -37,6 +37,7 @@ from interp.interventions.labelled import Labelled, labelled_activations, labels
 from interp.model.inputs import whole_numbers
 from interp.regression.classifiers import CLASSIFIERS, held_out_correct
 from interp.regression.ridge import random_folds
+from interp.weights.finite import check_finite_weights
 
 DRAWS = 20
 """Random orders of the labels; fewer than 19 could never give p ≤ 0.05."""
@@ -79,7 +80,7 @@ class Probe(Result):
             selectivity, low, high: accuracy − control, with the 95 % interval over prompts.
             n: number of prompts.
             p: p-value of an accuracy by chance, corrected for the number of places.
-            matters: whether p ≤ 0.05.
+            significant: whether p ≤ 0.05.
         """
         correct, control = self.correct.double(), self.control.double()
         accuracy, by_chance = correct.mean(-1), control.mean(-1)
@@ -95,7 +96,7 @@ class Probe(Result):
             "high": found.high,
             "n": torch.full_like(p, found.n, dtype=torch.long),
             "p": p.double(),
-            "matters": p <= LEVEL,
+            "significant": p <= LEVEL,
         }
         frame = pd.DataFrame(
             {**self._cells, **{name: own.numpy() for name, own in columns.items()}}
@@ -199,6 +200,7 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
             unknown kind; a point that has no positions; a prompt too short to have the position.
         UnknownPlace: the model has no such point.
     """
+    check_finite_weights(model)
     if kind not in list(CLASSIFIERS):
         raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
     seed = as_seed(seed)

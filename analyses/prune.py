@@ -15,7 +15,7 @@ circuit is the only one, or that its parts mean what they seem to; and a ranking
 prompts that it was made on than on others, which ``heldout=`` measures.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from torch import Tensor
 from analyses.circuit_figure import drawn
 from analyses.effects import as_metric, prompt_frame, rounding
 from analyses.figures import Curve, curves
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from interp import Transformer, computation_graph, run_circuits
 from interp.circuits.written import replaced
@@ -37,7 +38,9 @@ from interp.graph import Graph
 from interp.integers import as_seed, at_least
 from interp.interventions.minimal_pairs import aligned
 from interp.metrics import Metric
+from interp.progress import ProgressLike
 from interp.sweeps.validate import check_options
+from interp.weights.finite import check_finite_weights
 
 Scores = Mapping[tuple[str, str], float]
 """The effect of patching each edge, by the names of its writer and reader."""
@@ -188,12 +191,12 @@ class Pruning(Result):
         """The areas under the curve, and f at each size."""
         first = (
             f"CMD {self.cmd:.3f} (random order {self.random_cmd:.3f}), CPR {self.cpr:.3f} on "
-            f"{len(self.whole)} pairs; {self.metric} {self.whole.mean():.4g} {self.unit} whole, "
-            f"{self.empty.mean():.4g} without edges"
+            f"{counted(len(self.whole), 'pair')}; {self.metric} {number(self.whole.mean().item())} "
+            f"{self.unit} whole, {number(self.empty.mean().item())} without edges"
         )
         total = len(self.order)
         rows = [
-            f"{count:>6} edges ({count / total:6.1%}): f = {f:.3f}"
+            f"{count:>6} edges ({count / total:6.1%}): f = {fixed(f, 3)}"
             for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
         ]
         return "\n".join([first, *rows])
@@ -223,7 +226,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     draws: int = 3,
     seed: int = 0,
     memory: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Pruning:
     """Run circuits of the highest-ranked edges by themselves.
 
@@ -251,6 +254,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: scores of other edges than the model's, invalid sizes, rank or kind; pairs
             that do not align; or a metric that is the same with all edges and with none.
     """
+    check_finite_weights(model)
     graph = computation_graph(model)
     given = _scores_of(graph, scores)
     if rank not in RANKS:

@@ -45,6 +45,7 @@ from interp.execution.provenance import Provenance
 from interp.integers import at_least, within
 from interp.linalg import LowRank
 from interp.model.attentions import AttentionName
+from interp.weights.finite import check_finite_weights
 
 COMPONENTS = 8
 """Singular vectors that are reported."""
@@ -237,6 +238,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
             outside the context, or ``first_mlp`` where none comes before the head.
         InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
     """
+    check_finite_weights(model)
     positions, top = at_least(SHORTEST, positions, "positions"), at_least(1, top, "top")
     farthest = max(1, model.n_ctx - 1)
     offset = within(-farthest, farthest, offset, "offset")

@@ -40,6 +40,10 @@ class Result(ABC):
     def summary(self) -> str:
         """A few lines of text, the first of which states the main finding."""
 
+    def conclusion(self) -> list[str]:
+        """The main finding and how reliable it is, one statement each; reports show these."""
+        return self.summary().splitlines()[:1]
+
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.payload`."""
         own = (field.name for field in fields(self) if field.name not in self.working)  # pyright: ignore[reportArgumentType] - a dataclass

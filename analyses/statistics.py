@@ -1,22 +1,24 @@
 """How far can a mean over prompts be trusted? Intervals and p-values that allow for skewed data.
 
-With W = (x̄ − μ)/s and the sample skewness γ, Student's t = √n·W is replaced by Hall's monotone
-transformation, which removes the skewness of t (Hall 1992, "On the Removal of Skewness by
-Transformation", without its constant):
+With W = (x̄ − μ)/s and the sample skewness γ, Student's t = √n·W is corrected for skewness, and the
+result is compared with Student's t with n − 1 degrees of freedom:
 
-    T = √n · (W + γ W²/3 + γ² W³/27)        against Student's t with n − 1 degrees of freedom
+    T = √n · W · (1 + 4γ′W / (12 + (4 + γ²) W²))      γ′ = γ if γW < 0, else γ/2
 
-γ moves one end of the interval outwards and the other inwards. Inwards it moves by γ/2 only, since
-a heavy tail on both sides looks like skewness in a few values. Measured errors of the first kind
-are in docs/explanation/statistics.md.
+To first order, √n·(W + γW²/3), it is the correction of Johnson (1978, "Modified t Tests and
+Confidence Intervals for Asymmetrical Populations"). The denominator bounds it: T grows with W at
+every W, by √n/4 or more, and for large W it approaches t up to a constant, so that a large effect
+has a p-value near that of t. Where γ narrows the interval only half of it is used, since a heavy
+tail on both sides looks like skewness in a few values. Why these constants, with the measured
+errors of the first kind, power and widths: docs/explanation/statistics.md.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 
 import torch
 from jaxtyping import Float
+from scipy.special import stdtr, stdtrit
 from torch import Tensor
 
 FEWEST = 5
@@ -66,10 +68,11 @@ def interval(values: Float[Tensor, "*shape prompt"], noise: float = 0.0) -> Inte
     third = (deviation.square() * deviation).mean(-1)
     skewness = third / variance.pow(1.5).clamp(min=TINY) * (sqrt(n * (n - 1)) / (n - 2))
     beyond = mean - mean.clamp(-noise, noise)
-    t = _transformed(beyond / s.clamp(min=TINY), skewness) * sqrt(n)
-    end = student_quantile(n - 1) / sqrt(n)
-    low, high = (mean - s * _inverse(torch.full_like(s, side), skewness) for side in (end, -end))
-    return Interval(mean, low, high, size, student_tail(t, n - 1), n)
+    t = sqrt(n) * _corrected(beyond / s.clamp(min=TINY), skewness)
+    p = torch.as_tensor(2 * stdtr(n - 1, -t.abs().numpy()))
+    quantile = float(stdtrit(n - 1, 1 - LEVEL / 2)) / sqrt(n)
+    low, high = (mean - s * _inverse(quantile, skewness), mean + s * _inverse(quantile, -skewness))
+    return Interval(mean, low, high, size, p, n)
 
 
 def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -77,69 +80,40 @@ def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
 
     Of the cells with q ≤ 0.05, at most one in twenty is expected to be there by chance, if p-values
     are independent or positively dependent. Cells with p = 1 (zero throughout) are not counted,
-    since they can't be there by chance.
+    since they can't be there by chance. q is never below p, and never falls where p rises.
     """
     q, tested = p.clone(), p < 1
     ordered, order = p[tested].sort()
     ranks = torch.arange(1, len(ordered) + 1, dtype=p.dtype)
-    corrected = (ordered * len(ordered) / ranks).flip(0).cummin(0).values.flip(0)
+    # Not p · count / rank: no factor is rounded below 1, so that no q is rounded below its p.
+    corrected = (ordered * (ranks[-1:] / ranks)).flip(0).cummin(0).values.flip(0)
     q[tested] = torch.empty_like(corrected).scatter_(0, order, corrected)
     return q
 
 
-# ---- Hall's transformation -------------------------------------------------------------------
+# ---- the correction for skewness -------------------------------------------------------------
 
 TINY = 1e-150
-"""In place of a standard deviation of zero; the largest W, cubed, is still finite."""
+"""In place of a standard deviation of zero; W and γ stay finite."""
+HALVINGS = 60
+"""Bisections of :func:`_inverse`: more than float64 has bits."""
 
 
-def _transformed(w: Tensor, skewness: Tensor) -> Tensor:
-    """W + γ W²/3 + γ² W³/27."""
-    a = _effective_skewness(w, skewness) * w / 3
-    return w * (1 + a + a * a / 3)
+def _corrected(w: Tensor, skewness: Tensor) -> Tensor:
+    """T/√n as a function of W: odd under a change of both signs, with slope above 1/4."""
+    effective = torch.where(w * skewness < 0, skewness, skewness / 2)
+    return w * (1 + 4 * effective * w / (12 + (4 + skewness.square()) * w.square()))
 
 
-def _inverse(t: Tensor, skewness: Tensor) -> Tensor:
-    """The W whose transformation is ``t``: 3/γ · (∛(1 + γ t) − 1), also where γ is 0."""
-    cube = 1 + _effective_skewness(t, skewness) * t
-    root = cube.abs().pow(1 / 3).copysign(cube)
-    return 3 * t / (root * root + root + 1)
+def _inverse(corrected: float, skewness: Tensor) -> Tensor:
+    """The W whose correction is a positive number, by bisection.
 
-
-def _effective_skewness(w: Tensor, skewness: Tensor) -> Tensor:
-    """γ where it widens the interval, γ/2 where it narrows it."""
-    return torch.where(w * skewness < 0, skewness, skewness / 2)
-
-
-# ---- Student's t -----------------------------------------------------------------------------
-
-
-def student_tail(t: Tensor, freedom: int) -> Tensor:
-    """P(|T| ≥ |t|) for Student's t, by its finite series (Abramowitz and Stegun 26.7.3–4).
-
-    Args:
-        t: any values.
-        freedom: degrees of freedom, 2 or more.
+    The correction is between 1 − 1/√3 and 1 + 1/√12 times W, so that the bounds enclose it.
     """
-    angle = (t.abs() / sqrt(freedom)).atan()
-    odd = freedom % 2
-    k = torch.arange(1, (freedom - odd) // 2, dtype=torch.float64)
-    factors = torch.cat([k.new_ones(1), ((2 * k - 1 + odd) / (2 * k + odd)).cumprod(0)])
-    powers = angle.cos().square()[..., None] ** torch.arange(len(factors))
-    within = angle.sin() * (powers @ factors)
-    if odd:
-        within = (angle + angle.cos() * within) * 2 / torch.pi
-    return (1 - within).clamp(min=0)
-
-
-@cache
-def student_quantile(freedom: int) -> float:
-    """The t with P(|T| ≥ t) = LEVEL, by bisection."""
-    low, high = torch.tensor(0.0, dtype=torch.float64), torch.tensor(100.0, dtype=torch.float64)
-    for _ in range(60):
+    low = torch.full_like(skewness, corrected / 2)
+    high = torch.full_like(skewness, corrected * 3)
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if student_tail(middle, freedom) > LEVEL:
-            low = middle
-        else:
-            high = middle
-    return float(high)
+        is_above = _corrected(middle, skewness) > corrected
+        low, high = torch.where(is_above, low, middle), torch.where(is_above, middle, high)
+    return (low + high) / 2

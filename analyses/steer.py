@@ -31,6 +31,7 @@ from torch import Tensor
 
 from analyses.effects import Progress, grid, mean_frame
 from analyses.figures import Curve, curves
+from analyses.number_text import counted, number
 from analyses.result import Result
 from interp import Transformer, run
 from interp.edits import Edit
@@ -49,6 +50,8 @@ from interp.interventions.steering import (
 from interp.metrics.logits import at_least_float32
 from interp.model.batch import PAD, Batch
 from interp.points import Place, Point
+from interp.progress import as_progress
+from interp.weights.finite import check_finite_weights
 
 SHOWN = 3
 """The most prompts whose texts a summary shows."""
@@ -180,10 +183,10 @@ class Steering(Result):
         texts = [line for p in range(min(top, n)) for line in self._texts(p)]
         changes = f"changes {changed} of {n} texts, KL {kl:.3g} nats a token"
         if not self.place:
-            return "\n".join([f"{self.edited} on {n} prompts {changes}", *texts])
+            return "\n".join([f"{self.edited} on {counted(n, 'prompt')} {changes}", *texts])
         first = (
-            f"{self.edited} on {n} prompts: strength {self.strengths[last]:g} {changes} (random "
-            f"vector: {other}, {control:.3g})"
+            f"{self.edited} on {counted(n, 'prompt')}: strength "
+            f"{number(self.strengths[last])} {changes} (random vector: {other}, {control:.3g})"
         )
         size = (
             f"the vector has length {self.vector.norm():.3g}, the stream {self.stream_norm:.3g} on "
@@ -278,6 +281,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: there is no such place.
         InvalidTokens: prompts and new tokens exceed the context.
     """
+    check_finite_weights(model)
     components = components_named(model, ablate)
     alone = bool(components) and vector is None and contrast is None
     place = stream_place(model, at, 0 if alone and layer is None else layer)
@@ -337,11 +341,12 @@ def _continued(
     """The new tokens with the edits of each case, and the divergence on the plain text."""
     new: list[Tensor] = []
     kl: list[Tensor] = []
+    report = as_progress(progress, "continuations")
     for made in cases:
         new.append(plain.edited(made).cpu())
         kl.append(plain.divergence(made).cpu())
-        if progress is not None:
-            progress(len(new), len(cases))
+        if report is not None:
+            report(len(new), len(cases))
     return new, kl
 
 

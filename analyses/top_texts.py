@@ -38,6 +38,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
 from interp.points import PlaceLike
+from interp.weights.finite import check_finite_weights
 
 ENDS = ("highest", "lowest")
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
@@ -246,6 +247,7 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
             has its number), activations that are not finite, or settings out of range.
         UnknownPlace: the model has nothing of this name.
     """
+    check_finite_weights(model)
     if end not in ENDS:
         raise InvalidInput(f"end={shorten(end)} is not one of {', '.join(ENDS)}.")
     top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from analyses.effects import grid
 from analyses.figures import heatmap
+from analyses.number_text import signed
 from interp import Transformer
 from interp.circuits.top_entries import top_columns
 from interp.errors import InvalidTokens, shorten
@@ -80,7 +81,7 @@ class TopTokens:
             self.labels[:most], self.top_labels, self.values.tolist(), strict=False
         ):
             pairs = list(zip(top, values, strict=True))[:shown]
-            found.append((label, "  ".join(f"{own} {value:+.2f}" for own, value in pairs)))
+            found.append((label, "  ".join(f"{own} {signed(value, 2)}" for own, value in pairs)))
         return found
 
     def lines(self, most: int) -> list[str]:

@@ -22,15 +22,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.effect_text import bracketed
 from analyses.effects import Progress, effect_frame, prompt_frame, rounding
 from analyses.figures import Curve, curves
+from analyses.number_text import counted, signed
 from analyses.result import Result
-from analyses.statistics import FEWEST
 from interp import Transformer, TunedLens
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.lens.training import Settings, Training, lens_divergence, train
 from interp.model.batch import Batch
+from interp.weights.finite import check_finite_weights
 
 HELD_OUT = 5
 """One in this many prompts is held out by default."""
@@ -69,7 +71,7 @@ class LensTraining(Result):
             layer: the stream before this block is read.
             logit_lens, tuned_lens: KL from the final prediction in nats, mean over prompts.
             effect, low, high: tuned_lens − logit_lens, and its 95 % interval over prompts.
-            size, n, p, q, matters: see :func:`analyses.effects.effect_frame`.
+            size, n, p, q, significant: see :func:`analyses.effects.effect_frame`.
         """
         cells = {
             "layer": list(range(len(self.logit_lens))),
@@ -111,14 +113,13 @@ class LensTraining(Result):
         closer = int((frame["effect"] < 0).sum())
         steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
         lines = [
-            f"resid_pre {row.layer}  KL {row.logit_lens:.3f} → {row.tuned_lens:.3f} nats, "
-            f"change {row.effect:+.3f}"
-            + (f" [{row.low:+.3f}, {row.high:+.3f}]" if n >= FEWEST else "")
-            for row in frame.itertuples()
+            f"resid_pre {row['layer']}  KL {row['logit_lens']:.3f} → {row['tuned_lens']:.3f} nats, "
+            f"change {signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)}"
+            for row in frame.to_dict("records")
         ]
         first = (
             f"tuned lens, {steps}: closer to the final prediction than the logit lens at {closer} "
-            f"of {len(frame)} layers, on {n} held-out prompts"
+            f"of {len(frame)} layers, on {counted(n, 'held-out prompt')}"
         )
         return "\n".join([first, *lines])
 
@@ -163,6 +164,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         InvalidInput: the model has no logits, there is a single prompt and none is held out, a
             setting can't be used, ``resume`` is of another call, or the KL is not finite.
     """
+    check_finite_weights(model)
     settings = Settings(steps, rows, lr, seed).checked()
     if not isinstance(resume, LensTraining | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(

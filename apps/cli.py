@@ -137,13 +137,19 @@ def convert(
     folder: Annotated[Path, typer.Argument(help="Output folder, created if missing.")],
     *,
     allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read a pickled checkpoint (its weights only).")
+        bool,
+        typer.Option(
+            "--allow-pickle", help="Read a pickle: a checkpoint, pytorch_model.bin (weights only)."
+        ),
     ] = False,
+    variant: Annotated[
+        str | None, typer.Option(help="Variant of the weights: fp16 for model.fp16.safetensors.")
+    ] = None,
 ) -> None:
     """Convert a model to a folder with a configuration and safetensors weights."""
     from interp.loading import load, save_folder  # noqa: PLC0415
 
-    model = load(source, allow_pickle=allow_pickle)
+    model = load(source, allow_pickle=allow_pickle, variant=variant)
     save_folder(model, folder)
     weights = sum(weight.numel() for weight in model.parameters())
     print_stdout(f"{folder}: {weights:,} weights, {str(model.dtype).removeprefix('torch.')}.")

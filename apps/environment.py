@@ -12,7 +12,7 @@ import interp
 from analyses.statistics import FEWEST, LEVEL
 from interp.execution.machine import device_name
 
-PACKAGES = ("numpy", "pandas", "plotly", "tokenizers")
+PACKAGES = ("numpy", "pandas", "plotly", "scipy", "tokenizers")
 GIT_SECONDS = 10
 
 
@@ -28,7 +28,11 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
         "device": device_name(model.device),
         "threads": torch.get_num_threads(),
         "kernels": [*kernels],
-        "intervals": {"method": "Hall 1992", "level": 1 - LEVEL, "fewest prompts": FEWEST},
+        "intervals": {
+            "method": "Student's t, corrected for skewness",
+            "level": 1 - LEVEL,
+            "fewest prompts": FEWEST,
+        },
         "versions": {name: _version(name) for name in PACKAGES},
     }
 

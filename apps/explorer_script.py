@@ -6,26 +6,23 @@ page's views are a fragment, so that a click reruns only them. The script is out
 """
 
 import argparse
-from dataclasses import fields, replace
 from pathlib import Path
 
 import streamlit as st
 
 from apps.explorer.canvas import load_components
 from apps.explorer.controls import choose
-from apps.explorer.default_views import default_view
+from apps.explorer.links import completed
 from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.navigation import PAGES, pages
-from apps.explorer.offered import is_offered, model_of, offer, offered
+from apps.explorer.offered import model_of, name_of, offer, offered
 from apps.explorer.opened import open_reports
-from apps.explorer.page import show
-from apps.explorer.pages.report import REPORT, report_of
+from apps.explorer.page import cancel_others, show
+from apps.explorer.pages.view_inputs import prompt_problem
 from apps.explorer.prediction import show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address
-from apps.explorer.validate import validated, within_context
-from apps.explorer.view import DEFAULT, View
-from interp.errors import shorten
+from apps.explorer.validate import within_context
 
 STYLE = """<style>
 [data-testid=stMainBlockContainer] { padding: 2.6rem 2rem 4rem; }
@@ -33,6 +30,10 @@ STYLE = """<style>
 [data-testid=stSidebarHeader] { height: 2.4rem; padding-bottom: 0; margin-bottom: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0; }
 [class*=st-key-interp_parts] { display: none; }
+/* A clicked Cancel says so at once, before the server answers. */
+[class*=st-key-cancel_] button:focus:not(:focus-visible) p { font-size: 0; }
+[class*=st-key-cancel_] button:focus:not(:focus-visible) p::after {
+  content: "cancelling…"; font-size: 1rem; }
 </style>"""
 
 
@@ -44,47 +45,10 @@ def arguments() -> argparse.Namespace:
     return parser.parse_known_args()[0]
 
 
-def completed(view: View) -> tuple[View, tuple[str, ...]]:
-    """Complete the view of an address with its model's defaults.
-
-    Returns:
-        The view, without what the model lacks, and a note on each thing that was left out.
-    """
-    notes: tuple[str, ...] = ()
-    if view == DEFAULT and REPORT.name in pages():
-        view = replace(view, page=REPORT.name)
-    first = next(iter([*arguments().model, *offered()]))
-    if not view.model:
-        view = replace(view, model=first)
-    if not is_offered(view.model):
-        notes = (
-            f"This link needs the model {shorten(view.model)}, which is not available here; "
-            f"{first} is shown. To add models, start interp explore with --model.",
-        )
-        view = View(page=view.page, model=first)
-    if view.page not in pages():
-        notes = (
-            *notes,
-            "This link is to a report, but no report is open: start interp explore with --results.",
-        )
-        view = replace(view, page=DEFAULT.page)
-    if view.page == REPORT.name:
-        view = replace(view, report=report_of(view).name)
-    if not view.text:
-        view = replace(default_view(view.model), **_given(view))
-    view, lacking = validated(view, model_of(view.model))
-    return view, (*notes, *lacking)
-
-
-def _given(view: View) -> dict[str, object]:
-    """The fields of a view that differ from the defaults."""
-    given = {field.name: getattr(view, field.name) for field in fields(view)}
-    return {name: value for name, value in given.items() if value != getattr(DEFAULT, name)}
-
-
 def notes() -> tuple[str, ...]:
     """Problems with the address or the prompt, shown while page, model and prompt stay the same."""
-    fresh = [*read_address(completed)]
+    first = next(iter([*map(name_of, arguments().model), *offered()]))
+    fresh = [*read_address(lambda view: completed(view, first))]
     view, cut = within_context(current(), model_of(current().model))
     if cut:
         change(view)
@@ -107,12 +71,13 @@ def page() -> None:
         with st.container():
             for note in notes():
                 st.warning(escape_markdown(note))
+        problem = prompt_problem(current(), model_of(current().model))
         with st.sidebar:
             model_choice()
             with errors_on_page():
                 prompt_form(model_of(current().model))
             with errors_on_page():
-                used = PAGES[current().page].sidebar
+                used = () if problem else PAGES[current().page].sidebar
                 if "prompts" in used:
                     set_choice()
                 if "metric" in used:
@@ -121,10 +86,17 @@ def page() -> None:
         choose("Page", "page", [*titles], format_func=titles.__getitem__, show_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
+        shows_views = not (problem and PAGES[view.page].reads_prompt)
         with st.container(), errors_on_page():
-            show_prediction(view, model_of(view.model))
+            if not problem:
+                show_prediction(view, model_of(view.model))
+            elif not shows_views:
+                st.info(escape_markdown(problem))
         with st.container():
-            show(PAGES[view.page])
+            if shows_views:
+                show(PAGES[view.page])
+            else:
+                cancel_others(set())
     if "view" in st.session_state:
         write_address()
 

@@ -65,6 +65,9 @@ def interrupt_when_terminated() -> None:
 
 def code_and_message(error: BaseException) -> tuple[int, str]:
     """The exit code and the one-line message for an error."""
+    if isinstance(error, KeyboardInterrupt):  # maybe of the import of torch, which fails a 2nd time
+        code = TERMINATED if terminated.is_set() else INTERRUPTED
+        return code, str(error) or "Interrupted; nothing was written."
     # Imported here, because torch is not needed for --help.
     from interp.errors import InterpError  # noqa: PLC0415
     from interp.sweeps.memory import is_out_of_memory  # noqa: PLC0415
@@ -72,9 +75,6 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
     match error:
         case InterpError():
             return error.exit_code, str(error)
-        case KeyboardInterrupt():
-            code = TERMINATED if terminated.is_set() else INTERRUPTED
-            return code, str(error) or "Interrupted; nothing was written."
         case _ if is_out_of_memory(error):
             reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
             return OUT_OF_RESOURCES, f"Out of memory{reason}. Give fewer or shorter prompts."

@@ -22,6 +22,8 @@ DEFAULT_PORT = 80
 """The port of http, which a browser leaves out of Host and Origin."""
 POLICY_VIOLATION = 1008
 """The code with which a WebSocket is closed; before it is accepted, the server answers 403."""
+UNSUPPORTED_DATA = 1003
+"""The code with which a WebSocket is closed after a text frame."""
 METHODS = frozenset({"GET", "HEAD"})
 INTERNAL, STREAM = "/_stcore", "/_stcore/stream"
 ANSWERED = frozenset({f"{INTERNAL}/health", f"{INTERNAL}/host-config"})
@@ -77,9 +79,19 @@ class Guard:
                 MutableHeaders(scope=message).update(self._headers)
             await send(message)
 
+        async def receive_bytes() -> Message:
+            message = await receive()
+            # Streamlit's messages are bytes. It would raise an error at a text; here the connection
+            # ends as if the browser had closed it.
+            if message["type"] == "websocket.receive" and message.get("bytes") is None:
+                await send({"type": "websocket.close", "code": UNSUPPORTED_DATA})
+                return {"type": "websocket.disconnect", "code": UNSUPPORTED_DATA}
+            return message
+
         status = self._status(scope)
         if status is None:
-            await self._app(scope, receive, send_with_headers)
+            is_socket = scope["type"] == "websocket"
+            await self._app(scope, receive_bytes if is_socket else receive, send_with_headers)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:

@@ -26,14 +26,13 @@ from analyses import (
     QKCircuit,
 )
 from analyses.attention_statistics import WEIGHTINGS
+from analyses.head_roles import BACKGROUND
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.circuits.composition import KINDS
 from interp.execution.provenance import Provenance
 
-CHECKS = ("WARNING", "with exact patching")
-"""Beginnings of the lines of a summary that say how reliable it is."""
 NAMED = 3
 """Number of heads that a conclusion names."""
 
@@ -46,10 +45,8 @@ def table(result: Result, top: int | None = None) -> Table:
 
 @singledispatch
 def conclusion(result: Result) -> str:
-    """The first line of the summary, with its checks, warnings and notes."""
-    first, *rest = result.summary().splitlines()
-    checks = [line for line in rest if line.startswith(CHECKS)]
-    return " ".join([*map(_sentence, [first, *checks]), *getattr(result, "notes", ())])
+    """The conclusion of the result, as sentences, with its notes."""
+    return " ".join([*map(_sentence, result.conclusion()), *getattr(result, "notes", ())])
 
 
 @singledispatch
@@ -119,15 +116,6 @@ def _(result: HeadRoles, top: int | None = None) -> Table:
     return table_of_frame(frame[columns].rename(columns={"has_role": "has role"}), top)
 
 
-@conclusion.register
-def _(result: HeadRoles) -> str:
-    frame = _clearest_roles(result)
-    found = frame[frame["has_role"]].head(NAMED)
-    named = [f"{name} ({role})" for name, role in zip(found["name"], found["role"], strict=True)]
-    clearest = [f"Most of all {', '.join(named)}."] if named else []
-    return " ".join([_sentence(result.summary().splitlines()[0]), *clearest, *result.notes])
-
-
 @table.register
 def _(result: PermutationCovariance, top: int | None = None) -> Table:
     """The largest error of each symmetry, and of each change that breaks it."""
@@ -150,9 +138,10 @@ def _(result: OrderSensitivity, top: int | None = None) -> Table:
 
 
 def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
-    """The roles of heads, the clearest first; then the roles that heads do not have."""
-    order = ["has_role", "difference"]
-    return result.to_frame().sort_values(order, ascending=False, kind="stable")
+    """The roles of heads, the clearest first, but those last that most heads have; then others."""
+    frame = result.to_frame()
+    frame["rare"] = ~frame["role"].isin(BACKGROUND)
+    return frame.sort_values(["has_role", "rare", "difference"], ascending=False, kind="stable")
 
 
 @figures.register
@@ -185,7 +174,7 @@ def _(result: QKCircuit) -> list[go.Figure]:
 @table.register
 def _(result: OVCircuit, top: int | None = None) -> Table:
     """One row per attended token."""
-    columns = [("attended to", "left"), ("promoted outputs (logit × divisor)", "left")]
+    columns = [("attended to", "left"), ("promoted outputs (sd of all entries)", "left")]
     return columns, [*result.promoted.rows(top)]
 
 
@@ -207,14 +196,6 @@ def _(result: Explanation, top: int | None = None) -> Table:
     """The components without their edges, which the figure shows; largest effect first."""
     frame = result.to_frame().drop(columns=["reads", "feeds"])
     return table_of_frame(frame.sort_values("effect", key=abs, ascending=False), top)
-
-
-@conclusion.register
-def _(result: Explanation) -> str:
-    """The conclusion with the strongest path."""
-    first, *rest = result.summary(paths=1, rows=0).splitlines()
-    more = [_sentence(line) for line in rest if line.startswith(("path", "needed"))]
-    return " ".join([_sentence(first), *more, *result.notes])
 
 
 @table.register

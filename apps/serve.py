@@ -139,4 +139,4 @@ def _load_first(models: Sequence[str]) -> None:
     offered.offer([*models])
     # If the model can't be loaded, the page shows the error.
     with suppress(Exception):
-        offered.model_of(models[0])
+        offered.model_of(offered.name_of(models[0]))

@@ -1,19 +1,31 @@
 """Texts about a head ablation: the rows of its table, a conclusion and an explanation."""
 
 from dataclasses import dataclass
+from math import isnan
 
 from analyses import HeadAblation
+from analyses.effect_text import LARGE, MARK
+from analyses.number_text import (
+    NONE,
+    corrected,
+    counted,
+    fixed,
+    interval_text,
+    number,
+    percent,
+    places_of,
+    signed,
+)
 from analyses.statistics import FEWEST, LEVEL
-from apps.frame_table import Table, corrected, interval_text, places_of, signed
+from apps.frame_table import Table
 
-MAX_NAMED, NAMED_OF_MANY = 6, 3
-"""The largest number of heads that are all named, and how many are named if more matter."""
+NAMED = 3
+"""The most heads that a conclusion names."""
 DIRECTIONS = {
     **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
     **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
 }
 """How a metric changes when a head that helps is ablated, and when one that hurts is ablated."""
-NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six")
 
 
 @dataclass(frozen=True)
@@ -27,8 +39,9 @@ class HeadEffect:
         low: lower end of the 95 % interval of the effect; NaN with too few prompts.
         high: upper end of that interval; NaN with too few prompts.
         size: mean of |change| over prompts.
+        share: size / mean |metric without ablation|; NaN where that is 0.
         q: p-value corrected for the number of heads; NaN with too few prompts.
-        matters: whether q ≤ 0.05.
+        significant: whether q ≤ 0.05.
     """
 
     layer: int
@@ -37,8 +50,9 @@ class HeadEffect:
     low: float
     high: float
     size: float
+    share: float
     q: float
-    matters: bool
+    significant: bool
 
     @property
     def name(self) -> str:
@@ -64,48 +78,39 @@ def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
             float(row["low"]),
             float(row["high"]),
             float(row["size"]),
+            float(row["share"]),
             float(row["q"]),
-            bool(row["matters"]),
+            bool(row["significant"]),
         )
         for row in result.to_frame().to_dict("records")
     ]
 
 
 def conclusion(result: HeadAblation) -> str:
-    """A few sentences on which heads matter for these prompts."""
-    heads = ranked_heads(result)
-    n, places = result.clean.numel(), decimals(heads)
-    matter = [head for head in heads if head.matters]
-    clean = f"{result.clean.mean().item():.3g} {result.unit}"
-    unablated = f"The {result.metric} without ablation is {clean}."
-    if n < FEWEST:
-        given = "One prompt gives" if n == 1 else f"{n} prompts give"
-        return (
-            f"{given} no interval, so no head can be said to matter. The largest effect "
-            f"is that of {_listed(heads[:1], places, result.unit)}. {unablated} Give at least "
-            f"{FEWEST} prompts."
-        )
-    within_noise = (
-        f"leaves the mean {result.metric} within noise of {clean}, its value without ablation"
-    )
-    both_signs = _cancelling(heads, result)
-    if not matter:
-        return (
-            f"No head matters on these {n} prompts: ablating any one of the {len(heads)} heads "
-            f"{within_noise}.{both_signs}"
-        )
-    if len(matter) > MAX_NAMED:
-        named = _listed(matter[:NAMED_OF_MANY], places, result.unit)
-        return (
-            f"{len(matter)} of {len(heads)} heads matter on these {n} prompts, most of all "
-            f"{named}. {unablated}{both_signs}"
-        )
-    verb = "matters" if len(matter) == 1 else "matter"
-    rest = f"Ablating any other head {within_noise}." if len(matter) < len(heads) else unablated
+    """A few sentences on which heads have the largest effects on these prompts."""
+    heads, prompts = ranked_heads(result), counted(result.clean.numel(), "prompt")
+    of = f"of {counted(len(heads), 'head')}"
+    whole = f"{number(result.clean.nanmean().item())} {result.unit}"
+    effects = [head for head in heads if head.size > 0]
+    if not effects:
+        return f"None {of} has an effect on {prompts}: the {result.metric} stays {whole}."
+    named = _listed(effects[:NAMED], decimals(heads), result.unit)
+    large = sum(head.share >= LARGE for head in heads)
+    share = f", which {large} {of} change by {percent(LARGE)} or more"
     return (
-        f"{NUMBERS[len(matter)]} of {len(heads)} heads {verb} on these {n} prompts: "
-        f"{_listed(matter, places, result.unit)}. {rest}{both_signs}"
+        f"The largest effects {of} on {prompts}: {named}. The {result.metric} without ablation is "
+        f"{whole}{'' if isnan(heads[0].share) else share}. {_tested(heads, result)}"
+        f"{_cancelling(heads, result)}"
     )
+
+
+def _tested(heads: list[HeadEffect], result: HeadAblation) -> str:
+    """How many effects are significant, or why none can be."""
+    n = result.clean.numel()
+    if n < FEWEST:
+        return f"There are no intervals with fewer than {FEWEST} prompts."
+    passed = sum(head.significant for head in heads)
+    return f"{passed} of {counted(len(heads), 'effect')} significant (q ≤ {LEVEL})."
 
 
 def head_table(result: HeadAblation, top: int | None = None) -> Table:
@@ -117,15 +122,17 @@ def head_table(result: HeadAblation, top: int | None = None) -> Table:
         (f"effect ({result.unit})", "right"),
         ("95 % interval", "right"),
         ("size", "right"),
+        ("share", "right"),
         ("q", "right"),
-        ("matters", "left"),
+        ("significant", "left"),
     ]
     rows = [
         (
             head.name,
             signed(head.effect, places),
             head.interval(places),
-            signed(head.size, places).lstrip("+"),
+            fixed(head.size, places),
+            percent(head.share),
             head.corrected(),
             role(head, result.metric),
         )
@@ -135,13 +142,13 @@ def head_table(result: HeadAblation, top: int | None = None) -> Table:
 
 
 def role(head: HeadEffect, metric: str) -> str:
-    """Whether a head helps or hurts what the metric measures, if it matters."""
-    if not head.matters:
-        return "within noise"
+    """A mark if the effect is significant, and whether the head then helps or hurts."""
+    if isnan(head.q) or not head.significant:
+        return NONE if isnan(head.q) else "no"
     if metric not in DIRECTIONS:
-        return "yes"
+        return MARK
     helps_when = DIRECTIONS[metric][0]
-    return "helps" if (head.effect > 0) == (helps_when == "rises") else "hurts"
+    return f"{MARK} {'helps' if (head.effect > 0) == (helps_when == 'rises') else 'hurts'}"
 
 
 def better(metric: str) -> str:
@@ -161,8 +168,9 @@ def explanation(result: HeadAblation) -> str:
     return (
         f"Each head in turn is ablated: its output z, before W_O, is replaced with {replacement}. "
         f"{directions(result.metric)}The effect is the mean change over prompts; the size is the "
-        f"mean of the absolute change, in which changes up and down do not cancel. Intervals are "
-        f"95 % intervals of the effect and allow for skewed data. {_what_matters(result)}"
+        f"mean of the absolute change, in which changes up and down do not cancel; the share is "
+        f"the size divided by the mean absolute {result.metric} without ablation. "
+        f"{_what_is_significant(result)}"
     )
 
 
@@ -177,17 +185,19 @@ def directions(metric: str) -> str:
     )
 
 
-def _what_matters(result: HeadAblation) -> str:
-    """The criterion by which a head matters, and how many heads would pass a test by chance."""
+def _what_is_significant(result: HeadAblation) -> str:
+    """The criterion of significance, and how many heads would pass a test by chance."""
     if result.clean.numel() < FEWEST:
         return (
-            f"With fewer than {FEWEST} prompts there are no intervals, and no head is said to "
-            "matter."
+            f"With fewer than {FEWEST} prompts there are no intervals, and no effect is said to be "
+            "significant."
         )
     return (
-        f"By chance alone, about {result.expected_by_chance():.2g} of the heads would have "
-        f"p ≤ {LEVEL}. So a head matters only if q ≤ {LEVEL}, where q is p corrected for the "
-        "number of heads: of the heads that matter, at most about one in twenty is there by chance."
+        "Intervals are 95 % intervals of the effect. By chance alone, about "
+        f"{result.expected_by_chance():.2g} of the heads would have p ≤ {LEVEL}. So {MARK} is set "
+        f"only where q ≤ {LEVEL}, where q is p corrected for the number of heads: of the heads "
+        f"with {MARK}, at most about one in twenty is there by chance. More prompts make more "
+        "effects significant, but none larger."
     )
 
 
@@ -199,15 +209,15 @@ def decimals(heads: list[HeadEffect]) -> int:
 def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:
     """A sentence on the head of the largest size, if its effects cancel in the mean."""
     largest = heads[0]
-    if largest.matters or not largest.size > 2 * abs(largest.effect):
+    if largest.significant or not largest.size > 2 * abs(largest.effect):
         return ""
     return (
-        f" {largest.name} changes it by {largest.size:.{decimals(heads)}f} {result.unit} per "
+        f" {largest.name} changes it by {fixed(largest.size, decimals(heads))} {result.unit} per "
         "prompt on average, but up on some prompts and down on others."
     )
 
 
 def _listed(heads: list[HeadEffect], places: int, unit: str) -> str:
-    """Heads with their effects, as ``L0H2 (-2.00 nats), L0H1 (+1.00 nats) and L1H0 (…)``."""
+    """Heads with their effects, as ``L0H2 (−2.00 nats), L0H1 (+1.00 nats) and L1H0 (…)``."""
     names = [f"{head.name} ({signed(head.effect, places)} {unit})" for head in heads]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -54,7 +54,7 @@ def scored(model: interp.Transformer, tokens: Tensor, other: Tensor) -> Callable
 
     def work() -> Tensor:
         path = Path.between(model, graph, clean, corrupt, difference())
-        return edge_scores(path, graph, "conductance", steps=STEPS, adaptive=False).scores
+        return edge_scores(path, graph, "conductance", steps=STEPS, tolerance=None).scores
 
     return work
 

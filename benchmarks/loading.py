@@ -1,5 +1,9 @@
-"""Time and peak memory of loading a folder with a model of GPT-2-small's shape."""
+"""Time and peak memory of loading a folder with a model of GPT-2-small's shape, and its tokenizer.
 
+The tokenizer has as many tokens as the model, from random merges. Both libraries load both.
+"""
+
+import random
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import interp
 from benchmarks.bench import Bench
@@ -25,14 +30,14 @@ def loading(bench: Bench) -> Iterator[Row]:
     kind = "float32, on a CPU"
     seconds = Row(
         section="loading",
-        work=f"load a folder, {kind}",
+        work=f"load a folder with a tokenizer, {kind}",
         kernel="",
         against="transformers from_pretrained",
         mark=bench.mark(cpu=SECONDS),
     )
     memory = Row(
         section="loading",
-        work=f"peak memory, load a folder, {kind}",
+        work=f"peak memory, load a folder with a tokenizer, {kind}",
         kernel="",
         against="the weights",
         unit="MB",
@@ -55,15 +60,40 @@ def loading(bench: Bench) -> Iterator[Row]:
 
 
 def _write(bench: Bench, folder: Path) -> Any:  # noqa: ANN401 - a module of transformers
-    """Write our model into a folder with transformers, and return the library."""
+    """Write our model and a tokenizer into a folder, and return transformers, which writes it."""
     library = imported("transformers", "transformers")
-    bench.peers.sdpa.to("cpu", torch.float32).save_pretrained(folder)
+    model = bench.peers.sdpa.to("cpu", torch.float32)
+    model.save_pretrained(folder)
+    backend = _tokenizer(model.config.vocab_size)
+    library.PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(folder)
     return library
+
+
+def _tokenizer(size: int) -> Tokenizer:
+    """A byte-level BPE of ``size`` tokens, whose merges are random."""
+    generator = random.Random(0)
+    tokens = sorted(pre_tokenizers.ByteLevel.alphabet())[:size]
+    vocab = {token: id_ for id_, token in enumerate(tokens)}
+    merges: list[tuple[str, str]] = []
+    while len(vocab) < size:
+        pair = generator.choice(tokens), generator.choice(tokens)
+        if "".join(pair) not in vocab:
+            vocab["".join(pair)] = len(vocab)
+            merges.append(pair)
+    backend = Tokenizer(models.BPE(vocab, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
 
 
 def _theirs(library: Any, folder: Path) -> Work:  # noqa: ANN401 - a module of transformers
     library.utils.logging.disable_progress_bar()
-    return partial(library.GPT2LMHeadModel.from_pretrained, folder)
+
+    def load() -> tuple[Any, Any]:
+        model = library.GPT2LMHeadModel.from_pretrained(folder)
+        return model, library.AutoTokenizer.from_pretrained(folder)
+
+    return load
 
 
 def _peak(row: Row, folder: Path) -> Row:

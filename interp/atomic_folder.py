@@ -2,11 +2,15 @@
 
 The files of a report or of a model belong together. If they were renamed one by one, a killed
 process would leave files of two runs side by side: each valid, but inconsistent. Therefore they are
-written into a new folder beside it and flushed to the disk, and the folder is replaced with two
-renames (no portable system call exchanges two folders):
+written into a new folder beside it and flushed to the disk, and the two folders are exchanged:
 
-    NAME              →  .NAME.interp-old    a process killed here leaves no NAME, and both folders
-    .NAME.interp-new  →  NAME                from here on NAME has the new files
+    .NAME.interp-new  ↔  NAME                from here on NAME has the new files
+
+Linux does that in one system call, so that there is always a folder NAME. Where it can't, there are
+two renames, and a process that is killed between them leaves no NAME, but both folders:
+
+    NAME              →  .NAME.interp-old
+    .NAME.interp-new  →  NAME
 
 The next writer of NAME does the second rename if it is missing, and removes leftover folders.
 
@@ -26,7 +30,7 @@ from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, OutOfResources
-from interp.files import NEW, beside, force, locked
+from interp.files import NEW, beside, exchange, force, locked
 
 MANIFEST, FORMAT, VERSION = "manifest.json", "interp folder", 1
 MAX_MANIFEST_BYTES = 2**24
@@ -120,8 +124,10 @@ def _install(new: Path, folder: Path) -> None:
         raise InvalidInput(f"{error} The new files are in {aside}.") from error
     if folder.exists():
         shutil.copymode(folder, new)
-        folder.replace(beside(folder, OLD))
-    new.replace(folder)
+    if not (folder.exists() and exchange(new, folder)):
+        if folder.exists():
+            folder.replace(beside(folder, OLD))
+        new.replace(folder)
     force(folder.parent)
 
 

@@ -115,6 +115,10 @@ class ModelLoadError(InterpError):
     exit_code = 3
 
 
+class IgnoredFieldsWarning(UserWarning):
+    """Fields of a ``config.json`` that no part of the model reads."""
+
+
 class OutOfResources(InterpError):
     """Out of memory or disk space, or no permission."""
 

@@ -14,6 +14,7 @@ Input files are not trusted: only regular files are opened (no devices, pipes or
 size is limited.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -32,6 +33,9 @@ from interp.errors import OutOfResources
 NEW, LOCK = "new", "lock"
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 """Error numbers of a file system without locks."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+"""Arguments of renameat2, and its error numbers where it can't exchange."""
 HOLDER_READS, HOLDER_PAUSE = 20, 0.01
 """How often the process id of a lock's holder is read until it is there, and seconds in between."""
 UNREADABLE = (OSError, ValueError)
@@ -41,6 +45,16 @@ UNREADABLE = (OSError, ValueError)
 def beside(path: Path, role: str) -> Path:
     """The path of a temporary file or folder in the folder of ``path``."""
     return path.with_name(f".{path.name}.interp-{role}")
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a temporary folder that is a link, which may have been planted to lead elsewhere.
+
+    Raises:
+        OutOfResources: it is a link.
+    """
+    if path.is_symlink():
+        raise OutOfResources(f"{path} is a link, not a folder: remove it.")
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -90,6 +104,26 @@ def locked(path: Path) -> Generator[None]:
     finally:
         lock.unlink(missing_ok=True)
         os.close(handle)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two files or folders of one file system in a single system call, which Linux has.
+
+    Returns:
+        Whether they were exchanged: False if the system or the file system can't.
+
+    Raises:
+        OSError: there is no permission, or one is missing.
+    """
+    system_call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if system_call is None:
+        return False
+    if not system_call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        return True
+    number = ctypes.get_errno()
+    if number in NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def force(path: Path) -> None:
@@ -198,6 +232,27 @@ def read_bounded(path: Path, most: int) -> bytes:
         if size_of(file) > most:
             raise ValueError(f"it is larger than {most} bytes")
         return file.read(most)
+
+
+def read_inside(folder: Path, path: Path, most: int) -> bytes:
+    """The bytes of a regular file below a folder whose content is not trusted.
+
+    Args:
+        folder: the folder.
+        path: a path below it, in which links may lead to other files below it only.
+        most: maximum number of bytes.
+
+    Raises:
+        OSError: there is no such file, or no permission.
+        ValueError: a link leads out of the folder, or to itself; see also :func:`read_bounded`.
+    """
+    try:
+        is_inside = path.resolve(strict=True).is_relative_to(folder.resolve())
+    except RuntimeError as error:  # of Python before 3.13
+        raise ValueError("it is a link that leads to itself") from error
+    if not is_inside:
+        raise ValueError(f"it is a link that leads out of {folder}")
+    return read_bounded(path, most)
 
 
 def read_file_or_pipe(path: Path, most: int) -> bytes:

@@ -18,6 +18,7 @@ follows a sub-layer's output, the heads are not separate terms, and the whole ou
 cross-attention, ``cross.``; keys and values of cross-attention read the encoder's stream.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -310,6 +311,21 @@ class _Stream:
 def _named(name: str, nodes: Mapping[str, Node], does: str) -> Node:
     if name in nodes:
         return nodes[name]
-    raise UnknownPlace(
-        f"Nothing called {shorten(name)} {does} of this model.{nearest(name, nodes, cutoff=0.4)}"
+    advice = _shared_head(name, nodes) or nearest(name, nodes, cutoff=0.4)
+    raise UnknownPlace(f"Nothing called {shorten(name)} {does} of this model.{advice}")
+
+
+def _shared_head(name: str, readers: Mapping[str, Node]) -> str:
+    """A sentence with the key/value head that a head uses; empty unless heads share them."""
+    head = re.fullmatch(r"(\S*L\d+)H(\d+)\.([kv])", name)
+    if head is None:
+        return ""
+    layer, index, letter = head[1], int(head[2]), head[3]
+    queries = [own for own in readers if own.startswith(f"{layer}H") and own.endswith(".q")]
+    shared = [own for own in readers if own.startswith(f"{layer}KV") and own.endswith(letter)]
+    if not shared or index >= len(queries):
+        return ""
+    group = len(queries) // len(shared)
+    return (
+        f" Each {group} heads share keys and values; {layer}H{index} uses {shared[index // group]}."
     )

@@ -103,10 +103,16 @@ class LowRank:
         return LowRank(core, self.right)
 
     def svd(self) -> tuple[Tensor, Tensor, Tensor]:
-        """U ``[... m r]``, singular values ``[... r]`` (descending), Vᵀ ``[... r n]``."""
+        """U ``[... m r]``, singular values ``[... r]`` (descending), Vᵀ ``[... r n]``.
+
+        Raises:
+            InvalidInput: the product is not finite.
+        """
         q_left, r_left = torch.linalg.qr(self.left)
         q_right, r_right = torch.linalg.qr(self.right.mT)
-        u, s, vt = torch.linalg.svd(r_left @ r_right.mT, full_matrices=False)
+        core = r_left @ r_right.mT
+        _check_finite(core)
+        u, s, vt = torch.linalg.svd(core, full_matrices=False)
         return q_left @ u, s, vt @ q_right.mT
 
     def singular_values(self) -> Float[Tensor, "*batch r"]:
@@ -117,10 +123,12 @@ class LowRank:
         """The r eigenvalues that can be nonzero (those of ``right @ left``).
 
         Raises:
-            InvalidInput: the product is not square.
+            InvalidInput: the product is not square, or not finite.
         """
         self._check_square("eigenvalues")
-        return torch.linalg.eigvals(self.right @ self.left)
+        core = self.right @ self.left
+        _check_finite(core)
+        return torch.linalg.eigvals(core)
 
     def positive_fraction(self) -> Float[Tensor, "*batch"]:
         """Σ λ / Σ |λ| over the eigenvalues, from −1 to 1; 0 if all of them are 0.
@@ -181,6 +189,16 @@ class LowRank:
     def _check_square(self, what: str) -> None:
         if self.shape[-1] != self.shape[-2]:
             raise InvalidInput(f"Only a square matrix has {what}; this is {tuple(self.shape)}.")
+
+
+def _check_finite(core: Tensor) -> None:
+    """Raise ``InvalidInput`` for NaN or infinity, on which LAPACK may end the process."""
+    if not bool(core.isfinite().all()):
+        raise InvalidInput(
+            "The product of the factors of a low-rank matrix holds NaN or infinity, so it has no "
+            "spectrum. Look for factors that are not finite, or too large for "
+            f"{str(core.dtype).removeprefix('torch.')}."
+        )
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

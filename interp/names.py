@@ -246,6 +246,12 @@ class Names:
         places = [str(place) for place in self._places_of(key[0])]
         if not places:
             return _absent(key[0], name)
+        layer, n_layers = key[1], self._n_layers[key[3] or self._stacks[-1]]
+        if layer is not None and key[0].in_block and not -n_layers <= layer < n_layers:
+            return (
+                f"{shorten(name)}: this model has no layer {layer}; its {n_layers} layers are "
+                f"0..{n_layers - 1}, or -{n_layers}..-1 from the end."
+            )
         return f"This model has no place {shorten(name)}.{_nearest(str(Place(*key)), places)}"
 
     def _places_of(self, point: Point) -> list[Place]:

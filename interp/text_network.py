@@ -154,7 +154,19 @@ class TextNetwork(Network):
         )
 
     def encode(self, texts: Any, stack: str) -> Int[Tensor, "batch pos"]:  # noqa: ANN401
-        """Token ids of one or several texts for a stack; see :meth:`to_tokens`."""
+        """Token ids of one or several texts for a stack; see :meth:`to_tokens`.
+
+        Raises:
+            InvalidTokens: as there, or a text is so long that it exceeds the context in any case.
+        """
+        n_ctx = self.config.n_ctx
+        for text in texts_of(texts):
+            fewest = self._tokenizer().fewest_tokens(text)
+            if fewest > n_ctx:
+                raise InvalidTokens(
+                    f"A text of {len(text)} characters has at least {fewest} tokens, over this "
+                    f"model's context of {n_ctx}; shorten it or split it into several rows."
+                )
         return self.to_tokens(texts, stack=stack)
 
     def description(self) -> Table:

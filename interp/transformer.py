@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.cache.cache import Cache
 from interp.edits import Edit, Hook
 from interp.edits.edit import Apply
-from interp.errors import InvalidInput, UnknownPlace, shorten
+from interp.errors import InvalidInput, UnknownPlace, first_line, shorten
 from interp.execution.generate import generate, with_start
 from interp.execution.run import run, run_edited
 from interp.integers import at_least
@@ -37,20 +37,36 @@ class Transformer(TextNetwork):
         tokenizer: encodes and decodes text; without one, the model only takes token ids.
     """
 
+    def to(self, *args: Any, **kwargs: Any) -> "Transformer":  # noqa: ANN401 - as torch.nn.Module.to
+        """Move the model to a device or dtype, as :meth:`torch.nn.Module.to` does.
+
+        Raises:
+            InvalidInput: the device does not exist.
+        """
+        try:
+            return super().to(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            raise
+        except (AssertionError, RuntimeError) as error:
+            raise InvalidInput(f"The model can't be moved: {first_line(error)}.") from error
+
     # ---- predictions ----------------------------------------------------------------------------
 
     def loss(
         self,
         *tokens: Any,  # noqa: ANN401 - ids or texts
         per_token: bool = False,
+        keep_graph: bool = False,
         mask: object = None,
     ) -> Float[Tensor, ""] | Float[Tensor, "batch prediction"]:
-        """Next-token cross-entropy in nats, in the caller's grad mode.
+        """Next-token cross-entropy in nats.
 
         Args:
             *tokens: as for ``model(...)``.
             per_token: whether to return the loss of each prediction ``[batch pos-1]`` (NaN at
                 padding) instead of the mean over all predictions of the batch.
+            keep_graph: whether the loss keeps its autograd graph, so that it can be differentiated
+                with respect to the weights.
             mask: as for ``model(...)``.
 
         Raises:
@@ -58,8 +74,9 @@ class Transformer(TextNetwork):
                 that there is nothing to average.
         """
         batches = self.check(*tokens, mask=mask)
-        logits = self.unembed(self.stream(batches))
-        return next_token_loss(self.config, logits, batches[-1], per_token=per_token)
+        with torch.set_grad_enabled(keep_graph):
+            logits = self.unembed(self.stream(batches))
+            return next_token_loss(self.config, logits, batches[-1], per_token=per_token)
 
     def top(
         self,

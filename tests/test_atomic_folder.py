@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from interp import atomic_folder as atomic
 from interp.atomic_folder import MANIFEST, atomic_folder
 from interp.errors import InterpError, InvalidInput, OutOfResources
 from interp.files import locked, write_text_whole
@@ -63,6 +64,30 @@ def test_what_was_written_before_is_replaced_whole(tmp_path):
     assert sorted(content(folder)) == [MANIFEST, "one", "three"]
     assert (folder / "one").read_text() == "after"
     assert folder.stat().st_mode & 0o777 == 0o750
+
+
+def test_there_is_always_a_folder(tmp_path, monkeypatch):
+    """It is never renamed away: before the exchange it is the old one, after it the new one."""
+    folder, states = tmp_path / "a", []
+    write(folder, "one", text="old")
+    for name in ("replace", "fsync", "unlink", "rmdir", "rename"):
+        system_call = getattr(os, name)
+
+        def watched(*args, system_call=system_call, **options):
+            states.append((folder / "one").read_text())
+            return system_call(*args, **options)
+
+        monkeypatch.setattr(os, name, watched)
+    write(folder, "one", text="new")
+    assert [*dict.fromkeys(states)] == ["old", "new"]
+
+
+def test_where_folders_can_not_be_exchanged_they_are_renamed(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "exchange", lambda *_: False)
+    for text in ("old", "new"):
+        write(tmp_path / "a", "one", text=text)
+        assert (tmp_path / "a" / "one").read_text() == text
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -118,6 +118,28 @@ def test_an_ellipsis_stands_for_lines(expected, same):
     assert agrees("a\nb\nc\n", expected) == same
 
 
+@pytest.mark.parametrize(
+    ("expected", "same"),
+    [
+        ("12 prompts: −0.000 at 0.9143, 6.7e-15 [−1.5, +2]", True),
+        ("12 prompts: 0.001 at 0.9142, 6.6e-15 [-1.4, +2]", True),
+        ("12 prompts: 0.000 at   0.9144, 6.7e-15 [-1.5, +2]", True),
+        ("12 prompts: 0.000 at 0.91425, 6.7e-15 [-1.5, +2]", False),
+        ("12 prompts: 0.000 at 0.9145, 6.7e-15 [-1.5, +2]", False),
+        ("12 prompts: 0.000 at 0.9143, 1.2e-14 [-1.5, +2]", True),
+        ("12 prompts: 0.000 at 0.9143, 6.7e-08 [-1.5, +2]", False),
+        ("12 prompts: 0.000 at 0.9143, 6.7e-15 [1.5, +2]", False),
+        ("13 prompts: 0.000 at 0.9143, 6.7e-15 [-1.5, +2]", False),
+        ("12 prompts: 0.000 on 0.9143, 6.7e-15 [-1.5, +2]", False),
+    ],
+)
+def test_numbers_may_differ_by_one_unit_of_their_last_digit(expected, same):
+    """Except integers: processors round sums in another order, but count alike."""
+    printed = "12 prompts: -0.000 at 0.9143, 6.7e-15 [-1.5, +2]"
+    assert agrees(f"{printed}\n", expected) == same
+    assert agrees(f"first\n{printed}\nlast\n", f"first\n…\n{expected}\nlast\n") == same
+
+
 def entries(nav):
     for entry in nav if isinstance(nav, list) else nav.values():
         yield from [entry] if isinstance(entry, str) else entries(entry)

@@ -1,12 +1,17 @@
 """A metric is its formula, reads what it says it reads, and takes each row alone."""
 
+import json
+
 import pytest
 import torch
 from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
 from tables import each
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+import analyses
+import interp
 from interp import PAD, InterpError, metrics, run
+from interp.errors import InvalidInput, InvalidTokens
 from interp.metrics import logits, measure
 from interp.metrics.measuring import measure_prompts
 from interp.model.batch import Batch
@@ -266,8 +271,8 @@ def test_half_precision_logits_are_measured_in_float32():
     )
 
 
-@each("target", [3.5, [3.7, 2.2, 1.0], "a"])
-def test_a_target_that_is_no_token_id_is_told(target):
+@each("target", [3.5, [3.7, 2.2, 1.0], ["a", None]])
+def test_a_target_that_is_neither_id_nor_text_is_refused(target):
     with pytest.raises(InterpError, match="token ids"):
         metrics._targets(target)
 
@@ -320,3 +325,58 @@ def test_prompts_may_be_measured_with_the_tokens_of_others():
     assert_identical(
         measure_prompts(logit, MODEL, [own], other), measure_prompts(logit, MODEL, [own])
     )
+
+
+# ---- targets that are texts ------------------------------------------------------------------
+
+
+ZEROED = [interp.edits.zero("z", layer=1, head=0)]
+
+
+def uses_of_a_metric():
+    """Each function that takes a metric, as a function of the model, prompts and the metric."""
+    pairs = interp.read_prompts("python-2l-pairs")[:2]
+    clean, corrupt = [pair.text for pair in pairs], [pair.corrupt for pair in pairs]
+    return {
+        "sweep": lambda model, m: interp.sweep(model, clean, ZEROED, metric=m).values,
+        "run": lambda model, m: interp.run(model, clean, record="z", gradients_of=m).cache[
+            "z_grad", 0
+        ],
+        "circuits": lambda model, m: interp.run_circuits(model, clean, [[]], 0.0, m),
+        "estimate": lambda model, m: interp.estimate_sweep(model, clean, ZEROED, metric=m).peak,
+        "ablate_heads": lambda model, m: analyses.ablate_heads(model, clean, metric=m).effect,
+        "patch": lambda model, m: (
+            analyses.patch_activations(model, clean, corrupt, metric=m, over=("layer",)).effect
+        ),
+        "edges": lambda model, m: analyses.attribute_edges(model, clean, corrupt, metric=m).effect,
+    }
+
+
+@pytest.mark.parametrize("use", uses_of_a_metric())
+def test_a_target_may_be_a_text_of_one_token(use):
+    """It stands for its id, alone or one per prompt."""
+    model, measured = interp.load("python-2l"), uses_of_a_metric()[use]
+    ids = [model.to_single_token(text) for text in (" in", " self")]
+    by_id = measured(model, metrics.logit_diff(ids[0], [ids[1], ids[0] + 1]))
+    texts = [" self", ids[0] + 1]
+    assert torch.equal(
+        torch.as_tensor(measured(model, metrics.logit_diff(" in", texts))), torch.as_tensor(by_id)
+    )
+
+
+def test_a_target_that_is_not_one_token_is_refused_with_its_tokens():
+    model = interp.load("python-2l")
+    with pytest.raises(InvalidTokens, match="is 4 tokens"):
+        interp.sweep(model, "def", ZEROED, metric=metrics.logit(" selfxyz"))
+
+
+def test_a_text_needs_a_tokenizer():
+    with pytest.raises(InvalidInput, match="tokenizer"):
+        interp.sweep(MODEL, TOKENS, ZEROED, metric=metrics.logit(" self"))
+    with pytest.raises(InvalidInput, match="with_ids"):
+        metrics.logit(" self").columns  # noqa: B018 - the property raises
+
+
+def test_a_metric_of_texts_survives_json():
+    metric = metrics.logit_diff([" in", 3], " self")
+    assert metrics.from_dict(json.loads(json.dumps(metric.to_dict()))) == metric

@@ -65,12 +65,20 @@ def test_padding_is_no_prediction(side):
 
 def test_a_model_learns_by_its_loss():
     model, tokens = build_new("gpt2"), tokens_of("gpt2")
-    before = model.loss(*tokens)
+    before = model.loss(*tokens, keep_graph=True)
     before.backward()
     with torch.no_grad():
         for weight in model.parameters():
             weight.sub_(1e-3 * weight.grad)
     assert model.loss(*tokens) < before
+
+
+def test_a_loss_has_no_graph_unless_it_is_asked_for():
+    (tokens,) = tokens_of("gpt2")
+    with torch.enable_grad():
+        assert not GPT2.loss(tokens).requires_grad
+        assert not GPT2.loss(tokens, per_token=True).requires_grad
+    assert GPT2.loss(tokens, keep_graph=True).requires_grad
 
 
 @each(

@@ -1,6 +1,7 @@
 """``interp attribute``: which edges carry the difference between two prompts, from gradients?"""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,18 +15,50 @@ if TYPE_CHECKING:
 
 Method = Annotated[AttributionName, typer.Option(help="How effects are estimated.")]
 Steps = Annotated[
-    int, typer.Option(help="Steps on the path from clean to corrupted embeddings.", min=1)
+    int | None,
+    typer.Option(
+        help="Steps on the path from clean to corrupted embeddings; each pair costs one more "
+        "forward and backward passes. eap takes 2 passes whatever the steps.",
+        min=1,
+        show_default="10",
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        help="Halve steps until sums are off by at most this share of the metric's range, e.g. "
+        "0.01; up to ten times as many.",
+        show_default="exactly --steps; 0.01 for conductance without --steps",
+    ),
 ]
 Check = Annotated[int, typer.Option(help="Number of edges to patch exactly, as a check.", min=1)]
 
 
-@analysis_command("Checking against exact patching", reads=("text", "corrupt"), is_resumable=True)
+def _cost(options: Mapping[str, Any]) -> str:
+    """What is computed, with its cost."""
+    method, check = AttributionName(options["method"]), options["check"]
+    if method is AttributionName.EXACT:
+        return "Patching every edge"
+    from interp.attribution.edges import (  # noqa: PLC0415 - imports torch
+        most_points,
+        steps_and_tolerance,
+    )
+
+    given = options["steps"], options["tolerance"]
+    steps, tolerance = steps_and_tolerance(method.value, *given)
+    points = most_points(method.value, steps, tolerance)
+    passes = f"{'' if tolerance is None else 'up to '}{points} forward and backward passes a pair"
+    return f"Scoring edges: {passes}; then patching {check} exactly"
+
+
+@analysis_command(_cost, reads=("text", "corrupt"), is_resumable=True)
 def attribute(
     inputs: "Inputs",
     *,
     method: Method = AttributionName.CONDUCTANCE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
-    steps: Steps = 10,
+    steps: Steps = None,
+    tolerance: Tolerance = None,
     check: Check = 64,
 ) -> "EdgeAttribution":
     """Estimate the effects of all edges at once from gradients, and check some by patching."""
@@ -37,6 +70,7 @@ def attribute(
         metric=inputs.token_metric(metric),
         method=method.value,
         steps=steps,
+        tolerance=tolerance,
         check=check,
         **inputs.how_resumable(attribute_edges),
     )

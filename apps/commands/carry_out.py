@@ -33,7 +33,8 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     with atomic_folder(place) as temporary:
-        with progress(spec.label.format(**own)) as tick:
+        label = spec.label.format(**own) if isinstance(spec.label, str) else spec.label(own)
+        with progress(label) as tick:
             run = run_analysis(settings, tick, place, resume=resume)
         write_files(run, temporary)
     if spec.is_resumable:  # other commands leave the partial results of another one

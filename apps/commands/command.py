@@ -13,7 +13,7 @@ conclusion. Modules of commands import torch, pandas and plotly only inside func
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,7 @@ from apps.commands.options import SHARED, ResumeWithoutEffect
 if TYPE_CHECKING:
     from analyses.result import Result
 
+Label = str | Callable[[Mapping[str, Any]], str]
 SPEC = "spec"
 """The attribute of a command that holds its :class:`CommandSpec`."""
 FIRST = ("model", "prompts")
@@ -39,7 +40,8 @@ class CommandSpec:
     Attributes:
         name: the name of the command, as typed.
         analysis: function of the inputs and of the command's own options.
-        label: text beside the progress bar; ``{name}`` stands for the value of an option.
+        label: text beside the progress bar; ``{name}`` stands for the value of an option. Or a
+            function of the options, for what they cost.
         folder: the default output folder below ``reports``; ``{name}`` stands for an option, the
             ``command`` or the ``model``. Values from a fixed list that differ from the default,
             such as ``--part v``, are appended.
@@ -49,7 +51,7 @@ class CommandSpec:
 
     name: str
     analysis: Callable[..., "Result"]
-    label: str
+    label: Label
     folder: str
     reads: tuple[str, ...]
     is_resumable: bool = False
@@ -122,7 +124,7 @@ def parsed(command: Callable[..., None], words: Sequence[str], where: str) -> di
 
 
 def analysis_command(
-    label: str,
+    label: Label,
     *,
     folder: str = "{model}-{command}",
     reads: tuple[str, ...] = ("text",),

@@ -20,6 +20,28 @@ from interp.metrics.prompts import (
 from interp.text.prompts import Prompt, read_prompt_file
 
 
+class OptionWithoutEffect(InvalidInput):
+    """``--rows`` or ``--memory`` was given to an analysis that takes no such setting.
+
+    Attributes:
+        option: the name of the option.
+    """
+
+    option: str = ""
+
+
+class RowsWithoutEffect(OptionWithoutEffect):
+    """``--rows`` has no effect."""
+
+    option = "rows"
+
+
+class MemoryWithoutEffect(OptionWithoutEffect):
+    """``--memory`` has no effect."""
+
+    option = "memory"
+
+
 @dataclass(frozen=True)
 class Inputs:
     """A model, prompts, and the settings with which an analysis runs.
@@ -54,17 +76,17 @@ class Inputs:
             own: names of its parameters that mean something else, and so are left out.
 
         Raises:
-            InvalidInput: ``rows`` or ``memory`` is given and the analysis does not take it.
+            OptionWithoutEffect: ``rows`` or ``memory`` is given and the analysis does not take it.
         """
         takes = inspect.signature(analysis).parameters.keys() - set(own)
         called = analysis.__name__
         if self.rows is not None and "rows" not in takes:
-            raise InvalidInput(
+            raise RowsWithoutEffect(
                 f"{called} runs all prompts in one forward pass and takes no --rows; give fewer "
                 "prompts if they do not fit into memory."
             )
         if self.memory is not None and "memory" not in takes:
-            raise InvalidInput(f"{called} runs no sweep and takes no --memory.")
+            raise MemoryWithoutEffect(f"{called} runs no sweep and takes no --memory.")
         given = {
             "seed": self.seed,
             "rows": self.rows,

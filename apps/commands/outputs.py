@@ -13,6 +13,7 @@ from analyses import (
 )
 from analyses.result import Result
 from apps.commands.analysis_run import AnalysisRun
+from apps.csv_text import csv_text
 from apps.presentation import conclusion, provenance_of
 from apps.report import Report, write_report
 from apps.wording import ranked_heads
@@ -37,7 +38,7 @@ def write_files(run: AnalysisRun, folder: Path) -> None:
 def write_tables(run: AnalysisRun, folder: Path) -> None:
     """Write the tables as CSV and Parquet."""
     for name, frame in tables(run).items():
-        frame.to_csv(folder / f"{name}.csv", index=False)
+        (folder / f"{name}.csv").write_text(csv_text(frame), encoding="utf-8", newline="")
         # As bytes, because pyarrow opens only UTF-8 paths, even of an open file with pandas 2.
         (folder / f"{name}.parquet").write_bytes(frame.to_parquet(index=False))
 
@@ -127,6 +128,7 @@ def _of_ablation(result: Result) -> dict[str, Any]:
     """The entries of ``run.json`` that only an ablation of heads has."""
     if not isinstance(result, HeadAblation):
         return {}
+    heads = ranked_heads(result)
     return {
         "clean": {
             "metric": result.metric,
@@ -134,5 +136,6 @@ def _of_ablation(result: Result) -> dict[str, Any]:
             "mean": result.clean.mean().item(),
             "per_prompt": result.clean.tolist(),
         },
-        "heads_that_matter": [head.name for head in ranked_heads(result) if head.matters],
+        "heads_by_size": [head.name for head in heads],
+        "significant_heads": [head.name for head in heads if head.significant],
     }

@@ -19,15 +19,30 @@ from typing import Any
 import interp
 from analyses.result import Result
 from apps.commands.inputs import Inputs
-from interp.errors import InvalidInput
-from interp.files import beside, read_file_or_pipe, write_whole
-from interp.json_text import parse_json
+from interp.errors import InterpError, InvalidInput, reason, shorten
+from interp.files import UNREADABLE, beside, refuse_link, write_whole
+from interp.json_text import read_json
+from interp.schema import build
 
 SLICE = 10.0
 """Least duration of a slice, in seconds."""
 PREPARATIONS = 20
 """Least duration of a slice, as a multiple of the time that a resumed analysis takes to prepare."""
 MAX_BYTES = 2**20
+MAX_BUDGET = 2**60
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The contents of the file beside a partial sweep.
+
+    Attributes:
+        computed: as for :class:`PartialRun`.
+        budget: the memory in bytes that its forwards could use.
+    """
+
+    computed: dict[str, Any]
+    budget: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,12 @@ class PartialRun:
 
     @property
     def exists(self) -> bool:
-        """Whether a stopped run left a partial result."""
+        """Whether a stopped run left a partial result.
+
+        Raises:
+            OutOfResources: the folder is a link.
+        """
+        refuse_link(self.folder)
         return (self.folder / "sweep.safetensors").is_file()
 
     def read(self) -> tuple[interp.Sweep, int]:
@@ -61,16 +81,23 @@ class PartialRun:
         """
         file = self.folder / "run.json"
         try:
-            kept = parse_json(read_file_or_pipe(file, MAX_BYTES).decode())
-            computed, budget = kept["computed"], int(kept["budget"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{file} can't be read: {error}. Leave out --resume.") from error
+            kept = build(Kept, read_json(file, MAX_BYTES), "it")
+        except (*UNREADABLE, InterpError) as error:
+            raise InvalidInput(
+                f"{file} can't be read: {reason(error).rstrip('.')}. Leave out --resume."
+            ) from error
+        if not 0 < kept.budget < MAX_BUDGET:
+            raise InvalidInput(
+                f"{file} has a budget of {shorten(kept.budget)} bytes. Leave out --resume."
+            )
+        computed, budget = kept.computed, kept.budget
         for name in sorted({*computed, *self.computed}):
             then, now = computed.get(name), self.computed.get(name)
             if then != now:
                 raise InvalidInput(
-                    f"The stopped run in {self.folder} had {name} {then!r}, this one has {now!r}. "
-                    "Give the same, or leave out --resume to start from the beginning."
+                    f"The stopped run in {self.folder} had {name} {shorten(then)}, this one has "
+                    f"{shorten(now)}. Give the same, or leave out --resume to start from the "
+                    "beginning."
                 )
         return interp.Sweep.load(self.folder / "sweep.safetensors"), budget
 
@@ -80,6 +107,7 @@ class PartialRun:
         Raises:
             OutOfResources: the files can't be written.
         """
+        refuse_link(self.folder)
         self.folder.mkdir(exist_ok=True)
         text = json.dumps({"computed": self.computed, "budget": budget}, indent=1)
         write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8"))

@@ -1,18 +1,29 @@
 """``interp report``: several analyses of a model on one page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apps.commands import COMMANDS
 from apps.commands.command import CommandSpec, spec_of
-from apps.commands.options import DEFAULT_MODEL, Device, Model
+from apps.commands.options import (
+    DEFAULT_MODEL,
+    SHARED,
+    Device,
+    DType,
+    Memory,
+    Model,
+    Prompts,
+    Rows,
+    Seed,
+)
 from apps.terminal import Tick, print_stdout, progress
 
 if TYPE_CHECKING:
-    from apps.commands.analysis_run import AnalysisRun
+    from apps.commands.analysis_run import AnalysisRun, Settings
 
 SECTIONS = (
     "roles",
@@ -25,7 +36,7 @@ SECTIONS = (
 """The commands whose results are on the page by default, in this order."""
 
 
-def report(
+def report(  # noqa: PLR0913 - the options of a command
     *,
     config: Annotated[
         Path | None,
@@ -35,6 +46,7 @@ def report(
         ),
     ] = None,
     model: Model = DEFAULT_MODEL,
+    prompts: Prompts = None,
     section: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,19 +59,35 @@ def report(
         typer.Option(help="Output folder, created if missing.", show_default="reports/MODEL"),
     ] = None,
     device: Device = "cpu",
+    dtype: DType = None,
+    seed: Seed = 0,
+    rows: Rows = None,
+    memory: Memory = None,
 ) -> None:
     """Write several analyses on one page, or as a site that a file describes.
 
     Each analysis also gets a folder with its tables. With --config, the file names the analyses and
-    their options; without it, --section names them, and they run with default options.
+    their options; without it, --section names them, and they run with default options, on the same
+    prompts if --prompts is given. --rows and --memory apply to the analyses that take them.
     """
+    shared = {
+        "model": model,
+        "prompts": prompts,
+        "device": device,
+        "dtype": dtype,
+        "seed": seed,
+        "rows": rows,
+        "memory": memory,
+    }
     if config is not None:
-        if section or model != DEFAULT_MODEL or device != "cpu":
+        changed = [f"--{name}" for name, value in shared.items() if value != SHARED[name][1]]
+        changed += ["--section"] if section else []
+        if changed:
             from interp.errors import InvalidInput  # noqa: PLC0415
 
             raise InvalidInput(
-                "--model, --section and --device can't be combined with --config: they are set in "
-                "the file."
+                f"{' and '.join(changed)} can't be combined with --config: settings are in the "
+                "file."
             )
         _site(config, out)
         return
@@ -70,7 +98,7 @@ def report(
     place = out or Path("reports") / Path(model).resolve().name
     with atomic_folder(place) as temporary:
         with progress("Writing sections") as tick:
-            runs, left_out = _run(specs, model, device, tick)
+            runs, left_out = _run(specs, shared, tick)
         _write(runs, left_out, temporary)
     for name, run in runs.items():
         print_stdout(f"{name}: {conclusion(run.result)}")
@@ -87,14 +115,19 @@ def _site(config: Path, out: Path | None) -> None:
     from apps.commands.report_pages import write_pages  # noqa: PLC0415
     from apps.report.site import write_site  # noqa: PLC0415
     from interp.atomic_folder import atomic_folder  # noqa: PLC0415
-    from interp.files import beside  # noqa: PLC0415
+    from interp.files import beside, refuse_link  # noqa: PLC0415
 
     site = read_config(config)
     place = out or Path("reports") / config.stem
     finished = beside(place.resolve(), "kept")
+    refuse_link(finished)
     with atomic_folder(place) as temporary:
         with progress("Writing pages") as tick:
-            written = write_pages(site.pages, temporary, (place,), finished, tick)
+            try:
+                written = write_pages(site.pages, temporary, (place,), finished, tick)
+            except KeyboardInterrupt as error:
+                kept = [page for page in site.pages if (finished / page).is_dir()]
+                raise KeyboardInterrupt(_interrupted(kept, len(site.pages), finished)) from error
         write_site(site.title, written.pages, written.left_out, temporary)
     if finished.exists():
         rmtree(finished)
@@ -105,6 +138,16 @@ def _site(config: Path, out: Path | None) -> None:
     unchanged = len(written.pages) - len(written.computed)
     print_stdout(f"{len(written.computed)} pages run, {unchanged} unchanged.")
     print_stdout(f"Site: {place / 'index.html'}")
+
+
+def _interrupted(kept: Sequence[str], total: int, folder: Path) -> str:
+    """The message of a stopped run: what it keeps, and how to continue."""
+    if not kept:
+        return "Interrupted before the first page was finished; nothing was written."
+    return (
+        f"Interrupted; {len(kept)} of {total} pages are finished and kept in {folder}. The same "
+        "command uses them, and runs the rest."
+    )
 
 
 def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
@@ -123,28 +166,39 @@ def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
 
 
 def _run(
-    specs: Mapping[str, CommandSpec], model: str, device: str, tick: Tick
+    specs: Mapping[str, CommandSpec], shared: Mapping[str, Any], tick: Tick
 ) -> "tuple[dict[str, AnalysisRun], dict[str, str]]":
     """Run each analysis; returns the runs, and the reasons why analyses were left out.
 
     Raises:
         InvalidInput: all analyses were left out.
     """
-    from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis  # noqa: PLC0415
+    from apps.commands.analysis_run import AnalysisRun, Settings  # noqa: PLC0415
     from interp.errors import InvalidInput  # noqa: PLC0415
 
     runs: dict[str, AnalysisRun] = {}
     left_out: dict[str, str] = {}
     for done, (name, spec) in enumerate(specs.items()):
         tick(done, len(specs), name)
-        settings = Settings(spec, model, options=spec.options(model, {}), device=device)
+        settings = Settings(spec, options=spec.options(shared["model"], {}), **shared)
         try:
-            runs[name] = run_analysis(settings)
+            runs[name] = _run_with_what_it_takes(settings)
         except InvalidInput as error:
             left_out[name] = str(error)
     if not runs:
         raise InvalidInput("; ".join(f"{name}: {reason}" for name, reason in left_out.items()))
     return runs, left_out
+
+
+def _run_with_what_it_takes(settings: "Settings") -> "AnalysisRun":
+    """Run an analysis, without ``--rows`` or ``--memory`` if it takes no such setting."""
+    from apps.commands.analysis_run import run_analysis  # noqa: PLC0415
+    from apps.commands.inputs import OptionWithoutEffect  # noqa: PLC0415
+
+    try:
+        return run_analysis(settings)
+    except OptionWithoutEffect as error:
+        return _run_with_what_it_takes(replace(settings, **{error.option: None}))
 
 
 def _write(runs: "Mapping[str, AnalysisRun]", left_out: Mapping[str, str], folder: Path) -> None:

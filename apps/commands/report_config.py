@@ -19,23 +19,25 @@ Paths are relative to the file.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from apps.catalogue import check_name
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import Settings
+from apps.commands.carry_out import NOT_SETTINGS
 from apps.commands.command import CommandSpec, parsed, spec_of
 from apps.commands.options import FILES
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
 from interp.loading import bundled
 from interp.text.prompts import bundled_prompts, path_of_prompts
+from interp.toml_text import parse_toml
 
 HOW = ("device", "dtype", "seed", "rows", "memory")
 """Shared options that can be given once, for all analyses."""
@@ -44,6 +46,8 @@ OWN_KEYS = ("command", "models", "prompts", "heads", *HOW)
 HEAD = "{head}"
 MAX_BYTES = 2**20
 MAX_PAGES = 1000
+MAX_WORDS = 100_000
+"""Maximum number of words of all command lines together."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def read_config(file: Path) -> ReportConfig:
     except UNREADABLE as error:
         raise InvalidInput(f"{file} can't be read: {reason(error)}.") from error
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = parse_toml(text)
+    except ValueError as error:
         raise InvalidInput(f"{file} is not valid TOML: {error}.") from error
     return _Reader(file, text, values).config()
 
@@ -88,6 +92,9 @@ class _Reader:
 
     def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
         self.file, self.lines, self.values = file, text.splitlines(), values
+        self.headers = [n for n, line in enumerate(self.lines, 1) if re.match(r"\s*\[\[", line)]
+        self.specs = {spec_of(command).name: (command, spec_of(command)) for command in COMMANDS}
+        self.number_of_words = 0
 
     def config(self) -> ReportConfig:
         self._check_keys(self.values, KEYS, None)
@@ -99,22 +106,28 @@ class _Reader:
             raise InvalidInput(
                 f'{self.file} has no analyses: add a table [[analyses]] with command = "ablate".'
             )
+        if sum(map(self._number_of_pages, entries)) > MAX_PAGES:
+            raise InvalidInput(f"{self.file} asks for more than {MAX_PAGES} pages.")
         pages: dict[str, Settings] = {}
         for number, entry in enumerate(entries):
             for settings in self._settings(number, entry):
                 pages[_unique_name(_name_of(settings), pages)] = settings
-                if len(pages) > MAX_PAGES:
-                    raise InvalidInput(f"{self.file} asks for more than {MAX_PAGES} pages.")
         return ReportConfig(title, pages)
+
+    def _number_of_pages(self, entry: dict[str, Any]) -> int:
+        """The number of pages of an entry, as far as can be told before it is checked."""
+        _, spec = self.specs.get(str(entry.get("command")), (None, None))
+        names = ("models", "heads", *(["prompts"] if spec is not None and spec.reads else []))
+        lists = [entry.get(name, self.values.get(name)) for name in names]
+        return prod(len(value) or 1 for value in lists if isinstance(value, list))
 
     def _settings(self, number: int, entry: dict[str, Any]) -> Iterator[Settings]:
         """The settings of the pages of one entry: one for each model, prompt set and head."""
-        specs = {spec_of(one).name: (one, spec_of(one)) for one in COMMANDS}
         name = entry.get("command")
-        if name not in specs:
-            near = _nearest(str(name), specs)
+        if not isinstance(name, str) or name not in self.specs:
+            near = _nearest(str(name), self.specs)
             raise self._error("command", number, f"{shorten(name)} is not a command{near}")
-        command, spec = specs[name]
+        command, spec = self.specs[name]
         named = {key.replace("-", "_"): value for key, value in entry.items()}
         self._check_keys(named, (*OWN_KEYS, *spec.parameters), number)
         both = {key: self.values[key] for key in ("models", "prompts", *HOW) if key in self.values}
@@ -158,6 +171,9 @@ class _Reader:
         words: list[str] = []
         for name, value in options.items():
             words += self._words(name, value, number)
+        self.number_of_words += len(words)
+        if self.number_of_words > MAX_WORDS:
+            raise InvalidInput(f"{self.file} gives more than {MAX_WORDS} options in all.")
         line = self._line(r"command\b", number)
         found = parsed(command, words, f"{self.file}:{line}, {spec.name}")
         own = spec.options(found["model"], {n: found[n] for n in spec.parameters})
@@ -193,7 +209,7 @@ class _Reader:
     def _check_keys(self, values: dict[str, Any], known: Sequence[str], number: int | None) -> None:
         for name in values:
             if name not in known:
-                raise self._error(name, number, f"is not a key here{_nearest(name, known)}")
+                raise self._error(name, number, f"is not a key here{_advice(name, known)}")
 
     def _error(self, name: str, number: int | None, what: str) -> InvalidInput:
         """The error about a key of the file (``number`` is ``None``) or of an entry."""
@@ -209,7 +225,7 @@ class _Reader:
 
     def _line(self, pattern: str, number: int | None) -> int:
         """The line of a key, or of the entry if it lacks the key."""
-        headers = [n for n, line in enumerate(self.lines, 1) if re.match(r"\s*\[\[", line)]
+        headers = self.headers
         if number is None:
             first, last = 1, (headers or [len(self.lines) + 1])[0]
         else:
@@ -223,6 +239,12 @@ class _Reader:
 
 def _is_table(value: object) -> bool:
     return isinstance(value, dict)
+
+
+def _advice(name: str, known: Sequence[str]) -> str:
+    if name in NOT_SETTINGS:
+        return f": --{name} belongs on the command line, and has no effect on the numbers"
+    return _nearest(name, known)
 
 
 def _nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:

@@ -19,10 +19,12 @@ from apps.commands.options import FILES
 from apps.commands.outputs import to_report, write_run, write_tables
 from apps.presentation import conclusion, table
 from apps.report import write_report
-from apps.report.site import PAGE_FACTS, PageFacts
+from apps.report.site import MAX_BYTES, PAGE_FACTS, PageFacts
 from apps.terminal import Tick
 from interp.atomic_folder import atomic_folder
 from interp.errors import InvalidInput
+from interp.files import UNREADABLE
+from interp.json_text import read_json
 from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub
 from interp.text.prompts import path_of_prompts
 
@@ -81,7 +83,7 @@ def write_pages(
                 continue
             source = finished / name
             with atomic_folder(source) as temporary:
-                _write(run, key, temporary)
+                write_page(run, key, temporary)
             computed.append(name)
         shutil.copytree(source, folder / name)
         pages[name] = PageFacts.read(folder / name)
@@ -90,7 +92,7 @@ def write_pages(
     return Written(pages, left_out, tuple(computed))
 
 
-def _write(run: AnalysisRun, key: str, folder: Path) -> None:
+def write_page(run: AnalysisRun, key: str, folder: Path) -> None:
     """Write the files of a page: those of its command, and the facts that the index lists."""
     write_tables(run, folder)
     write_run(run, folder)
@@ -115,11 +117,18 @@ def key_of(settings: Settings) -> str:
 
 
 def _key_in(folder: Path) -> str | None:
-    """The key of an existing page; ``None`` if there is no such page."""
+    """The key of an existing page; ``None`` if there is no such page, or it can't be copied."""
     try:
-        return json.loads((folder / PAGE_FACTS).read_text(encoding="utf-8"))["key"]
-    except (OSError, ValueError, KeyError, TypeError):
+        if folder.is_symlink() or not all(map(_is_plain, folder.rglob("*"))):
+            return None
+        PageFacts.read(folder)
+        return read_json(folder / PAGE_FACTS, MAX_BYTES)["key"]
+    except (*UNREADABLE, InvalidInput):
         return None
+
+
+def _is_plain(path: Path) -> bool:
+    return not path.is_symlink() and (path.is_file() or path.is_dir())
 
 
 def _content(name: str, value: Any) -> str | None:  # noqa: ANN401 - any option

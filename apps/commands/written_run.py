@@ -15,9 +15,12 @@ from apps.commands import COMMANDS
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import parsed, spec_of
 from apps.commands.outputs import describe, tables
-from interp.errors import InvalidInput, reason, shorten
+from apps.commands.partial_run import MAX_BUDGET
+from apps.commands.saved_table import saved_table
+from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.files import UNREADABLE, read_file_or_pipe
 from interp.json_text import parse_json
+from interp.schema import value_of
 from interp.text.prompts import path_of_prompts, read_prompt_file
 
 FILE = "run.json"
@@ -32,6 +35,16 @@ SETTINGS = ("model", "device", "dtype", "seed", "rows", "memory")
 """Shared options that affect the numbers."""
 
 
+@dataclass(frozen=True)
+class SavedPrompts:
+    """The entry of ``run.json`` on prompts; see :func:`apps.commands.outputs.describe`."""
+
+    file: str
+    sha256: str
+    n: int
+    prompts: list[dict[str, str]] | None
+
+
 @dataclass(frozen=True, eq=False)
 class WrittenRun:
     """A saved run.
@@ -39,10 +52,14 @@ class WrittenRun:
     Attributes:
         file: the path of its ``run.json``.
         contents: the parsed contents of that file.
+        budget: bytes that its sweep could use.
+        prompts: its prompts; ``None`` if it read none.
     """
 
     file: Path
     contents: dict[str, Any]
+    budget: int | None
+    prompts: SavedPrompts | None
 
     @property
     def words(self) -> list[str]:
@@ -72,26 +89,25 @@ class WrittenRun:
         own = {name: options[name] for name in spec.parameters}
         how: dict[str, Any] = {name: options[name] for name in SETTINGS}
         how |= {name: value for name, value in others.items() if value is not None}
-        budget = self.contents.get("budget")
         with TemporaryDirectory() as folder:
             prompts = self._prompts(options.get("prompts"), Path(folder))
             settings = Settings(spec, prompts=prompts, options=own, **how)
-            return run_analysis(settings, progress, budget=budget)
+            return run_analysis(settings, progress, budget=self.budget)
 
     def _prompts(self, source: str | None, folder: Path) -> str | None:
         """The prompts of the run: their file if it is unchanged, else a copy from ``run.json``."""
-        then = self.contents.get("prompts")
+        then = self.prompts
         if source is None or then is None:
             return source
-        if path_of_prompts(source).is_file() and read_prompt_file(source).sha256 == then["sha256"]:
+        if path_of_prompts(source).is_file() and read_prompt_file(source).sha256 == then.sha256:
             return source
-        if then.get("prompts") is None:
+        if then.prompts is None:
             raise InvalidInput(
                 f"The prompts {source} are missing or have changed since {self.file} was written, "
                 "and they were too large to be stored in it."
             )
         file = folder / "prompts.jsonl"
-        lines = (json.dumps(prompt, ensure_ascii=False) for prompt in then["prompts"])
+        lines = (json.dumps(prompt, ensure_ascii=False) for prompt in then.prompts)
         file.write_text("\n".join(lines), encoding="utf-8")
         return str(file)
 
@@ -99,13 +115,13 @@ class WrittenRun:
         """For each table beside ``run.json``: its name, how it compares, and whether it is equal.
 
         Raises:
-            InvalidInput: there is no table to compare.
+            InvalidInput: there is no table to compare, or one can't be read.
         """
         new, found = tables(again), False
         for file in sorted(self.file.parent.glob("*.parquet")):
             if file.stem in new:
                 found = True
-                verdict = difference(pd.read_parquet(file), new[file.stem])
+                verdict = difference(saved_table(file, new[file.stem]), new[file.stem])
                 yield file.stem, verdict or "the same numbers, bit for bit", not verdict
         if not found:
             raise InvalidInput(f"{self.file.parent} contains no table of this run to compare with.")
@@ -131,7 +147,14 @@ def read_run(path: Path) -> WrittenRun:
         raise InvalidInput(
             f'{file}: expected a "command" such as "interp ablate …", got {shorten(command)}.'
         )
-    return WrittenRun(file, contents)
+    try:
+        budget = value_of(int | None, contents.get("budget"), "budget")
+        prompts = value_of(SavedPrompts | None, contents.get("prompts"), "prompts")
+    except InterpError as error:
+        raise InvalidInput(f"{file}: {error}") from error
+    if budget is not None and not 0 < budget < MAX_BUDGET:
+        raise InvalidInput(f"{file}: the budget {shorten(budget)} is no number of bytes.")
+    return WrittenRun(file, contents, budget, prompts)
 
 
 def difference(then: pd.DataFrame, now: pd.DataFrame) -> str:

@@ -40,7 +40,7 @@ def canvas(
     view: View,
     *,
     stale: Sequence[str] = (),
-    on_pick: Callable[[Pick], None],
+    on_pick: Callable[[object], None],
 ) -> None:
     """Mount views that share a selection.
 
@@ -49,16 +49,17 @@ def canvas(
         views: the views that are drawn.
         view: the view of the session, whose selection is marked.
         stale: ids of views that are dimmed, because they belong to an earlier question.
-        on_pick: called with a click, before the page is rerun.
+        on_pick: called with what the browser sent for a click, before the page is rerun.
     """
 
     def picked() -> None:
         # A click may arrive when another page is already shown. If a message contains several
         # clicks, only the last is given, once for each of them.
         state = st.session_state.get(key)
-        pick = state.get("picked") if state else None
-        if pick and pick.get("id") != st.session_state.get(f"picked_{key}"):
-            st.session_state[f"picked_{key}"] = pick.get("id")
+        pick: object = state.get("picked") if state else None
+        id_: object = cast(Pick, pick).get("id") if isinstance(pick, dict) else None
+        if pick is not None and (id_ is None or id_ != st.session_state.get(f"picked_{key}")):
+            st.session_state[f"picked_{key}"] = id_
             on_pick(pick)
 
     small, parts = apart(list(views))

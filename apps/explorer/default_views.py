@@ -1,15 +1,26 @@
-"""The initial view of each model: a prompt that it gets right, and the head that matters most."""
+"""The initial view of each model: a prompt that it gets right, and the head that matters most.
+
+A model without prompts of its own opens on a sentence.
+"""
 
 from dataclasses import dataclass, replace
 
+import interp
 from apps.defaults import default_metric, default_prompts
+from apps.explorer.offered import model_of, source_of
 from apps.explorer.view import Head, View
-from interp.errors import InvalidInput
+from interp.errors import InterpError, InvalidInput
+from interp.interventions.minimal_pairs import aligned_prompts
 from interp.loading import AT_STEP
 from interp.text.prompts import Prompt, read_prompts
 
 EXAMPLES = "examples"
 """The name of the model's own prompt set, in the field ``prompts`` of a view."""
+
+SENTENCE = "When Mary and John went to the store, John gave a drink to"
+"""The prompt of a model that has none of its own."""
+CORRUPT = "When Mary and John went to the store, Mary gave a drink to"
+"""Its counterpart, which makes it a minimal pair."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ def examples(model: str) -> list[Prompt]:
     """The prompts that belong to a model; minimal pairs if it has any."""
     for pairs in (True, False):
         try:
-            return read_prompts(default_prompts(model, pairs=pairs))
+            return read_prompts(default_prompts(source_of(model), pairs=pairs))
         except InvalidInput:
             continue
     return []
@@ -63,13 +74,47 @@ def default_view(model: str, page: str = "heads") -> View:
     view = View(
         page=page,
         model=model,
-        metric=default_metric(model),
+        metric=default_metric(source_of(model)),
         head=opening.head,
         prompts=opening.prompts,
         attention=opening.attention,
         method=opening.method,
     )
-    return with_prompt(view, prompts[opening.prompt]) if prompts else view
+    if prompts:
+        return with_prompt(view, prompts[opening.prompt])
+    try:
+        return with_prompt(view, opening_prompt(model_of(model)))
+    except InterpError:  # the page shows why the model can't be loaded
+        return view
+
+
+def opening_prompt(model: interp.Transformer) -> Prompt:
+    """A sentence for a model without prompts; the empty prompt if the model can't read it.
+
+    An encoder fills a mask at its end, the decoder of an encoder–decoder has written it up to the
+    end, and a decoder also gets a corrupted counterpart, if that has as many tokens.
+    """
+    mask = model.config.tokens.mask
+    sentence, pair = Prompt(SENTENCE, prefix=SENTENCE), Prompt(SENTENCE, corrupt=CORRUPT)
+    try:
+        if model.config.encoder is None:
+            model.to_tokens(SENTENCE)
+            return pair if _is_aligned(model, pair) else Prompt(SENTENCE)
+        if mask is not None and len(model.stacks) == 1:
+            sentence = Prompt(f"{SENTENCE} {model.to_string([mask])}.")
+        for stack in model.stacks:
+            model.to_tokens(sentence.text, stack=stack.name)
+    except InterpError:
+        return Prompt("")
+    return sentence if len(model.stacks) > 1 else Prompt(sentence.text)
+
+
+def _is_aligned(model: interp.Transformer, pair: Prompt) -> bool:
+    try:
+        aligned_prompts(model, [pair])
+    except InterpError:
+        return False
+    return True
 
 
 def with_prompt(view: View, prompt: Prompt) -> View:

@@ -8,6 +8,8 @@ from functools import partial
 import streamlit as st
 
 from analyses.result import Result
+from apps.csv_text import csv_text
+from apps.explorer.offered import source_of
 from apps.explorer.questions import Question
 from apps.report import Report, to_html
 
@@ -27,7 +29,7 @@ def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str,
         return
     with expander:
         for name, question in questions.items():
-            st.code(question.code(), "python")
+            st.code(code_of(question), "python")
             if name in results:
                 _offer_files(name, question, results[name])
 
@@ -53,18 +55,23 @@ def files_of(question: Question, result: Result) -> dict[str, Callable[[], str]]
     }
 
 
+def code_of(question: Question) -> str:
+    """Python code for a question, which loads the model from where it was offered."""
+    return question.code(source_of(question.model))
+
+
 def file_name(question: Question, ending: str) -> str:
     """The name of a file, from the analysis and the model."""
     return f"{NO_NAME.sub('-', f'{question.name}-{question.model}').strip('-')}.{ending}"
 
 
 def _csv(result: Result) -> str:
-    return result.to_frame().to_csv(index=False)
+    return csv_text(result.to_frame())
 
 
 def _json(question: Question, result: Result) -> str:
-    return json.dumps({"code": question.code(), **result.payload()}, indent=1)
+    return json.dumps({"code": code_of(question), **result.payload()}, indent=1)
 
 
 def _html(question: Question, result: Result) -> str:
-    return to_html(Report(result, (), {"code": question.code()}))
+    return to_html(Report(result, (), {"code": code_of(question)}))

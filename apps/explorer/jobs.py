@@ -16,6 +16,7 @@ from analyses.result import Result
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
+from interp.errors import InterpError, OutOfResources
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""
@@ -43,6 +44,9 @@ class Job:
         complete: whether ``result`` is complete.
         seconds: time that it has run so far.
         last_polled: time at which a session last polled it.
+        active: whether a worker is computing it now.
+        can_retry: after an error, whether another attempt could succeed.
+        turn: number of its place in the queue; an older place is passed over.
     """
 
     question: Question
@@ -55,10 +59,9 @@ class Job:
     complete: bool = False
     seconds: float = 0.0
     last_polled: float = 0.0
-
-    def cancel(self) -> None:
-        """Stop after the current forward, unless the job is polled again; keep partial results."""
-        self.last_polled = -math.inf
+    active: bool = False
+    can_retry: bool = True
+    turn: int = 0
 
     @property
     def should_pause(self) -> bool:
@@ -95,7 +98,7 @@ class Jobs:
         self, model_of: Callable[[str], interp.Transformer], store: Store, workers: int = 1
     ) -> None:
         self.model_of, self.store = model_of, store
-        self._turns: SimpleQueue[tuple[Job, float] | None] = SimpleQueue()
+        self._turns: SimpleQueue[tuple[Job, float, int] | None] = SimpleQueue()
         self._jobs: dict[Question, Job] = {}
         self._lock = Lock()
         self._closed = False
@@ -115,14 +118,35 @@ class Jobs:
         if answer is not None:
             return Job(question, result=answer, complete=True)
         with self._lock:
-            job = self._jobs.setdefault(question, Job(question))
             if cancelled:
-                return job
+                return self._jobs.get(question, Job(question))
+            job = self._jobs.setdefault(question, Job(question))
             job.last_polled = time.monotonic()
             if not (job.running or job.error):
                 job.running = True
-                self._turns.put((job, FIRST_SLICE))
+                self._turns.put((job, FIRST_SLICE, job.turn))
             return job
+
+    def cancel(self, question: Question) -> None:
+        """Stop a job after the current batch, unless it is polled again; keep partial results.
+
+        A job that waits for its turn is taken out of the queue at once.
+        """
+        with self._lock:
+            job = self._jobs.get(question)
+            if job is None:
+                return
+            job.last_polled = -math.inf
+            if not job.active:
+                job.turn += 1
+                job.running = False
+                self._forget_stopped()
+
+    @property
+    def kept(self) -> int:
+        """Number of jobs that are running, waiting, or kept for their partial results."""
+        with self._lock:
+            return len(self._jobs)
 
     def resume(self, question: Question) -> None:
         """Resume a job that was cancelled or has failed."""
@@ -152,14 +176,31 @@ class Jobs:
 
     def _work(self) -> None:
         while (turn := self._turns.get()) is not None:
-            self._slice(*turn)
+            job, seconds, number = turn
+            with self._lock:
+                if number != job.turn:
+                    continue
+                job.active = not self._stops(job)
+            ended = self._slice(job, seconds) if job.active else True
+            with self._lock:
+                job.active = False
+                job.running = not (ended or self._stops(job))
+                if job.running:
+                    self._turns.put((job, min(2 * seconds, LONGEST_SLICE), job.turn))
+                self._forget_stopped()
 
-    def _slice(self, job: Job, seconds: float) -> None:
-        """Run a job for some seconds, then let other jobs take their turn.
+    def _stops(self, job: Job) -> bool:
+        return self._closed or job.should_pause
+
+    def _slice(self, job: Job, seconds: float) -> bool:
+        """Run a job for some seconds, so that other jobs can take their turn.
 
         A sweep repeats its preparation whenever it is resumed, so a slice lasts at least twice as
         long as the preparation. An analysis that can't be resumed runs to its end; if it is
         stopped, it starts again from the beginning.
+
+        Returns:
+            Whether it has ended: it is complete, failed, or can't be resumed.
         """
         began, before = time.monotonic(), job.seconds
         prepared = list[float]()
@@ -168,14 +209,14 @@ class Jobs:
         def progress(done: int, total: int) -> None:
             job.done, job.total = done, total
             job.seconds = before + time.monotonic() - began
-            if not resumes and (self._closed or job.should_pause):
+            if not resumes and self._stops(job):
                 raise _Stopped
 
         def cancelled() -> bool:
             now = time.monotonic() - began
             prepared.append(now)
             is_over = now - prepared[0] > max(seconds, 2 * prepared[0])
-            return self._closed or job.should_pause or is_over
+            return self._stops(job) or is_over
 
         try:
             model = self.model_of(job.question.model)
@@ -183,29 +224,29 @@ class Jobs:
             job.result = job.question.run(model, progress, cancelled, resume)
             job.version += 1
         except _Stopped:
-            job.done, job.seconds, job.running = 0, 0.0, False
-            return
+            job.done, job.seconds = 0, 0.0
+            return True
         except Exception as error:
-            self._fail(job, error)
-            return
+            # Only a lack of memory, or a bug, can be gone at another attempt.
+            job.can_retry = not isinstance(error, InterpError) or isinstance(error, OutOfResources)
+            job.error = message_of(error)
+            return True
         job.seconds = before + time.monotonic() - began
-        if getattr(job.result, "partial", None) is None:
-            self._end(job)
-        elif self._closed or job.should_pause:
-            job.running = False
-        else:
-            self._turns.put((job, min(2 * seconds, LONGEST_SLICE)))
-
-    def _end(self, job: Job) -> None:
-        if job.result is not None:
-            self.store.put(job.question, job.result)
-        job.complete, job.running = True, False
+        if getattr(job.result, "partial", None) is not None:
+            return False
+        self.store.put(job.question, job.result)
+        job.complete = True
         with self._lock:
             self._jobs.pop(job.question, None)
+        return True
 
-    def _fail(self, job: Job, error: Exception) -> None:
-        job.error, job.running = message_of(error), False
-        with self._lock:
-            ended = [own for own, other in self._jobs.items() if not other.running]
-            for question in ended[:-MAX_JOBS]:
-                del self._jobs[question]
+    def _forget_stopped(self) -> None:
+        """Forget jobs that stopped without a partial result, and all but the latest others.
+
+        A job with an error is kept too, so that it is not tried again at each poll.
+        """
+        stopped = [job for job in self._jobs.values() if not job.running]
+        kept = [job for job in stopped if job.error or job.result is not None]
+        for job in {*stopped} - {*kept[-MAX_JOBS:]}:
+            job.turn += 1
+            del self._jobs[job.question]

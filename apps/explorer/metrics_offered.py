@@ -40,7 +40,9 @@ def offered_metrics(view: View, model: interp.Transformer) -> list[str]:
     inputs = inputs_of(view, model, swept=True)
     has_target, has_both = _has(inputs, "target"), _has(inputs, "target", "distractor")
     found = [LOSS] if model.config.is_causal and model.config.n_classes is None else []
-    found += [MASKED_LOSS] if _knows_masks(view, inputs, has_target=has_target) else []
+    # A mask hides the target of a prompt, but not the most probable token.
+    hides_target = has_target and bool(view.target or view.prompts)
+    found += [MASKED_LOSS] if _knows_masks(view, inputs, has_target=hides_target) else []
     found += [LOGIT_DIFF] if has_both else []
     found += ["prob", "logit"] if has_target else []
     return [*found, KL_NAME]

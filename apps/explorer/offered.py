@@ -3,30 +3,59 @@
 No other model is ever loaded: links name models, and must not be able to read files.
 """
 
+import gc
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
 
 import torch
 
 import interp
 from interp.errors import ModelLoadError, shorten
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled, load
+from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load
 from interp.loading.folder import steps_of
 
 MAX_MODELS = 6
 """Number of models that stay loaded."""
-_named: list[str] = []
+_sources: dict[str, str] = {}
+"""What the models of the command line are loaded from, by the names under which they are offered.
+
+A folder is offered under its own name, so that pages and links do not show where it is.
+"""
 _loading = Lock()
 
 
-def offer(names: list[str]) -> None:
+def offer(sources: list[str]) -> None:
     """Offer models besides the bundled ones: folders and ``hub:`` names of the command line."""
-    _named[:] = [name for name in names if name not in bundled()]
+    named: dict[str, str] = {}
+    for source in dict.fromkeys(sources):
+        if source in bundled():
+            continue
+        name = source if source.startswith(hub.PREFIX) else Path(source).resolve().name
+        taken = {*bundled(), *named}
+        numbered = (f"{name} ({n})" for n in range(2, len(taken) + 3))
+        named[next(own for own in (name, *numbered) if own not in taken)] = source
+    if named != _sources:
+        _sources.clear()
+        _sources.update(named)
 
 
 def offered() -> list[str]:
     """The names of the models that can be chosen; those of the command line come first."""
-    return [*_named, *bundled()]
+    return [*_sources, *bundled()]
+
+
+def source_of(name: str) -> str:
+    """What a model is loaded from: the folder that it was offered from, or the name itself."""
+    return _sources.get(name, name)
+
+
+def name_of(source: str) -> str:
+    """The name under which a folder, a ``hub:`` name or a bundled model is offered.
+
+    A source that is not offered is returned as it is.
+    """
+    return next((name for name, own in _sources.items() if own == source), source)
 
 
 def steps(name: str) -> list[int]:
@@ -55,9 +84,15 @@ def model_of(name: str) -> interp.Transformer:
         )
     # Two sessions that open the same model load it once.
     with _loading:
-        return _load(name, "cuda" if torch.cuda.is_available() else "cpu")
+        return _load(source_of(name), "cuda" if torch.cuda.is_available() else "cpu")
 
 
 @lru_cache(MAX_MODELS)
 def _load(name: str, device: str) -> interp.Transformer:
-    return load(name, device)
+    model = load(name, device)
+    # Streamlit collects garbage after each run of its script, several times a second while a job is
+    # polled. No other thread runs meanwhile, so it should not visit modules and tokenizers.
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return model

@@ -7,13 +7,14 @@ the same scale.
 
 import atexit
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import streamlit as st
 
 import interp
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
+from apps.explorer.clicks import checked
 from apps.explorer.downloads import show_code_and_files
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
@@ -21,7 +22,8 @@ from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, rerun, write_address
 from apps.explorer.store import Store
-from apps.explorer.view import View
+from apps.explorer.validate import validated
+from apps.explorer.view import CONTRASTS, View
 from apps.explorer.watch import States, begin_drawing, is_cancelled, note_drawn, watch
 from apps.widget.pictures import share_scales
 from interp.errors import InterpError
@@ -79,6 +81,7 @@ class Page:
         on_pick: function that returns the view after a click that is not just a selection.
         controls: function that shows the page's own widgets.
         sidebar: the fields in the sidebar that affect the page: ``prompts``, ``metric``.
+        reads_prompt: whether the page runs the model on the prompt.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Page:
     on_pick: Callable[[View, Pick], View] = same_view
     controls: Callable[[View, interp.Transformer], None] = no_controls
     sidebar: tuple[str, ...] = ()
+    reads_prompt: bool = True
 
 
 @dataclass
@@ -148,14 +152,24 @@ def show(page: Page) -> None:
 
 
 def _jobs_of(page: Page) -> dict[str, Job]:
-    """The jobs that the views of a page wait for, by name."""
-    jobs = {
-        f"{before}{one.name}": JOBS.poll(one.question, cancelled=is_cancelled(one.question))
+    """The jobs that the views of a page wait for, by name; others of the session are cancelled."""
+    questions = {
+        f"{before}{one.name}": one.question
         for before, view in _columns(current())
         for one in page.asks(view, model_of(view.model))
         if one.long and isinstance(one.question, Question)
     }
+    cancel_others({*questions.values()})
+    jobs = {name: JOBS.poll(own, cancelled=is_cancelled(own)) for name, own in questions.items()}
     return {name: job for name, job in jobs.items() if not job.complete}
+
+
+def cancel_others(questions: set[Question]) -> None:
+    """Cancel the jobs of this session, except those of these questions."""
+    before: set[Question] = st.session_state.get("polled", set())
+    st.session_state["polled"] = questions
+    for question in before - questions:
+        JOBS.cancel(question)
 
 
 def _columns(view: View) -> list[tuple[str, View]]:
@@ -177,6 +191,8 @@ def _body(page: Page) -> None:
         ]
         # In a container even if empty, so that the elements below keep their state.
         with st.container():
+            for note in st.session_state.pop("refused", ()):
+                st.warning(escape_markdown(note))
             messages = [own for _, _, known in columns for own in known.errors.values()]
             for message in dict.fromkeys(messages):
                 st.error(escape_markdown(message))
@@ -204,7 +220,7 @@ def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
                 views,
                 view,
                 stale=stale,
-                on_pick=lambda pick: _apply_click(page, pick),
+                on_pick=lambda pick, views=views: _apply_click(page, pick, views),
             )
 
 
@@ -219,16 +235,27 @@ def _with_earlier(
     return [*views, *waiting], [own["id"] for own in waiting]
 
 
-def _apply_click(page: Page, pick: Pick) -> None:
-    """Change the view according to a click."""
-    view = current()
-    if pick["pick"] == "pin":
-        change(pinned=None if view.pinned else view)
-    elif pick["pick"] in ("selection", "collect"):
-        change(**with_selection(view, pick))
-    elif pick["pick"] == "score":
-        change(score=pick["name"])
-    elif pick["pick"] == "contrast":
-        change(contrast=int(pick["x"]))
+def _apply_click(page: Page, pick: object, views: Sequence[ViewData]) -> None:
+    """Change the view according to a click; if it is not one, show a message."""
+    try:
+        view, notes = clicked(page, current(), checked(pick, views))
+    except InterpError as error:
+        st.session_state["refused"] = (str(error),)
     else:
-        change(page.on_pick(view, pick))
+        st.session_state["refused"] = notes
+        change(view)
+
+
+def clicked(page: Page, view: View, pick: Pick) -> tuple[View, tuple[str, ...]]:
+    """The view after a click, without what the model lacks, and a note on each thing left out."""
+    if pick["pick"] == "pin":
+        return replace(view, pinned=None if view.pinned else view), ()
+    if pick["pick"] in ("selection", "collect"):
+        view = replace(view, **with_selection(view, pick))
+    elif pick["pick"] == "score":
+        view = replace(view, score=pick["name"])
+    elif pick["pick"] == "contrast":
+        view = replace(view, contrast=min(max(int(pick["x"]), 0), CONTRASTS))
+    else:
+        view = page.on_pick(view, pick)
+    return validated(view, model_of(view.model))

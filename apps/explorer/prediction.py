@@ -10,18 +10,17 @@ from markupsafe import Markup
 
 import interp
 from analyses import Predictions, predictions
+from apps.commands.inputs import Inputs
 from apps.explorer.controls import switch
 from apps.explorer.messages import escape_markdown
 from apps.explorer.page import JOBS
-from apps.explorer.pages.view_inputs import inputs_of
+from apps.explorer.pages.view_inputs import TOP, inputs_of, prompt_of, single_token
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError
 
 LISTED = 3
 """Number of most probable tokens on the line."""
-TOP = 10
-"""Number of most probable tokens on the page Prompt."""
 STYLE = Markup("""<style>
 .interp-prediction { font-size: 0.875rem; line-height: 1.7; overflow-wrap: anywhere; }
 .interp-prediction > span { margin-right: 0.8em; }
@@ -53,10 +52,10 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
     Raises:
         InvalidInput: the prompt of an encoder–decoder has no input for the decoder.
     """
-    inputs = inputs_of(view, model)
+    inputs = Inputs(model, (prompt_of(view),))
     has_targets = len(model.stacks) == 1 or bool(view.prefix)
     answers = {
-        name: own if has_targets and is_single_token(model, own) else None
+        name: own if has_targets and single_token(model, own) is not None else None
         for name, own in (("targets", view.target), ("distractors", view.distractor))
     }
     return question(
@@ -86,15 +85,6 @@ def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
         "method": view.method,
         "reference": inputs_of(view, model, swept=True).batch if of_others else None,
     }
-
-
-def is_single_token(model: interp.Transformer, text: str) -> bool:
-    """Whether a text is exactly one token of the model."""
-    try:
-        model.to_single_token(text)
-    except InterpError:
-        return False
-    return True
 
 
 # ---- the line, as HTML -----------------------------------------------------------------------

@@ -74,8 +74,12 @@ class Question:
         scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
         return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
 
-    def code(self) -> str:
-        """Python code for the same call; its last line is the table of the result."""
+    def code(self, source: str | None = None) -> str:
+        """Python code for the same call; its last line is the table of the result.
+
+        Args:
+            source: what the model is loaded from, if that is not its name.
+        """
         scored = self.scored_by
         names = [self.name] if scored is None else [scored.name, self.name]
         return "\n".join(
@@ -84,7 +88,7 @@ class Question:
                 *(["from interp import metrics"] if self._measures else []),
                 f"from analyses import {', '.join(names)}",
                 "",
-                f"model = interp.load({self.model!r})",
+                f"model = interp.load({source or self.model!r})",
                 *([] if scored is None else [f"scores = {scored._call}.scores"]),
                 f"result = {self._call}",
                 "result.to_frame()",

@@ -1,5 +1,6 @@
 """The sidebar of every page: model, prompt, and the settings of sweeps."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import streamlit as st
@@ -10,22 +11,25 @@ from apps.explorer.default_views import EXAMPLES, default_view, examples, with_p
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
-from apps.explorer.view import ANSWERED
+from apps.explorer.view import ANSWERED, View
 from interp.loading import AT_STEP
 from interp.text.prompts import Prompt
 from interp.text.token_bytes import visible
 
-MAX_CHARACTERS = 20_000
-"""Largest number of characters in the form; the model's context is usually shorter."""
 MAX_LABEL = 60
 """Largest number of characters of an example in the list."""
 FIELDS = ("text", "target", "distractor", "corrupt", "prefix")
+STALE_AFTER = {
+    "text": ("target", "distractor", "corrupt"),
+    "prefix": ("target", "distractor"),
+}
+"""What belongs to a prompt and is cleared when that is changed, by the changed field."""
 
 
 def model_choice() -> None:
     """Choose the model, and the step of its training if it has checkpoints."""
     view = current()
-    found = AT_STEP.fullmatch(view.model)
+    found = None if view.model in offered() else AT_STEP.fullmatch(view.model)
     name = found["model"] if found else view.model
     key = key_of("choose_model", name)
     st.selectbox("Model", offered(), key=key, on_change=_change_model, args=(key,))
@@ -61,7 +65,13 @@ def prompt_form(model: interp.Transformer) -> None:
     with st.form("prompt", border=False):
         for field in FIELDS:
             st.session_state[f"form_{field}"] = getattr(view, field)
-        st.text_area("Prompt", key="form_text", max_chars=MAX_CHARACTERS, height=110)
+        st.text_area(
+            "Prompt",
+            key="form_text",
+            height=110,
+            help="A new prompt clears the target, the distractor and the corrupted prompt, unless "
+            "they are changed with it.",
+        )
         if len(model.stacks) > 1:
             st.text_area(
                 "Decoder's prefix",
@@ -71,7 +81,13 @@ def prompt_form(model: interp.Transformer) -> None:
             )
         # Text areas, because a token may be a line break.
         left, right = st.columns(2)
-        left.text_area("Target", key="form_target", height=68, help="The correct next token.")
+        left.text_area(
+            "Target",
+            key="form_target",
+            height=68,
+            placeholder="most probable",
+            help="The correct next token. If empty, the most probable one is explained.",
+        )
         right.text_area(
             "Distractor",
             key="form_distractor",
@@ -121,7 +137,10 @@ def metric_choice() -> None:
 
 
 def _change_model(key: str) -> None:
-    change(default_view(picked_value("choose_model", key), current().page))
+    name = picked_value("choose_model", key)
+    # A browser can send a name that is not in the list.
+    if name in offered():
+        change(default_view(name, current().page))
 
 
 def _change_example(prompts: list[Prompt], key: str) -> None:
@@ -132,9 +151,26 @@ def _change_example(prompts: list[Prompt], key: str) -> None:
 
 def _submit_form() -> None:
     fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
-    view = current()
-    if any(getattr(view, name) != text for name, text in fields.items()):
-        change(replace(with_prompt(view, Prompt("")), **fields))
+    change(submitted(current(), fields))
+
+
+def submitted(view: View, fields: Mapping[str, str]) -> View:
+    """The view after the form was sent.
+
+    A new prompt clears what belonged to the former one and was not changed with it, and sweeps run
+    over the new prompt.
+
+    Args:
+        view: the view that the form showed.
+        fields: the texts of the form, by the fields of the view.
+    """
+    changed = [name for name in FIELDS if fields[name] != getattr(view, name)]
+    if not changed:
+        return view
+    stale = {own for name in changed for own in STALE_AFTER.get(name, ()) if own not in changed}
+    prompts = "" if "text" in changed else view.prompts
+    filled = {name: "" if name in stale else text for name, text in fields.items()}
+    return replace(with_prompt(view, Prompt("")), prompts=prompts, **filled)
 
 
 def _label(text: str) -> str:

@@ -1,65 +1,115 @@
 """Checks a view against its model, and leaves out what the model lacks."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import interp
 from apps.defaults import default_metric
+from apps.explorer.offered import source_of
 from apps.explorer.view import Head, View
 from interp.errors import InterpError
 from interp.interventions.components import components_of
-from interp.interventions.replacements import METHODS
 from interp.model.attentions import AttentionName, attentions_of
 
-SUBLAYER = re.compile(r"(H\d+|MLP|ATTN)$")
-"""End of the names of heads, MLPs and attention; other components are embeddings and biases."""
+MAX_CHARACTERS = 20_000
+"""Largest number of characters of a prompt; the model's context is usually shorter."""
+PROMPTS = {"text": "prompt", "corrupt": "corrupted prompt", "prefix": "decoder's prefix"}
+"""The fields that have a prompt, with their names on the page."""
 
 
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view without what this model lacks, and a note on each field that was left out."""
+    view, lacking = _within_prompt(view, model)
     changes: dict[str, Any] = {}
     blocks = heads_of(view, model)
     heads = [head for head in (view.head, *view.heads) if head is not None]
-    lacking = [f"{view.model} has no head {head}." for head in heads if not _has(blocks, head)]
+    lacking += [f"{view.model} has no head {head}." for head in heads if not _has(blocks, head)]
     changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
     if view.head is not None and not _has(blocks, view.head):
         changes["head"] = None
     known = components_of(model)
     names = {each.name for each in (*known.heads, *known.sublayers)}
     absent = [
-        own for own in (view.component, *view.trail) if SUBLAYER.search(own) and own not in names
+        own
+        for own in (view.component, *view.trail)
+        if own and own not in names and not is_input(own)
     ]
     if absent:
         lacking.append(f"{view.model} has no component {absent[0]}.")
         changes |= {"component": "", "trail": ()}
-    if view.method not in METHODS:
-        lacking.append(
-            f"There is no ablation method {view.method!r}; the methods are {', '.join(METHODS)}."
-        )
-        changes["method"] = View.method
+    n_layers = len(model.stacks[-1].blocks)
+    if view.layer is not None and not 0 <= view.layer < n_layers:
+        lacking.append(f"layer={view.layer}: {view.model} has layers 0 to {n_layers - 1}.")
+        changes["layer"] = None
     if not view.metric:
-        changes["metric"] = default_metric(view.model)
+        changes["metric"] = default_metric(source_of(view.model))
     return replace(view, **changes), tuple(lacking)
 
 
+def is_input(component: str) -> bool:
+    """Whether a name is that of an embedding or a bias, which reads no other component."""
+    last = component.rpartition(".")[2]
+    return last.endswith("embed") or last in ("bias", "b_O", "b_out", "b_U")
+
+
+def _within_prompt(view: View, model: interp.Transformer) -> tuple[View, list[str]]:
+    """The view without positions that its prompt lacks, and a note on each."""
+    lengths = [_length(view, model, stack.name) for stack in model.stacks]
+    ends = {
+        "position": lengths[-1],
+        "query": lengths[0 if view.attention == "encoder" else -1],
+        "key": lengths[0 if view.attention in ("encoder", "cross") else -1],
+    }
+    notes = [
+        f"{name}={getattr(view, name)}: the prompt has positions 0 to {end - 1}."
+        for name, end in ends.items()
+        if end is not None and not _is_within(getattr(view, name), name, end)
+    ]
+    beyond = {note.partition("=")[0]: None for note in notes}
+    return replace(view, **beyond), notes
+
+
+def _is_within(position: int | None, name: str, end: int) -> bool:
+    """Whether a position exists; only that of the prediction may count from the end."""
+    return position is None or (-end if name == "position" else 0) <= position < end
+
+
+def _length(view: View, model: interp.Transformer, stack: str) -> int | None:
+    """The number of tokens that a stack reads; ``None`` if they can't be counted."""
+    is_decoder_of_two = len(model.stacks) > 1 and stack == model.stacks[-1].name
+    text = (view.prefix or view.target) if is_decoder_of_two else view.text
+    if not text or len(text) > MAX_CHARACTERS:
+        return None
+    try:
+        return model.to_tokens(text, stack=stack).shape[1]
+    except InterpError:
+        return None
+
+
 def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
-    """The view with prompts that fit the model's context, and a note on each that was cut.
+    """The view with prompts that fit :data:`MAX_CHARACTERS` and the model's context.
+
+    Also returns a note on each prompt that was cut.
 
     The first tokens are cut, since predictions are about what follows the last token.
     """
     stacks = [stack.name for stack in model.stacks]
     of = {"text": stacks[0], "corrupt": stacks[0], "hidden": stacks[0], "prefix": stacks[-1]}
-    names = {"text": "prompt", "corrupt": "corrupted prompt", "prefix": "decoder's prefix"}
     changes, notes = dict[str, Any](), list[str]()
     for field, stack in of.items():
         given = getattr(view, field)
-        text, n_cut = cut_text(model, given, stack) if given else (given, 0)
-        if n_cut:
+        kept = given[-MAX_CHARACTERS:]
+        text, n_cut = cut_text(model, kept, stack) if given else (given, 0)
+        if text != given:
             changes[field] = text
-        if n_cut and field in names:
+        if kept != given and field in PROMPTS:
             notes.append(
-                f"The {names[field]} is longer than the model's context of {model.config.n_ctx} "
+                f"The {PROMPTS[field]} has {len(given):,} characters: its first "
+                f"{len(given) - len(kept):,} are left out, so that {MAX_CHARACTERS:,} are left."
+            )
+        if n_cut and field in PROMPTS:
+            notes.append(
+                f"The {PROMPTS[field]} is longer than the model's context of {model.config.n_ctx} "
                 f"tokens: its first {n_cut} tokens are left out."
             )
     selection = dict.fromkeys(("position", "query", "key")) if changes else {}

@@ -23,6 +23,10 @@ MAX_TEXT = 2000
 """Largest number of characters of a prompt that is written to the address."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
+ATTENTIONS = ("", "decoder", "cross", "encoder")
+"""The attentions of an encoder–decoder; all of them are ``""`` in a model with one stack."""
+CONTRASTS = 10
+"""Number of steps of the contrast of the map."""
 DIRECTIONS = ("denoise", "noise")
 """Directions of patching: clean activations into the corrupted run, or the reverse."""
 
@@ -228,6 +232,11 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
     return lambda text: text if text in values else None
 
 
+def _contrast(text: str) -> int | None:
+    steps = _index(text)
+    return steps if steps is not None and 0 <= steps <= CONTRASTS else None
+
+
 def _flag(text: str) -> bool | None:
     return {"True": True, "False": False}.get(text)
 
@@ -240,14 +249,16 @@ def _names(text: str) -> tuple[str, ...] | None:
 def _view(text: str) -> View | None:
     if len(text) > 4 * MAX_TEXT:
         return None
-    view, notes = from_address({k: v for k, v in parse_qsl(text) if k != "pinned"})
-    return None if notes else view
+    address = {k: v for k, v in parse_qsl(text) if k != "pinned"}
+    view, notes = from_address(address)
+    return None if notes or not address else view
 
 
 DEFAULT = View()
 READERS: dict[str, Callable[[str], Any]] = {
     **{field.name: _text for field in fields(View)},
-    **dict.fromkeys(("position", "query", "key", "layer", "contrast"), _index),
+    **dict.fromkeys(("position", "query", "key", "layer"), _index),
+    "contrast": _contrast,
     "answered": _one_of(*ANSWERED),
     "colour": _one_of(*COLOURS),
     "new_tokens": _new_tokens,

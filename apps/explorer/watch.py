@@ -62,11 +62,15 @@ def _poll(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
 def _progress(name: str, job: Job, jobs: Jobs) -> None:
     """A bar with the time left, and a button to cancel or resume."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(job.done / job.total if job.total else 0.0, _progress_text(name, job))
-        if job.running:
-            st.button("Cancel", key=f"cancel_{name}", on_click=_cancel, args=[job])
-        else:
-            st.button("Continue", key=f"continue_{name}", on_click=_resume, args=[job, jobs])
+        cancelled = is_cancelled(job.question)
+        text = progress_text(name, job, cancelled=cancelled)
+        st.progress(job.done / job.total if job.total else 0.0, text)
+        if not job.error and (job.running or not cancelled):
+            key, args = f"cancel_{name}", [job, jobs]
+            st.button("Cancel", key=key, on_click=_cancel, args=args, disabled=cancelled)
+        elif job.can_retry:
+            label = "Try again" if job.error else "Continue"
+            st.button(label, key=f"continue_{name}", on_click=_resume, args=[job, jobs])
 
 
 def is_cancelled(question: Question) -> bool:
@@ -74,9 +78,9 @@ def is_cancelled(question: Question) -> bool:
     return hash(question) in st.session_state.get("cancelled", ())
 
 
-def _cancel(job: Job) -> None:
+def _cancel(job: Job, jobs: Jobs) -> None:
     st.session_state.setdefault("cancelled", set()).add(hash(job.question))
-    job.cancel()
+    jobs.cancel(job.question)
 
 
 def _resume(job: Job, jobs: Jobs) -> None:
@@ -84,11 +88,21 @@ def _resume(job: Job, jobs: Jobs) -> None:
     jobs.resume(job.question)
 
 
-def _progress_text(name: str, job: Job) -> str:
-    if not job.running:
-        how = "stopped by an error" if job.error else "cancelled"
-        return f"{name}: {how} after {job.done} of {job.total}; the results so far are shown"
-    if not job.total:
-        return f"{name}: waiting" if not job.seconds else f"{name}: started"
+def progress_text(name: str, job: Job, *, cancelled: bool) -> str:
+    """The state of a job in words.
+
+    Args:
+        name: the name of its question.
+        job: the job.
+        cancelled: whether this session has cancelled it.
+    """
+    if job.error or (cancelled and not job.running):
+        how = "failed" if job.error else "cancelled"
+        so_far = f" after {job.done} of {job.total}; the results so far are shown"
+        return f"{name}: {how}{'' if job.result is None else so_far}"
+    if cancelled:
+        return f"{name}: cancelling…"
+    if not job.total or not job.running:
+        return f"{name}: {'running' if job.active else 'waiting'}"
     left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"
     return f"{name}: {job.done} of {job.total}{left}"

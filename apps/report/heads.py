@@ -3,7 +3,7 @@
 from math import isnan
 
 from analyses import HeadAblation
-from apps.frame_table import signed
+from analyses.number_text import fixed, percent, signed
 from apps.report.contents import Report
 from apps.report.page import render
 from apps.report.strip import StripPlot, strip_plot
@@ -37,9 +37,10 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
         "name": head.name,
         "effect": signed(head.effect, places),
         "interval": head.interval(places),
-        "size": signed(head.size, places).lstrip("+"),
+        "size": fixed(head.size, places),
+        "share": percent(head.share),
         "q": head.corrected(),
-        "matters": head.matters,
+        "significant": head.significant,
         "role": role(head, metric),
     }
 

@@ -1,6 +1,5 @@
 """A site of reports: an index, a page per analysis, the results by head, a Markdown summary."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +12,14 @@ from analyses.result import Result
 from apps.frame_table import table_of_frame
 from apps.method_text import Paragraph, method_text, paragraphs, question
 from apps.report.page import page, provenance_facts
+from interp.errors import InterpError, InvalidInput, reason
+from interp.files import UNREADABLE
+from interp.json_text import read_json
+from interp.schema import as_object, build, value_of
 
 PAGE_FACTS, RUN = "page.json", "run.json"
+MAX_BYTES = 2**26
+"""Maximum size of each of the two files."""
 TOP = 10
 """Number of rows of each table in the summary."""
 ROWS_OF_HEAD = 5
@@ -22,6 +27,13 @@ ROWS_OF_HEAD = 5
 CONSTANT_COLUMNS = ("metric", "unit", "method")
 """Columns with the same value in all rows of a table, which is given above the table instead."""
 HEAD = re.compile(r"(?:\w+\.)?L\d+H\d+")
+FACTS_READ = dict.fromkeys(("model", "weights SHA-256", "tokens SHA-256", "dtype, device"), str)
+"""Facts of a page that a site reads."""
+RUN_READ: dict[str, Any] = {
+    **{"command": str, "settings": dict[str, Any], "device": str, "threads": int},
+    **{"code": dict[str, Any], "prompts": dict[str, Any] | None},
+}
+"""Entries of ``run.json`` that a site reads."""
 PER_RESULT = (
     "tokens SHA-256",
     "lens SHA-256",
@@ -89,11 +101,26 @@ class PageFacts:
 
     @classmethod
     def read(cls, folder: Path) -> "PageFacts":
-        """Read the facts from the folder of a page."""
-        own = json.loads((folder / PAGE_FACTS).read_text(encoding="utf-8"))
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        del own["key"]
-        return cls(**own, run=run)
+        """Read the facts from the folder of a page.
+
+        Raises:
+            InvalidInput: they can't be read, or lack a field.
+        """
+        file = folder / PAGE_FACTS
+        try:
+            own = as_object(read_json(file, MAX_BYTES), "it")
+            run = as_object(read_json(folder / RUN, MAX_BYTES), RUN)
+            own.pop("key", None)
+            facts = build(cls, {**own, "run": run}, "it")
+            for one in facts.method:
+                build(Paragraph, one, "method")
+            for name, kind in FACTS_READ.items():
+                value_of(kind, facts.facts.get(name), f"facts.{name}")
+            for name, kind in RUN_READ.items():
+                value_of(kind, run.get(name), f"{RUN}.{name}")
+        except (*UNREADABLE, InterpError) as error:
+            raise InvalidInput(f"{file} can't be read: {reason(error).rstrip('.')}.") from error
+        return facts
 
     @property
     def model(self) -> str:
@@ -194,7 +221,7 @@ def summary(title: str, pages: Mapping[str, PageFacts], left_out: Mapping[str, s
         lines += [f"## {_plain(own.question)} {_plain(own.model)}", "", _plain(own.conclusion), ""]
         lines += [*_table(own.columns, own.rows), ""]
         asked = f" on {own.asked_on}" if own.asked_on else ""
-        lines += [f"`{own.run['command']}`{asked}; tables and figures in `{name}/`.", ""]
+        lines += [f"`{_code(own.run['command'])}`{asked}; tables and figures in `{name}/`.", ""]
     lines += ["## Methods", ""]
     for question_, method in {one.question: one.paragraphs for one in pages.values()}.items():
         lines += [f"### {_plain(question_)}", ""]
@@ -244,5 +271,11 @@ def _cell(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text on one line, without HTML or code marks."""
-    return " ".join(text.split()).replace("<", "&lt;").replace("`", "'")
+    """A text on one line, without HTML, code marks, links or images."""
+    without_links = re.sub(r"([\\\[\]])", r"\\\1", _code(text))
+    return without_links.replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    """A text on one line that does not end a code span."""
+    return " ".join(text.split()).replace("`", "'")

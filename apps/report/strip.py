@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from apps.frame_table import signed
+from analyses.number_text import signed
 from apps.wording import HeadEffect
 
 MARGIN = 0.04
@@ -32,7 +32,7 @@ class Row:
     """One head: its dots, mean and interval, if it has one."""
 
     name: str
-    matters: bool
+    significant: bool
     mean: str
     interval: tuple[str, str] | None
     text: str
@@ -80,7 +80,7 @@ def strip_plot(
     rows = tuple(
         Row(
             head.name,
-            head.matters,
+            head.significant,
             percent(head.effect),
             None if isnan(head.low) else (percent(head.low), percent(head.high)),
             f"{head.name}: mean {signed(head.effect, places)} {unit}",

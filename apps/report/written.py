@@ -1,20 +1,28 @@
 """Reads saved reports: their views, tables, conclusions and provenance."""
 
-import json
-from collections.abc import Sequence
+import csv
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import View, table_view
-from interp.errors import InvalidInput
+from interp.errors import InterpError, InvalidInput, reason, shorten
+from interp.files import UNREADABLE, is_file, read_inside
+from interp.json_text import parse_json
+from interp.schema import as_object, value_of
 
 PAGE = "report.html"
 MAX_ROWS = 1000
 """Largest number of rows of a table that are shown."""
+MAX_BYTES, MAX_COLUMNS = 2**26, 1000
+"""Maximum size of a page or a table, and number of columns of a table."""
+MAX_REPORTS, MAX_TABLES = 1000, 100
+"""Maximum number of reports in a folder, and of tables beside a report."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +50,30 @@ def read_written(path: Path) -> list[Written]:
     Raises:
         InvalidInput: there is no report, or one can't be read.
     """
-    pages = [path] if path.is_file() else sorted([*path.glob(PAGE), *path.glob(f"*/{PAGE}")])
+    is_page = is_file(path)
+    pages = [path.resolve()] if is_page else sorted([*path.glob(PAGE), *path.glob(f"*/{PAGE}")])
     if not pages:
         raise InvalidInput(
             f"No report in {path}: expected an HTML page, a folder with {PAGE}, or a folder of "
             "such folders; `interp ablate --out FOLDER` writes one."
         )
-    return [_read(page) for page in pages]
+    if len(pages) > MAX_REPORTS:
+        raise InvalidInput(f"{path} has more than {MAX_REPORTS} reports; give some of its folders.")
+    return [_read(page, page.parent if is_page else path) for page in pages]
 
 
-def _read(page: Path) -> Written:
+def _read(page: Path, folder: Path) -> Written:
+    """Read a page below a folder, out of which its links must not lead."""
     parser = _Page()
     try:
-        parser.feed(page.read_text(encoding="utf-8"))
+        parser.feed(read_inside(folder, page, MAX_BYTES).decode())
         views = [
-            {**view, "id": f"{name}_{view['id']}"}
+            _view(view, name)
             for name, text in parser.mounts.items()
-            for view in json.loads(text)["views"]
+            for view in value_of(list[Any], as_object(parse_json(text), name).get("views"), name)
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{page} can't be read as a report: {error}") from error
+    except (*UNREADABLE, InterpError, AssertionError) as error:
+        raise InvalidInput(f"{page} can't be read as a report: {reason(error)}.") from error
     if not parser.mounts or "model" not in parser.facts:
         raise InvalidInput(
             f"{page} is not a report of interp: it contains no views, or does not name its model."
@@ -72,22 +84,52 @@ def _read(page: Path) -> Written:
         model=parser.facts["model"],
         conclusion=" ".join(parser.conclusions),
         facts=parser.facts,
-        views=[*views, *(_tables(sorted(page.parent.glob("*.csv"))) if in_folder else [])],
+        views=[*views, *(_tables(page.parent, folder) if in_folder else [])],
     )
 
 
-def _tables(files: Sequence[Path]) -> list[View]:
+def _view(values: object, mount: str) -> View:
+    """A view, with the fields that every kind of view has.
+
+    Raises:
+        InvalidInput: one is missing, or is not a text.
+    """
+    view = as_object(values, f"a view of {shorten(mount)}")
+    for name in ("kind", "id", "title"):
+        value_of(str, view.get(name), f"{name} of a view of {shorten(mount)}")
+    return {**view, "id": f"{mount}_{view['id']}"}
+
+
+def _tables(place: Path, folder: Path) -> list[View]:
     """The tables beside a report."""
+    files = sorted(place.glob("*.csv"))
+    if len(files) > MAX_TABLES:
+        raise InvalidInput(f"{place} has more than {MAX_TABLES} tables beside its report.")
     views: list[View] = []
     for file in files:
         try:
-            frame = pd.read_csv(file)
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"{file} can't be read as a table: {error}") from error
-        note = f"The first {MAX_ROWS} of {len(frame)} rows." if len(frame) > MAX_ROWS else ""
-        table = table_of_frame(frame, MAX_ROWS)
+            frame, n_rows = _frame(read_inside(folder, file, MAX_BYTES).decode())
+            table = table_of_frame(frame)
+        except (*UNREADABLE, csv.Error, LookupError, TypeError, ArithmeticError) as error:
+            raise InvalidInput(f"{file} can't be read as a table: {reason(error)}.") from error
+        note = f"The first {MAX_ROWS} of {n_rows} rows." if n_rows > MAX_ROWS else ""
         views.append(table_view(f"table_{file.stem}", file.name, table, note))
     return views
+
+
+def _frame(text: str) -> tuple[pd.DataFrame, int]:
+    """The first rows of a CSV file, and the number of all.
+
+    Raises:
+        ValueError: it has very many columns, or is not CSV.
+        csv.Error: it is not CSV.
+    """
+    rows = (row for row in csv.reader(StringIO(text)) if row)
+    n_columns = len(next(rows, []))
+    if n_columns > MAX_COLUMNS:
+        raise ValueError(f"it has {n_columns} columns; at most {MAX_COLUMNS} are read")
+    n_rows = sum(1 for _ in rows)
+    return pd.read_csv(StringIO(text), nrows=MAX_ROWS), n_rows
 
 
 class _Page(HTMLParser):

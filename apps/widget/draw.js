@@ -168,6 +168,31 @@ function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight =
   ctx.strokeRect(x, y, width, height);
 }
 
+const BADGE_HEIGHT = 13;
+
+/** The place of a badge in the top right corner of a cell; null if it does not fit into the cell. */
+function badgePlace([x, y, width, height], textWidth) {
+  const wide = textWidth + 5;
+  if (wide > width || BADGE_HEIGHT > height) return null;
+  return [x + width - wide, y, wide, BADGE_HEIGHT];
+}
+
+/** Outlines a cell of a set, with its number in it where that fits. */
+function numbered(ctx, theme, cell, number) {
+  const [x, y, width, height] = cell;
+  ctx.strokeStyle = theme.ink;
+  ctx.lineWidth = 1.5;
+  ctx.strokeRect(x + 0.75, y + 0.75, width - 1.5, height - 1.5);
+  ctx.font = font(9, 600);
+  const place = badgePlace(cell, ctx.measureText(number).width);
+  if (!place) return;
+  ctx.fillStyle = theme.ink;
+  ctx.fillRect(...place);
+  write(ctx, number, place[0] + place[2] / 2, place[1] + place[3] / 2, {
+    colour: theme.paper, size: 9, weight: 600, align: "center",
+  });
+}
+
 /** Draws a label on a filled background, which covers what is below. */
 function badge(ctx, theme, text, x, y, options = {}) {
   if (!text) return;

@@ -64,8 +64,7 @@ function mapPlot(view, score, state, collected) {
   function over(ctx, geometry, theme) {
     collected().forEach((head, n) => {
       if (!isInside(head, layers, heads)) return;
-      const [x, y, width] = plot.box(geometry, head);
-      badge(ctx, theme, String(n + 1), x + width + 2, y + 3, { align: "right", size: 9 });
+      numbered(ctx, theme, plot.box(geometry, head), String(n + 1));
     });
   }
 

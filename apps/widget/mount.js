@@ -127,6 +127,7 @@ function mountViews(parent, payload, host) {
     old.controller.dispose();
     mount.defer(() => {
       if (made.scrolled) Object.assign(made.scrolled, { scrollLeft, scrollTop });
+      if (made.reveal) made.reveal();
       if (focused) made.focus({ preventScroll: true });
     });
     return made;

@@ -140,10 +140,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
   }
 
   function over(ctx, geometry, theme) {
-    collected().forEach(([layer, head], n) => {
-      const [x, y, size] = box(geometry, [layer, head]);
-      badge(ctx, theme, String(n + 1), x + size + 3, y - 1, { align: "right", size: 10 });
-    });
+    collected().forEach((head, n) => numbered(ctx, theme, box(geometry, head), String(n + 1)));
   }
 
   function mark(ctx, geometry, theme, cell) {

@@ -61,13 +61,13 @@ function plottedView(mount, view) {
   function fromSelection() {
     const { head, query, key } = mount.selection();
     const pair = query !== null && key !== null ? [query, key] : null;
-    const wanted = { head, pair }[view.pick];
+    const wanted = { head, pair }[view.pick] || (at() ? null : view.at);
     if (wanted && isInside(wanted, plot.rows, plot.columns) && !same(wanted, at())) choose(wanted, false);
   }
 
   return {
     root: own.root, focus: () => drawing.box.focus(), refresh: drawing.refresh, fromSelection,
-    dispose: drawing.dispose, scrolled: drawing.box,
+    dispose: drawing.dispose, scrolled: drawing.box, reveal: () => { if (view.at) drawing.reveal(view.at); },
   };
 }
 

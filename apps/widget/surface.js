@@ -33,6 +33,7 @@ function surface(mount, parent, options) {
   function refresh() {
     const width = box.clientWidth || drawnWidth;
     if (!plot || !width) return;
+    const isFirst = !geometry;
     drawnWidth = width;
     geometry = plot.layout(width, measure);
     const ctx = sized(base, geometry, mount.ratio());
@@ -40,6 +41,7 @@ function surface(mount, parent, options) {
     stage.style.width = `${geometry.width}px`;
     stage.style.height = `${geometry.height}px`;
     refreshOver();
+    if (isFirst && selected) reveal(selected); // chosen while the box had no width
     if (options.onDrawn) options.onDrawn();
   }
 
@@ -100,7 +102,7 @@ function surface(mount, parent, options) {
   observer.observe(box);
 
   return {
-    box, show, refresh, hover, choose, measure,
+    box, show, refresh, hover, choose, measure, reveal,
     plot: () => plot,
     selected: () => selected,
     geometry: () => geometry,

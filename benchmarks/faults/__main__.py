@@ -4,9 +4,10 @@
     python -m benchmarks.faults --short      # each rename of one command, one disk, two writers
 
 A command replaces a folder that has a complete old version. Whatever happens to the writer, the
-folder must then hold the complete old or new version (``mixed`` counts the other cases; ``lost``
-those where neither version is left anywhere). After the same command is run again, there must be
-the new version and nothing else (``remains`` counts the other cases).
+folder must then be there (``absent`` counts the other cases) and hold the complete old or new
+version (``mixed`` counts the other cases; ``lost`` those where neither version is left anywhere).
+After the same command is run again, there must be the new version and nothing else (``remains``
+counts the other cases).
 """
 
 import argparse
@@ -21,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.faults.child import STEPS, Child, Ended, kill_at
+from benchmarks.faults.child import EXCHANGE, STEPS, Child, Ended, kill_at
 from benchmarks.faults.disk import PAGE, Disk
 from benchmarks.faults.writers import NEW, OLD, Writer, writers
 from benchmarks.table import write_between
@@ -43,6 +44,7 @@ class Tally:
         runs: number of runs.
         mixed: number of runs after which the folder held neither version completely.
         lost: number of runs after which neither version was left.
+        absent: number of runs after which there was no folder.
         remains: number of runs after which other files were left by the next run.
         failed: number of wrong exit codes and wrong results of the next run.
         note: other counts.
@@ -53,6 +55,7 @@ class Tally:
     runs: int = 0
     mixed: int = 0
     lost: int = 0
+    absent: int = 0
     remains: int = 0
     failed: int = 0
     note: str = ""
@@ -60,11 +63,11 @@ class Tally:
     @property
     def is_faultless(self) -> bool:
         """Whether there were no failures."""
-        return not (self.mixed or self.lost or self.remains or self.failed)
+        return not (self.mixed or self.lost or self.absent or self.remains or self.failed)
 
     def cells(self) -> list[str]:
         """The row of a table."""
-        numbers = (self.runs, self.mixed, self.lost, self.remains, self.failed)
+        numbers = (self.runs, self.mixed, self.lost, self.absent, self.remains, self.failed)
         return [self.writer, self.fault, *map(str, numbers), self.note]
 
 
@@ -99,6 +102,7 @@ class Trial:
         """Count the failures now, and those after the same command is run again."""
         found = {path: self.writer.version_of(path) for path in self.place.iterdir()}
         self.tally.mixed += self.folder in found and found[self.folder] is None
+        self.tally.absent += self.folder not in found
         self.tally.lost += not any(found.values())
         again = Child(self.write).wait()
         self.tally.failed += again.code != 0 or self.writer.version_of(self.folder) != NEW
@@ -182,7 +186,7 @@ def measure(place: Path, *, short: bool) -> Iterator[Tally]:
         writer.learn(known)
         old = known / OLD
         if short:
-            yield from killed_at_each_step(writer, old, place, ("replace",))
+            yield from killed_at_each_step(writer, old, place, ("replace", EXCHANGE))
             yield from disk_faults(writer, old, place, n_disks=2)
             yield from two_writers(writer, old, place, rounds=2)
         else:
@@ -192,7 +196,7 @@ def measure(place: Path, *, short: bool) -> Iterator[Tally]:
 
 def to_markdown(tallies: list[Tally]) -> str:
     """The counts as a table in Markdown."""
-    titles = ["writer", "fault", "runs", "mixed", "lost", "remains", "failed", "note"]
+    titles = ["writer", "fault", "runs", "mixed", "lost", "absent", "remains", "failed", "note"]
     rows = [titles, ["---"] * len(titles), *(tally.cells() for tally in tallies)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-STEPS = ("mkdir", "fsync", "replace", "unlink", "rmdir")
-"""Functions of :mod:`os`; a process may be killed before each call of one."""
+from interp import atomic_folder
+
+EXCHANGE = "exchange"
+STEPS = ("mkdir", "fsync", "replace", "unlink", "rmdir", EXCHANGE)
+"""Functions of :mod:`os`, and the exchange of folders, before whose calls a process may be killed.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def kill_at(step: int, names: tuple[str, ...] = STEPS) -> Callable[[], None]:
     def prepare() -> None:
         calls = count(1)
         for name in names:
-            setattr(os, name, _killing(getattr(os, name), calls, step))
+            module = atomic_folder if name == EXCHANGE else os
+            setattr(module, name, _killing(getattr(module, name), calls, step))
 
     return prepare
 

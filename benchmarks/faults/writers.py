@@ -9,6 +9,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -24,8 +25,10 @@ from interp.zoo.training.recipes import RECIPES
 from interp.zoo.training.training_run import STORED_AS, BuiltModel, TrainingRun
 
 OLD, NEW = "old", "new"
-TIMES = re.compile(rb'"seconds": [\d.e-]+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[\d.]+ s\b')
-"""The times in files, which differ between two runs of the same command."""
+TIMES = re.compile(
+    rb'"seconds": [\d.e-]+|"budget": \d+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[\d.]+ s\b'
+)
+"""The times and the free memory in files, which differ between two runs of the same command."""
 MODEL = "induction-by-hand"
 
 
@@ -60,7 +63,10 @@ class Writer:
 def writers() -> dict[str, Writer]:
     """Each command by its name."""
     RECIPES["tiny"] = _tiny
-    found = (Writer("ablate", _ablate), Writer("convert", _convert), Writer("train", _train))
+    found = (
+        *(Writer("ablate", _ablate), Writer("convert", _convert)),
+        *(Writer("report", _report), Writer("train", _train)),
+    )
     return {writer.name: writer for writer in found}
 
 
@@ -74,6 +80,8 @@ def _hash(folder: Path) -> str:
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
         digest.update(str(_listed(manifest) == hashes).encode())
     for name, data in sorted(content.items()):
+        if Path(name).name == MANIFEST:  # of a page, with hashes of the times in its files
+            continue
         digest.update(f"{name}\n".encode() + TIMES.sub(b"", data))
     return digest.hexdigest()
 
@@ -90,6 +98,26 @@ def _ablate(version: str, folder: Path) -> None:
     method = {OLD: "zero", NEW: "mean"}[version]
     words = ["ablate", "--model", MODEL, "--prompts", "letters", "--method", method]
     main([*words, "--out", str(folder)])
+
+
+def _report(version: str, folder: Path) -> None:
+    """A site of two pages, one of which is the same in both versions."""
+    method = {OLD: "zero", NEW: "mean"}[version]
+    config = f"""
+title = "{version}"
+models = "{MODEL}"
+prompts = "letters"
+[[analyses]]
+command = "ablate"
+method = "{method}"
+[[analyses]]
+command = "circuits"
+ov = "L0H0"
+"""
+    with TemporaryDirectory() as place:
+        file = Path(place) / "site.toml"
+        file.write_text(config, encoding="utf-8")
+        main(["report", "--config", str(file), "--out", str(folder)])
 
 
 def _convert(version: str, folder: Path) -> None:

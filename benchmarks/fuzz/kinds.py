@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import interp
+from benchmarks.fuzz import written
 from benchmarks.fuzz.mutations import (
     VALUES,
     Mutate,
@@ -26,6 +27,7 @@ from benchmarks.fuzz.mutations import (
     damaged_header,
     damaged_json,
     damaged_lines,
+    damaged_toml,
 )
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.json_text import read_json
@@ -265,7 +267,29 @@ KINDS: Mapping[str, Kind] = {
         PARQUET, _prompt_table, lambda folder: interp.read_prompts(folder / PARQUET), damaged_bytes
     ),
     "template": Kind(
-        TEMPLATE, _template, lambda folder: interp.read_prompts(folder / TEMPLATE), damaged_bytes
+        TEMPLATE, _template, lambda folder: interp.read_prompts(folder / TEMPLATE), damaged_toml
+    ),
+    "report config": Kind(
+        "site.toml", written.write_config, written.read_report_config, damaged_toml
+    ),
+    "page.json": Kind(
+        "page/page.json", written.write_files_of_page, written.read_page, damaged_json
+    ),
+    "run.json": Kind("page/run.json", written.write_files_of_page, written.repeat, damaged_json),
+    "report.html": Kind(
+        "page/report.html", written.write_files_of_page, written.read_reports, damaged_bytes
+    ),
+    "table as CSV": Kind(
+        "page/heads.csv", written.write_files_of_page, written.read_reports, damaged_bytes
+    ),
+    "table as Parquet": Kind(
+        "page/heads.parquet", written.write_files_of_page, written.repeat, damaged_bytes
+    ),
+    "partial result": Kind(
+        "sweep.safetensors", written.write_partial, written.resume, damaged_header
+    ),
+    "run.json of a partial result": Kind(
+        "run.json", written.write_partial, written.resume, damaged_json
     ),
     "card.json": Kind("card.json", _bundled, _read_card, damaged_json),
     "history.json": Kind(

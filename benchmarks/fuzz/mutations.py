@@ -74,6 +74,20 @@ def damaged_lines(random: Random, content: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def damaged_toml(random: Random, content: bytes) -> bytes:
+    """Add a line, or replace the value of one."""
+    lines = content.decode().splitlines()
+    index = random.randrange(len(lines))
+    value = random.choice((*LITERALS, ".".join("a" * 3000), "{a = " * 100, '"x', "[{}, [1], 2.5]"))
+    name, is_value, _ = lines[index].partition("=")
+    damages: tuple[str, ...] = (
+        *(f"{name} = {value}" if is_value else f"[[{value}]]", f"{value} = 1", f"a = {value}"),
+        *(f"{lines[index]}\n" * random.choice((2, 5000)), ""),
+    )
+    lines[index] = random.choice(damages)
+    return "\n".join(lines).encode()
+
+
 def damaged_header(random: Random, content: bytes) -> bytes:
     """Damage the header of a safetensors file, and usually remove its checksum."""
     length = int.from_bytes(content[:8], "little")

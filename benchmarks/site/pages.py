@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILINE)
 TITLE = re.compile(r'title="Not run in the tests: ([^"]+)"')
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
+NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+-]\d+)?)(?!\.?\w)")
+ROUNDING_ERROR = Decimal("1e-9")
+"""Numbers below this are rounding errors of float64."""
 REST = "…"
 """Matches any lines of an output."""
 
@@ -94,17 +98,61 @@ def _calls(page: str) -> Iterator[Block]:
 
 
 def agrees(printed: str, expected: str) -> bool:
-    """Whether an output agrees with that on a page; a line ``…`` matches any lines."""
-    parts = [[]]
+    """Whether an output agrees with that on a page; a line ``…`` matches any lines.
+
+    Numbers with decimals may differ by one unit of their last digit, since sums are rounded in
+    another order on other processors; everything else is compared exactly.
+    """
+    lines = _lines(printed)
+    parts: list[list[str]] = [[]]
     for line in _lines(expected):
         if line.strip() == REST:
             parts.append([])
         else:
-            parts[-1].append(re.escape(line))
-    pattern = r"(?:\n.*)*\n".join("\n".join(part) for part in parts if part)
-    opening = r"(?:.*\n)*" if not parts[0] else ""
-    closing = r"(?:\n.*)*" if len(parts) > 1 and not parts[-1] else ""
-    return re.fullmatch(opening + pattern + closing, "\n".join(_lines(printed))) is not None
+            parts[-1].append(line)
+    first, *later = parts
+    if not later:
+        return _same(lines, first)
+    if not _same(lines[: len(first)], first):
+        return False
+    start, last = len(first), later.pop()
+    for part in later:
+        places = range(start, len(lines) - len(part) + 1)
+        place = next((n for n in places if _same(lines[n : n + len(part)], part)), None)
+        if place is None:
+            return False
+        start = place + len(part)
+    end = len(lines) - len(last)
+    return end >= start and _same(lines[end:], last)
+
+
+def _same(lines: list[str], expected: list[str]) -> bool:
+    """Whether all lines are the same but for the rounding of their numbers."""
+    return len(lines) == len(expected) and all(
+        line == other or _same_line(line, other)
+        for line, other in zip(lines, expected, strict=True)
+    )
+
+
+def _same_line(line: str, other: str) -> bool:
+    # Every second part is a number. A sign before it is part of it, so that -0.000 is 0.000; since
+    # numbers stand in columns, one that has a sign takes a space more.
+    parts, others = (NUMBER.split(" ".join(text.split())) for text in (line, other))
+    return parts[::2] == others[::2] and all(map(_same_number, parts[1::2], others[1::2]))
+
+
+def _same_number(number: str, other: str) -> bool:
+    """Whether two numbers differ by one unit of the last digit of the more precise one at most.
+
+    So do any two rounding errors of float64.
+    """
+    if number.isdecimal() and other.isdecimal():
+        return number == other
+    first, second = (Decimal(text.replace("−", "-")) for text in (number, other))
+    if max(abs(first), abs(second)) < ROUNDING_ERROR:
+        return True
+    last_digit = min(int(value.as_tuple().exponent) for value in (first, second))
+    return abs(first - second) <= Decimal(1).scaleb(last_digit)
 
 
 def _lines(text: str) -> list[str]:

@@ -8,7 +8,7 @@ respect to its queries, keys or values, pulled back through their weights and th
 whose divisor varies with x_r.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,15 +18,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attribution.path import Path, Points, Times
-from interp.attribution.refine import refined
+from interp.attribution.refine import MAX_FACTOR, refined
 from interp.attribution.rules import RULES, Weights
 from interp.edits.edge import attention_at, term_of
 from interp.graph import Graph, Reader, Writer
 from interp.model.network import Network
 from interp.model.norm import Norm
 from interp.points import Place
+from interp.progress import ProgressLike, as_progress
 from interp.sweeps.memory import Budget
 
+STEPS = 10
+"""Number of steps of a path, unless another one is asked for."""
+TOLERANCE = 0.01
+"""Largest error of a cut, as a share of the metric's range, to which conductance is refined."""
 Written = Float[Tensor, "writer point prompt pos d_model"]
 Gradients = Float[Tensor, "reader prompt pos d_model"]
 
@@ -54,9 +59,9 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
     method: str,
     *,
     steps: int,
-    adaptive: bool,
+    tolerance: float | None,
     memory: object = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = None,
 ) -> EdgeScores:
     """Score every edge for every prompt.
 
@@ -65,18 +70,20 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         graph: graph of the path's model.
         method: a key of ``RULES``.
         steps: number of steps of the path; ``eap`` uses a single step from end to end.
-        adaptive: whether steps are halved where the metric changes fast.
+        tolerance: halve steps until the error of every cut is at most this share of the metric's
+            range; see :func:`interp.attribution.refine.refined`. ``None``: exactly ``steps`` steps.
         memory: approximate number of bytes to use; by default a quarter of the free memory.
         progress: called with the number of prompts done, and of all prompts.
 
     Raises:
         InvalidInput: the model has no logits, or the metric has no gradient or is NaN.
     """
+    report = as_progress(progress, "prompts")
     most = max(1, Budget.of(path.model, memory).nbytes // _bytes_of_point(path, graph))
     record, parts = places_of_edges(path.model, graph), list[EdgeScores]()
     for rows in _parts(path.prompts, most // (steps + 1)):
         part = path.rows(rows)
-        times = _times(part, method, steps, adaptive=adaptive)
+        times = _times(part, method, steps, tolerance)
         for own in _parts(len(rows), most // len(times)):
             chosen = _trimmed(times[:, own])
             points = part.rows(own).run(chosen, record)
@@ -90,8 +97,8 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
                     1 + (chosen.diff(dim=0) > 0).sum(0),
                 )
             )
-            if progress is not None:
-                progress(sum(len(one.clean) for one in parts), path.prompts)
+            if report is not None:
+                report(sum(len(one.clean) for one in parts), path.prompts)
     return EdgeScores(
         torch.cat([one.scores for one in parts], dim=1),
         *(torch.cat([getattr(one, of) for one in parts]) for of in ("clean", "corrupt", "points")),
@@ -200,10 +207,34 @@ def _norm_before(model: Network, reader: Reader) -> Norm:
     return attention_at(model, reader.place)[0].input_norm
 
 
-def _times(path: Path, method: str, steps: int, *, adaptive: bool) -> Times:
+def steps_and_tolerance(
+    method: str, steps: int | None, tolerance: float | None
+) -> tuple[int, float | None]:
+    """The number of steps and the tolerance, with the defaults of a method.
+
+    Only conductance is complete over every cut, so only it can be refined until its sums are right;
+    it is, unless a number of steps is asked for.
+    """
+    if steps is None and tolerance is None and method == "conductance":
+        tolerance = TOLERANCE
+    return STEPS if steps is None else steps, tolerance
+
+
+def most_points(method: str, steps: int, tolerance: float | None = None) -> int:
+    """The most points that :func:`edge_scores` runs forward and backward for a prompt.
+
+    Without a tolerance it is their exact number. With one, it includes the points of the trace by
+    which steps are halved.
+    """
+    if method == "eap":
+        return 2
+    return steps + 1 if tolerance is None else 2 * (MAX_FACTOR * steps + 1)
+
+
+def _times(path: Path, method: str, steps: int, tolerance: float | None) -> Times:
     if method == "eap":
         return path.uniform(1)
-    return refined(path, steps) if adaptive else path.uniform(steps)
+    return path.uniform(steps) if tolerance is None else refined(path, steps, tolerance)
 
 
 def _trimmed(times: Times) -> Times:

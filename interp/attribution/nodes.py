@@ -22,6 +22,7 @@ from interp import edits
 from interp.cache.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.metrics import Metric
 from interp.model.attention.attention import Attention
@@ -103,9 +104,11 @@ class NodeRuns:
     def of(cls, model: Network, clean: Batch, corrupt: Batch, metric: Metric) -> "NodeRuns":
         """The runs on prompts whose tokens are in the same columns."""
         places = list({node.place: None for node in nodes_of(model)})
-        own = run(model, clean, record=[*places, *_writes(model)]).cache
-        other = run(model, corrupt, record=places).cache
-        return cls(model, clean, metric, dict(own.items()), dict(other.items()))
+        own = dict(run(model, clean, record=[*places, *_writes(model)]).cache.items())
+        other = dict(run(model, corrupt, record=places).cache.items())
+        check_no_nan(model, [clean], *own.values())
+        check_no_nan(model, [corrupt], *other.values())
+        return cls(model, clean, metric, own, other)
 
     def atp(self) -> Float[Tensor, "node prompt"]:
         """Δn · ∂m/∂n."""

@@ -18,8 +18,6 @@ from interp.model.network import Network
 from interp.model.stack import Stack
 from interp.points import Place, Point
 
-TOLERANCE = 0.01
-"""Tolerated error of a cut, as a share of the metric's range along the path."""
 MAX_FACTOR = 10
 """A path has at most ``MAX_FACTOR`` times the requested number of steps."""
 AT_ONCE = 4
@@ -81,17 +79,18 @@ class Trace:
         return torch.stack([(own - change).abs() for own in estimates]).amax(0)
 
 
-def refined(path: Path, steps: int) -> Times:
+def refined(path: Path, steps: int, tolerance: float) -> Times:
     """Times of ``steps`` steps or more, which are shorter where the metric changes faster.
 
-    Each prompt's points depend on that prompt only; if others have more points, its last one, at 1,
-    is repeated.
+    Steps are halved until the error of every cut is at most ``tolerance``, as a share of the
+    metric's range along the path, or there are ``MAX_FACTOR`` times as many. Each prompt's points
+    depend on that prompt only; if others have more points, its last one, at 1, is repeated.
     """
     trace = Trace.of(path, path.uniform(steps))
     at_once = max(1, steps // AT_ONCE)
     while len(trace.times) + at_once <= 1 + steps * MAX_FACTOR:
         errors = trace.errors
-        tolerated = _tolerated(trace.values, path.model.dtype)
+        tolerated = _tolerated(trace.values, path.model.dtype, tolerance)
         done = errors.sum(0) <= tolerated
         if bool(done.all()):
             break
@@ -121,8 +120,8 @@ def _streams(stack: Stack) -> list[Place]:
 
 
 def _tolerated(
-    values: Float[Tensor, "point prompt"], dtype: torch.dtype
+    values: Float[Tensor, "point prompt"], dtype: torch.dtype, tolerance: float
 ) -> Float[Tensor, " prompt"]:
     largest, least = values.amax(0), values.amin(0)
     rounding = relative_rounding(dtype) * values.abs().amax(0).clamp(min=1.0)
-    return torch.maximum(TOLERANCE * (largest - least), rounding)
+    return torch.maximum(tolerance * (largest - least), rounding)

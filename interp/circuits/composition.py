@@ -36,6 +36,7 @@ from interp.model.attention.attention import Attention
 from interp.model.network import Network
 from interp.model.norm import BlockNorm, Norm
 from interp.model.residual import Step
+from interp.progress import Progress, ProgressLike, as_progress
 
 KINDS = ("Q", "K", "V")
 """The input of the second head that reads the first: its queries, keys or values."""
@@ -63,17 +64,18 @@ class HeadPairs:
 
 
 @torch.no_grad()
-def head_pairs(model: Network, offset: int = 0) -> HeadPairs:
+def head_pairs(model: Network, offset: int = 0, progress: ProgressLike = None) -> HeadPairs:
     """The composition of all pairs of heads of a model.
 
     Args:
         model: the model.
         offset: query position minus key position, on which Y depends with rotary positions.
+        progress: called with the number of layers done, and of all layers.
 
     Raises:
         InvalidInput: no head comes after another.
     """
-    walk = _Walk(model, offset)
+    walk = _Walk(model, offset, as_progress(progress, "layers"))
     if not walk.results:
         raise InvalidInput(
             "This model has a single layer of attention, so no head reads the output of another "
@@ -112,11 +114,12 @@ class _Walk:
             indices of the writers and of the readers.
     """
 
-    def __init__(self, model: Network, offset: int) -> None:
+    def __init__(self, model: Network, offset: int, progress: Progress | None) -> None:
         self.offset, self.paired = offset, len(model.stacks) > 1
         self.names: list[str] = []
         self.results: list[tuple[str, slice, slice, Float[Tensor, "number writer reader"]]] = []
         self.encoder_norm, self.encoder = Norm(), list[_Written]()
+        done, n_layers = 0, sum(len(stack.blocks) for stack in model.stacks)
         for stack in model.stacks:
             written: list[_Written] = []
             for layer in range(len(stack.blocks)):
@@ -124,6 +127,9 @@ class _Walk:
                     new = self._read(step, f"{stack.name}.L{layer}", written)
                     old = [own.through(step.norms.base) for own in written]
                     written = [own.through(step.norms.sum) for own in (*old, *new)]
+                done += 1
+                if progress is not None:
+                    progress(done, n_layers)
             self.encoder_norm, self.encoder = stack.final_norm, written
 
     def _read(self, step: Step, name: str, written: list[_Written]) -> list[_Written]:
@@ -167,6 +173,11 @@ def _compositions(
     """Composition, baseline and spread of every pair of heads of two layers."""
     product = einsum(first, second, "w r d, h d s -> w h r s")
     sizes = matrix_norm(first)[:, None] * matrix_norm(second)
+    if not bool(sizes.isfinite().all()):
+        raise InvalidInput(
+            f"Products of the weights of heads are not finite in {sizes.dtype}. Look for weights "
+            'that are too large, or load the model with dtype="float64".'
+        )
     composition = matrix_norm(product) / sizes.where(sizes > 0, torch.nan)
     chance = torch.ones_like(composition) / dimensions
     excess = [_concentration(own) - 1 / dimensions for own in (first, second.mT)]

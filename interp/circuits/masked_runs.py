@@ -8,7 +8,7 @@ Hanna et al. 2024). Every norm is recomputed from the input of its reader. Sever
 copies of one batch.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import isfinite
@@ -25,10 +25,18 @@ from interp.execution.plan import Plan
 from interp.execution.prepared import logits_of
 from interp.execution.recorder import Recorder
 from interp.graph import Graph, Reader, Writer, computation_graph, pairs_of
-from interp.metrics import AtPosition, Metric, at_least_float32, columns_read, measure
+from interp.metrics import (
+    AtPosition,
+    Metric,
+    at_least_float32,
+    columns_read,
+    measure,
+    with_ids,
+)
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.points import Place
+from interp.progress import ProgressLike, as_progress
 from interp.sweeps.memory import Budget, Footprint, footprint
 from interp.sweeps.validate import check_metric, on_cpu
 from interp.sweeps.worker import logits_formed
@@ -46,7 +54,7 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     *,
     mask: object = None,
     memory: object = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressLike = None,
 ) -> Float[Tensor, "circuit prompt"]:
     """The metric of each circuit run by itself.
 
@@ -68,7 +76,9 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
             or values of a writer are missing, or have another shape or dtype.
         UnknownPlace: an edge has a name that the model does not have.
     """
+    progress = as_progress(progress, "circuits")
     batches = tuple(model.batches(tokens, mask))
+    metric = with_ids(metric, model)
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
     kept = masks_of(graph, circuits)

@@ -32,6 +32,7 @@ from interp.model.positions.rotary import Rotary
 from interp.model.residual import Step
 from interp.model.stack import Stack
 from interp.model.unembedding import MaskedHead, Unembedding
+from interp.progress import ProgressLike, as_progress
 
 Vectors = Float[Tensor, "token d_head"]
 
@@ -175,6 +176,7 @@ class TokenCircuits:
         if not isinstance(self.model.unembed, Unembedding):
             raise InvalidInput("This model has no unembedding.")
         logits = written @ at_least_float32(self.model.unembed.W_U)
+        _check_finite(logits)
         return logits - logits.mean(-1, keepdim=True)
 
     # ---- the QK circuit ------------------------------------------------------------------------
@@ -219,7 +221,7 @@ class TokenCircuits:
 
     @torch.no_grad()
     def mean_scores(
-        self, ids: Ids, n: int, progress: Callable[[int, int], None] | None = None
+        self, ids: Ids, n: int, progress: ProgressLike = None
     ) -> Float[Tensor, "query key"]:
         """Scores of the first ``n`` positions, averaged over all pairs of tokens, plus the mask M.
 
@@ -233,13 +235,15 @@ class TokenCircuits:
         """
         attn, at = self.weights.attn, torch.arange(n, device=ids.device)
         embedded = isinstance(self.query.entry, PositionEmbedding)
+        report = as_progress(progress, "positions")
         positions: Sequence[int | None] = range(n) if embedded else [None]
-        means: list[tuple[Tensor, Tensor, Tensor]] = []
-        for position in positions:
-            means.append(self._means(ids, position))
-            if progress is not None:
-                progress(len(means), len(positions))
-        q, k, same = (torch.stack(own) for own in zip(*means, strict=True))
+        heads = self.weights
+        q, k = (own.new_empty(len(positions), own.shape[-1]) for own in (heads.W_Q, heads.W_K))
+        same = q.new_empty(len(positions))
+        for number, position in enumerate(positions):
+            q[number], k[number], same[number] = self._means(ids, position)
+            if report is not None:
+                report(number + 1, len(positions))
         query, key = (attn.positions.rotated(own.expand(n, -1), at) for own in (q, k))
         scores = query @ key.mT
         scores.diagonal().copy_(same.expand(n))
@@ -286,8 +290,31 @@ class TokenCircuits:
 
 
 def _in_parts(of: Callable[[Ids], Tensor], ids: Ids) -> Tensor:
-    """A function of tokens, applied to some of them at a time."""
-    return torch.cat([of(part) for part in ids.split(TOKENS)])
+    """A function of tokens, applied to some of them at a time.
+
+    The results are written into one tensor: separate ones would lie between the larger tensors that
+    ``of`` allocates and frees, whose memory could then not be reused.
+    """
+    values = torch.empty(0)
+    for number, part in enumerate(ids.split(TOKENS)):
+        found = of(part)
+        values = values if number else found.new_empty(len(ids), *found.shape[1:])
+        values[number * TOKENS :][: len(part)] = found
+    _check_finite(values)
+    return values
+
+
+def _check_finite(values: Tensor) -> None:
+    """Check what is computed of finite weights.
+
+    Raises:
+        InvalidInput: numbers overflow.
+    """
+    if not bool(values.isfinite().all()):
+        raise InvalidInput(
+            f"Of a token alone, what this head reads or writes is not finite in {values.dtype}. "
+            'Look for weights that are too large, or load the model with dtype="float64".'
+        )
 
 
 def _projected(

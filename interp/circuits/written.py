@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interp.edits.edge import term_of
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.graph import Writer, computation_graph
 from interp.metrics.logits import at_least_float32
@@ -60,6 +61,7 @@ def _in_parts(
         own = [batch.rows(rows) for batch in batches]
         cache = run(model, *own, record=list(sources), stop_at_layer=end).cache
         earlier = {place: cache[place] for place in sources}
+        check_no_nan(model, own, *earlier.values())
         with torch.no_grad():
             yield {name: term(earlier).detach() for name, (_, term) in terms.items()}, own
 

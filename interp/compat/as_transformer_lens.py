@@ -6,7 +6,7 @@ these differ, in 2.x. Names that this package lacks raise errors that say what t
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -42,8 +42,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "SVDInterpreter": ("svd_interpreter",),
     "patching": ("patching",),
     "head_detector": ("head_detector",),
-    "evals": ("evals",),
-    "components": ("components", "bert_components", "t5_components"),
+    "evals": ("evals", "ioi", "mmlu"),
+    "components": ("components", "experts", "bert_components", "t5_components"),
     "cache": ("key_value_cache", "key_value_cache_entry"),
     "cache.key_value_cache": ("key_value_cache",),
     "cache.key_value_cache_entry": ("key_value_cache_entry",),
@@ -60,6 +60,12 @@ INSTEAD = {
     "train": "a loop with torch.optim over model(tokens, return_type='loss')",
     "HookedAudioEncoder": "interp.load, whose errors list the supported models",
     "factories": "HookedTransformer(cfg)",
+    "ProcessWeights": "model.process_weights_(), or HookedTransformer.from_pretrained(fold_ln=...)",
+    "GatedMLP": "model.cfg.gated_mlp and the class MLP",
+    "AbstractAttention": "the class Attention",
+    "GroupedQueryAttention": "model.cfg.n_key_value_heads and the class Attention",
+    "TransformerLensConfig": "HookedTransformerConfig",
+    "TransformerBridgeConfig": "HookedTransformerConfig",
     "multi_gpu": "a model on one device",
     "LayerNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
     "RMSNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
@@ -70,21 +76,30 @@ INSTEAD = {
 
 
 class LensModule(ModuleType):
-    """A module under a name of TransformerLens, with the names of modules of this package."""
+    """A module under a name of TransformerLens, with the names of modules of this package.
 
-    def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
+    The modules of TransformerLens also have the names that they import from one another. Here, each
+    module has those of all others.
+    """
+
+    def __init__(
+        self, name: str, sources: Sequence[ModuleType], imported: Mapping[str, Any]
+    ) -> None:
         super().__init__(name, f"{name}: names of {', '.join(s.__name__ for s in sources)}.")
         self.__path__ = []
         self.__spec__ = ModuleSpec(name, None, is_package=True)
+        self._imported = imported
         for source in sources:
             self.__dict__.update(public_names(source))
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse a name that is missing.
+        """A name of another module.
 
         Raises:
-            AttributeError: always; the message says what to use instead.
+            AttributeError: no module has the name; the message says what to use instead.
         """
+        if name in self._imported:
+            return self._imported[name]
         raise AttributeError(missing(f"{self.__name__}.{name}"))
 
 
@@ -122,17 +137,20 @@ def install() -> None:
             "interp.compat.install() before anything imports it, in a new process."
         )
     modules: dict[str, LensModule] = {}
+    names: dict[str, Any] = {}
     for name, sources in MODULES.items():
-        module = _module(name, sources)
+        module = _module(name, sources, names)
         if module is not None:
             modules[module.__name__] = module
-    root = LensModule(NAME, [import_module(OURS)])
+    root = LensModule(NAME, [import_module(OURS)], {})
     for name, module in modules.items():
         parent, _, last = name.rpartition(".")
         owner = root if parent == NAME else modules[parent]
         # If a class and its module have the same name, the attribute is the class.
         if not isinstance(vars(owner).get(last), type):
             setattr(owner, last, module)
+    for module in (*modules.values(), root):
+        names |= {name: value for name, value in vars(module).items() if not name.startswith("_")}
     sys.modules.update({NAME: root, **modules})
     sys.meta_path.insert(0, _FINDER)
     warnings.warn(
@@ -171,11 +189,11 @@ def missing(name: str) -> str:
     return f"{name}: {NAME} is interp.compat here (interp.compat.install); {hint}."
 
 
-def _module(name: str, sources: tuple[str, ...]) -> LensModule | None:
+def _module(name: str, sources: tuple[str, ...], imported: Mapping[str, Any]) -> LensModule | None:
     try:
         modules = [import_module(f"{OURS}.{source}") for source in sources]
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(OURS):
             raise
         return None
-    return LensModule(f"{NAME}.{name}", modules)
+    return LensModule(f"{NAME}.{name}", modules, imported)

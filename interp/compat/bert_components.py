@@ -18,6 +18,7 @@ from interp.compat.components import (
     PosEmbed,
 )
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
@@ -32,7 +33,7 @@ from interp.model.stack import Stack
 from interp.model.unembedding import MaskedHead
 
 
-class TokenTypeEmbed(nn.Module):
+class TokenTypeEmbed(FixedParts):
     """W_token_type ``[type d_model]``."""
 
     W_token_type: nn.Parameter
@@ -46,7 +47,7 @@ class TokenTypeEmbed(nn.Module):
         return self.W_token_type[token_type_ids]
 
 
-class BertEmbed(nn.Module):
+class BertEmbed(FixedParts):
     """The norm of the sum of the embeddings of tokens, positions and token types."""
 
     def __init__(self, cfg: HookedTransformerConfig, stack: Stack, weights: SharedWeights) -> None:
@@ -91,7 +92,7 @@ class BertBlock(Block):
             self.add_module(f"hook_{name}", HookPoint())
 
 
-class BertMLMHead(nn.Module):
+class BertMLMHead(FixedParts):
     """norm(gelu(x·W + b)), before the unembedding."""
 
     W: nn.Parameter
@@ -110,7 +111,7 @@ class BertMLMHead(nn.Module):
         return self.ln(F.gelu(resid @ self.W + self.b))
 
 
-class SentencePart(nn.Module):
+class SentencePart(FixedParts):
     """Base class: x·W + b of one vector per text.
 
     W and b are NaN if the model was loaded from one without these weights.

@@ -154,8 +154,13 @@ class Attention(Part):
 
 
 class MLP(FixedParts):
-    """The weights and hook points of one MLP."""
+    """The weights and hook points of one MLP.
 
+    A forward that is assigned to an instance is used by the forward of the model, as long as it is
+    assigned.
+    """
+
+    replaceable = ("forward",)
     hook_pre: HookPoint
     hook_pre_linear: HookPoint
     hook_post: HookPoint
@@ -194,6 +199,31 @@ class MLP(FixedParts):
         else:
             post = self.after_activation(self.act_fn(self.hook_pre(core.pre(x))))
         return core.write(self.hook_post(post))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a new ``forward`` replaces the computation of the core."""
+        super().__setattr__(name, value)
+        if name == "forward":
+            core: Any = self._core[0]
+
+            def hidden(x: Tensor, context: object, tap: object) -> Tensor:  # noqa: ARG001
+                return x
+
+            def output(x: Tensor, tap: Any) -> Tensor:
+                return tap(core.out, self(x))
+
+            core.hidden, core.output = hidden, output
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute; without its own ``forward``, the core computes the MLP again."""
+        super().__delattr__(name)
+        if name == "forward":
+            del self._core[0].hidden, self._core[0].output
+
+    @property
+    def has_own_forward(self) -> bool:
+        """Whether a forward was assigned to this instance."""
+        return "forward" in self.__dict__
 
     def norm_has_hooks(self) -> bool:
         """Whether the norm after SoLU, or the point before that norm, has hooks."""

@@ -131,7 +131,7 @@ class HookedTransformerConfig:
             self.attn_scale = math.sqrt(self.d_head)
         if self.device is None:
             self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.n_params = self._count()
+        self.n_params = self.count_parameters()
 
     def _derive_sizes(self) -> None:
         if self.n_heads == -1:
@@ -146,7 +146,7 @@ class HookedTransformerConfig:
         if self.d_vocab_out == -1:
             self.d_vocab_out = self.d_vocab
 
-    def _count(self) -> int:
+    def count_parameters(self) -> int:
         """The number of weights of the blocks, without biases and norms."""
         attention = 4 * self.d_model * self.d_head * self.n_heads
         if self.attn_only or self.d_mlp is None:

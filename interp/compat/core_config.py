@@ -42,7 +42,6 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "clip_qkv": (None,),
     "use_logn_attn": (False,),
     "use_dynamic_ntk_rope": (False,),
-    "final_rms": (False,),
     "load_in_4bit": (False,),
     "n_devices": (1,),
     "use_yarn_rope": (False,),
@@ -102,16 +101,24 @@ def _check(cfg: HookedTransformerConfig) -> None:
         raise InvalidConfig(
             "post_embedding_ln=True is supported only without learned positions (BLOOM)."
         )
-    if cfg.normalization_type is not None and cfg.normalization_type not in NORMS:
-        raise InvalidConfig(
-            f"normalization_type={cfg.normalization_type!r} must be None or one of "
-            f"{', '.join(NORMS)}."
-        )
+    _check_norms(cfg)
     if cfg.num_experts and cfg.act_fn.startswith("solu"):
         raise InvalidConfig(f"act_fn={cfg.act_fn!r} is not supported with num_experts=.")
     if not cfg.attn_only and cfg.act_fn not in ACTIVATION_OF:
         raise InvalidConfig(
             f"act_fn={cfg.act_fn!r} is not supported; it must be one of {', '.join(ACTIVATION_OF)}."
+        )
+
+
+def _check_norms(cfg: HookedTransformerConfig) -> None:
+    if cfg.normalization_type is not None and cfg.normalization_type not in NORMS:
+        raise InvalidConfig(
+            f"normalization_type={cfg.normalization_type!r} must be None or one of "
+            f"{', '.join(NORMS)}."
+        )
+    if cfg.final_rms and NORMS.get(str(cfg.normalization_type)) == "layernorm":
+        raise InvalidConfig(
+            "final_rms=True is not supported by interp.compat with LayerNorms in the blocks."
         )
 
 

@@ -9,7 +9,8 @@ import torch
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_module import CoreModule
 from interp.compat.encoder_tokenizer import EncoderTokenizer
-from interp.compat.pretrained import dtype_of, source_of
+from interp.compat.pretrained import dtype_of
+from interp.compat.published import source_of
 from interp.compat.source_state import State
 from interp.compat.stacked_weights import BlockWeights
 from interp.config import Config

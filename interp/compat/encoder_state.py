@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.pretrained import source_of
+from interp.compat.published import source_of
 from interp.compat.source_state import State, attention_state, mlp_state, norm_state
 from interp.errors import InvalidInput
 from interp.loading import find_folder

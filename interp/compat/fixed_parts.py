@@ -1,9 +1,10 @@
-"""Modules whose parts can't be replaced.
+"""Modules whose parts and methods can't be replaced.
 
-The core computes the forward, and would neither use a new part nor call PyTorch's hooks on a part.
-Operations without effect are refused.
+The core computes the forward, and would neither use a new part or method nor call PyTorch's hooks
+on a part. Operations without effect are refused.
 """
 
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -13,14 +14,28 @@ from interp.errors import InvalidInput
 
 
 class FixedParts(nn.Module):
-    """A module whose parts can't be replaced by other modules."""
+    """A module whose parts can't be replaced by other modules.
+
+    Attributes:
+        replaceable: methods that an instance may replace, with effect.
+    """
+
+    replaceable: tuple[str, ...] = ()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute.
 
         Raises:
-            InvalidInput: it is an existing part, such as ``blocks[0].mlp``.
+            InvalidInput: it is an existing part, such as ``blocks[0].mlp``, or a method of a part
+                that the forward would not call, such as ``blocks[0].attn.forward``.
         """
+        is_method = isinstance(getattr(type(self), name, None), FunctionType)
+        if is_method and name not in self.replaceable and not isinstance(self, HookedRootModule):
+            raise InvalidInput(
+                f"{name} of this {type(self).__name__} can't be replaced: the forward would not "
+                "call the new one. Add a hook that returns what it computes; of the methods of "
+                "parts, only the forward of an MLP without experts can be replaced."
+            )
         before = self.__dict__.get("_modules", {}).get(name)
         if before is not None and value is not before:
             raise InvalidInput(

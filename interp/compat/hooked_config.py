@@ -55,9 +55,9 @@ def hooked_config(config: Config) -> HookedTransformerConfig:
         act_fn="relu" if mlp is None else NAME_OF[mlp.activation],
         eps=norm.eps,
         normalization_type=kind,
-        uses_rms_norm=kind == "RMS",
         model_name=config.name or "custom",
-        attn_scale=scales[0],
+        use_attn_scale=scales[0] != 1.0,
+        attn_scale=scales[0] if scales[0] != 1.0 else -1.0,
         scale_attn_by_inverse_layer_idx=by_layer,
         attention_dir="bidirectional" if attention.bidirectional else "causal",
         use_local_attn=local,
@@ -70,7 +70,6 @@ def hooked_config(config: Config) -> HookedTransformerConfig:
         post_embedding_ln=stack.embedding.norm is not None,
         attn_scores_soft_cap=attention.cap or -1.0,
         output_logits_soft_cap=config.logit_cap or -1.0,
-        tie_word_embeddings=config.tied,
         **_position_fields(stack.positions),
     )
 

@@ -219,13 +219,17 @@ class ModelForward(Settings, CoreModule):
         attention_mask: Tensor | None = None,
         past_kv_cache: TransformerLensKeyValueCache | None = None,
     ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
-        """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`."""
+        """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`.
+
+        With ``past_kv_cache``, the mask covers all columns, including those of the cache.
+        """
         with self._overriding(prepend_bos, padding_side):
             given = self._tokens_input(input, attention_mask, past_kv_cache)
         context, tap = self._context_and_tap(given)
         stream = self.core.stacks[0].embed(given.batch, context, tap)
-        real = given.batch.real
-        mask = given.mask if past_kv_cache is None or real is None else real.long()
+        mask, real = given.mask, given.batch.real
+        if past_kv_cache is not None:
+            mask = torch.ones_like(given.batch.ids) if real is None else real.long()
         return stream, given.tokens, None, mask
 
     def _logits(self, residual: Tensor) -> Tensor:

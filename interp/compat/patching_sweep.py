@@ -213,9 +213,10 @@ def _short(name: str) -> str:
 def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     """Whether forwards with a patch of these activations equal those of the core with an edit.
 
-    They do not if the model has hooks, if padding is masked (positions of the core then count the
-    real tokens of a row), in half precision (the metrics of a sweep are float32), if MLPs add a
-    bias that the core does not have, and at points that only the façade has.
+    They do not if the model has hooks or an MLP its own forward, if padding is masked (positions of
+    the core then count the real tokens of a row), in half precision (the metrics of a sweep are
+    float32), if MLPs add a bias that the core does not have, and at points that only the façade
+    has.
     """
     core = getattr(model, "core", None)
     if not (isinstance(core, Network) and hasattr(model, "masks_padding")):
@@ -226,6 +227,7 @@ def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     if any("hook_result" in name for name in names) and not cfg.use_attn_result:
         return False
     hooked = any(point.is_hooked for point in model.hook_points())
+    hooked |= any(getattr(part, "has_own_forward", False) for part in model.modules())
     if cfg.ungroup_grouped_query_attention:
         return False
     gated = cfg.gated_mlp and not (cfg.attn_only or cfg.num_experts)

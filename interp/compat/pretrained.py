@@ -7,14 +7,14 @@ import torch
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_config import hooked_config
-from interp.compat.model_names import hub_name
+from interp.compat.pretrained_tokenizer import tokenizer_of
 from interp.compat.processing import processed_state
 from interp.compat.processing_calls import FOLDED, ProcessingCalls
+from interp.compat.published import Published, apply_published, has_post_norms
 from interp.compat.source_state import state_of
 from interp.compat.tokenizer import HookedTokenizer
 from interp.errors import InvalidInput, shorten
-from interp.loading import bundled, load
-from interp.loading.hub import PREFIX
+from interp.loading import load
 from interp.transformer import Transformer
 
 
@@ -40,6 +40,8 @@ class Pretrained(ProcessingCalls):
         default_prepend_bos: bool | None = None,
         default_padding_side: str | None = None,
         dtype: torch.dtype | str = torch.float32,
+        first_n_layers: int | None = None,
+        n_ctx: int | None = None,
         **keywords: Any,
     ) -> Any:
         """Load a trained model, with its weights processed as TransformerLens does by default.
@@ -54,16 +56,21 @@ class Pretrained(ProcessingCalls):
             refactor_factored_attn_matrices: whether to refactor the products W_Q W_Kᵀ and W_V W_O;
                 see :func:`interp.compat.processing.even_factors`.
             checkpoint_index: not supported; ``"NAME@STEP"`` is a bundled checkpoint.
-            checkpoint_value: the training step of the weights, for a model with checkpoints.
+            checkpoint_value: the training step of the weights, for a model with checkpoints
+                (bundled ones, Pythia and those of stanford-crfm).
             hf_model: a live model of ``transformers``, to be loaded instead of ``model_name``.
             device: the device of the weights; by default CUDA if available, else the CPU.
             n_devices: must be 1.
-            tokenizer: a tokenizer of ``transformers``, instead of the model's.
+            tokenizer: a tokenizer of ``transformers``, instead of the model's; see
+                :func:`interp.compat.pretrained_tokenizer.tokenizer_of`.
             move_to_device: whether to move the model to ``device``.
             fold_value_biases: whether to fold b_V into b_O.
-            default_prepend_bos: whether to prepend BOS to texts; by default if there is a BOS.
+            default_prepend_bos: whether to prepend BOS to texts; by default as TransformerLens does
+                for the architecture, and not if there is no BOS.
             default_padding_side: the padding side of the tokenizer.
             dtype: the dtype to compute in.
+            first_n_layers: the number of layers to keep; by default all.
+            n_ctx: the longest text; by default that of TransformerLens, which caps some.
             **keywords: ``torch_dtype`` instead of ``dtype``; others are refused.
 
         Raises:
@@ -74,21 +81,27 @@ class Pretrained(ProcessingCalls):
         if n_devices != 1 or checkpoint_index is not None:
             raise InvalidInput(
                 'n_devices= and checkpoint_index= are not supported; "NAME@STEP" is a checkpoint '
-                "of a bundled model."
+                "of a bundled model, and checkpoint_value= one of the hub."
             )
         dtype = dtype_of(keywords.pop("torch_dtype", dtype))
         if keywords:
             raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
-        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
-        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
-        given = tokenizer is not None
-        cfg = _config(source, name, dtype, device, default_prepend_bos, is_given=given)
+        published = Published.of(str(model_name), hf_model, checkpoint_value)
+        source = load(published.source, dtype=dtype)
+        if tokenizer is None:
+            tokenizer = tokenizer_of(published, source)
+        cfg = _config(published, source, dtype, device)
+        if isinstance(tokenizer, HookedTokenizer) and tokenizer.bos_token_id is None:
+            cfg.default_prepend_bos = False
+        if default_prepend_bos is not None:
+            cfg.default_prepend_bos = default_prepend_bos
+        _limit(cfg, source, n_ctx, first_n_layers)
         model = cls._from_source(
             cfg,
             source,
-            _tokenizer(source, tokenizer),
-            fold_ln=fold_ln,
-            center_writing_weights=center_writing_weights,
+            tokenizer,
+            fold_ln=fold_ln and not has_post_norms(cfg),
+            center_writing_weights=center_writing_weights and not has_post_norms(cfg),
             # A soft-cap is not invariant to adding a constant to all logits.
             center_unembed=center_unembed and not cfg.output_logits_soft_cap > 0,
             fold_biases=fold_value_biases,
@@ -134,9 +147,9 @@ class Pretrained(ProcessingCalls):
         state = processed_state(state, cfg, **steps)  # pyright: ignore[reportArgumentType]
         if steps["fold_ln"]:
             cfg.normalization_type = FOLDED[str(cfg.normalization_type)]
-        cfg.init_weights = False
+        cfg.init_weights, name, cfg.tokenizer_name = False, cfg.tokenizer_name, None
         model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
-        cfg.init_weights = True
+        cfg.tokenizer_name = name
         model.load_state_dict(state)
         return model.eval()
 
@@ -153,36 +166,37 @@ def dtype_of(given: object) -> torch.dtype:
     return known
 
 
-def source_of(name: str) -> str:
-    """The argument of :func:`interp.load` for a name of TransformerLens."""
-    if name.partition("@")[0] in bundled() or name.startswith(PREFIX) or Path(name).exists():
-        return name
-    plain, at, revision = name.partition("@")
-    known = hub_name(plain)
-    return f"{PREFIX}{known or plain}{at}{revision}" if known or "/" in name else name
-
-
 def _config(
+    published: Published,
     source: Transformer,
-    name: str,
     dtype: torch.dtype,
     device: str | torch.device | None,
-    default_prepend_bos: bool | None,
-    *,
-    is_given: bool,
 ) -> HookedTransformerConfig:
-    cfg, tokens = hooked_config(source.config), source.config.tokens
-    cfg.model_name, cfg.dtype = source.config.name or name, dtype
-    cfg.device = "cpu" if device is None else device
-    if device is None and torch.cuda.is_available():
-        cfg.device = "cuda"
-    # A tokenizer passed by the user gets a BOS if it has none; a bundled one may lack it.
-    has_bos = is_given or tokens.bos is not None or tokens.eos is not None
-    cfg.default_prepend_bos = has_bos if default_prepend_bos is None else default_prepend_bos
+    """The configuration of a loaded model."""
+    cfg = hooked_config(source.config)
+    cfg.dtype, cfg.device = dtype, device
+    if device is None:
+        cfg.device = "cuda" if torch.cuda.is_available() else "cpu"
+    apply_published(cfg, published)
     return cfg
 
 
-def _tokenizer(source: Transformer, given: Any) -> Any:
-    if given is not None or source.tokenizer is None:
-        return given
-    return HookedTokenizer(source.tokenizer, source.config.tokens, source.config.name)
+def _limit(
+    cfg: HookedTransformerConfig, source: Transformer, n_ctx: int | None, n_layers: int | None
+) -> None:
+    """Set ``n_ctx`` and the number of layers, if they are given.
+
+    Raises:
+        InvalidInput: the model has fewer layers or learned positions.
+    """
+    if n_ctx is not None:
+        if cfg.positional_embedding_type == "standard" and n_ctx > source.config.n_ctx:
+            raise InvalidInput(
+                f"n_ctx={n_ctx} is more than the {source.config.n_ctx} learned positions."
+            )
+        cfg.n_ctx = n_ctx
+    if n_layers is not None:
+        if not 0 < n_layers <= cfg.n_layers:
+            raise InvalidInput(f"first_n_layers={n_layers}: the model has {cfg.n_layers} layers.")
+        cfg.n_layers = n_layers
+        cfg.n_params = cfg.count_parameters()

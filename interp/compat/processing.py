@@ -35,8 +35,12 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
         if cfg.num_experts:
             _fold_experts(state, at)
         elif not cfg.attn_only:
-            gate = {f"{at}mlp.W_gate": None} if cfg.gated_mlp else {}
-            _fold(state, f"{at}ln2", {**gate, f"{at}mlp.W_in": f"{at}mlp.b_in"}, centre=centre)
+            gate = f"{at}mlp.W_gate"
+            if cfg.gated_mlp:  # TransformerLens does not centre it
+                gain = state.get(f"{at}ln2.w")
+                _check_no_bias(state, f"{at}ln2", "W_gate has no bias")
+                state[gate] = state[gate] if gain is None else state[gate] * gain[:, None]
+            _fold(state, f"{at}ln2", {f"{at}mlp.W_in": f"{at}mlp.b_in"}, centre=centre)
             if cfg.is_layer_norm_activation():
                 _fold(state, f"{at}mlp.ln", {f"{at}mlp.W_out": f"{at}mlp.b_out"}, centre=centre)
     _fold(state, "ln_final", {"unembed.W_U": "unembed.b_U"}, centre=centre)
@@ -56,14 +60,18 @@ def _fold(state: StateDict, norm: str, reads: Mapping[str, str | None], *, centr
 
 def _fold_experts(state: StateDict, at: str) -> None:
     """Fold ln2 into the router and the experts, whose weights are ``[out d_model]``."""
-    gain, bias = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
-    if bias is not None and bool(bias.any()):
-        raise InvalidInput(
-            f"{at}ln2.b is not zero, and experts have no biases to fold it into; use fold_ln=False."
-        )
+    _check_no_bias(state, f"{at}ln2", "experts have no biases")
+    gain, _ = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
     ends = ("W_in.weight", "W_gate.weight")
     for name in [name for name in state if name.startswith(f"{at}mlp.") and name.endswith(ends)]:
         state[name] = state[name] if gain is None else state[name] * gain
+
+
+def _check_no_bias(state: StateDict, norm: str, why: str) -> None:
+    """Refuse to fold a norm with a bias into weights without one."""
+    bias = state.get(f"{norm}.b")
+    if bias is not None and bool(bias.any()):
+        raise InvalidInput(f"{norm}.b is not zero, and {why} to fold it into; use fold_ln=False.")
 
 
 def centre_writing(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:

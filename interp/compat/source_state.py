@@ -1,5 +1,6 @@
 """The weights of a model of this package as a state dict with TransformerLens's names."""
 
+import torch
 from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
@@ -21,27 +22,34 @@ def state_of(model: Transformer, cfg: HookedTransformerConfig) -> State:
     state = {"embed.W_E": W_E if scale is None else W_E * scale}
     state |= norm_state("embed.ln", stack.embed_norm)
     if cfg.positional_embedding_type == "standard":
-        state["pos_embed.W_pos"] = model.W_pos.detach()
+        state["pos_embed.W_pos"] = model.W_pos.detach()[: cfg.n_ctx]
     elif cfg.positional_embedding_type == "alibi":
         state["pos_embed.W_pos"] = W_U.new_zeros(cfg.n_ctx, cfg.d_model)
-    for layer, block in enumerate(model.blocks):
+    for layer, block in enumerate(list(model.blocks)[: cfg.n_layers]):
         at = f"blocks.{layer}."
         for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
-            state |= norm_state(at + name, getattr(block, name, None))
+            state |= norm_state(at + name, getattr(block, name, None), cfg)
         state |= attention_state(f"{at}attn.", block.attn, cfg)
         state |= mlp_state(f"{at}mlp.", block, cfg)
-    state |= norm_state("ln_final", stack.final_norm)
+    state |= norm_state("ln_final", stack.final_norm, cfg)
     b_U = getattr(model.unembed, "b_U", None)
     state["unembed.W_U"] = W_U
     state["unembed.b_U"] = W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U.detach()
     return {name: weight.detach().clone() for name, weight in state.items()}
 
 
-def norm_state(name: str, norm: Norm | None) -> State:
-    """Gain and bias; a gain that is stored with an offset (Gemma) includes it."""
+def norm_state(name: str, norm: Norm | None, cfg: HookedTransformerConfig | None = None) -> State:
+    """Gain and bias; a gain that is stored with an offset (Gemma) includes it.
+
+    With ``cfg``, a LayerNorm without them (OLMo) has a gain of ones and a bias of zeros, as in
+    TransformerLens.
+    """
     if not isinstance(norm, ScaledNorm):
         return {}
     state: State = {}
+    if cfg is not None and cfg.normalization_type == "LN":
+        state[f"{name}.w"] = torch.ones(cfg.d_model, dtype=cfg.dtype)
+        state[f"{name}.b"] = torch.zeros(cfg.d_model, dtype=cfg.dtype)
     if norm.multiplier is not None:
         state[f"{name}.w"] = norm.multiplier.detach().flatten()
     if norm.bias is not None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from interp.compat.bert_components import norm_of
 from interp.compat.components import MLP, Attention, Block
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import whole
@@ -15,7 +16,7 @@ from interp.model.block import Block as CoreBlock
 from interp.model.positions.relative_bias import RelativeBias
 
 
-class BiasTable(nn.Module):
+class BiasTable(FixedParts):
     """``weight [bucket head]``, which all blocks of a stack share."""
 
     weight: nn.Parameter

@@ -278,6 +278,9 @@ class PositionsConfig:
         max_distance: distances of at least this are in the last bucket.
         bias_scale: factor of the biases of ``alibi``; ``None`` means 1.
         rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as in Falcon.
+        first: the number of the first sinusoidal position.
+        learned: whether learned positions are added to the embedding beside the relative biases of
+            ``buckets``, as in MPNet.
     """
 
     kind: PositionKind = "learned"
@@ -289,6 +292,8 @@ class PositionsConfig:
     max_distance: int = 128
     bias_scale: float | None = None
     rounded: bool = False
+    first: int = 0
+    learned: bool = False
 
     def __post_init__(self) -> None:
         check_positive(self, "bias_scale")
@@ -301,6 +306,12 @@ class PositionsConfig:
             check_positive_integers(self, "d_rotary")
         if not self.base > 1:
             raise InvalidConfig(f"positions base={self.base} must be > 1.")
+        if self.first and (self.kind != "sinusoidal" or self.first < 0):
+            raise InvalidConfig(
+                f"positions first={self.first} is for sinusoidal positions, and must be at least 0."
+            )
+        if self.learned and self.kind != "buckets":
+            raise InvalidConfig("positions learned=True is for buckets.")
         if (self.d_rotary or self.scaling) and self.kind != "rotary":
             raise InvalidConfig("positions d_rotary= and scaling= are for rotary positions.")
         if self.kind == "buckets" and (

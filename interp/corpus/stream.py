@@ -21,11 +21,11 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.run import run
 from interp.model.batch import Batch, TokenInput
 from interp.model.stack import Stack
+from interp.progress import ProgressLike, as_progress
 from interp.text_network import TextNetwork
 
 Text = tuple[Batch, ...]
 """One text, as a batch of one row per stack."""
-Progress = Callable[[int, int], None]
 POOL = 1024
 """Number of texts in memory at a time, which are sorted by length and divided into batches."""
 
@@ -102,7 +102,7 @@ def stream_corpus(
     measure: Measure,
     settings: Settings,
     *,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Streamed:
     """Measure every text of a corpus.
@@ -119,6 +119,7 @@ def stream_corpus(
     Raises:
         InvalidInput: the corpus holds no text, or no value to measure; or a text can't be read.
     """
+    progress = as_progress(progress, "texts")
     totals = _Totals(measure, settings)
     read = 0
     for pool in pools_of(model, texts, POOL):

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
+from interp.errors import InvalidInput
 from interp.execution.run import run
 from interp.model.batch import Batch
 from interp.model.network import Network
@@ -26,3 +28,21 @@ def first_nan(model: Network, batches: Sequence[Batch]) -> Place | None:
         if bool(torch.isnan(tensor).any()):
             return place
     return None
+
+
+def check_no_nan(model: Network, batches: Sequence[Batch], *tensors: Tensor) -> None:
+    """Check tensors of a forward, whose first axis is the batch.
+
+    Raises:
+        InvalidInput: one holds NaN, which comes from a real token; the message names the place that
+            it comes from.
+    """
+    for tensor in tensors:
+        rows = tensor.isnan().reshape(len(tensor), -1).any(-1).nonzero()[:, 0]
+        place = first_nan(model, [batch.rows(rows[:1]) for batch in batches]) if len(rows) else None
+        if place is not None:
+            raise InvalidInput(
+                f"The model computes NaN on these prompts, first at {place} of prompt "
+                f"{int(rows[0])}. Where its weights are finite, its numbers overflow: load it with "
+                "a wider dtype, or look for weights that are too large."
+            )

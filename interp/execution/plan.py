@@ -87,10 +87,11 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
     """
     if kernel not in KERNELS:
         raise InvalidInput(f"kernel={shorten(kernel)} is not one of {', '.join(KERNELS)}.")
-    if keep_graph and torch.is_inference_mode_enabled():
+    if (keep_graph or differentiate) and torch.is_inference_mode_enabled():
+        option = "keep_graph=True" if keep_graph else "gradients_of="
         raise InvalidInput(
-            "keep_graph=True: nothing has an autograd graph under torch.inference_mode(); run "
-            "outside of it."
+            f"{option}: nothing has an autograd graph under torch.inference_mode(); run outside "
+            "of it."
         )
     if kernel == "fused" and in_forward_mode():
         raise InvalidInput(

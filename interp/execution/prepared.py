@@ -15,7 +15,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.plan import Plan, place_edits, places_in, plan_of
 from interp.execution.recorder import Recorder
 from interp.integers import as_integer
-from interp.metrics import Metric, MetricLike, measure, measure_stream
+from interp.metrics import Metric, MetricLike, measure, measure_stream, with_ids
 from interp.model.batch import Batch
 from interp.model.network import Network, as_network
 from interp.model.stack import Span
@@ -76,7 +76,8 @@ def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -
     """Check the arguments of a run; see :func:`interp.run`."""
     batches = as_network(model).check(*tokens, mask=options.get("mask"))
     span = _span(model, options.get("start"), options.get("stop_at_layer"), batches[-1])
-    keep_graph, metric = options.get("keep_graph", False), options.get("gradients_of")
+    keep_graph = options.get("keep_graph", False)
+    metric = with_ids(options.get("gradients_of"), model)
     passed = places_in(model, span)
     placed = place_edits(model, options.get("edits", ()), passed, keep_graph=keep_graph)
     stored = model.names.requested(options.get("store"), passed, _not_computed)
@@ -103,7 +104,11 @@ def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor |
     plan, batches, span = prepared.plan, prepared.batches, prepared.span
     recorder = Recorder(plan)
     derivation = Derivation(model, recorder.contexts, keep_graph=plan.keep_graph)
-    with torch.set_grad_enabled(plan.differentiate or plan.keep_graph):
+    # Tensors made under inference_mode() have no version counter, so a cache would copy each.
+    with (
+        torch.inference_mode(mode=False),
+        torch.set_grad_enabled(plan.differentiate or plan.keep_graph),
+    ):
         stream = model.stream(batches, recorder, span)
         ends = span.stop is None and model.config.unembeds
         logits = logits_of(model, stream, recorder, batches[-1]) if ends else None
@@ -212,8 +217,7 @@ def _gradients(recorder: Recorder, total: Tensor) -> dict[Place, Tensor]:
         raise InvalidInput("gradients_of needs record=: the places whose gradients are wanted.")
     if not total.requires_grad:
         raise InvalidInput(
-            "gradients_of: this metric has no gradient (accuracy has none, and nothing has one "
-            "under torch.inference_mode())."
+            "gradients_of: this metric has no gradient; accuracy, for example, has none."
         )
     tensors = [recorder.stored[place] for place in places]
     computed = torch.autograd.grad(

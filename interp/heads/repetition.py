@@ -23,6 +23,8 @@ HALF, SHORTEST = 60, 3
 FARTHEST = 8
 """Largest distance between query and key of the roles by offset."""
 NEIGHBOURS = {-1: "previous-token", 1: "next-token"}
+SINKS = ("bos-sink", "first-position-sink")
+"""Attention to the first position, by whether BOS stands there."""
 Cells = Bool[Tensor, "query key"]
 
 
@@ -50,8 +52,9 @@ class RepeatedRows:
     def cells(self, *, bidirectional: bool) -> dict[str, Cells]:
         """The cells of each role; they may include keys that a query can't see.
 
-        The first token is a key of ``bos-sink`` only, since heads attend to it when they find
-        nothing else. Bidirectional attention has no ``induction``, which predicts next tokens.
+        The first token is a key of ``bos-sink`` only (``first-position-sink`` without BOS), since
+        heads attend to it when they find nothing else. Bidirectional attention has no
+        ``induction``, which predicts next tokens.
         """
         n = self.repeated.ids.shape[1]
         query, key = torch.arange(n)[:, None], torch.arange(n)[None]
@@ -60,7 +63,7 @@ class RepeatedRows:
         near = range(1, min(FARTHEST, self.half - 2) + 1)
         offsets = [sign * by for by in near for sign in ((-1, 1) if bidirectional else (-1,))]
         found = {NEIGHBOURS.get(by, f"offset {by:+d}"): (apart == by) & random for by in offsets}
-        found["bos-sink"] = ((key == 0) & (query > 1)).expand(n, n)
+        found[SINKS[0] if self.start else SINKS[1]] = ((key == 0) & (query > 1)).expand(n, n)
         copies = (apart % self.half == 0) & (apart != 0)
         found["duplicate-token"] = copies & random & (bidirectional | (apart < 0))
         if not bidirectional:

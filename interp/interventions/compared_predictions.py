@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.edits.scope import for_rows
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.metrics.divergence import divergence
 from interp.metrics.logits import NO_MASK_TOKEN, at_least_float32, parts_of_rows
@@ -63,6 +64,7 @@ class ComparedPredictions:
         runs = [[], made] if made else [[]]
         logits = torch.stack([self._logits(batches, own) for own in runs], 1)
         hidden = None if self.hidden is None else self.hidden[rows]
+        check_no_nan(self.model, batches, logits[:, 0])
         batch, config = batches[-1], self.model.config
         losses = [surprisals(config, own, batch, hidden) for own in logits.unbind(1)]
         found = {

@@ -61,7 +61,7 @@ class Recorded:
         Raises:
             InvalidInput: the model has no logits, or the metric can't be computed from them.
         """
-        n = len(batches[0].ids)
+        n, metric = len(batches[0].ids), metric.with_ids(model.to_single_token)
         found: list[dict[Place, Tensor]] = []
         measured: list[Tensor] = []
         for part in torch.arange(n, device=batches[0].ids.device).split(rows):

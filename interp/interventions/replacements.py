@@ -22,6 +22,7 @@ from interp import edits
 from interp.edits import Edit
 from interp.edits.batch_values import donor_tokens, summing_dtype, token_mean
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.interventions.components import Component
 from interp.model.batch import Batch, tokens_first
@@ -117,7 +118,9 @@ class Replacements:
             run(self.model, *(batch.rows(part) for batch in self._donors), record=places).cache
             for part in parts
         ]
-        return {place: torch.cat([cache[place] for cache in caches]) for place in places}
+        recorded = {place: torch.cat([cache[place] for cache in caches]) for place in places}
+        check_no_nan(self.model, self._donors, *recorded.values())
+        return recorded
 
     def _values(self, place: Place, x: Tensor) -> Tensor:
         """The replacement of the tensor at a place, given the tensor of the reference prompts.

@@ -29,9 +29,7 @@ from interp.metrics.divergence import divergence
 from interp.model.batch import Batch
 from interp.model.network import Network
 from interp.model.shapes import Logits, Stream
-
-Progress = Callable[[int, int], None]
-"""Called with the number of steps done and the number of all steps."""
+from interp.progress import ProgressLike, as_progress
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def train(
     batches: Sequence[Batch],
     settings: Settings,
     *,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
     resume: Training | None = None,
 ) -> Training:
@@ -114,7 +112,7 @@ def train(
         InvalidInput: a setting is invalid; ``resume`` has other weights, prompts or settings; or
             the loss is not finite.
     """
-    settings = settings.checked()
+    settings, progress = settings.checked(), as_progress(progress, "training steps")
     lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
     optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
     found: list[Tensor] = []

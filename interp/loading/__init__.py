@@ -3,14 +3,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from interp.config import Config
-from interp.errors import ModelLoadError, nearest, shorten
+from interp.errors import InvalidInput, ModelLoadError, nearest, shorten
 from interp.loading import hub
+from interp.loading.assemble import as_dtype
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed
 from interp.loading.folder import load_folder
@@ -22,6 +24,12 @@ from interp.saving import CONFIG, save_folder, weights_file
 from interp.transformer import Transformer
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
+GGUF = ".gguf"
+"""Suffix of files of llama.cpp."""
+THROUGH_TRANSFORMERS = """
+from transformers import AutoModelForCausalLM, AutoTokenizer
+hf_model = AutoModelForCausalLM.from_pretrained({place}, dtype="float32")
+model = interp.load(hf_model, tokenizer=AutoTokenizer.from_pretrained({place}))"""
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
 SOURCES = (
     'a bundled name, a folder with config.json and safetensors, "hub:org/name@revision", a live '
@@ -34,30 +42,38 @@ def bundled() -> list[str]:
     return sorted(path.parent.name for path in MODEL_FOLDER.glob(f"*/{CONFIG}"))
 
 
-def load(
+def load(  # noqa: PLR0913 - one function for every source
     source: object,
     device: str | torch.device | None = None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     tokenizer: object = None,
     allow_pickle: bool = False,
+    variant: str | None = None,
+    strict: bool = False,
     config: Config | None = None,
 ) -> Transformer:
     """Load a model in evaluation mode.
 
     Args:
-        source: the name of a bundled model; a folder with ``config.json``, safetensors (one file
-            or shards) and optionally ``tokenizer.json``; ``"hub:org/name@revision"``; a live model
-            of ``transformers``, base or with a head, whose weights are copied; or a checkpoint of
-            nanoGPT. ``"NAME@400"`` is a model after 400 training steps, if its folder has the
-            weights of that step.
+        source: the name of a bundled model; a folder with ``config.json``, weights (safetensors or
+            ``pytorch_model.bin``, one file or shards) and optionally ``tokenizer.json``;
+            ``"hub:org/name@revision"``; a live model of ``transformers``, base or with a head,
+            whose weights are copied; or a checkpoint of nanoGPT. ``"NAME@400"`` is a model after
+            400 training steps, if its folder has the weights of that step.
         device: the device of the parameters; by default that of a live model, else the CPU.
-        dtype: the dtype to compute in. ``None`` means the dtype of the weights or, for a model
-            saved by this toolkit, the dtype it had when it was saved (bundled models are stored in
-            half precision and run in float32).
+        dtype: the dtype to compute in, or its name (``"bfloat16"``). ``None`` means the dtype of
+            the weights or, for a model saved by this toolkit, the dtype it had when it was saved
+            (bundled models are stored in half precision and run in float32).
         tokenizer: the tokenizer to use instead of the folder's: an :class:`interp.Tokenizer`, a
             tokenizer of ``tokenizers``, or a fast tokenizer of ``transformers``.
-        allow_pickle: allow reading a checkpoint, which is a pickle (only its weights are read).
+        allow_pickle: allow reading a checkpoint, or the ``pytorch_model.bin`` of a folder or a
+            model of the hub without safetensors; these are pickles (only their weights are read).
+        variant: the variant of the weights of a folder or a model of the hub, such as ``"fp16"``
+            for ``model.fp16.safetensors``.
+        strict: refuse fields of a ``config.json``, or of a live model's configuration, that
+            ``transformers`` does not read for models of this type. By default they are ignored,
+            and an :class:`interp.errors.IgnoredFieldsWarning` names them.
         config: the configuration of the model, if ``source`` is a state dict of a model of this
             package (``model.state_dict()``) or a file of one: safetensors, or a pickle written by
             ``torch.save``.
@@ -65,16 +81,20 @@ def load(
     Raises:
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
             or the weights do not match the configuration.
+        InvalidInput: ``variant`` is not a part of a file name, or ``source`` has no variants.
     """
+    _check_variant(variant, source, config)
+    dtype = as_dtype(dtype)
     if config is not None:
         return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if not isinstance(source, str | Path):
-        return load_live(_checked_live(source), tokenizer, dtype, device)
+        return load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
     device, path = "cpu" if device is None else device, as_path(source)
     name = str(source)
+    read = partial(load_folder, device=device, dtype=dtype, tokenizer=tokenizer, strict=strict)
     if name.startswith(hub.PREFIX):
-        folder, hub_name = hub.fetch(name)
-        return _renamed(load_folder(folder, device, dtype, tokenizer), hub_name)
+        folder, hub_name = hub.fetch(name, variant=variant, allow_pickle=allow_pickle)
+        return _renamed(read(folder, variant=variant, allow_pickle=allow_pickle), hub_name)
     try:
         found = find_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
@@ -82,16 +102,43 @@ def load(
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
     if found is not None:
         _check_bundled(*found)
-        model = load_folder(found[0], device, dtype, tokenizer, step=found[1])
+        model = read(found[0], step=found[1])
         return model if found[1] is None else _renamed(model, f"{model.config.name}@{found[1]}")
     if holds_checkpoint:
         return load_checkpoint(path, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if holds_model:
-        return load_folder(path, device, dtype, tokenizer)
+        return read(path, variant=variant, allow_pickle=allow_pickle)
+    _refuse_gguf(path)
     raise ModelLoadError(
         f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
         f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
     )
+
+
+def _check_variant(variant: str | None, source: object, config: Config | None) -> None:
+    """Check that only a folder or a model of the hub is loaded by a variant.
+
+    Raises:
+        InvalidInput: the source is another one.
+    """
+    is_path = isinstance(source, str | Path) and config is None
+    if variant is None or (is_path and str(source).startswith(hub.PREFIX)):
+        return
+    if not is_path or not as_path(source).is_dir():
+        raise InvalidInput(
+            f"variant={shorten(variant)} chooses among the weights of a folder or of a model of "
+            f"the hub; got {shorten(source)}. Leave it out."
+        )
+
+
+def _refuse_gguf(path: Path) -> None:
+    """Refuse a GGUF file, whether it exists or not, with the code that loads it."""
+    if path.suffix.lower() == GGUF:
+        place = f"{str(path.parent)!r}, gguf_file={path.name!r}"
+        raise ModelLoadError(
+            f"{shorten(str(path))} is a GGUF file, which transformers reads (with the package "
+            f"gguf):{THROUGH_TRANSFORMERS.format(place=place)}"
+        )
 
 
 def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has no type here
@@ -108,10 +155,12 @@ def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transform
 
 
 def _advice(name: str) -> str:
-    """A hint: the model of the hub with this short name, or bundled models with similar names."""
+    """A hint: the model of the hub with this name, or bundled models with similar names."""
     known = hub.WELL_KNOWN.get(name.lower())
     if known is not None:
         return f' On the hub: interp.load("{hub.PREFIX}{known}").'
+    if "/" in name and hub.NAME.fullmatch(name):
+        return f' Did you mean the model of the hub, interp.load("{hub.PREFIX}{name}")?'
     return nearest(name, bundled())
 
 

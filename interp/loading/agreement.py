@@ -6,6 +6,7 @@ model's ``agreement``; a difference that rounding can't explain raises an error.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,3 +110,22 @@ def evaluating(module: nn.Module) -> Generator[None]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+@contextmanager
+def attending_by(
+    config: Any,  # noqa: ANN401 - of transformers
+    implementation: str,
+) -> Generator[None]:
+    """Let a model of ``transformers`` compute attention by another implementation.
+
+    Args:
+        config: its configuration.
+        implementation: its name, such as ``"sdpa"``; empty for the present one.
+    """
+    before = config._attn_implementation
+    config._attn_implementation = implementation or before
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

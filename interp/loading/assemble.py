@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from interp.config import MAX_LAYERS, Config
-from interp.errors import InvalidInput, ModelLoadError, first_line
+from interp.errors import InvalidInput, ModelLoadError, first_line, shorten
 from interp.loading.family import Family
-from interp.loading.foreign_config import ForeignConfig
-from interp.loading.known_fields import check_around, check_known
+from interp.loading.foreign_config import BASE_MODEL, ForeignConfig
+from interp.loading.known_fields import used_fields
 from interp.loading.source import DTYPES, Source
 from interp.loading.weight import Table, from_key
 from interp.loading.weight_names import canonical_names, unembedding_kind, without_copies
@@ -28,6 +28,8 @@ LAYERS = re.compile(r"(n|num|num_hidden|num_decoder|encoder|decoder)_layers?")
 EXPERTS = re.compile(r"_experts$")
 HEADED = re.compile(r"For[A-Z]|LMHead")
 """Matches the names of classes that have a head."""
+HEADS = re.compile(r"(^|\.)(qa_outputs|score|classifier|classification_head)\.")
+"""Matches the names of weights of heads that answer questions or classify."""
 
 
 def assemble(
@@ -36,6 +38,8 @@ def assemble(
     source: Source,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
+    *,
+    strict: bool = False,
 ) -> Transformer:
     """The model of a foreign configuration and its weights.
 
@@ -45,14 +49,14 @@ def assemble(
         source: its weights.
         dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
         device: the device of the parameters.
+        strict: whether fields are refused that no part of the model reads; otherwise, a warning
+            names them.
 
     Raises:
         ModelLoadError: a field is missing or not supported, or a weight is missing, unexpected,
             or of another shape or dtype.
     """
-    given = family.canonical_fields(config_json)
-    check_around(family, config_json)
-    check_known(family, given)
+    given = used_fields(family, config_json, strict=strict)
     _check_counts(family, given, source)
     tied = family.is_tied(ForeignConfig(family.name, given, family.defaults))
     names = without_copies(family, canonical_names(family, source.keys()), source, tied=tied)
@@ -64,10 +68,7 @@ def assemble(
     used |= {family.head} if kind == "tied" else set()
     extra = sorted(n for n in set(names) - used if not family.is_optional(n))
     if extra:
-        raise ModelLoadError(
-            f"{family.name}: {names[extra[0]]} belongs to no part of this model (nor do "
-            f"{len(extra) - 1} others); does config.json belong to these weights?"
-        )
+        raise _unexpected(fields, [names[key] for key in extra])
     _check_head(family, config, fields)
     _warn_of_parts(family, source)
     return build(config, table, names, source, dtype, device)
@@ -96,6 +97,22 @@ def assemble_native(
     return build(config, table, names, source, dtype, device)
 
 
+def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """A dtype that models compute in, from its name or itself; ``None`` stays ``None``.
+
+    Raises:
+        InvalidInput: models do not compute in it.
+    """
+    named = {str(known).removeprefix("torch."): known for known in DTYPES.values()}
+    if isinstance(dtype, str) and dtype in named:
+        return named[dtype]
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype in named.values()):
+        return dtype
+    raise InvalidInput(
+        f"dtype={shorten(dtype)}: models compute in {', '.join(named)}; choose one of these."
+    )
+
+
 def build(
     config: Config,
     table: Table,
@@ -118,9 +135,7 @@ def build(
         ModelLoadError: a weight is missing, of another shape or dtype, or not finite.
         InvalidInput: the device does not exist, or ``dtype`` is not one that models compute in.
     """
-    if dtype is not None and dtype not in DTYPES.values():
-        known = ", ".join(str(one).removeprefix("torch.") for one in DTYPES.values())
-        raise InvalidInput(f"dtype={dtype}: models compute in {known}; choose one of these.")
+    dtype = as_dtype(dtype)
     model = meta_model(config)
     _check_weights(model, table, names, source)
     compute_dtype = dtype or _most_frequent(
@@ -165,6 +180,26 @@ def _config_of(family: Family, fields: ForeignConfig) -> Config:
     if config.decoder is not None and fields.nullable("is_causal", default=True) is not True:
         raise fields.unsupported("is_causal", fields.nullable("is_causal"), "True")
     return config
+
+
+def _unexpected(fields: ForeignConfig, keys: list[str]) -> ModelLoadError:
+    """The error for weights that belong to no part of the model.
+
+    Args:
+        fields: the configuration.
+        keys: their names.
+    """
+    head = next(filter(HEADS.search, keys), None)
+    if head is not None:
+        name = next(filter(HEADED.search, fields.class_names), "the model")
+        return ModelLoadError(
+            f"{fields.family}: {head} belongs to the head of {name}, which is not supported. "
+            f"{BASE_MODEL}"
+        )
+    return ModelLoadError(
+        f"{fields.family}: {keys[0]} belongs to no part of this model (nor do {len(keys) - 1} "
+        "others); does config.json belong to these weights?"
+    )
 
 
 def _check_head(family: Family, config: Config, fields: ForeignConfig) -> None:

@@ -35,6 +35,8 @@ class Family:
         fields: names of further fields that the family reads, which have no default.
         unread: names of fields that occur in files of this family and do not affect the output,
             in addition to those of :mod:`interp.loading.known_fields`.
+        objects: objects in ``config.json`` of which entries are read, and the names of these
+            entries; those of rotary positions have :data:`interp.loading.rotary.PARAMETERS`.
         aliases: alternative names of fields, and the name that each stands for.
         renames: pairs (pattern, replacement) that are applied in order to the names of weights, to
             remove optional prefixes and to replace the names of older files.
@@ -50,6 +52,8 @@ class Family:
         always_tied: whether the head is always tied, regardless of that field.
         pooled: whether the pooled output of a live model of ``transformers`` is compared, because
             its last hidden state is not the last stream of this toolkit.
+        compared_attention: the implementation of attention with which a live model of
+            ``transformers`` is compared; empty for the one that it has.
         part: name of the object in ``config.json`` with the fields of the part that is loaded, such
             as ``text_config``; empty if ``config.json`` itself has them.
         around: names of fields outside that object that do not affect the output.
@@ -64,6 +68,7 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     renames: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
@@ -76,6 +81,7 @@ class Family:
     tied: bool = True
     always_tied: bool = False
     pooled: bool = False
+    compared_attention: str = ""
     part: str = ""
     around: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)

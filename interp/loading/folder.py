@@ -1,4 +1,4 @@
-"""Load a model from a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""Load a model from a folder: ``config.json``, weights, ``tokenizer.json``.
 
 A ``config.json`` with ``model_type`` is foreign, and is interpreted by its family (see
 :mod:`interp.loading.registry`); any other holds an :class:`interp.Config`. Nothing in a folder is
@@ -12,26 +12,31 @@ from typing import Any
 import torch
 
 from interp.config import Config
-from interp.errors import InvalidConfig, ModelLoadError, reason
+from interp.errors import InvalidConfig, ModelLoadError, reason, shorten
 from interp.json_text import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
-from interp.loading.source import SafetensorsSource
+from interp.loading.source import SafetensorsSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
+from interp.loading.tokenizer_config import configure, read_tokenizer_config
 from interp.saving import CONFIG, STEPS, TOKENIZER, weights_file
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
 
-GENERATION = "generation_config.json"
+ADAPTER, GENERATION = "adapter_config.json", "generation_config.json"
 MAX_CONFIG_BYTES = 2**22
 
 
-def load_folder(
+def load_folder(  # noqa: PLR0913 - the arguments of load
     folder: Path,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     tokenizer: object = None,
+    *,
     step: int | None = None,
+    variant: str | None = None,
+    allow_pickle: bool = False,
+    strict: bool = False,
 ) -> Transformer:
     """Read a model that :func:`save_folder` wrote, or one of a supported family.
 
@@ -47,26 +52,34 @@ def load_folder(
         tokenizer: the tokenizer to use instead of the folder's.
         step: the training step whose weights, written by :func:`save_step`, are read; ``None``
             means the final weights.
+        variant: the variant of the weights, such as ``"fp16"``; ``None`` means those without one.
+        allow_pickle: allow reading ``pytorch_model.bin`` if there are no safetensors.
+        strict: as for :func:`interp.load`.
 
     Raises:
         ModelLoadError: a file is missing or damaged, the family is not supported, or the weights
-            do not match the configuration.
+            do not match the configuration; the folder holds an adapter.
     """
+    _check_whole(folder)
     config_json = _read_config(folder / CONFIG)
-    path = folder / TOKENIZER
-    stored = Tokenizer.from_file(path) if tokenizer is None and path.exists() else None
-    tokenizer = stored or as_tokenizer(tokenizer)
     try:
+        tokenizer = _stored_tokenizer(folder) if tokenizer is None else as_tokenizer(tokenizer)
         if "model_type" in config_json and step is None:
-            source = SafetensorsSource(folder)
-            model = assemble(family_of(config_json), config_json, source, dtype, device)
+            source = open_weights(folder, variant, allow_pickle=allow_pickle)
+            model = assemble(
+                family_of(config_json), config_json, source, dtype, device, strict=strict
+            )
             model.config = replace(model.config, name=folder.resolve().name)
             path = folder / GENERATION
             generation = _read_config(path) if path.exists() else {}
             set_tokenizer(model, config_json, tokenizer, generation)
         else:
             weights = None if step is None else _weights_of_step(folder, step)
-            config, source = Config.from_dict(config_json), SafetensorsSource(folder, weights)
+            config = Config.from_dict(config_json)
+            if weights is None:
+                source = open_weights(folder, variant, allow_pickle=allow_pickle)
+            else:
+                source = SafetensorsSource(folder, weights)
             model = assemble_native(config, source, dtype or source.compute_dtype, device)
             attach_tokenizer(model, tokenizer)
     except InvalidConfig as error:
@@ -76,10 +89,37 @@ def load_folder(
     return model
 
 
+def _stored_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, if it has one, with the settings of ``tokenizer_config.json``."""
+    path = folder / TOKENIZER
+    if not path.exists():
+        return None
+    settings = read_tokenizer_config(folder)
+    return Tokenizer.from_file(path, configure=lambda backend: configure(backend, settings))
+
+
 def steps_of(folder: Path) -> list[int]:
     """The training steps, in order, whose weights the folder has in addition to the final ones."""
     names = [path.stem for path in (folder / STEPS).glob("*.safetensors")]
     return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _check_whole(folder: Path) -> None:
+    """Refuse an adapter, which changes the weights of another model.
+
+    Raises:
+        ModelLoadError: the folder holds one.
+    """
+    path = folder / ADAPTER
+    if not path.exists():
+        return
+    fields = _read_config(path)
+    kind, base = (shorten(fields.get(name)) for name in ("peft_type", "base_model_name_or_path"))
+    raise ModelLoadError(
+        f"{folder} holds an adapter (peft_type={kind}) of the model {base}, not a model. Merge it "
+        "into that model with peft, AutoPeftModel.from_pretrained(FOLDER).merge_and_unload()"
+        ".save_pretrained(NEW) (or AutoPeftModelForCausalLM, …), and load NEW."
+    )
 
 
 def _weights_of_step(folder: Path, step: int) -> Path:

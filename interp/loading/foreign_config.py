@@ -35,6 +35,11 @@ TYPE_NAMES: dict[type, str] = {
     float: "a number",
     str: "a string",
 }
+BASE_MODEL = (
+    "Without its head the model is read: load it with transformers and pass its base model, "
+    "interp.load(hf_model.base_model)."
+)
+"""What to do with a model whose head is not supported."""
 MAX_NUMBER = 2**63
 """Numbers must be smaller than this in absolute value."""
 
@@ -137,14 +142,23 @@ class ForeignConfig:
         if value is not None and value not in values:
             raise self.unsupported(name, value, " or ".join(map(repr, values)) or "no value")
 
-    def allow_only_fields(self, *names: str) -> None:
-        """Refuse every field that is not among ``names``, unless it is null."""
-        given = (name for name, value in self._fields.items() if value is not None)
-        others = sorted(set(given) - set(names))
-        if others:
+    def allow_only_computed(self, name: str, values: tuple[object, ...]) -> None:
+        """Refuse a field that ``transformers`` ignores unless it computes what the field says.
+
+        Args:
+            name: the name of the field.
+            values: the values that describe what ``transformers`` computes.
+
+        Raises:
+            ModelLoadError: the field has another value, and is not null.
+        """
+        value = self.nullable(name)
+        if value is not None and value not in values:
+            computed = f"as with {' or '.join(map(repr, values))}" if values else "as without it"
             raise ModelLoadError(
-                f"{self.family}: the setting {others[0]!r} is not supported; supported are "
-                f"{', '.join(names)}."
+                f"{self.family}: config.json has {name}={shorten(value)}, which transformers "
+                f"ignores: it computes {computed}, and so would this package. The model's own code "
+                "reads it."
             )
 
     @property
@@ -174,6 +188,12 @@ class ForeignConfig:
             f"{self.family}: config.json has {name}={shorten(value)}, which is not supported; "
             f"expected {expected}."
         )
+
+    def unsupported_head(self, *suffixes: str) -> ModelLoadError:
+        """The error for ``architectures`` with another head than those with these suffixes."""
+        expected = " or ".join(f"…{suffix}" for suffix in suffixes)
+        error = self.unsupported("architectures", self.get("architectures"), expected)
+        return ModelLoadError(f"{error} {BASE_MODEL}")
 
 
 def _has_type(kind: type, value: Any) -> bool:  # noqa: ANN401 - JSON

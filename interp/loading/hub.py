@@ -1,7 +1,8 @@
 """Models of the Hugging Face hub, ``hub:org/name@revision``, from the cache or downloaded.
 
 The network is used only for files that the cache lacks, and never if ``HF_HUB_OFFLINE`` is set.
-Only the configuration, safetensors and the tokenizer are downloaded, no code.
+Only the configuration, the tokenizer and the weights are downloaded, no code; weights as pickles
+only if there are no safetensors and pickles are allowed.
 """
 
 import re
@@ -9,13 +10,21 @@ from pathlib import Path
 
 from interp.errors import ModelLoadError, first_line
 from interp.loading.source import SafetensorsSource
+from interp.loading.weight_files import (
+    PICKLE,
+    SAFETENSORS,
+    file_name,
+    find_weights,
+    index_names,
+    is_stored,
+)
 
 PREFIX = "hub:"
-PATTERNS = [
-    *("config.json", "generation_config.json", "tokenizer.json"),
-    *("*.safetensors", "*.safetensors.index.json"),
+ADAPTER = "adapter_config.json"
+REQUIRED = [
+    *("config.json", "generation_config.json", "adapter_config.json"),
+    *("tokenizer.json", "tokenizer_config.json"),
 ]
-REQUIRED = ["config.json", "generation_config.json", "tokenizer.json"]
 """Files that the cache must have if the repository has them, in addition to the weights."""
 ORGANISATIONS = {
     "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
@@ -39,18 +48,48 @@ WELL_KNOWN = {
 NAME = re.compile(r"(?!.*\.\.)(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>\w[\w./-]*))?")
 
 
-def fetch(name: str) -> tuple[Path, str]:
+def fetch(name: str, *, variant: str | None = None, allow_pickle: bool = False) -> tuple[Path, str]:
     """The local folder of a model of the hub, and the model's name with its commit.
 
     Args:
         name: ``hub:org/name``, or ``hub:org/name@revision`` with a branch, tag or commit.
+        variant: the variant of the weights, such as ``"fp16"``.
+        allow_pickle: whether pickles are downloaded if there are no safetensors.
 
     Raises:
         ModelLoadError: the name is malformed, or the model can't be downloaded.
+        InvalidInput: the variant is not a part of a file name.
     """
     repo, revision = parse_name(name)
-    folder = _from_cache(repo, revision) or _download(repo, revision)
+    folder = _from_cache(repo, revision, variant, allow_pickle=allow_pickle)
+    if folder is None:
+        patterns = [*REQUIRED, *weight_patterns(SAFETENSORS, variant)]
+        folder = _download(repo, revision, patterns)
+        has_weights = (folder / ADAPTER).exists() or is_stored(folder, SAFETENSORS, variant)
+        if allow_pickle and not has_weights:
+            patterns = [*REQUIRED, *weight_patterns(PICKLE, variant)]
+            folder = _download(repo, revision, patterns)
+        elif not has_weights and not is_stored(folder, PICKLE, variant):
+            raise ModelLoadError(
+                f"{name}: {file_name(SAFETENSORS, variant)} is missing. If the repository has "
+                f"{file_name(PICKLE, variant)} instead, that is a pickle, which can execute code "
+                "when it is read. If you trust it, pass load(..., allow_pickle=True) (only weights "
+                f"are read even then), or convert it once: interp convert {name} FOLDER "
+                "--allow-pickle."
+            )
     return folder, f"{repo}@{folder.name}"
+
+
+def weight_patterns(name: str, variant: str | None) -> list[str]:
+    """Patterns of the files of weights in a format, whose single file is ``name``.
+
+    Raises:
+        InvalidInput: the variant is not a part of a file name.
+    """
+    if variant is None and name == SAFETENSORS:
+        return ["*.safetensors", "*.safetensors.index.json"]
+    stem, _, suffix = file_name(name, variant).rpartition(".")
+    return [f"{stem}.{suffix}", f"{stem}-*.{suffix}", *index_names(name, variant)]
 
 
 def parse_name(name: str) -> tuple[str, str | None]:
@@ -65,7 +104,18 @@ def parse_name(name: str) -> tuple[str, str | None]:
     return match["repo"], match["revision"]
 
 
-def _from_cache(repo: str, revision: str | None) -> Path | None:
+def is_cached(name: str) -> bool:
+    """Whether all files of ``hub:org/name``, or of a revision, are in the cache.
+
+    Raises:
+        ModelLoadError: the name is malformed.
+    """
+    return _from_cache(*parse_name(name), None, allow_pickle=False) is not None
+
+
+def _from_cache(
+    repo: str, revision: str | None, variant: str | None, *, allow_pickle: bool
+) -> Path | None:
     """The folder in the cache; ``None`` if it is not complete."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
@@ -76,17 +126,22 @@ def _from_cache(repo: str, revision: str | None) -> Path | None:
                 repo, revision=revision, allow_patterns=REQUIRED, local_files_only=True
             )
         )
-        SafetensorsSource(folder)
+        if (folder / ADAPTER).exists():
+            return folder
+        if not allow_pickle or is_stored(folder, SAFETENSORS, variant):
+            SafetensorsSource(folder, variant=variant)
+        elif not all(path.is_file() for path in find_weights(folder, PICKLE, variant).paths):
+            return None
     except (LocalEntryNotFoundError, HFValidationError, ModelLoadError, OSError):
         return None
     return folder if (folder / "config.json").is_file() else None
 
 
-def _download(repo: str, revision: str | None) -> Path:
+def _download(repo: str, revision: str | None, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
 
     try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=PATTERNS))
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
     except Exception as error:  # exceptions of the network library differ between versions
         raise ModelLoadError(
             f"{PREFIX}{repo}{'@' + revision if revision else ''} is not in the cache and can't be "

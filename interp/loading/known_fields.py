@@ -1,22 +1,30 @@
-"""Fields of a ``config.json`` that are accepted.
+"""Fields of a ``config.json``: which are read, refused or ignored.
 
-A field is accepted if the family reads it, or if it affects the output of no model. Any other field
-is refused, because it may describe a part that the family does not have. Null counts as missing.
+A field that the family reads has its effect, and a field that affects the output of no model is
+accepted. Any other field is refused if ``transformers`` may read it in a model of this type: it may
+describe a part that the family does not have. A field that ``transformers`` does not read has no
+effect there either: it is ignored, with a warning. Null counts as missing.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Set
 from difflib import get_close_matches
 from typing import Any
 
-from interp.errors import MAX_SHOWN, ModelLoadError, shorten
+from interp.errors import MAX_SHOWN, IgnoredFieldsWarning, ModelLoadError, shorten
 from interp.loading.family import EVERY_FAMILY, Family
+from interp.loading.rotary import PARAMETERS
+from interp.loading.transformers_fields import read_fields
 
+STORED = "pruned_heads quantization_config tie_encoder_decoder"
+"""Fields that say which weights are stored, and in which form, even where only earlier versions of
+``transformers`` read them. Here and below, names are separated by spaces."""
 PARTS = (
     "add_cross_attention attention_chunk_size cross_attention_hidden_size is_decoder "
-    "is_encoder_decoder per_layer_config pruned_heads quantization_config tie_encoder_decoder"
+    f"is_encoder_decoder per_layer_config {STORED}"
 )
-"""Fields of parts that a model has only if its family reads the field; otherwise, only ``false``
-and empty values are accepted. Here and below, names are separated by spaces."""
+"""Fields of parts that a model has only if its family reads the field; otherwise, ``false`` and
+empty values have no effect."""
 
 TRAINING = (
     "activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout "
@@ -60,57 +68,139 @@ DEQUANTISE = (
     "model: interp.load(hf_model)."
 )
 """What to do with a model whose weights are quantised."""
+ROTARY = dict.fromkeys(("rope_parameters", "rope_scaling"), PARAMETERS)
+"""Objects with the parameters of rotary positions, or with an object of them per layer type."""
+MAX_NAMED = 20
+"""Number of ignored fields that a warning names."""
+MISSPELT = 0.8
+"""Similarity, from 0 to 1, of names of which one may be a misspelling of the other."""
 
 
-def check_known(family: Family, fields: Mapping[str, Any]) -> None:
-    """Refuse fields that the family does not read and that may affect the output.
-
-    Args:
-        family: the family of the model.
-        fields: its fields, with aliases replaced.
-
-    Raises:
-        ModelLoadError: there is such a field; the message has its name and the nearest known ones.
-    """
-    read = {*EVERY_FAMILY.split(), *family.defaults, *family.fields, *family.aliases.values()}
-    _check_fields(family, fields, read, family.unread)
-
-
-def check_around(family: Family, config_json: Mapping[str, Any]) -> None:
-    """Refuse such fields outside of the part that is loaded.
+def used_fields(
+    family: Family, config_json: Mapping[str, Any], *, strict: bool = False
+) -> dict[str, Any]:
+    """The fields of a ``config.json``, aliases replaced, without those that are ignored.
 
     Args:
         family: the family of the model.
         config_json: the content of its ``config.json``.
+        strict: whether a field that would be ignored is refused.
 
     Raises:
-        ModelLoadError: as for :func:`check_known`.
+        ModelLoadError: a field may affect the output, and the family does not read it.
     """
+    sorted_fields = _SortedFields(family, read_fields(config_json.get("model_type")))
+    every, given = {*EVERY_FAMILY.split()}, family.canonical_fields(config_json)
     if family.part:
-        _check_fields(family, config_json, {*EVERY_FAMILY.split(), family.part}, family.around)
+        sorted_fields.used(config_json, {*every, family.part}, IRRELEVANT | {*family.around})
+    read = {*every, *family.defaults, *family.fields, *family.aliases.values()}
+    fields = sorted_fields.used(given, read, IRRELEVANT | {*family.unread})
+    for name, keys in (ROTARY | dict(family.objects)).items():
+        if isinstance(fields.get(name), Mapping):
+            fields[name] = sorted_fields.used_of_object(name, fields[name], {*keys})
+    if sorted_fields.ignored:
+        _report(family, sorted_fields.ignored, {*read, *family.aliases}, strict=strict)
+    return fields
 
 
-def _check_fields(
-    family: Family, fields: Mapping[str, Any], read: set[str], unread: tuple[str, ...]
-) -> None:
-    known, parts = read | IRRELEVANT | set(unread), PARTS.split()
-    for name, value in fields.items():
-        if value is None or name in known or (name in parts and not value):
-            continue
+class _SortedFields:
+    """Sorts fields into those that are used and those that are ignored, and refuses the others.
+
+    Args:
+        family: the family of the model.
+        theirs: names that ``transformers`` may read; ``None`` if it has no models of the type.
+
+    Attributes:
+        ignored: names of the fields that are ignored.
+    """
+
+    def __init__(self, family: Family, theirs: frozenset[str] | None) -> None:
+        self.family, self.theirs = family, theirs
+        self.ignored: list[str] = []
+
+    def used(
+        self,
+        given: Mapping[str, Any],
+        read: set[str],
+        unread: Set[str],
+        prefix: str = "",
+    ) -> dict[str, Any]:
+        """The fields that are not ignored.
+
+        Args:
+            given: the fields, or the entries of an object among them.
+            read: names that the family reads.
+            unread: names that affect no output.
+            prefix: precedes the names in messages.
+        """
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            is_absent = value is None or (not value and name in PARTS.split())
+            if is_absent or name in read or name in unread:
+                found[name] = value
+            elif self.theirs is None or name in self.theirs or name in STORED.split():
+                raise self._refusal(f"{prefix}{name}", value, read)
+            else:
+                self.ignored.append(f"{prefix}{name}")
+        return found
+
+    def used_of_object(self, name: str, given: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
+        """The entries of an object that are not ignored; also of objects by layer type in it."""
+        known = IRRELEVANT | keys
+        by_type = {
+            key: self.used(value, keys, IRRELEVANT, f"{name}.{key}.")
+            for key, value in given.items()
+            if isinstance(value, Mapping) and key not in known
+        }
+        flat = {key: value for key, value in given.items() if key not in by_type}
+        return self.used(flat, keys, IRRELEVANT, f"{name}.") | by_type
+
+    def _refusal(self, name: str, value: object, read: set[str]) -> ModelLoadError:
+        family = self.family.name
         if name == "quantization_config":
-            raise ModelLoadError(
-                f"{family.name}: config.json has {name}={shorten(value)}: its weights are "
-                f"quantised. {DEQUANTISE}"
+            return ModelLoadError(
+                f"{family}: config.json has {name}={shorten(value)}: its weights are quantised. "
+                f"{DEQUANTISE}"
             )
-        if name in parts:
-            raise _refusal(family, name, value, "a part that is not supported")
-        near = get_close_matches(name[:MAX_SHOWN], [*read, *family.aliases], n=3, cutoff=0.5)
-        hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise _refusal(family, name, value, f"a field that is not known{hint}")
+        if name in PARTS.split():
+            reason = "a part that is not supported"
+        elif self.theirs is None:
+            near = get_close_matches(name[:MAX_SHOWN], [*read, *self.family.aliases], n=3)
+            reason = "a field that is not known" + (f"; nearest: {', '.join(near)}" if near else "")
+        else:
+            reason = "which transformers reads for models of this type and this package does not"
+        return ModelLoadError(
+            f"{family}: config.json has {name[:MAX_SHOWN]}={shorten(value)}, {reason}. Remove it "
+            "from config.json if the output does not depend on it."
+        )
 
 
-def _refusal(family: Family, name: str, value: object, reason: str) -> ModelLoadError:
-    return ModelLoadError(
-        f"{family.name}: config.json has {name[:MAX_SHOWN]}={shorten(value)}, {reason}. Remove it "
-        "from config.json if the output does not depend on it."
+def _report(family: Family, ignored: list[str], known: set[str], *, strict: bool) -> None:
+    """Name the ignored fields in a warning, or in an error.
+
+    Args:
+        family: the family of the model.
+        ignored: their names.
+        known: names that the family reads.
+        strict: whether they are refused.
+    """
+    named = [_with_nearest(name, known) for name in ignored[:MAX_NAMED]]
+    more = len(ignored) - len(named)
+    names = ", ".join(named) + (f" and {more} more" if more else "")
+    if strict:
+        raise ModelLoadError(
+            f"{family.name}: config.json has fields that no part of the model reads, which "
+            f"strict=True refuses: {names}. Remove them from config.json."
+        )
+    warnings.warn(
+        f"{family.name}: fields of config.json are ignored, because transformers does not read "
+        f"them for models of this type: {names}. (interp.load(..., strict=True) refuses them.)",
+        IgnoredFieldsWarning,
+        stacklevel=6,  # the caller of interp.load
     )
+
+
+def _with_nearest(name: str, known: set[str]) -> str:
+    """The name, and the field that it may be a misspelling of."""
+    near = get_close_matches(name[:MAX_SHOWN], sorted(known), n=1, cutoff=MISSPELT)
+    return name[:MAX_SHOWN] + (f" (did you mean {near[0]}?)" if near else "")

@@ -4,6 +4,7 @@ After loading, the outputs of both models for the same short input are compared.
 difference is kept as ``model.agreement`` and is recorded in every provenance.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +15,16 @@ from torch import Tensor
 from interp.errors import ModelLoadError, first_line
 from interp.loading.agreement import (
     N_TOKENS,
+    attending_by,
     check_agreement,
     evaluating,
     expected_rounding,
     random_ids,
 )
 from interp.loading.assemble import assemble
+from interp.loading.family import Family
 from interp.loading.registry import family_of
-from interp.loading.source import StateDictSource
+from interp.loading.source import DTYPES, StateDictSource
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.model.embeddings import Patches
 from interp.model.unembedding import ProjectedExit, ProjectedUnembedding
@@ -42,6 +45,8 @@ def load_live(
     tokenizer: object = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
+    *,
+    strict: bool = False,
 ) -> Transformer:
     """Convert a live model to a :class:`Transformer`, with a copy of its weights.
 
@@ -50,6 +55,7 @@ def load_live(
         tokenizer: as for :func:`interp.load`.
         dtype: the dtype to compute in; ``None`` means the most frequent dtype of the weights.
         device: the device of the parameters; ``None`` means that of the model.
+        strict: as for :func:`interp.load`.
 
     Raises:
         ModelLoadError: the family is not supported, a weight belongs to no part of the
@@ -66,13 +72,27 @@ def load_live(
     first = next(iter(weights.values()), None)
     device = first.device if device is None and first is not None else device
     family = family_of(config_json)
-    model = assemble(family, config_json, StateDictSource(weights), dtype, device)
+    if not _is_quantised(family, weights):
+        config_json.pop("quantization_config", None)
+    model = assemble(family, config_json, StateDictSource(weights), dtype, device, strict=strict)
     name = config_json.get("_name_or_path") or type(hf_model).__name__
     model.config = replace(model.config, name=str(name))
     generation = getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
     set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation)
-    model.agreement = _agreement(model, hf_model, (*LOGITS, POOLED if family.pooled else STREAM))
+    names = (*LOGITS, POOLED if family.pooled else STREAM)
+    with attending_by(hf_model.config, family.compared_attention):
+        model.agreement = _agreement(model, hf_model, names)
     return model
+
+
+def _is_quantised(family: Family, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a weight has a dtype that no model computes in.
+
+    The ``quantization_config`` of a model says how its file was quantised; if the weights were
+    dequantised as they were loaded (from GGUF, from MXFP4), it stays.
+    """
+    own = (x for name, x in weights.items() if family.canonical_name(name) is not None)
+    return any(x.dtype not in DTYPES.values() for x in own)
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:

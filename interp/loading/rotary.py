@@ -37,7 +37,7 @@ PARAMETERS = (
     *("original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type"),
     *("short_factor", "truncate", "type"),
 )
-"""Fields of the object ``rope_parameters``."""
+"""Fields of the object ``rope_parameters`` that are read."""
 
 
 def rotary(
@@ -96,8 +96,8 @@ def with_rope_of(fields: ForeignConfig, layer_type: str, base: float) -> Foreign
         rope = by_type.get(layer_type) or {}
     if not isinstance(rope, Mapping):
         raise fields.unsupported(f"rope_parameters of {layer_type}", rope, "an object")
-    if not rope.get("truncate", True):  # transformers does not read it in nested parameters
-        raise fields.unsupported("truncate", rope["truncate"], "True")
+    # Theirs does not read it in parameters by layer type.
+    ForeignConfig(fields.family, rope, {}).allow_only_computed("truncate", (True,))
     return fields.replace(
         rope_parameters={"rope_theta": base, **rope},
         rope_scaling=None,
@@ -129,9 +129,7 @@ def _parameters(fields: ForeignConfig, layer_type: str | None) -> ForeignConfig:
     own = nested if isinstance(nested, Mapping) else rope
     if any(isinstance(value, Mapping) for value in own.values()):
         raise fields.unsupported("rope_parameters", rope, "one object for all layers")
-    parameters = ForeignConfig(fields.family, own, {})
-    parameters.allow_only_fields(*PARAMETERS)
-    return parameters
+    return ForeignConfig(fields.family, own, {})
 
 
 def _scaling_kind(rope: ForeignConfig) -> ScalingKind | None:

@@ -1,10 +1,11 @@
-"""Sources of weights: the safetensors files of a folder, or the ``state_dict`` of a live model.
+"""Sources of weights: safetensors files or pickles of a folder, the ``state_dict`` of a live model.
 
-Files are checked by their headers before any tensor is read or allocated: duplicate names, offsets
-beyond the end of the file and missing shards are found first. A file's checksum, if it has one, is
-compared before its first tensor is read.
+safetensors files are checked by their headers before any tensor is read or allocated: duplicate
+names, offsets beyond the end of the file and missing shards are found first. A file's checksum, if
+it has one, is compared before its first tensor is read.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,12 +16,19 @@ from torch import Tensor
 
 from interp.errors import ModelLoadError, reason, shorten
 from interp.files import UNREADABLE
-from interp.json_text import read_json
+from interp.loading.pickle_file import check_weights, unpickled
+from interp.loading.weight_files import (
+    PICKLE,
+    SAFETENSORS,
+    WeightFiles,
+    file_name,
+    find_weights,
+    is_stored,
+    variants,
+)
 from interp.saving import COMPUTE_DTYPE
-from interp.schema import as_object, value_of
 from interp.tensor_file import (
     DAMAGED,
-    MAX_HEADER_BYTES,
     STORED,
     Entry,
     Header,
@@ -28,7 +36,6 @@ from interp.tensor_file import (
     verify_checksum,
 )
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""
 
@@ -60,6 +67,8 @@ class SafetensorsSource:
     Args:
         folder: a folder with ``model.safetensors``, or shards and ``model.safetensors.index.json``.
         single: a file to read instead.
+        variant: the part of the files' names between ``model`` and ``safetensors``, such as
+            ``"fp16"``.
 
     Attributes:
         compute_dtype: the dtype of the model that was saved, where the file records it.
@@ -68,29 +77,21 @@ class SafetensorsSource:
         ModelLoadError: a file is missing, truncated or damaged, or a name occurs twice.
     """
 
-    def __init__(self, folder: Path, single: Path | None = None) -> None:
-        self._files: dict[str, Path] = {}
+    def __init__(
+        self, folder: Path, single: Path | None = None, variant: str | None = None
+    ) -> None:
+        if single is None:
+            files = find_weights(folder, SAFETENSORS, variant)
+        else:
+            files = WeightFiles([single])
+        self._headers = {path: _read_header(path) for path in files.paths}
         self._entries: dict[str, Entry] = {}
-        self._headers: dict[Path, Header] = {}
+        for header in self._headers.values():
+            self._entries |= header.entries
+        self._files = files.place({path: self._headers[path].entries for path in files.paths})
         self._open: dict[Path, Any] = {}
-        indexed = _read_index(folder) if single is None else {}
-        unsharded = folder / WEIGHTS if single is None else single
-        for path in dict.fromkeys(indexed.values()) if indexed else [unsharded]:
-            self._headers[path] = _read_header(path)
-            for key, entry in self._headers[path].entries.items():
-                if key in self._entries:
-                    raise ModelLoadError(
-                        f"{folder}: the weight {shorten(key)} is in both "
-                        f"{self._files[key].name} and {path.name}; remove one of them."
-                    )
-                self._entries[key], self._files[key] = entry, path
-        self.compute_dtype = None if indexed else _compute_dtype(self._headers[unsharded])
-        for key, path in indexed.items():
-            if self._files.get(key) != path:
-                raise ModelLoadError(
-                    f"{folder}: {INDEX} places {shorten(key)} in {path.name}, which lacks it; "
-                    "fetch or write the files again."
-                )
+        whole = files.index is None
+        self.compute_dtype = _compute_dtype(self._headers[files.paths[0]]) if whole else None
 
     def keys(self) -> list[str]:
         """The names of all tensors."""
@@ -158,30 +159,85 @@ class StateDictSource:
         return self._weights[key].detach().clone()
 
 
-def _read_index(folder: Path) -> dict[str, Path]:
-    """The file of each weight according to the index; empty if there is a single file.
+class PickleSource(StateDictSource):
+    """The weights of a folder that ``torch.save`` wrote: ``pytorch_model.bin``, or its shards.
+
+    Args:
+        folder: the folder.
+        variant: the part of the files' names between ``pytorch_model`` and ``bin``.
+        allow_pickle: whether pickles may be read (only their weights are read).
+
+    Attributes:
+        compute_dtype: ``None``; pickles do not record it.
 
     Raises:
-        ModelLoadError: the index is damaged, or names files outside the folder.
+        ModelLoadError: ``allow_pickle`` is not set; a file is missing or damaged, or holds anything
+            but tensors; a name occurs twice.
     """
-    index = folder / INDEX
-    if (folder / WEIGHTS).is_file() or not index.is_file():
-        return {}
-    try:
-        content = as_object(read_json(index, MAX_HEADER_BYTES), "the index")
-        names = value_of(dict[str, str], content.get("weight_map"), "weight_map")
-    except UNREADABLE as error:
-        raise ModelLoadError(
-            f"{index} is not a valid index of weights: {reason(error)}."
-        ) from error
-    for name in dict.fromkeys(names.values()):
-        if Path(name).name != name or name in ("", ".", "..") or "\\" in name:
+
+    compute_dtype = None
+
+    def __init__(
+        self, folder: Path, variant: str | None = None, *, allow_pickle: bool = False
+    ) -> None:
+        files = find_weights(folder, PICKLE, variant)
+        weights = {path: _state_dict(path, allow_pickle=allow_pickle) for path in files.paths}
+        files.place(weights)
+        super().__init__({key: w for part in weights.values() for key, w in part.items()})
+        self._n_sharing = Counter(map(_address, self._weights.values()))
+
+    def read(self, key: str) -> Tensor:
+        """The tensor, memory-mapped (copy on write); copied if it shares memory with others."""
+        weight = self._weights[key].detach()
+        is_shared = self._n_sharing[_address(weight)] > 1
+        return weight.clone() if is_shared else weight.contiguous()
+
+
+def open_weights(
+    folder: Path, variant: str | None = None, *, allow_pickle: bool = False
+) -> "SafetensorsSource | PickleSource":
+    """The weights of a folder: safetensors if it has them, else pickles.
+
+    Args:
+        folder: the folder.
+        variant: the variant of the weights, such as ``"fp16"``; ``None`` means those without one.
+        allow_pickle: whether pickles may be read (only their weights are read).
+
+    Raises:
+        ModelLoadError: there are no such weights, or a file is missing or damaged.
+        InvalidInput: the variant is not a part of a file name.
+    """
+    if is_stored(folder, SAFETENSORS, variant):
+        return SafetensorsSource(folder, variant=variant)
+    if is_stored(folder, PICKLE, variant):
+        return PickleSource(folder, variant, allow_pickle=allow_pickle)
+    path = folder / file_name(SAFETENSORS, variant)
+    others = [repr(name) for name in variants(folder)]
+    others += ["None"] * (is_stored(folder, SAFETENSORS) or is_stored(folder, PICKLE))
+    advice = f" The folder has other weights: variant={' or '.join(others)}." if others else ""
+    raise ModelLoadError(
+        f"{path} is missing; a model's folder needs its weights as safetensors.{advice}"
+    )
+
+
+def _address(weight: Tensor) -> int:
+    """Identifies the memory that a tensor is a view of."""
+    return weight.untyped_storage().data_ptr()
+
+
+def _state_dict(path: Path, *, allow_pickle: bool) -> dict[str, Tensor]:
+    """The tensors of a pickle by name, all of them checked to be in the file."""
+    content = unpickled(path, path.parent, allow_pickle=allow_pickle)
+    entries = content.items() if isinstance(content, Mapping) else [(None, content)]
+    weights: dict[str, Tensor] = {}
+    for name, weight in entries:
+        if not isinstance(name, str) or not isinstance(weight, Tensor):
             raise ModelLoadError(
-                f"{index} names the file {shorten(name)}; shards must be plain names inside the "
-                "model's folder."
+                f"{path} should map names to tensors; it has {shorten(name)}: {shorten(weight)}."
             )
-    paths = {name: folder / name for name in dict.fromkeys(names.values())}
-    return {key: paths[name] for key, name in names.items()}
+        weights[name] = weight
+    check_weights(path, weights)
+    return weights
 
 
 def _read_header(path: Path) -> Header:

@@ -16,7 +16,8 @@ from torch import Tensor
 from interp.config import Config
 from interp.errors import ModelLoadError, shorten
 from interp.loading.assemble import assemble_native, meta_model
-from interp.loading.checkpoint import check_weights, is_checkpoint, unpickled
+from interp.loading.checkpoint import is_checkpoint
+from interp.loading.pickle_file import check_weights, unpickled
 from interp.loading.source import SafetensorsSource, StateDictSource
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer
 from interp.transformer import Transformer

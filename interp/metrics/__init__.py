@@ -4,6 +4,9 @@ A metric is data: it declares which positions and vocabulary columns it reads, s
 needs to be computed. Logarithms are natural: losses and divergences are in nats. A plain function
 of the logits ``[batch pos vocab]`` is also a metric, which reads all of them (see :func:`measure`).
 
+A target is the id of a token, or a text that is one token for the model that is measured, such as
+``logit_diff(" Mary", " John")``; or one of these per prompt.
+
 Positions count the real tokens of a row, as in ``pos=-1``; ``pos="mask"`` is the position of its
 only mask token. The default is the position of the mask token if a row of an encoder has one, and
 otherwise the last position.
@@ -46,6 +49,7 @@ from interp.metrics.measuring import (
     measure,
     measure_stream,
     measured,
+    with_ids,
 )
 from interp.tensor_data import TensorData
 
@@ -81,6 +85,7 @@ __all__ = [
     "measured",
     "next_token_losses",
     "prob",
+    "with_ids",
 ]
 
 KINDS: dict[str, type[Metric]] = {
@@ -88,7 +93,7 @@ KINDS: dict[str, type[Metric]] = {
     for kind in (Loss, MaskedLoss, Logit, LogitDiff, Probability, Accuracy, KL, KLAt)
 }
 """The kinds of metric by their names in JSON."""
-TargetLike = int | Sequence[int] | Tensor
+TargetLike = int | str | Sequence[int | str] | Tensor
 WHOLE_NUMBERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -115,7 +120,7 @@ def masked_loss(tokens: Int[Tensor, "*batch pos"] | Sequence[object]) -> MaskedL
 
 
 def logit(target: TargetLike, pos: Position = None) -> Logit:
-    """The logit of ``target`` (a token id, or one per prompt) at a position."""
+    """The logit of ``target`` (a token, or one per prompt) at a position."""
     return Logit(as_position(pos), _targets(target))
 
 
@@ -194,11 +199,16 @@ def as_position(pos: object) -> Position:
 
 
 def _targets(target: Any) -> Targets:  # noqa: ANN401 - checked here
+    def token(value: Any) -> int | str:  # noqa: ANN401 - likewise
+        return value if isinstance(value, str) else whole_number(value)
+
+    is_several = isinstance(target, Iterable) and not isinstance(target, str)
     try:
-        if not isinstance(target, Iterable) or (isinstance(target, Tensor) and target.ndim == 0):
-            return whole_number(target)
-        return tuple(whole_number(one) for one in target)
+        if not is_several or (isinstance(target, Tensor) and target.ndim == 0):
+            return token(target)
+        return tuple(map(token, target))
     except TypeError as error:
         raise InvalidInput(
-            f"Targets are token ids, one or one per prompt; got {reprlib.repr(target)}."
+            "Targets are token ids or texts of one token, one or one per prompt; got "
+            f"{reprlib.repr(target)}."
         ) from error

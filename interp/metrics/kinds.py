@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +23,8 @@ from interp.metrics.logits import (
 from interp.model.batch import Batch
 from interp.tensor_data import TensorData
 
+_Metric = TypeVar("_Metric", bound="Metric")
+
 
 @dataclass(frozen=True)
 class Metric(ABC):
@@ -32,6 +34,7 @@ class Metric(ABC):
         kind: its name in JSON.
         unit: unit of the number.
         name: name that results and figures show.
+        targets: the fields that hold target tokens.
         pos: the position that is read, for a metric at a single position: an index among each row's
             real tokens, or ``"mask"`` for the position of its mask token. ``None`` is the default
             position (see :func:`~interp.metrics.logits.columns_read`).
@@ -40,6 +43,7 @@ class Metric(ABC):
     kind: ClassVar[str]
     unit: ClassVar[str] = "logits"
     name: ClassVar[str]
+    targets: ClassVar[tuple[str, ...]] = ()
 
     pos: Position = None
 
@@ -74,6 +78,26 @@ class Metric(ABC):
             elif isinstance(value, TensorData):
                 changed[field.name] = value.rows(rows)
         return replace(self, **changed)
+
+    def with_ids(self: _Metric, to_single_token: Callable[[str], int]) -> _Metric:
+        """The metric with ids in place of targets that are texts.
+
+        Args:
+            to_single_token: maps a text to its single token id, e.g. ``model.to_single_token``.
+
+        Raises:
+            InvalidTokens: a text is not one token; the message shows how it is split.
+        """
+
+        def id_of(token: object) -> object:
+            return to_single_token(token) if isinstance(token, str) else token
+
+        targets = {name: getattr(self, name) for name in self.targets}
+        ids = {
+            name: tuple(map(id_of, target)) if isinstance(target, tuple) else id_of(target)
+            for name, target in targets.items()
+        }
+        return self if ids == targets else replace(self, **ids)
 
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
@@ -175,6 +199,7 @@ class Logit(AtPosition):
 
     kind = "logit"
     name = "logit"
+    targets = ("target",)
     target: Targets = 0
 
     @property
@@ -197,6 +222,7 @@ class LogitDiff(AtPosition):
 
     kind = "logit_diff"
     name = "logit difference"
+    targets = ("target", "distractor")
     target: Targets = 0
     distractor: Targets = 1
 
@@ -223,6 +249,7 @@ class Probability(AtPosition):
     kind = "prob"
     name = "probability"
     unit = "probability"
+    targets = ("target",)
 
     target: Targets = 0
 
@@ -238,6 +265,7 @@ class Accuracy(AtPosition):
     kind = "accuracy"
     name = "accuracy"
     unit = "share"
+    targets = ("target",)
 
     target: Targets = 0
 
@@ -248,4 +276,4 @@ class Accuracy(AtPosition):
 
 def _renumbered(targets: Targets, first: int) -> Targets:
     """The targets as consecutive numbers from ``first`` on."""
-    return first if isinstance(targets, int) else tuple(range(first, first + len(targets)))
+    return tuple(range(first, first + len(targets))) if isinstance(targets, tuple) else first

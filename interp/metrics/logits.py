@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
 from interp.model.batch import Batch, column_of, tokens_first
 
-Targets = int | tuple[int, ...]
-"""A token id, or one per prompt."""
+Targets = int | str | tuple[int | str, ...]
+"""A token, or one per prompt: its id, or a text that the model's tokenizer reads as one token."""
 Position = int | Literal["mask"] | None
 """An index among a row's real tokens, ``"mask"`` for its mask token, or ``None`` for the default
 (see :func:`columns_read`)."""
@@ -192,11 +192,23 @@ def row_targets(x: Float[Tensor, "batch vocab"], target: Targets) -> Int[Tensor,
     outside = [t for t in targets if not 0 <= t < x.shape[1]]
     if outside:
         raise InvalidInput(f"Target {outside[0]} is outside the vocabulary 0..{x.shape[1] - 1}.")
-    if not isinstance(target, int) and len(targets) != x.shape[0]:
+    if isinstance(target, tuple) and len(targets) != x.shape[0]:
         raise InvalidInput(f"{len(targets)} targets were given for {x.shape[0]} prompts.")
     return torch.tensor(targets, device=x.device).expand(x.shape[0])
 
 
 def as_tuple(target: Targets) -> tuple[int, ...]:
-    """One target or several, as a tuple."""
-    return (target,) if isinstance(target, int) else target
+    """The ids of one target or several, as a tuple.
+
+    Raises:
+        InvalidInput: a target is a text, whose id only a model's tokenizer knows.
+    """
+    targets = target if isinstance(target, tuple) else (target,)
+    ids = tuple(one for one in targets if isinstance(one, int))
+    if len(ids) < len(targets):
+        text = next(one for one in targets if isinstance(one, str))
+        raise InvalidInput(
+            f"The target {shorten(text)} is a text: metric.with_ids(model.to_single_token) is the "
+            "metric with its id."
+        )
+    return ids

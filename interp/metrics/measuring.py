@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,8 @@ from interp.metrics.kinds import AtPosition, Metric
 from interp.metrics.logits import at_least_float32, at_position, parts_of_rows
 from interp.model.batch import Batch
 from interp.model.network import Network, unembedding_of
+
+_Metric = TypeVar("_Metric")
 
 ROWS = 64
 """Maximum number of prompts per forward."""
@@ -45,11 +48,21 @@ def measure_stream(
         InvalidInput: as for :func:`measure`, or the model has no logits.
     """
     unembed = unembedding_of(model)
+    metric = with_ids(metric, model)
     if not isinstance(metric, AtPosition):
         return measure(metric, unembed(x), batch)
     logits = unembed(at_position(x, batch, metric.pos)[:, None])[:, 0]
     values = metric.for_batch(batch).compute(at_least_float32(logits))
     return _refuse_nan(metric, check_values(values, len(x)), batch)
+
+
+def with_ids(metric: _Metric, model: Network) -> _Metric:
+    """``metric`` with the ids that targets given as texts have in the model's tokenizer.
+
+    Raises:
+        InvalidTokens: a text is not one token, or the model has no tokenizer.
+    """
+    return metric.with_ids(model.to_single_token) if isinstance(metric, Metric) else metric
 
 
 def _refuse_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
@@ -74,6 +87,7 @@ def measure_prompts(
         InvalidInput: the model has no logits, or the metric is NaN.
     """
     unembedding_of(model)
+    metric = metric.with_ids(model.to_single_token)
     read = batches[-1] if tokens is None else tokens
     n, values = len(read.ids), list[Tensor]()
     shape = (*read.ids.shape, model.config.n_logits)

@@ -6,6 +6,7 @@ they are rotated; the clipped tensors are at the points ``q_normalized`` and ``k
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from interp.model.norm import Features, Norm, NormPoints
@@ -30,7 +31,8 @@ class Clip(NoClip):
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x.clamp(-bound, bound)``."""
-        return x.clamp(-self.bound, self.bound)
+        bound = min(self.bound, torch.finfo(x.dtype).max)  # a larger one has no value of this dtype
+        return x.clamp(-bound, bound)
 
 
 def clip_of(bound: float | None) -> NoClip:

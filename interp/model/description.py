@@ -56,7 +56,8 @@ def _norm(norm: NormConfig) -> str:
 
 
 def _positions(positions: PositionsConfig) -> str:
-    return f"{'no' if positions.kind == 'none' else positions.kind} positions"
+    kind = "no" if positions.kind == "none" else positions.kind
+    return f"{'learned and ' if positions.learned else ''}{kind} positions"
 
 
 def _logits(config: Config) -> list[str]:

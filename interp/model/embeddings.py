@@ -86,13 +86,13 @@ class SinusoidalPositions(PositionEmbedding):
     def __init__(self, n_ctx: int, d_model: int, config: PositionsConfig) -> None:
         super().__init__()
         self.n_ctx, self.d_model = n_ctx, d_model
-        self.base, self.pairs = config.base, PAIRS[config.layout]
+        self.base, self.first, self.pairs = config.base, config.first, PAIRS[config.layout]
         # An empty buffer, which moves with the model and so has its dtype and device.
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def at(self, positions: Tensor) -> Tensor:
         """Sine and cosine at ``positions``, computed in float64 and rounded."""
-        phase = angles(positions, self.d_model, self.base)
+        phase = angles(positions + self.first, self.d_model, self.base)
         return self.pairs.join(phase.sin(), phase.cos()).to(self.like.dtype)
 
     def table(self) -> Tensor:
@@ -126,13 +126,11 @@ class TokenTypes(NoEmbedding):
 
 def position_embedding_of(config: PositionsConfig, n_ctx: int, d_model: int) -> NoEmbedding:
     """The position embedding of a configuration."""
-    match config.kind:
-        case "learned":
-            return LearnedPositions(n_ctx, d_model)
-        case "sinusoidal":
-            return SinusoidalPositions(n_ctx, d_model, config)
-        case _:
-            return NoEmbedding()
+    if config.kind == "learned" or config.learned:
+        return LearnedPositions(n_ctx, d_model)
+    if config.kind == "sinusoidal":
+        return SinusoidalPositions(n_ctx, d_model, config)
+    return NoEmbedding()
 
 
 def token_types_of(config: EmbeddingConfig, d_model: int) -> NoEmbedding:

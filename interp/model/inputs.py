@@ -1,12 +1,17 @@
 """Converts token ids, masks, types and images to tensors, from any array of numbers."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import MAX_SHOWN, InvalidTokens, first_line, shorten
 
-IDS = "whole numbers [batch pos] of one length (model.to_tokens([...]) pads texts of several)"
+IDS = (
+    "whole numbers [batch pos] of one length (model.to_tokens([...]) pads texts; fill shorter rows "
+    "of ids with interp.PAD)"
+)
 
 
 def as_tensor(given: object, what: str, expected: str) -> Tensor:
@@ -20,6 +25,11 @@ def as_tensor(given: object, what: str, expected: str) -> Tensor:
     Raises:
         InvalidTokens: ``given`` is none of these.
     """
+    if isinstance(given, Mapping) and "input_ids" in given:
+        raise InvalidTokens(
+            f"{what} should be {expected}; got the output of a tokenizer. Pass its ids, and its "
+            'mask if there is padding: model(output["input_ids"], mask=output["attention_mask"]).'
+        )
     try:
         tensor = torch.as_tensor(given)
         kind = _unreadable_kind(tensor)

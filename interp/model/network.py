@@ -52,6 +52,14 @@ class Network(nn.Module):
         """Largest relative difference from the live model that it was loaded from, if any."""
         self._structure: tuple[Layout, Names] | None = None
 
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token; a network alone has no tokenizer.
+
+        Raises:
+            InvalidInput: always.
+        """
+        raise InvalidInput(f"{shorten(text)} is a text, and this network has no tokenizer.")
+
     # ---- the forward --------------------------------------------------------------------------
 
     def forward(self, *tokens: Any, mask: object = None) -> Logits:  # noqa: ANN401

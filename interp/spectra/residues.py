@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.metrics.logits import at_position
 from interp.model.network import Network
@@ -90,6 +91,7 @@ def over_residues(
         for own, place in zip(found, places, strict=False):
             own.append(at_position(done.cache[place], done.batch, pos))
         logits = at_position(done.require_logits(), done.batch, pos)
+        check_no_nan(model, [done.batch], logits)
         found[-1].append(logits[:, prompts.residues.to(logits.device)])
     *values, logits = (torch.cat(own).cpu().unflatten(0, prompts.shape) for own in found)
     return values, logits

@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.edits import Edit, EditSite
 from interp.execution.estimate import Estimate, LiveBytes, Shapes, given_to
 from interp.execution.recorder import Recorder
-from interp.metrics import AtPosition, Metric, MetricLike
+from interp.metrics import AtPosition, Metric, MetricLike, with_ids
 from interp.model.network import Network
 from interp.points import Point
 from interp.sweeps.baseline import Baseline
@@ -56,6 +56,7 @@ def estimate_sweep(
     restart_map = RestartMap(Shapes(model))
     cases = cases_of(restart_map, edits)
     check_cases(restart_map, batches, cases)
+    metric = with_ids(metric, model)
     check_metric(metric, model, batches[-1])
     n = len(batches[0].ids)
     worker = Worker(restart_map, Budget.of(model, memory))

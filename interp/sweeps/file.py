@@ -1,7 +1,7 @@
 """The file format of a sweep: its values, and everything needed to resume it.
 
-One safetensors file. Its tensors are the table, and those of edits and of the metric; everything
-else is JSON in the header, under ``interp_sweep``. No pickle is read or written.
+One safetensors file with a checksum. Its tensors are the table, and those of edits and of the
+metric; everything else is JSON in the header, under ``interp_sweep``. No pickle is read or written.
 """
 
 import json
@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from interp import edits, metrics
 from interp.edits import Apply
-from interp.errors import InterpError, InvalidInput, OutOfResources
+from interp.errors import InterpError, InvalidInput, OutOfResources, reason
 from interp.execution.provenance import Provenance
 from interp.files import write_whole
 from interp.metrics import Metric, MetricLike
@@ -25,6 +24,7 @@ from interp.points import Place
 from interp.schema import build
 from interp.sweeps.cases import PlacedEdits, label_of
 from interp.tensor_data import TensorData
+from interp.tensor_file import DAMAGED, read_header, save_tensors, verify_checksum
 
 HEADER = "interp_sweep"
 VERSION = 1
@@ -64,7 +64,7 @@ def write_contents(contents: Contents, path: Path) -> None:
     if not path.parent.is_dir():
         raise InvalidInput(f"{path.parent} is not a folder; make it first.")
     try:
-        write_whole(path, lambda aside: save_file(tensors, aside, metadata))
+        write_whole(path, lambda aside: save_tensors(tensors, aside, metadata))
     except ValueError as error:
         raise InvalidInput(f"{str(path)!r} is not a path: {error}.") from error
     except (OSError, SafetensorError) as error:
@@ -80,11 +80,17 @@ def read_contents(path: Path) -> Contents:
     if not path.is_file():
         raise InvalidInput(f"{path} is not a file; sweep.save(path) writes one.")
     try:
+        stored = read_header(path)
+        header = _header(path, stored.metadata)
+        verify_checksum(path, stored)
         with safe_open(path, framework="pt") as file:
-            header = _header(path, file.metadata() or {})
             return _or_damaged(path, lambda: _contents(header, file.get_tensor))
-    except (SafetensorError, OSError) as error:
-        raise InvalidInput(f"{path} is not a valid safetensors file: {error}.") from error
+    except InterpError as error:
+        raise InvalidInput(str(error)) from error
+    except DAMAGED as error:
+        raise InvalidInput(
+            f"{path} is not a valid safetensors file: {reason(error).rstrip('.')}."
+        ) from error
 
 
 class HeldTensors:

@@ -238,7 +238,8 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, result: Sweep) -> None:
         cells = result.done.numel()
         super().__init__(
-            f"The sweep was stopped with {int(result.done.sum())} of {cells} cells done."
+            f"The sweep was stopped with {int(result.done.sum())} of {cells} cells done; the same "
+            "call with resume=error.result computes the rest."
         )
         self.result = result
 

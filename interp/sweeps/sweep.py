@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp.edits import Edit
-from interp.metrics import Metric, MetricLike
+from interp.metrics import Metric, MetricLike, with_ids
 from interp.model.network import Network, as_network
+from interp.progress import ProgressLike, as_progress
 from interp.sweeps.cases import cases_of
 from interp.sweeps.executors import executor_of
 from interp.sweeps.memory import Budget
@@ -29,9 +30,6 @@ from interp.sweeps.schedule import Job, jobs_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
 from interp.sweeps.worker import Worker
 
-Progress = Callable[[int, int], None]
-"""Called with the number of cells (edit × prompt) that are done, and the number of all cells."""
-
 
 def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     model: Network,
@@ -41,7 +39,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     *,
     mask: object = None,
     memory: object = None,
-    progress: Progress | None = None,
+    progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
     executor: object = "local",
     resume: Sweep | None = None,
@@ -60,7 +58,8 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
         memory: bytes that the forwards may take; by default a quarter of the free memory. It
             determines how many run as one, and thereby the rounding of the values, within the
             bounds above; see :func:`interp.estimate_sweep`.
-        progress: called after each forward with the number of cells done and of all cells.
+        progress: called after each forward with the number of cells done and of all cells; True
+            draws a bar with the time left in a notebook or a terminal.
         cancelled: called after each forward; if it returns True, the sweep stops and returns what
             is done, with NaN elsewhere (see :attr:`Sweep.done`). Ctrl-C raises
             :class:`Interrupted`, which holds the same result.
@@ -75,11 +74,13 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             in the table, and :attr:`Sweep.notes` lists where.
         OutOfResources: not even one edited forward is within the budget.
     """
+    progress = as_progress(progress, "sweep")
     batches = tuple(as_network(model).batches(tokens, mask))
     restart_map = RestartMap(model)
     cases = cases_of(restart_map, edits)
     cpu_batches = on_cpu(batches)
     check_cases(restart_map, cpu_batches, cases)
+    metric = with_ids(metric, model)
     check_metric(metric, model, cpu_batches[-1])
     run_by, worker = executor_of(executor), Worker(restart_map, Budget.of(model, memory))
     result = Sweep.empty(model, batches, cases, metric)

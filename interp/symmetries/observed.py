@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from interp.execution.first_nan import check_no_nan
 from interp.execution.run import run
 from interp.model.attentions import every_attention
 from interp.model.batch import Batch
@@ -61,5 +62,6 @@ def observed(model: Network, batches: Sequence[Batch]) -> Observed:
         found[Part(LAYER, name, OUTPUT, stack, stack)] = done.cache[place]
     output, last = done.stream if done.logits is None else done.logits, len(model.stacks) - 1
     if output is not None:
+        check_no_nan(model, batches, output)
         found[Part(MODEL, MODEL, OUTPUT, last, last)] = output
     return found

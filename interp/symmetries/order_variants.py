@@ -15,6 +15,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution.first_nan import first_nan
 from interp.model.batch import Batch
 from interp.model.network import Network
+from interp.progress import ProgressLike, as_progress
 from interp.symmetries.orders import (
     Order,
     has_order,
@@ -101,7 +102,7 @@ class PermutedPrompts:
         self,
         views: Iterable[Network],
         kinds: Sequence[str],
-        progress: Callable[[int, int], None] | None = None,
+        progress: ProgressLike = None,
     ) -> tuple[Tensor, Tensor]:
         """The sensitivity s of each part in each view of the model, and its control.
 
@@ -111,6 +112,7 @@ class PermutedPrompts:
         Returns:
             s and its control, both ``[variant permutation part prompt]``.
         """
+        progress = as_progress(progress, "forwards")
         views, width = list(views), self.batches[-1].ids.shape[1]
         size = width * self.model.config.d_model * len(self.parts)
         rows = torch.arange(len(self.batches[0].ids), device=self.model.device)

@@ -132,7 +132,12 @@ def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
 
 
 def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:
-    yield from islice(prompts, MAX_PROMPTS)
+    length = 0
+    for prompt in islice(prompts, MAX_PROMPTS):
+        length += sum(map(len, prompt.fields().values()))
+        if length > MAX_BYTES:
+            raise InvalidInput(f"{name} holds texts of more than {MAX_BYTES} characters; split it.")
+        yield prompt
     if next(prompts, None) is not None:
         raise InvalidInput(f"{name} holds more than {MAX_PROMPTS} prompts; split it.")
 

@@ -8,18 +8,19 @@ of one resembles that of a field.
 import csv
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError, InvalidInput, first_line, shorten
 from interp.text.lines import OpenFile, lines_of
+from interp.text.parquet_pages import largest_page
 from interp.text.prompt import FIELDS
 from interp.text.record import Record
 
 if TYPE_CHECKING:
     import _csv
 
-ROWS = 1024
-"""Number of rows of a Parquet file that are in memory at a time."""
+ROWS, BATCH_BYTES = 1024, 2**26
+"""Maximum number of rows of a Parquet file that are in memory at a time, and of their bytes."""
 MAX_NAMED, MAX_COMPARED = 10, 1000
 """Maximum number of columns that a message names, and that are compared with names of fields."""
 
@@ -117,17 +118,30 @@ def parquet_records(file: OpenFile, name: str) -> Iterator[Record]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
-        table = pq.ParquetFile(file)
-        names: list[str] = table.schema_arrow.names
-        fields, total = columns_read(names, name), table.metadata.num_rows
-        done = 0
-        for batch in table.iter_batches(ROWS, columns=fields):
-            for values in batch.to_pylist():
+        columns: dict[str, Any] = {field.name: field.type for field in pq.read_schema(file)}
+        names: list[str] = pq.read_schema(file).names
+        fields = columns_read(names, name)
+        for field in fields:
+            _check_column(columns[field], field, name)
+        # Repeated texts stay entries of a dictionary: a few bytes can stand for gigabytes of text.
+        table = pq.ParquetFile(file, read_dictionary=fields)
+        largest = largest_page(file, table.metadata, fields)
+        total, done = table.metadata.num_rows, 0
+        rows = min(ROWS, max(1, BATCH_BYTES // max(1, largest)))
+        for batch in table.iter_batches(rows, columns=fields):
+            for row in range(batch.num_rows):
+                values = {field: batch.column(field)[row].as_py() for field in fields}
                 yield Record(values, f"{name}[{done}]", done + 1, total)
                 done += 1
     except InterpError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise InvalidInput(
             f"{name} can't be read as a Parquet file: {first_line(error).rstrip('.')}."
         ) from error
+
+
+def _check_column(kind: Any, field: str, name: str) -> None:  # noqa: ANN401 - a type of pyarrow
+    """Refuse a column of lists: a few bytes can stand for a list of any length."""
+    if kind.num_fields:
+        raise InvalidInput(f"{name}: {field} should be a text, got {kind}.")

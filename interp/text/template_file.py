@@ -20,7 +20,6 @@ See :class:`interp.text.template.Template` for the keys.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from io import BytesIO
@@ -32,6 +31,7 @@ from interp.paths import as_path
 from interp.text.lines import lines_of
 from interp.text.template import Template
 from interp.text.template_parts import Where, check_values
+from interp.toml_text import parse_toml
 
 MAX_BYTES = 2**22
 KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))
@@ -69,8 +69,8 @@ def parse_template(data: bytes, name: str) -> Template:
         raise InvalidInput(f"{name} is larger than {MAX_BYTES} bytes; a template is a short file.")
     text = "".join(line.text for line in lines_of(BytesIO(data), name))
     try:
-        values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        values = parse_toml(text)
+    except ValueError as error:
         position = _AT.search(str(error))
         source = f"{name}:{position[1]}" if position else name
         why = _AT.sub("", first_line(error)).rstrip(".")

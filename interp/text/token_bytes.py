@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unicodedata import category
 
+from interp.text.growth import components
+
 
 @dataclass(frozen=True)
 class TokenFormat:
@@ -34,7 +36,9 @@ def token_format(description: dict[str, Any]) -> TokenFormat:
     """The token format of the tokenizer that a `tokenizer.json` describes."""
     model = description["model"]
     # Not the post-processor: its "ByteLevel" only trims offsets and says nothing about the tokens.
-    components = set(_types([description[k] for k in ("normalizer", "pre_tokenizer", "decoder")]))
+    components = set(
+        _types([description.get(k) for k in ("normalizer", "pre_tokenizer", "decoder")])
+    )
     if "ByteLevel" in components:
         kind, to_bytes = "byte-level", _byte_level
     elif components & {"Metaspace", "ByteFallback"} or model["type"] == "Unigram":
@@ -55,6 +59,25 @@ def token_format(description: dict[str, Any]) -> TokenFormat:
     return TokenFormat(kind, without_markers)
 
 
+def bytes_kept(description: dict[str, Any]) -> bytes:
+    """The bytes, each of which is in a token wherever it occurs in a text.
+
+    So it is for byte-level BPE and the bytes that have a token, if nothing before it drops
+    characters; for other tokenizers there is no such byte.
+    """
+    model, parts = description["model"], components(description["pre_tokenizer"])
+    is_byte_level = any(part.get("type") == "ByteLevel" for part in parts)
+    drops = (
+        description["normalizer"] is not None
+        or any(part.get("behavior") == "Removed" for part in parts)
+        or not {part.get("type") for part in parts} <= {"ByteLevel", "Digits", "Split"}
+        or any(token.get("lstrip") or token.get("rstrip") for token in description["added_tokens"])
+    )
+    if model["type"] != "BPE" or drops or not is_byte_level:
+        return b""
+    return bytes(byte for text, byte in _BYTE_OF.items() if text in model["vocab"])
+
+
 def _types(part: object) -> Iterator[str]:
     """All component types in a description, including those inside sequences."""
     match part:
@@ -66,6 +89,14 @@ def _types(part: object) -> Iterator[str]:
                 yield from _types(item)  # pyright: ignore[reportUnknownArgumentType]
         case _:
             pass
+
+
+def tokens_by_id(model: dict[str, Any]) -> dict[int, str]:
+    """The tokens of the model that a `tokenizer.json` describes, without added ones."""
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        return {id_: token for token, id_ in vocab.items()}
+    return {id_: token for id_, (token, _) in enumerate(vocab)}
 
 
 def unknown_token(model: dict[str, Any]) -> str | None:

@@ -8,23 +8,30 @@ Reference: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with 
 
 import json
 from collections.abc import Callable, Iterable
+from copy import copy
+from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Final, SupportsIndex, TypeVar
+from typing import Any, Final, SupportsIndex, TypeVar
 
 import tokenizers
 
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
 from interp.files import is_file, write_text_whole
-from interp.text.token_bytes import token_format, unknown_token, visible
-from interp.text.tokenizer_file import read_description
+from interp.text.growth import NormalizedLength
+from interp.text.token_bytes import (
+    bytes_kept,
+    token_format,
+    tokens_by_id,
+    unknown_token,
+    visible,
+)
+from interp.text.tokenizer_file import MAX_CHARACTERS, read_backend
 
 MASK_TOKENS: Final = ("[MASK]", "<mask>", "<|mask|>")
 """Names of the mask token in tokenizers."""
 PAD_LABEL: Final = "∅"
 """The label of padding, which is every id below 0."""
-MAX_CHARACTERS: Final = 2**22
-"""Maximum number of characters in a text: the library takes about a hundred bytes for each."""
 _Result = TypeVar("_Result")
 
 
@@ -52,26 +59,41 @@ class Tokenizer:
         Raises:
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
-        description = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
-        self.backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+        text = backend.to_str()
+        self._set(tokenizers.Tokenizer.from_str(text), json.loads(text))
+        self._set_special_tokens(bos, eos)
+
+    def _set(self, backend: tokenizers.Tokenizer, description: dict[str, Any]) -> None:
+        """Set the backend, without a copy, and what is read from its description."""
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
         self._format = token_format(description)
-        added = self.backend.get_added_tokens_decoder()
+        self._normalized_length = NormalizedLength(description, MAX_CHARACTERS)
+        added = backend.get_added_tokens_decoder()
         self._added = {id_: token.content for id_, token in added.items()}
-        # Last, because an added token replaces a vocabulary entry with the same id.
-        self._tokens = {id_: token for token, id_ in self.backend.get_vocab().items()}
-        self._tokens |= self._added
+        # An added token replaces a vocabulary entry with the same id.
+        self._tokens = tokens_by_id(description["model"]) | self._added
         self._unknown = unknown_token(description["model"])
+        self._dropped = bytes(set(range(256)) - set(bytes_kept(description)))
         special = {id_ for id_, token in added.items() if token.special}
-        self.vocab_size: Final[int] = max(self._tokens, default=-1) + 1
-        self.required_rows: Final[int] = max(self._tokens.keys() - special, default=-1) + 1
-        self.bos: Final = None if bos is None else self._check_id(bos)
-        self.eos: Final = None if eos is None else self._check_id(eos)
+        self.vocab_size: int = max(self._tokens, default=-1) + 1
+        self.required_rows: int = max(self._tokens.keys() - special, default=-1) + 1
+
+    def _set_special_tokens(self, bos: int | None, eos: int | None) -> None:
+        self.bos: int | None = None if bos is None else self._check_id(bos)
+        self.eos: int | None = None if eos is None else self._check_id(eos)
 
     @classmethod
     def from_file(
-        cls, path: str | Path, *, bos: int | None = None, eos: int | None = None
+        cls,
+        path: str | Path,
+        *,
+        bos: int | None = None,
+        eos: int | None = None,
+        configure: Callable[[tokenizers.Tokenizer], object] | None = None,
     ) -> "Tokenizer":
-        """Read a `tokenizer.json`.
+        """Read a `tokenizer.json`; `configure` is called with the backend, and may change it.
 
         Raises:
             ModelLoadError: The file is missing, or does not describe a tokenizer.
@@ -88,15 +110,24 @@ class Tokenizer:
             )
 
         def read() -> Tokenizer:
-            backend = tokenizers.Tokenizer.from_str(json.dumps(read_description(path)))
-            return cls(backend, bos=bos, eos=eos)
+            backend, description = read_backend(path)
+            if configure is not None:
+                configure(backend)
+            tokenizer = cls.__new__(cls)
+            tokenizer._set(backend, description)
+            tokenizer._set_special_tokens(bos, eos)
+            return tokenizer
 
         return _translated(read, refusal)
 
     def with_special_tokens(self, bos: int | None, eos: int | None) -> "Tokenizer":
-        """The same tokenizer with other BOS and EOS ids; ids that it lacks become None."""
-        known = [None if id_ is None or id_ not in self._tokens else id_ for id_ in (bos, eos)]
-        return Tokenizer(self.backend, bos=known[0], eos=known[1])
+        """The same tokenizer with other BOS and EOS ids; ids that it lacks become None.
+
+        Both have the same backend.
+        """
+        other = copy(self)
+        other._set_special_tokens(*(id_ if id_ in self._tokens else None for id_ in (bos, eos)))
+        return other
 
     def added_ids(self) -> tuple[list[int], list[int]]:
         """The special token ids that the backend's post-processor adds before and after a text."""
@@ -126,8 +157,9 @@ class Tokenizer:
         A special token that appears literally in `text` becomes its id.
 
         Raises:
-            InvalidTokens: `text` is longer than `MAX_CHARACTERS`, contains a lone surrogate, which
-                is not a character, or contains something that the vocabulary cannot encode.
+            InvalidTokens: `text` is longer than `MAX_CHARACTERS`, before or after normalization;
+                it contains a lone surrogate, which is not a character, or something that the
+                vocabulary cannot encode.
         """
         if len(text) > MAX_CHARACTERS:
             raise InvalidTokens(
@@ -142,12 +174,33 @@ class Tokenizer:
                 "and has no UTF-8 form. Was it read with errors='surrogateescape'?"
             ) from error
         return _translated(
-            lambda: self.backend.encode(text, add_special_tokens=False).ids,
+            lambda: self._encoded(text),
             lambda why: InvalidTokens(
                 f"The text {text[:40]!r} can't be encoded in this vocabulary, which has no unknown "
                 f"token ({why})."
             ),
         )
+
+    def fewest_tokens(self, text: str) -> int:
+        """A lower bound of the number of tokens of `text`, without tokenizing it.
+
+        It is 0 if the tokenizer may drop any character.
+        """
+        kept = text.encode(errors="replace").translate(None, self._dropped)
+        return -(-len(kept) // self._longest)
+
+    @cached_property
+    def _longest(self) -> int:
+        """The number of bytes of the longest token."""
+        return max((len(self.token_bytes(id_) or b"") for id_ in self._tokens), default=0) or 1
+
+    def _encoded(self, text: str) -> list[int]:
+        if not self._normalized_length.is_bounded(text):
+            raise InvalidTokens(
+                f"The tokenizer makes more than {MAX_CHARACTERS} characters of a text of "
+                f"{len(text)} when it normalizes it; split the text, or use another tokenizer.json."
+            )
+        return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """The text of `ids`, with special tokens and without padding (ids below 0).

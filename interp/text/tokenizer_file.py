@@ -1,22 +1,37 @@
 """Reads a `tokenizer.json`, and refuses content that would crash the `tokenizers` library."""
 
+import ctypes
 from pathlib import Path
 from typing import Any, Final
+
+import tokenizers
 
 from interp.errors import shorten
 from interp.files import read_bounded
 from interp.json_text import parse_json
+from interp.text.growth import NormalizedLength, check_growth
 
 MAX_BYTES: Final = 2**26
+MANY_BYTES: Final = 2**22
+"""The size of a file from which memory is returned to the system."""
+MAX_CHARACTERS: Final = 2**22
+"""Maximum number of characters of a normalized text: the library takes a hundred bytes for each."""
+OF_MODEL: Final = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+"""Fields of the tokenizer's model that a file may leave out."""
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """The content of a `tokenizer.json`, without truncation and padding.
+def read_backend(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """The tokenizer of a `tokenizer.json`, and the file's content without merges.
+
+    The file of a large vocabulary has 30 MB, so that it is parsed once by each library, and the
+    merges, most of its objects, are freed before the second time. Fields that the file may leave
+    out have their defaults.
 
     Raises:
         OSError: The file can't be read.
         ValueError: It is too large, is not a JSON object, or would stop the process: the library
-            takes memory for every id up to the largest, and aborts at a merge without the prefix.
+            takes memory for every id up to the largest and for every character of a text or an
+            added token that is normalized, and aborts at a merge without the prefix.
     """
     content = read_bounded(path, MAX_BYTES)
     description = parse_json(content.decode())
@@ -31,7 +46,32 @@ def read_description(path: Path) -> dict[str, Any]:
             "count the tokens"
         )
     _check_merges(description.get("model"))
-    return description | {"truncation": None, "padding": None}
+    check_growth(description)
+    if not NormalizedLength(description, MAX_CHARACTERS).is_bounded(
+        _normalized_tokens(description)
+    ):
+        raise ValueError(f"its normalizer makes added tokens of over {MAX_CHARACTERS} characters")
+    if isinstance(description.get("model"), dict):
+        description["model"].pop("merges", None)
+    backend = tokenizers.Tokenizer.from_buffer(content)
+    if len(content) > MANY_BYTES:
+        _return_freed_memory()
+    model = backend.model
+    names = [name for name in OF_MODEL if hasattr(model, name)]
+    defaults = {"type": type(model).__name__} | {name: getattr(model, name) for name in names}
+    optional = {"added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
+    return backend, {**optional, **description, "model": description["model"] | defaults}
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system, where the C library is glibc.
+
+    What the parser of the `tokenizers` library frees lies between the small objects that it keeps:
+    140 MB for a vocabulary of 262,144 tokens, which glibc would not return by itself.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _ids(description: dict[str, Any]) -> list[int]:
@@ -42,6 +82,15 @@ def _ids(description: dict[str, Any]) -> list[int]:
     if isinstance(added, list):
         ids += [token.get("id") for token in added if isinstance(token, dict)]
     return [one for one in ids if isinstance(one, int)]
+
+
+def _normalized_tokens(description: dict[str, Any]) -> str:
+    """The texts of the added tokens that the library normalizes when it reads them."""
+    added = description.get("added_tokens")
+    tokens = (
+        [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    )
+    return "\n".join(str(token.get("content")) for token in tokens if token.get("normalized"))
 
 
 def _check_merges(model: object) -> None:

@@ -1,16 +1,14 @@
 """SHA-256 of a model's weights, computed once for each version of the weights."""
 
 import hashlib
-from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from interp.model.network import Network
 from interp.tensor_data import tensor_bytes
 from interp.weight_version import version_of
+from interp.weights.sums import weight_sums
 
 
 def weight_hash(model: Network) -> str:
@@ -25,7 +23,7 @@ def weight_hash(model: Network) -> str:
     weights = list(model.parameters())
     version = (
         tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
-        _sums(weights),
+        weight_sums(weights),
     )
     known = _KNOWN.get(model)
     if known is None or known[0] != version:
@@ -35,12 +33,6 @@ def weight_hash(model: Network) -> str:
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
 """The version and the hash of the weights of each model that was hashed."""
-
-
-def _sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
-    """The sum of each weight, read from the device at once."""
-    sums = [weight.detach().sum(dtype=torch.float64) for weight in weights]
-    return tuple(torch.stack(sums).tolist())
 
 
 def _compute_hash(model: Network) -> str:

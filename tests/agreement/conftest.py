@@ -10,12 +10,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from agreement.comparing import WORST
 from agreement.table import to_markdown, to_text
 
-LEFT_OUT = pytest.mark.filterwarnings("ignore:.* is left out:UserWarning")
+LEFT_OUT = pytest.mark.filterwarnings(
+    "ignore:.* is left out:UserWarning",
+    "ignore:.* the context ends at:UserWarning",
+    "ignore::interp.errors.IgnoredFieldsWarning",
+)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 
 
 def pytest_collection_modifyitems(items):
-    """Ignore warnings about parts that are left out, which tests/loading checks."""
+    """Ignore warnings about parts and fields that are left out, which tests/loading checks."""
     for item in items:
         if "agreement" in item.keywords:
             item.add_marker(LEFT_OUT)

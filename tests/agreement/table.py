@@ -16,6 +16,11 @@ to the largest number compared, or to 1 if that is larger; the tests accept at m
 patterns, z, and the outputs of attention and MLP. nanoGPT checkpoints are compared with a module of
 the same shape in `tests/loading`.
 
+Falcon with ALiBi (the RW models) is compared with the fused attention of `transformers`, `"sdpa"`:
+its explicit attention, `"eager"`, adds the biases of ALiBi twice. Phi-3.5-MoE is read up to the
+length it was trained with before its context was extended: `transformers` ignores the factors of
+longer texts (`long_factor`), which the model's own code applies.
+
 `make models` writes this page, from the tests in `tests/agreement/`.
 """
 

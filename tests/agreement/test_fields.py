@@ -8,27 +8,43 @@ and fields that ours ignores are shown to have no effect.
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from itertools import cycle
 
 import pytest
 import torch
-from agreement.comparing import BOUND, beside, called, inputs_of, off
+from agreement.comparing import BOUND, beside, called, inputs_of, off, pair_of
 from agreement.exact import exact, randomised
 from agreement.perturbed import UNKNOWN, Fields, changed, drawn, each_alone
-from agreement.small import FAR, FULL, LLAMA3, SLIDING, Case
+from agreement.small import FAR, FULL, LINEAR, LLAMA3, SLIDING, Case
 from agreement.test_families import CASES, FIRST
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from interp import InterpError, Transformer
+from interp.errors import IgnoredFieldsWarning
 from interp.loading.assemble import assemble
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.known_fields import IRRELEVANT
 from interp.loading.registry import families, family_of
 from interp.loading.source import StateDictSource
+from interp.loading.transformers_fields import read_fields
 
 pytestmark = pytest.mark.agreement
 MAX_WEIGHTS = 10**6
 """Larger models are not tried."""
+STRAY = (
+    *("_model_name_or_path", "_num_labels", "activation_function", "causal_mask"),
+    *("do_blenderbot_90_layernorm", "dual_chunk_attention_config", "export_model_type", "fc_type"),
+    *("ffn_config", "full_attn_mod", "interpolate_antialias", "interpolate_factor"),
+    *("interpolate_offset", "is_llama_config", "layer_norm_epsilon", "learned_embeddings"),
+    *("lm_head_bias", "model_file", "model_max_length", "n_special", "neftune_noise_alpha"),
+    *("norm_eps", "predict_special_tokens", "rope_interleaved", "rope_pct"),
+    *("rotary_scaling_factor", "scale_attn_weights", "sentence_transformers"),
+    *("sliding_window_size", "transformers.js_config", "unsloth_fixed", "unsloth_version"),
+    *("use_norm_bias", UNKNOWN),
+)
+"""Fields of published files that few types of models read, or none."""
 AGREED, THEIRS, OURS = "agreed", "refused by theirs", "refused by ours"
 EVERY = [pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in CASES]
 ONE_EACH = [pytest.param(*case.values, id=case.id) for case in FIRST]
@@ -158,12 +174,44 @@ def ends(case: Case, changes: Fields) -> dict[str, str]:
     return ends(case, dict(both[:half])) | ends(case, dict(both[half:]))
 
 
-@pytest.mark.parametrize(("family", "name"), ONE_EACH)
-def test_a_field_that_is_not_known_is_refused(family, name):
+@pytest.mark.parametrize(("family", "name"), FIRST)
+def test_fields_that_theirs_does_not_read_are_ignored(family, name):
+    """All together, as published files have them, with one warning for each model."""
     case = family.cases[name]
-    assert outcome(case, case.fields) == AGREED
-    assert outcome(case, {**case.fields, UNKNOWN: 0.5}) == OURS
+    theirs = read_fields(case.config.model_type)
+    stray = dict(zip(STRAY, cycle([True, 3, 0.5, "other"]), strict=False))
+    stray = {one: value for one, value in stray.items() if one not in theirs | IRRELEVANT}
+    loader = family_of({"model_type": case.config.model_type})
+    published = {*loader.fields, *loader.defaults, *loader.aliases}  # read where theirs does not
+    stray = {one: value for one, value in stray.items() if one not in published}
+    assert len(stray) > len(STRAY) - 8
+    with pytest.warns(IgnoredFieldsWarning) as caught:
+        assert outcome(case, {**case.fields, **stray}) == AGREED
+    named = [one for one in caught if one.category is IgnoredFieldsWarning]
+    assert len(named) == 2  # one for the fields that are given, one for all of theirs
     assert outcome(case, {**case.fields, UNKNOWN: None}) == AGREED
+
+
+@pytest.mark.parametrize(("family", "name"), FIRST)
+def test_every_field_that_theirs_reads_is_in_the_table(family, name, monkeypatch):
+    """What its class declares, and what is read while a model is built and called."""
+    case, seen = family.cases[name], set[tuple[str, str]]()
+    read = PreTrainedConfig.__getattribute__
+
+    def noting(config: PreTrainedConfig, field: str) -> object:
+        seen.add((type(config).model_type, field))
+        return read(config, field)
+
+    ours = pair_of(family, name)[1]
+    monkeypatch.setattr(PreTrainedConfig, "__getattribute__", noting)
+    with exact(), torch.no_grad():
+        called(case().double().eval(), inputs_of(ours))
+    kind = case.config.model_type
+    declared = {one.name for one in fields_of(case.config)} | {*case.config.attribute_map}
+    methods = {*dir(PreTrainedConfig), "__deepcopy__", "__setstate__"}
+    found = {field for of, field in seen if of == kind and field not in methods}
+    assert len(found) > 10
+    assert (declared | found) - read_fields(kind) - IRRELEVANT == set()
 
 
 def first_of(family: str) -> Case:
@@ -179,6 +227,22 @@ def first_of(family: str) -> Case:
         ("Gemma", {"hidden_act": "gelu_python"}, AGREED),
         ("Gemma", {"hidden_act": "gelu"}, AGREED),
         ("T5", {"scale_decoder_outputs": None}, AGREED),
+        # Names that some types of models have and others ignore.
+        ("GPT-2", {"scale_attn_weights": False}, AGREED),
+        ("GPT-J", {"scale_attn_weights": False}, AGREED),
+        ("ModernBERT", {"norm_eps": 0.1}, AGREED),
+        ("Llama", {"norm_eps": 0.1}, AGREED),
+        ("OPT", {"activation_function": "gelu"}, AGREED),
+        ("BERT", {"activation_function": "relu"}, AGREED),
+        ("BERT", {"is_decoder": True}, OURS),
+        ("Llama", {"is_decoder": True}, AGREED),
+        ("Llama", {"add_cross_attention": True}, AGREED),
+        # Names that theirs reads, and that ours does not support.
+        ("Llama", {"sliding_window": 4}, OURS),
+        ("GPT-2", {"is_encoder_decoder": True}, OURS),
+        ("Llama", {"pruned_heads": {"0": [1]}}, OURS),
+        ("Llama", {"rope_scaling": {**LINEAR, "mrope_section": [1, 1, 1]}}, OURS),
+        ("Llama", {"rope_scaling": {**LINEAR, "finetuned": True}}, AGREED),
         (
             "Gemma 3 (text)",
             {

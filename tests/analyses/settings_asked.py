@@ -124,6 +124,7 @@ ASKED = (
             "tokens": (TEXT, BELOW, BROKEN, LISTED, NESTED, True),
             "half": (TEXT, BELOW, 0, BROKEN, LISTED, 99, True),
             "repeats": (*COUNT, 1),
+            "first_mlp": SWITCH,
             **SAMPLED,
         },
     ),
@@ -159,8 +160,8 @@ ASKED = (
         {
             "metric": CHOICE,
             "method": CHOICE,
-            "steps": COUNT,
-            "adaptive": SWITCH,
+            "steps": (TEXT, BELOW, 0, BROKEN, LISTED, True),
+            "tolerance": (TEXT, BELOW, 0.0, BROKEN, LISTED, True),
             "check": (TEXT, BELOW, BROKEN, LISTED, NOTHING, True),
             "seed": SEED,
             **SWEPT,

@@ -325,7 +325,7 @@ def test_a_cancelled_call_returns_what_is_done_and_is_resumed(units):
 # ---- what is shown -----------------------------------------------------------------------------
 
 
-STATISTICS = ["effect", "low", "high", "size", "n", "p", "q", "matters"]
+STATISTICS = ["effect", "low", "high", "size", "share", "n", "p", "q", "significant"]
 
 
 @pytest.mark.parametrize(

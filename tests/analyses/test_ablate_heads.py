@@ -8,6 +8,8 @@ import torch
 
 import interp
 from analyses import ablate_heads
+from analyses.effect_text import places_of_effects
+from analyses.number_text import percent, signed
 from interp import PAD, edits
 from interp.edits.batch_values import donor_tokens
 from interp.errors import InvalidInput
@@ -142,14 +144,15 @@ def test_a_head_that_writes_nothing_has_no_effect_and_does_not_matter(model, tok
     result = ablate_heads(silent, tokens, method="mean")
     assert result.effect[1, 2].abs().max() <= BOUND
     frame = result.to_frame().set_index("name")
-    assert not frame.loc["L1H2", "matters"]
+    assert not frame.loc["L1H2", "significant"]
     assert result.effect[1, 1].abs().min() > 1e-3
 
 
 def test_frames_are_tidy_and_sorted(model, tokens):
     result = ablate_heads(model, tokens, method="zero")
     frame, long = result.to_frame(), result.to_prompt_frame()
-    columns = ["layer", "head", "name", "effect", "low", "high", "size", "n", "p", "q", "matters"]
+    columns = ["layer", "head", "name", "effect", "low", "high", "size", "share"]
+    columns += ["n", "p", "q", "significant"]
     assert list(frame.columns) == columns
     assert list(frame["size"]) == sorted(frame["size"], reverse=True)
     assert (len(frame), len(long)) == (6, 30)
@@ -160,7 +163,7 @@ def test_frames_are_tidy_and_sorted(model, tokens):
         assert row.size == pytest.approx(own.abs().mean(), abs=1e-12)
         assert row.low <= row.effect <= row.high
         assert row.p <= row.q
-        assert row.matters == (row.q <= 0.05)
+        assert row.significant == (row.q <= 0.05)
         assert row.n == 5
 
 
@@ -168,7 +171,7 @@ def test_four_prompts_tell_sizes_and_no_more(model, tokens):
     result = ablate_heads(model, tokens[:4], method="zero")
     frame = result.to_frame()
     assert frame[["low", "high", "p", "q"]].isna().all(axis=None)
-    assert not frame["matters"].any()
+    assert not frame["significant"].any()
     assert frame[["effect", "size"]].notna().all(axis=None)
     assert "fewer than 5 prompts" in result.summary()
 
@@ -182,7 +185,7 @@ def test_an_effect_that_changes_its_sign_is_seen(model, tokens):
     assert first["name"] == "L0H1"
     assert first["size"] == pytest.approx(6.82)
     assert abs(first["effect"]) < 0.1
-    assert not first["matters"]
+    assert not first["significant"]
 
 
 def test_a_head_that_could_not_be_measured_comes_last(model, tokens):
@@ -195,7 +198,7 @@ def test_a_head_that_could_not_be_measured_comes_last(model, tokens):
     last = frame.iloc[-1]
     assert last["name"] == "L0H0"
     assert last[["effect", "low", "high", "size", "p", "q"]].isna().all()
-    assert not last["matters"]
+    assert not last["significant"]
     kept = ["name", "effect", "low", "high", "size", "p"]
     rest = before[before["name"] != "L0H0"].reset_index(drop=True)
     pd.testing.assert_frame_equal(frame[kept][:-1], rest[kept])
@@ -211,16 +214,22 @@ def test_heads_without_any_effect_are_not_counted(model, tokens):
     first = result.to_frame().iloc[0]
     assert first["q"] == first["p"] < 0.001
     assert result.expected_by_chance() == pytest.approx(0.05)
-    assert "1 of 6 heads matter" in result.summary()
-    assert "1 heads, of which 0.05 by chance" in result.summary()
+    assert "* q ≤ 0.05: 1 of 6 heads" in result.summary()
+    assert "L0H0 * +1.04 nats" in result.summary()
+    assert "L0H1" not in result.summary()
 
 
 def test_summary_and_figure_speak_of_the_same_numbers(model, tokens):
     result = ablate_heads(model, tokens, method="zero")
     frame, summary = result.to_frame(), result.summary()
-    assert f"{frame['matters'].sum()} of 6 heads matter" in summary
-    assert all((row.name in summary) == row.matters for row in frame.itertuples(index=False))
+    assert f"* q ≤ 0.05: {frame['significant'].sum()} of 6 heads" in summary
     assert f"{result.clean.mean():.4g} nats" in summary
+    lines = summary.splitlines()[1:-1]
+    assert [line.split()[0] for line in lines] == frame["name"].tolist()
+    for line, row in zip(lines, frame.to_dict("records"), strict=True):
+        assert (f"{row['name']} *" in line) == row["significant"]
+        assert f" {signed(row['effect'], places_of_effects(frame))} nats" in line
+        assert line.endswith(f"  {percent(row['share'])}")
     figure = result.figure()
     shown = torch.tensor(figure.data[0].z, dtype=torch.float64)
     assert torch.equal(shown, result.effect.mean(-1))
@@ -288,3 +297,25 @@ def test_what_was_stopped_goes_on_where_it_was(model, tokens, method):
     assert torch.equal(again.ablated, expected.ablated)
     with pytest.raises(InvalidInput):
         ablate_heads(model, tokens[:, :5], resume=begun, **told)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_few_prompts_are_listed_by_size(model, tokens, n):
+    """Without intervals or marks, and with as many heads as many prompts list."""
+    result = ablate_heads(model, tokens[:n], method="zero")
+    first, *lines, last = result.summary().splitlines()
+    assert f"on {'1 prompt' if n == 1 else '4 prompts'}; largest effect of 6 heads" in first
+    assert [line.split()[0] for line in lines] == result.to_frame()["name"].tolist()
+    assert not any("*" in line or "[" in line for line in lines)
+    assert last.startswith("no intervals and no significance with fewer than 5 prompts")
+
+
+def test_the_share_is_of_the_metric(model, tokens):
+    """Of its mean size; NaN where that is zero, as for a divergence from itself."""
+    result = ablate_heads(model, tokens, method="zero")
+    frame = result.to_frame()
+    expected = frame["size"] / float(result.clean.abs().mean())
+    pd.testing.assert_series_equal(frame["share"], expected, check_names=False)
+    divergence = ablate_heads(model, tokens, metric="kl", method="zero")
+    assert divergence.to_frame()["share"].isna().all()
+    assert "%" not in divergence.summary()

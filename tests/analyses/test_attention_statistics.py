@@ -86,7 +86,7 @@ def test_a_head_without_queries_is_uniform(name):
     assert_close(uniform.nan_to_num(-1), found.uniform[0].nan_to_num(-1))
     assert_close(statistic(found, "normalized entropy")[0, 1], torch.ones(3).double())
     assert statistic(found, "normalized entropy")[0, 0].max() < 1 - 1e-6
-    n = torch.arange(1, 6).double()
+    n = torch.arange(2, 6).double()  # the first query has no choice
     nats = n.log().mean() if name != "bert" else n[-1].log()
     if name != "gemma2":  # whose window hides keys from the last queries
         assert_close(statistic(found, "entropy")[0, 1, 0], nats)
@@ -100,11 +100,11 @@ def test_where_attention_stays_alone():
     nats = -(pattern * pattern.clamp(min=1e-300).log()).sum(-1)
     i = torch.arange(5)
     expected = {
-        "entropy": nats.mean(-1),
+        "entropy": nats[:, 1:].mean(-1),
         "normalized entropy": (nats[:, 1:] / (i[1:] + 1.0).double().log()).mean(-1),
-        "distance": (pattern * (i[:, None] - i).abs()).sum(-1).mean(-1),
-        "bos": pattern[:, 1:, 0].mean(-1),
-        "self": pattern.diagonal(0, -2, -1).mean(-1),
+        "distance": (pattern * (i[:, None] - i).abs()).sum(-1)[:, 1:].mean(-1),
+        "first position": pattern[:, 1:, 0].mean(-1),
+        "self": pattern.diagonal(0, -2, -1)[:, 1:].mean(-1),
         "previous": pattern.diagonal(-1, -2, -1).mean(-1),
         "offset -3": pattern.diagonal(-3, -2, -1).mean(-1),
         "six": torch.zeros(3).double(),
@@ -169,11 +169,23 @@ def test_prompts_that_are_too_short_are_left_out_and_counted():
     assert not found.to_prompt_frame()["value"].isna().any()
 
 
-def test_a_single_token_has_no_normalized_entropy():
+def test_a_query_whose_attention_is_forced_is_left_out():
     found = attention_statistics(build("gpt2"), torch.tensor([[3, PAD], [4, 5]]))
     assert statistic(found, "normalized entropy")[..., 0].isnan().all()
     assert not statistic(found, "normalized entropy")[..., 1].isnan().any()
-    assert (statistic(found, "entropy")[..., 0] == 0).all()
+    for name in ("entropy", "distance", "self"):
+        assert statistic(found, name)[..., 0].isnan().all()
+        assert not statistic(found, name)[..., 1].isnan().any()
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_the_first_token_is_bos_where_it_is(begins):
+    """And the first position where a model adds no BOS, or some prompt has none."""
+    model = interp.load("python-2l")
+    ids = model.to_tokens(["import os", "def f"])
+    found = attention_statistics(model, ids if begins else ids[:, 1:3])
+    assert ("bos" in found.statistics) == begins
+    assert ("first position" in found.statistics) != begins
 
 
 def test_some_queries_only():
@@ -305,6 +317,6 @@ def test_half_precision_is_averaged_in_float32():
 def test_attention_that_is_not_a_number_is_named():
     model = build_new("gpt2")
     with torch.no_grad():
-        model.blocks[0].attn.W_Q[0] = torch.nan
+        model.blocks[0].attn.W_Q[0] = torch.finfo(torch.float64).max
     with pytest.raises(InvalidInput, match=r'\("pattern", 0\) is not finite'):
         attention_statistics(model, torch.tensor([[1, 2, 3]]))

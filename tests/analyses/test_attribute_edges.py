@@ -7,7 +7,9 @@ from torch import Tensor
 import interp
 from analyses import EdgeAttribution, attribute_edges
 from analyses.agreement import TOP, Agreement, cells_to_check
+from analyses.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_figure
 from interp import edits, metrics, run
+from interp.attribution.edges import most_points
 from interp.circuits.written import written
 from interp.errors import InvalidInput
 from interp.interventions.minimal_pairs import aligned_prompts
@@ -33,7 +35,7 @@ def auroc(scores: Tensor, live: Tensor) -> float:
 
 @pytest.mark.parametrize("name", RASP)
 def test_conductance_ranks_the_live_edges_of_compiled_models_first(name):
-    found = attributed(name, check=1000)
+    found = attributed(name, tolerance=0.01, check=1000)
     live = torch.zeros(len(found.edges), dtype=torch.bool)
     live[found.checked] = found.exact.abs().amax(-1) > 1e-4
     assert bool(live.any())
@@ -42,8 +44,32 @@ def test_conductance_ranks_the_live_edges_of_compiled_models_first(name):
     assert "WARNING" not in found.summary()
 
 
+@pytest.mark.parametrize(("method", "points"), [("conductance", 4), ("eap-ig", 4), ("eap", 2)])
+def test_steps_are_the_number_of_steps(method, points):
+    """A tolerance alone adds more; the summary says how many."""
+    found = attributed("rasp-histogram", 2, method=method, steps=3, check=0)
+    assert set(found.points.tolist()) == {points} == {most_points(method, 3)}
+    assert f"{points} points a path" in found.summary()
+
+
+def test_a_tolerance_halves_steps():
+    found = attributed("rasp-histogram", 2, steps=3, tolerance=0.01, check=0)
+    assert 4 < int(found.points.max()) <= most_points("conductance", 3, 0.01)
+
+
+def test_a_summary_goes_by_size_whether_or_not_effects_are_significant():
+    """Of eight pairs, some of the largest edges are not significant."""
+    found = attributed("python-4l", 8, method="eap", check=0)
+    frame, summary = found.to_frame(), found.summary()
+    listed = summary.splitlines()[-11:-1]
+    for line, row in zip(listed, frame.head(10).to_dict("records"), strict=True):
+        assert line.startswith(f"{row['name']} {'*' if row['significant'] else ' '}".rstrip())
+    assert f"q ≤ 0.05: {frame['significant'].sum()} of {len(frame)} edges" in summary
+
+
 def test_uniform_steps_miss_where_a_model_saturates_and_the_summary_says_so():
-    found = attributed("rasp-histogram", adaptive=False)
+    assert attributed("rasp-histogram").completeness_error[0] < 0.05
+    found = attributed("rasp-histogram", steps=10)
     assert found.completeness_error[0] > 0.9
     assert "WARNING: sums are off" in found.summary()
     assert "WARNING: the scores correlate with exact patching below" in found.summary()
@@ -54,7 +80,7 @@ def test_uniform_steps_miss_where_a_model_saturates_and_the_summary_says_so():
 
 def test_conductance_agrees_with_exact_patching_better_than_attribution_patching():
     found = {m: attributed("python-2l", 6, method=m, check=0) for m in ("eap", "eap-ig")}
-    complete = found["conductance"] = attributed("python-2l", 6, check=1000)
+    complete = found["conductance"] = attributed("python-2l", 6, tolerance=0.01, check=1000)
     exact = complete.exact[complete.checked.argsort()].mean(-1)
     r = {method: Agreement.of(own.effect.mean(-1), exact).pearson for method, own in found.items()}
     assert r["conductance"] == pytest.approx(complete.agreement.pearson)
@@ -142,3 +168,46 @@ def test_the_cells_to_check_are_the_largest_and_one_of_each_stratum():
     assert drawn != cells_to_check(sizes, 10, seed=2).tolist()
     assert sorted(cells_to_check(sizes, 200).tolist()) == list(range(100))
     assert len(cells_to_check(sizes, 0)) == 0
+
+
+# ---- the figure -----------------------------------------------------------------------------
+
+
+def made_up_edges(count: int) -> tuple[list[tuple[str, str]], Tensor]:
+    """Edges of a made-up graph with effects on two prompts, the last of which is not measured."""
+    edges = [(f"L{n // 9}H{n % 9}", f"L{n // 9 + 1}MLP") for n in range(count)]
+    effect = torch.randn(count, 2, generator=torch.Generator().manual_seed(0))
+    effect[-1] = torch.nan
+    return edges, effect
+
+
+def test_of_many_edges_the_strongest_are_drawn_as_a_graph():
+    """With the sign of their mean effect; the title says how many there are."""
+    edges, effect = made_up_edges(MOST_IN_A_HEATMAP + 1)
+    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    names = [node[0] for node in figure.layout.meta["nodes"]]
+    lines = [trace.meta["edge"] for trace in figure.data if trace.meta]
+    mean = effect.mean(-1).nan_to_num(0)
+    strongest = mean.abs().topk(DRAWN).indices.tolist()
+    expected = {edges[n]: pytest.approx(float(mean[n])) for n in strongest}
+    assert {(names[one], names[other]): weight for one, other, weight in lines} == expected
+    assert figure.layout.title.text == f"Effect: the {DRAWN} strongest of 501 edges"
+    rows = {node[2] for node in figure.layout.meta["nodes"]}
+    assert figure.layout.height >= 40 * len(rows)
+
+
+def test_as_many_edges_as_a_heatmap_can_show_are_all_shown():
+    edges, effect = made_up_edges(MOST_IN_A_HEATMAP)
+    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    assert figure.data[0].type == "heatmap"
+    shown = [value for row in figure.data[0].z for value in row if value is not None]
+    assert int((~torch.tensor(shown).isnan()).sum()) == MOST_IN_A_HEATMAP - 1
+    assert figure.layout.title.text == "Effect"
+
+
+def test_of_a_call_that_was_cancelled_only_what_was_measured_is_drawn():
+    edges, effect = made_up_edges(MOST_IN_A_HEATMAP + 1)
+    effect[7:] = torch.nan
+    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    assert sum(1 for trace in figure.data if trace.meta) == 7
+    assert figure.layout.title.text == "Effect: the 7 strongest of 501 edges"

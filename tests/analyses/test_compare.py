@@ -52,7 +52,7 @@ def test_a_model_differs_from_itself_by_exactly_zero(name):
     assert found.difference.nan_to_num().eq(0).all()
     assert found.summary().endswith("they are the same")
     assert found.names == (f"{B} (first)", f"{B} (second)")
-    assert not found.to_frame()["matters"].any()
+    assert not found.to_frame()["significant"].any()
 
 
 def test_in_another_precision_a_model_is_the_same():
@@ -63,7 +63,7 @@ def test_in_another_precision_a_model_is_the_same():
         found = compared("ablate_heads", *pair)
         assert found.difference.abs().max() > 1e-9
         assert found.summary().endswith("they are the same")
-        assert not found.to_frame()["matters"].any()
+        assert not found.to_frame()["significant"].any()
 
 
 @pytest.mark.parametrize("name", covering(ASKED, ["ablate_heads"]))

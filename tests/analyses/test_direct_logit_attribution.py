@@ -163,7 +163,7 @@ def test_the_mlp_writes_the_sums_of_modular_addition():
     found = analyse(model, tokens, target=sums, distractor=[(s + 7) % 113 for s in sums])
     frame = found.to_frame()
     assert frame["name"][0] == "L0MLP"
-    assert frame["matters"][0]
+    assert frame["significant"][0]
     assert frame["effect"][0] > 0.5 * float(found.value.mean())
 
 
@@ -211,7 +211,7 @@ def test_the_control_is_the_attribution_of_other_tokens():
 
 
 def test_frames_have_the_axes_first_and_then_the_effects():
-    effects = ["effect", "low", "high", "size", "n", "p", "q", "matters", "control"]
+    effects = ["effect", "low", "high", "size", "n", "p", "q", "significant", "control"]
     by_component, by_head, by_source = (
         attributed("gpt2", by=by) for by in ("component", "head", "source")
     )
@@ -287,7 +287,7 @@ def test_a_target_of_several_tokens_is_refused_with_its_tokens():
 def test_a_logit_that_is_nan_is_refused_with_the_first_place_that_is():
     model = build_new("gpt2")
     with torch.no_grad():
-        model.blocks[1].mlp.W_in[0, 0] = torch.nan
+        model.blocks[1].mlp.W_in[:, 0] = torch.finfo(torch.float64).max
     with pytest.raises(InvalidInput, match=r"\(\"post\", 1\) is the first"):
         analyse(model, prompts_of("gpt2"), target=3)
 

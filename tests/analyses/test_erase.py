@@ -60,7 +60,7 @@ def test_what_a_model_answers_with_depends_on_its_label():
     frame = found.to_frame()
     last = frame[frame["layer"] == 3].iloc[0]
     assert last["effect"] < -0.4
-    assert last["matters"]
+    assert last["significant"]
     assert abs(last["control"]) < 0.1
     first = frame[frame["layer"] == 0].iloc[0]
     assert abs(first["effect"]) < 0.05

@@ -25,7 +25,7 @@ def score_of(found, role, name):
 
 def keys_of(role, i, half, first):
     """The keys of a query by the definition of its role; ``first`` is that of the random tokens."""
-    if role == "bos-sink":
+    if role.endswith("-sink"):
         return [0] if i > 1 else []
     copies = [i - n * half for n in range(-9, 9) if n]
     offsets = {"previous-token": -1, "next-token": 1}
@@ -217,7 +217,29 @@ def test_the_roles_of_python_2l():
         assert control <= 0.035, name  # of previous tokens, what uniform attention has
         assert found.roles()[name][0] == role
     assert score_of(found, "induction", "L0H5")[0] < 0.01
-    assert found.summary().startswith("python-2l: ")
+    first = found.summary().split("\n")[0]
+    assert first.startswith("python-2l: of 16 heads on 2 × 60 random tokens, L0H5 (previous-token ")
+    assert "L1H0 (induction " in first
+    assert "copying" not in first
+    assert "sink" not in first
+    assert "bos-sink" in found.scores
+
+
+def test_without_bos_the_sink_is_the_first_position():
+    found = head_roles(build("gpt2"), rows=5)
+    assert "first-position-sink" in found.scores
+    assert "bos-sink" not in found.scores
+
+
+def test_copying_after_the_first_mlp_reads_what_it_adds_to_embeddings():
+    """In layer 0, which reads embeddings alone, nothing changes; other roles never change."""
+    model = interp.load("python-4l")
+    plain, after = (head_roles(model, rows=2, half=8, first_mlp=own) for own in (False, True))
+    assert torch.equal(plain.scores["copying"][0], after.scores["copying"][0])
+    assert (plain.scores["copying"][1:] - after.scores["copying"][1:]).abs().amin(0).max() > 0.01
+    assert torch.equal(plain.scores["induction"], after.scores["induction"])
+    with pytest.raises(InvalidInput, match="no MLP"):
+        head_roles(interp.load("python-2l"), rows=2, first_mlp=True)
 
 
 def test_the_roles_of_python_4l():
@@ -231,7 +253,7 @@ def test_the_roles_of_python_4l():
 def test_before_training_no_head_has_a_role(seed):
     found = head_roles(interp.load("python-2l@0"), rows=8, seed=seed)
     assert not any(found.roles().values())
-    assert found.summary().split("\n")[0].startswith("python-2l@0: 0 of 16 heads have a role")
+    assert found.summary().split("\n")[0].startswith("python-2l@0: none of 16 heads stands out")
 
 
 # ---- what it refuses ----------------------------------------------------------------------------

@@ -135,8 +135,8 @@ def test_the_figure_and_the_summary_of_a_bundled_model():
     assert len(figure.data[0].z) == 3
     assert list(figure.layout.yaxis.ticktext) == ["resid_pre 0", "resid_pre 1", "resid_post 1"]
     first, *lines = result.summary().splitlines()
-    assert "first the final one" in first
-    assert lines[-1].startswith("resid_post 1 KL 0.000 nats")
+    assert "nowhere before the output is the likeliest token the final one" in first
+    assert lines[-1].startswith("resid_post 1 the output, entropy ")
 
 
 def test_the_provenance_has_the_lens():

@@ -261,7 +261,8 @@ def test_prompts_without_order_and_models_with_nan_are_refused():
         order_sensitivity(build("gpt2"), torch.tensor([[2], [3]]))
     model = build_new("gpt2")
     with torch.no_grad():
-        model.blocks[1].mlp.weight_out[0, 0] = torch.nan
+        for block in model.blocks:  # finite, but not their sum
+            block.mlp.b_out.fill_(torch.finfo(torch.float64).max)
     with pytest.raises(InvalidInput, match="computes NaN on these prompts, first at"):
         order_sensitivity(model, prompts_of("gpt2"))
 

@@ -33,6 +33,8 @@ def test_promoted_outputs_and_promoters_are_those_of_the_circuit_formed():
     model = build("llama")
     matrix = formed(model, 1, 2)
     result = ov(model, 1, 2, [4, 7], top=3)
+    assert result.deviation == pytest.approx(float(matrix.std(correction=0)))
+    matrix = matrix / result.deviation
     for given, own, mean in (
         (result.promoted, matrix, matrix.mean(0)),
         (result.promoters, matrix.T, None),
@@ -51,6 +53,7 @@ def test_without_tokens_those_with_the_largest_entries_are_found():
     model = build("gpt2")
     matrix = formed(model, 0, 1)
     result = ov(model, 0, 1, top=4)
+    matrix = matrix / result.deviation
     assert torch.equal(result.promoted.tokens, matrix.amax(1).topk(4).indices)
     assert torch.equal(result.promoters.tokens, matrix.amax(0).topk(4).indices)
     assert float(result.promoted.values[0, 0]) == pytest.approx(float(matrix.max()))

@@ -134,7 +134,7 @@ def test_known_circuits_carry_everything_in_their_heads_alone(direction):
         frame = bundled(name, at="z", over=("layer", "head"), direction=direction).to_frame()
         circuit = set(interp.card(name).circuit.heads)
         assert set(frame[frame["size"] > 1e-5]["name"]) <= circuit
-        assert set(frame[frame["matters"]]["name"])
+        assert set(frame[frame["significant"]]["name"])
     reverse = bundled("rasp-reverse", at="z", over=("layer", "head")).to_frame()
     assert reverse["name"][0] == "L2H0"
     assert reverse["effect"][0] == pytest.approx(1, abs=1e-5)
@@ -142,18 +142,18 @@ def test_known_circuits_carry_everything_in_their_heads_alone(direction):
 
 def test_heads_of_induction_carry_it_in_python_2l():
     frame = bundled("python-2l", at="z", over=("layer", "head")).to_frame()
-    assert set(frame[frame["matters"]]["name"][:3]) <= {"L0H5", "L1H0", "L1H5", "L1H2"}
+    assert set(frame[frame["significant"]]["name"][:3]) <= {"L0H5", "L1H0", "L1H5", "L1H2"}
 
 
 def test_a_result_says_what_was_found():
     found = bundled("rasp-reverse", at="z", over=("layer", "head"))
     first, difference, *_, control = found.summary().split("\n")
     assert first == (
-        "z by layer × head: 1 of 12 cells matter (denoise, q ≤ 0.05); L2H0 restores 1.00 of the "
-        "difference"
+        "z by layer × head: L2H0 restores +1.00 of the difference (denoise), the most of 12 cells; "
+        "≥ 0.1: 1"
     )
-    assert difference == "logit difference 12 logits clean, -12 corrupted, on 36 prompts"
-    assert control.endswith("of z together +1.00; the run's own activations +0.00")
+    assert difference == "logit difference 12 logits clean, −12 corrupted, on 36 pairs"
+    assert control.endswith("of z together +1.00; the run's own activations 0.00")
     (drawn,) = found.figure().data
     assert drawn.z[2][0] == pytest.approx(1, abs=1e-5)
 

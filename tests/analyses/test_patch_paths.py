@@ -102,8 +102,12 @@ def test_python_2l_answers_by_its_induction_heads():
     )
     frame = result.to_frame()
     assert set(frame["writer"].head(3)) == {"L1H0", "L1H2", "L1H5"}
-    assert frame["matters"].head(3).all()
-    assert "3 of 8 edges matter" in result.summary()
+    assert frame["significant"].head(3).all()
+    passed = frame["significant"].sum()
+    assert f"* q ≤ 0.05: {passed} of 8 edges" in result.summary()
+    assert [line.split(" *")[0] for line in result.summary().splitlines()[1:4]] == frame["name"][
+        :3
+    ].tolist()
 
 
 def test_a_cancelled_call_is_resumed():

@@ -95,4 +95,4 @@ def test_on_text_the_divergence_falls_by_a_fifth_at_every_layer():
     )
     frame = found.to_frame()
     assert (frame["tuned_lens"] <= 0.8 * frame["logit_lens"]).all()
-    assert frame["matters"].all()
+    assert frame["significant"].all()

@@ -22,6 +22,8 @@ from apps.failures import terminated
 from apps.terminal import print_table, progress
 from interp.loading import bundled, load
 
+ROOT = Path(__file__).parents[2]
+
 MODEL = "induction-by-hand"
 RUN = "apps.commands.analysis_run.run_analysis"
 TABLES = ["heads.csv", "heads.parquet", "heads_by_prompt.csv", "heads_by_prompt.parquet"]
@@ -59,9 +61,9 @@ def test_ablate_names_exactly_the_two_real_heads(command, tmp_path, metric, meth
     words = ["--model", MODEL, "--metric", metric, "--method", method, "--out", tmp_path]
     done = command("ablate", *words)
     assert done.exit_code == 0, done.output
-    assert "Two of 8 heads matter" in " ".join(done.stdout.split())
+    assert "2 of 8 effects significant" in " ".join(done.stdout.split())
     described = json.loads((tmp_path / "run.json").read_text())
-    assert sorted(name[:2] for name in described["heads_that_matter"]) == ["L0", "L1"]
+    assert sorted(name[:2] for name in described["significant_heads"]) == ["L0", "L1"]
 
 
 @pytest.mark.parametrize("metric", ["loss", "logit-diff"])
@@ -270,6 +272,47 @@ main(sys.argv[1:])
     assert process.returncode == code
     assert said == "error: Interrupted; nothing was written.\n"
     assert not list(tmp_path.iterdir())
+
+
+@each("words", [["doctor"], ["convert", "rasp-reverse", "out"], ["ablate"]])
+def test_an_interruption_while_a_package_is_imported_is_one_line(words, tmp_path):
+    """As torch does: a second import of it, after the interrupted one, raises another error."""
+    for name, text in {
+        "torch": "import sys\nsys.modules['interrupted'] = sys\nraise KeyboardInterrupt",
+        "numpy": "raise KeyboardInterrupt",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(
+            "import sys\nif 'interrupted' in sys.modules:\n    raise RuntimeError('twice')\n" + text
+        )
+    done = subprocess.run(
+        [sys.executable, "-c", "import interp_command; interp_command.main()", *words],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stderr == "error: Interrupted; nothing was written.\n"
+    assert done.returncode == 130
+
+
+@each("module", ["apps.cli", "typer"])
+def test_an_interruption_before_a_command_begins_is_one_line(module, tmp_path):
+    code = f"""
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+import interp_command
+interp_command.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (130, "error: Interrupted; nothing was written.\n")
 
 
 def test_an_interruption_names_the_checkpoint_that_it_leaves(tmp_path, monkeypatch, capsys):

@@ -24,15 +24,15 @@ PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "predict": (["--ablate", "L1H0", "--ablate", "L1H1"], "predict", "Predictions on 24 prompts"),
     "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
-    "roles": (["--sequences", "8"], "roles", "heads have a role"),
+    "roles": (["--sequences", "8"], "roles", "stand out most"),
     "circuits": ([], "circuits", "L0H0 → L1H0"),
-    "ablate": (["--units", "layers"], "layers", "2 of 2 layers matter"),
+    "ablate": (["--units", "layers"], "layers", "largest effect of 2 layers (mean ablation)"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
-    "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges matter (zero"),
+    "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges (zero patching)"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
-    "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes on logit difference"),
+    "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes (atp)"),
     "prune": (PAIRS, "prune", "CMD 0"),
-    "explain": (PAIRS, "explain", "2 edges keep 100%"),
+    "explain": (PAIRS, "explain", "2 edges keep 100 %"),
     "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
     "dla": ([], "dla", "L1H"),
     "covariance": ([], "covariance", "6 symmetries"),
@@ -336,15 +336,17 @@ def test_numbers_of_a_table_have_three_digits_of_the_largest():
             "n": [5, 5],
             "p": [0.5, 0.5],
             "q": [0.0001, float("nan")],
-            "matters": [True, False],
+            "significant": [True, False],
         }
     )
     columns, rows = table_of_frame(frame)
     assert [title for title, _ in columns] == [
-        *("name", "effect", "95 % interval", "size", "q", "matters")
+        *("name", "effect", "95 % interval", "size", "q", "significant")
     ]
     assert rows == [
-        ("L0H1", "+1.23", "-0.5 to +12.3", "0.00123", "< 0.001", "yes"),
-        ("L1H0", "–", "–", "0.00000", "–", "no"),
+        ("L0H1", "+1.2", "−0.5 to +12.3", "0.0", "< 0.001", "*"),
+        ("L1H0", "–", "–", "0.0", "–", ""),
     ]
     assert table_of_frame(frame, 1)[1] == rows[:1]
+    untested = frame.assign(low=float("nan"), high=float("nan"), q=float("nan"))
+    assert [title for title, _ in table_of_frame(untested)[0]] == ["name", "effect", "size"]

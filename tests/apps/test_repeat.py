@@ -1,6 +1,7 @@
 """Runs that are stopped, resumed and repeated give the same numbers, bit for bit."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,9 @@ from tables import each
 from apps.commands import COMMANDS, partial_run
 from apps.commands.command import spec_of
 from apps.commands.options import FILES, SHARED
+from apps.commands.saved_table import saved_table
 from apps.commands.written_run import difference
+from interp.errors import InvalidInput
 
 ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
 PATCH = [
@@ -189,12 +192,38 @@ def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(c
         assert ("keeps no partial results" in said) != spec.is_resumable, spec.name
 
 
-@each(
+def kept(folder, **values):
+    """Replace values of the file beside a partial result."""
+    file = folder / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def flip_a_bit(folder):
+    """Change the last byte, which is of a number."""
+    file = folder / "sweep.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def as_link(folder):
+    """Move the folder away and leave a link to it."""
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda folder: (folder / "run.json").unlink(), "can't be read"),
         (lambda folder: (folder / "run.json").write_text("{}"), "can't be read"),
         (lambda folder: (folder / "sweep.safetensors").write_text("no"), "not a valid"),
+        (lambda folder: kept(folder, computed=[]), "it.computed should be an object"),
+        (lambda folder: kept(folder, budget=0), "a budget of 0 bytes"),
+        (lambda folder: kept(folder, budget=2**63), "a budget of 9223372036854775808 bytes"),
+        (lambda folder: kept(folder, budget="1"), "it.budget should be of type int"),
+        (flip_a_bit, "its SHA-256 is not the one that it was written with"),
+        (as_link, "is a link, not a folder"),
     ],
 )
 def test_what_is_kept_and_damaged_is_refused(command, tmp_path, monkeypatch, damage, said):
@@ -203,7 +232,7 @@ def test_what_is_kept_and_damaged_is_refused(command, tmp_path, monkeypatch, dam
         command(*ABLATE, "--out", tmp_path / "out")
     damage(tmp_path / ".out.interp-kept")
     done = command(*ABLATE, "--out", tmp_path / "out", "--resume")
-    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert (done.exit_code, done.stderr.count("\n")) == (4 if damage is as_link else 2, 1)
     assert said in done.stderr
 
 
@@ -252,6 +281,11 @@ def test_a_run_is_repeated_from_elsewhere_without_its_prompt_file(
         ('{"command": "interp unknown --model x"}', "no command unknown"),
         ('{"command": "interp lens --colour red"}', "No such option"),
         ('{"command": "interp \\"lens"}', "expected a"),
+        ('{"command": "interp lens", "budget": "1"}', "budget should be of type int"),
+        ('{"command": "interp lens", "budget": 0}', "the budget 0 is no number of bytes"),
+        ('{"command": "interp lens", "budget": 9223372036854775808}', "is no number of bytes"),
+        ('{"command": "interp lens", "prompts": [1]}', "prompts should be an object"),
+        ('{"command": "interp lens", "prompts": {"sha256": 1}}', "prompts.sha256 should be"),
     ],
 )
 def test_a_run_that_can_not_be_repeated_is_refused(command, tmp_path, contents, said):
@@ -259,6 +293,46 @@ def test_a_run_that_can_not_be_repeated_is_refused(command, tmp_path, contents, 
     done = command("repeat", tmp_path)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
     assert said in done.stderr
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A table of 100 rows."""
+    file = tmp_path_factory.mktemp("saved") / "heads.parquet"
+    frame = pd.DataFrame({"name": ["a", "b"] * 50, "layer": range(100), "effect": [0.5] * 100})
+    frame.to_parquet(file, index=False)
+    return file, frame
+
+
+def test_a_saved_table_is_read_as_it_was_written(saved):
+    file, frame = saved
+    assert difference(saved_table(file, frame), frame) == ""
+    changed = frame.assign(name=["a", "c"] * 50)
+    assert "name in 50 of 100 rows" in difference(saved_table(file, changed), changed)
+    smaller = frame.head(3)
+    expected = "100 rows of name, layer, effect before, 3 of name, layer, effect now"
+    assert difference(saved_table(file, smaller), smaller) == expected
+
+
+@each(
+    "damage",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-20]),
+        lambda file: file.write_bytes(file.read_bytes().replace(b"PAR1", b"PAR2")),
+        lambda file: (file.unlink(), os.mkfifo(file)),
+        lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+        lambda file: (file.unlink(), file.symlink_to("/etc/passwd")),
+        lambda file: (file.unlink(), file.symlink_to(file.name)),
+        lambda file: pd.DataFrame({"name": [[1]] * 100}).to_parquet(file),
+    ],
+)
+def test_a_saved_table_that_can_not_be_read_is_refused(saved, tmp_path, damage):
+    file = tmp_path / "heads.parquet"
+    file.unlink(missing_ok=True)
+    file.write_bytes(saved[0].read_bytes())
+    damage(file)
+    with pytest.raises(InvalidInput, match=r"heads.parquet can't be read as a table"):
+        saved_table(file, saved[1])
 
 
 def test_differences_of_tables_are_named():

@@ -104,7 +104,9 @@ def test_nothing_is_fetched(report):
 
 def test_the_answer_and_every_head_are_plain_text(report):
     text = Page(to_html(report)).text
-    assert "One of 2 heads matters on these 5 prompts: L0H0 (+1.00 nats)" in " ".join(text.split())
+    assert "The largest effects of 2 heads on 5 prompts: L0H0 (+1.00 nats)" in " ".join(
+        text.split()
+    )
     for head in ("L0H0", "L0H1"):
         assert head in text
 
@@ -121,14 +123,14 @@ def test_many_heads_and_prompts_are_all_there(finding):
 
 
 def test_no_effect_at_all_can_be_shown(finding):
-    assert "No head matters" in to_html(
+    assert "None of 1 head has an effect" in to_html(
         Report(finding([[0.0] * 5]), [ReportPrompt(("a",))] * 5, {})
     )
 
 
 def test_few_prompts_show_no_interval(finding):
     html = to_html(Report(finding([[1.0, 2.0]]), [ReportPrompt(("a",))] * 2, {}))
-    assert "2 prompts give no interval" in html
+    assert "There are no intervals with fewer than 5 prompts" in html
     assert 'class="interval"' not in html
     assert not re.search(r"\bnan\b", Page(html).text.lower())
 
@@ -203,7 +205,7 @@ def test_it_can_be_read_without_scripts(report, tmp_path, chromium):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((tmp_path / "report.html").as_uri())
-    assert "One of 2 heads matters" in page.inner_text(".conclusion")
+    assert "The largest effects of 2 heads" in page.inner_text(".conclusion")
     assert page.locator("tbody tr").count() == 2
     assert page.locator("svg.strip circle").count() == 10
     context.close()

@@ -7,6 +7,7 @@ from html import unescape
 import pandas as pd
 import pytest
 
+import interp
 from apps.commands import COMMANDS
 from apps.commands.command import spec_of
 from apps.commands.report import SECTIONS
@@ -93,3 +94,28 @@ def test_texts_stay_texts(finding):
     page = sections_page([Section("ablate", report)], {EVIL: EVIL})
     assert "<img" not in page
     assert page.count("&lt;img") >= 5
+
+
+def test_a_folder_is_reported_on_its_own_prompts(command, tmp_path):
+    """A folder without a card has no prompts: the advice to give --prompts can be followed."""
+    interp.load("induction-by-hand").save(tmp_path / "model")
+    words = ["report", "--model", tmp_path / "model", "--section", "ablate", "--section", "lens"]
+    refused = command(*words, "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "give --prompts" in refused.stderr
+    how = ["--prompts", "letters", "--dtype", "float64", "--rows", "4", "--memory", "1GB"]
+    done = command(*words, *how, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    run = json.loads((tmp_path / "out" / "ablate" / "run.json").read_text())
+    assert "--prompts letters" in run["command"]
+    assert "--dtype float64" in run["command"]
+    assert "--memory 1000000000" in run["command"]
+    lens = json.loads((tmp_path / "out" / "lens" / "run.json").read_text())
+    assert "--memory" not in lens["command"]
+
+
+def test_settings_of_a_site_are_given_in_its_file(command, tmp_path):
+    (tmp_path / "own.toml").write_text('models = "python-2l"\n[[analyses]]\ncommand = "roles"\n')
+    done = command("report", "--config", tmp_path / "own.toml", "--rows", "3", "--dtype", "float64")
+    assert done.exit_code == 2
+    assert "--dtype and --rows can't be combined with --config" in done.stderr

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from tables import each
@@ -99,7 +100,7 @@ def test_the_summary_has_every_table_and_no_html(site):
     _, folder = site
     text = (folder / "out" / "summary.md").read_text()
     assert text.startswith("# Letters &lt;&> heads\n")
-    assert "| L0H0 | -21.0 |" in text
+    assert "| L0H0 | −21.0 |" in text
     for name in PAGES:
         assert f"`{name}/`" in text
     rows = [line.count("|") for line in text.splitlines() if line.startswith("|")]
@@ -142,7 +143,7 @@ def test_a_hub_model_is_run_again_when_its_commit_changes(command, tmp_path, mon
     )
     folder, fetched = interp.loading.MODEL_FOLDER / "rasp-duplicates", {"commit": "a1"}
     name = lambda: f"org/letters@{fetched['commit']}"  # noqa: E731
-    monkeypatch.setattr(interp.loading.hub, "fetch", lambda _: (folder, name()))
+    monkeypatch.setattr(interp.loading.hub, "fetch", lambda _, **_options: (folder, name()))
     words = ["report", "--config", tmp_path / "own.toml", "--out", tmp_path / "out"]
     said = [command(*words).output for _ in range(2)]
     fetched["commit"] = "b2"
@@ -170,7 +171,11 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
         return run(settings, *rest, **more)
 
     monkeypatch.setattr(report_pages, "run_analysis", interrupted)
-    assert command(*words).exit_code == 130
+    stopped = command(*words)
+    assert stopped.exit_code == 130
+    assert "1 of 2 pages are finished and kept in" in stopped.stderr
+    assert "The same command uses them" in stopped.stderr
+    assert "nothing was written" not in stopped.stderr
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(report_pages, "run_analysis", counted)
     assert command(*words).exit_code == 0
@@ -178,11 +183,33 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"out"}
 
 
+def test_a_summary_has_no_links_images_html_or_ends_of_code():
+    lines = summary(r"![x](http://a/b) [y](z) <b> `c` \[d](e)", {}, {}).splitlines()
+    assert lines[0] == r"# !\[x\](http://a/b) \[y\](z) &lt;b> 'c' \\\[d\](e)"
+
+
+def test_a_page_that_is_a_link_or_damaged_is_not_copied(site, tmp_path):
+    page = site[1] / "out" / PAGES[0]
+    copy = tmp_path / "page"
+    copytree(page, copy)
+    assert report_pages._key_in(copy) == report_pages._key_in(page) is not None
+    (tmp_path / "link").symlink_to(page)
+    assert report_pages._key_in(tmp_path / "link") is None
+    for name, text in (("page.json", "["), ("run.json", "{}"), ("page.json", '{"key": "a"}')):
+        (copy / name).write_text(text)
+        assert report_pages._key_in(copy) is None
+        (copy / name).write_bytes((page / name).read_bytes())
+    assert report_pages._key_in(copy) is not None
+    (copy / "a.csv").symlink_to("/etc/passwd")
+    assert report_pages._key_in(copy) is None
+
+
 @each(
     ("text", "said"),
     [
         ("models = [", "is not valid TOML"),
         ('model = "python-2l"', ":1: model is not a key here; did you mean models?"),
+        ("top = 3", ":1: top is not a key here: --top belongs on the command line"),
         ('models = ["python-2l"]', "has no analyses"),
         ('[[analyses]]\ncommand = "ablate"', ":1: models is missing"),
         (
@@ -210,6 +237,20 @@ def test_pages_that_were_done_are_there_after_an_interruption(command, tmp_path,
             'models = "python-2l"\n[[analyses]]\ncommand = "lens"\nat = {a = 1}',
             ":4: at should be a string or a number",
         ),
+        (".".join(["a"] * 20_000) + " = 1", "a key has more than 16 parts"),
+        ("a = " + "[" * 50_000, "nested deeper than 32 levels"),
+        ("seed = " + "9" * 5000, "more than 1000 characters"),
+        ("[[analyses]]\n" * 15_000, "more than 1000 pages"),
+        (
+            'models = "python-2l"\n'
+            f"[[analyses]]\ncommand = 'circuits'\nheads = {['L0H0'] * 1001}\nov = '{{head}}'",
+            "more than 1000 pages",
+        ),
+        (
+            'models = "python-2l"\n'
+            f"[[analyses]]\ncommand = 'ablate'\nheads = {['L0H0'] * 9}\nmethod = {['zero'] * 9000}",
+            "more than 100000 options",
+        ),
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused_with_the_line(tmp_path, text, said):
@@ -227,7 +268,7 @@ def test_a_missing_file_and_options_beside_a_file_are_refused(command, tmp_path)
     assert "can't be read" in done.stderr
     done = command("report", "--config", tmp_path / "none.toml", "--model", "python-4l")
     assert done.exit_code == 2
-    assert "are set in the file" in " ".join(done.stderr.split())
+    assert "settings are in the file" in " ".join(done.stderr.split())
 
 
 def test_paths_are_relative_to_the_file_and_pages_have_names_of_their_own(tmp_path):

@@ -213,6 +213,25 @@ def test_the_websocket_accepts_its_own_origin(server, name):
     assert server.handshake(host, f"http://{host}") == 101
 
 
+def test_a_text_frame_closes_the_websocket_and_prints_nothing(server):
+    """Streamlit's messages are bytes; it raises an error at a text."""
+    before = server.log.read_text()
+    answer, connection = server.send(
+        "GET /_stcore/stream HTTP/1.1",
+        *(f"Host: {server.host}", f"Origin: http://{server.host}", *UPGRADE),
+    )
+    assert answer.status == 101
+    # A masked frame, as a client sends it: final, text, two bytes.
+    connection.sendall(bytes([0x81, 0x82, 0, 0, 0, 0]) + b"hi")
+    received = b""
+    while part := connection.recv(4096):
+        received += part
+    connection.close()
+    assert received.endswith(bytes([0x88, 2]) + (1003).to_bytes(2, "big"))
+    assert server.status("/", server.host) == 200
+    assert server.log.read_text() == before
+
+
 @pytest.mark.parametrize(
     "origins",
     [

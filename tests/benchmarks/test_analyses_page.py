@@ -23,6 +23,7 @@ from benchmarks.analyses_page import (
     printed,
 )
 from benchmarks.figure_svg import figure_svg
+from benchmarks.site.pages import agrees
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "analyses.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
@@ -42,6 +43,10 @@ def test_a_section_stands_on_the_page_as_the_docstring_has_it(name):
     assert f"({FIGURES}/{name}.svg)" in PAGE
 
 
+def section_of(page, name):
+    return page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
 @pytest.mark.parametrize(
     "name", covering(EXAMPLES, ["attention_pattern", "logit_lens", "patch_activations"])
 )
@@ -50,7 +55,8 @@ def test_the_code_of_a_section_runs(name):
     result = example.run()
     assert isinstance(result, Result)
     assert f"analyses.{name}(" in example.call
-    assert fenced(printed(result), "text") in PAGE, "run `make analyses`"
+    output = section_of(PAGE, name).rpartition("```text\n")[2].partition("```")[0]
+    assert agrees(printed(result), output), "run `make analyses`"
     ElementTree.fromstring(figure_svg(getattr(result, example.figure)()))
 
 

@@ -13,7 +13,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "statistics.md"
 def quick(monkeypatch):
     """Few draws of few sizes."""
     few = {name: (decide, 50) for name, (decide, _) in coverage.METHODS.items()}
-    for name, value in (("METHODS", few), ("SIZES", (5, 8)), ("HEADS", 9)):
+    sizes = {"SIZES": (5, 8), "HEADS": 9, "TABLES": 5, "DRAWS": 50, "FEWER_DRAWS": 50}
+    for name, value in {"METHODS": few, **sizes}.items():
         monkeypatch.setattr(coverage, name, value)
 
 
@@ -25,7 +26,7 @@ def test_the_tables_go_between_the_markers(quick, tmp_path, capsys):
     assert text.startswith(f"before\n{begin}\n")
     assert text.endswith(f"{end}\nafter\n")
     assert "old" not in text
-    assert text.count("| **used here** |") == len(coverage.SHAPES) + 3
+    assert text.count("| **used here** |") == len(coverage.SHAPES) + len(coverage.SKEWED) + 3 + 1
     assert "Student's t" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         coverage.main(["--docs", str(tmp_path / "missing.md")])

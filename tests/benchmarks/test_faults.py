@@ -68,12 +68,17 @@ def test_convert_is_whole_at_every_rename_on_a_full_disk_and_beside_another(done
     """The short form of ``make faults``."""
     assert done.returncode == 0, done.stdout + done.stderr
     faults = [line.split("  ")[1] for line in done.stdout.splitlines()[2:]]
-    assert faults == ["killed at each replace", "disk full", "disk read-only", "two writers"]
+    assert faults == [
+        "killed at each replace, exchange",
+        "disk full",
+        "disk read-only",
+        "two writers",
+    ]
 
 
 def test_any_number_is_a_fault():
     assert Tally("a", "b", runs=3).is_faultless
-    for name in ("mixed", "lost", "remains", "failed"):
+    for name in ("mixed", "lost", "absent", "remains", "failed"):
         assert not Tally("a", "b", **{name: 1}).is_faultless
 
 

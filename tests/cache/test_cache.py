@@ -149,7 +149,7 @@ def test_what_is_kept_only_for_deriving_was_not_recorded():
 
 def test_a_misspelt_place_is_another_error_than_one_not_recorded():
     for wrong in (("patern", 0), ("pattern", 9), "blocks.0.attn.hook_patern"):
-        with pytest.raises(UnknownPlace, match="Nearest"):
+        with pytest.raises(UnknownPlace, match=r"Nearest|no layer 9"):
             recorded()[wrong]
 
 
@@ -208,6 +208,17 @@ def test_changing_the_stream_given_never_changes_the_cache_in_silence(mode):
         x.zero_()
         with suppress(StaleCache):
             assert_identical(done.cache["resid_pre", 1], before)
+
+
+def test_recording_copies_no_more_under_inference_mode():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    copies = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode(), torch.profiler.profile() as profile:
+            run(model, *tokens, record="all")
+        counts = {row.key: row.count for row in profile.key_averages()}
+        copies.append(counts.get("aten::clone", 0))
+    assert copies[1] <= copies[0] < len(model.names)
 
 
 def test_changing_gradients_changes_nothing():

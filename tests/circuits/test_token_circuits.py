@@ -4,6 +4,7 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, CLIPPED, HEADLESS, assert_close, build, covering
 from changed_basis import in_another_basis
+from torch.profiler import ProfilerActivity, profile
 
 from interp import edits, run
 from interp.circuits import top_entries
@@ -135,9 +136,12 @@ def _circuits(model, attention):
 # ---- top entries -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entries", [1, 40, 2**24])
-def test_top_entries_are_those_of_the_matrix_formed(entries, monkeypatch):
-    monkeypatch.setattr(top_entries, "ENTRIES", entries)
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 20), (5, 4), (4096, 4096)])
+def test_top_entries_are_those_of_the_matrix_formed(height, width, monkeypatch):
+    """Where blocks divide the matrix, where they do not, and where it is one block."""
+    monkeypatch.setattr(top_entries, "ROWS", height)
+    monkeypatch.setattr(top_entries, "COLUMNS", width)
+    monkeypatch.setattr(top_entries, "ENTRIES", height * width)
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(*s, generator=generator) for s in ((17, 3), (3, 19)))
     formed = left @ right
@@ -147,11 +151,23 @@ def test_top_entries_are_those_of_the_matrix_formed(entries, monkeypatch):
     assert_close(values, expected.values, 1e-6)
     done: list[tuple[int, int]] = []
     rows, columns = strongest(LowRank(left, right), 4, lambda *counts: done.append(counts))
-    assert done[-1] == (17, 17)
-    assert len(done) == {1: 17, 40: 9, 2**24: 1}[entries]
+    assert done == [(min(n, 17), 17) for n in range(height, 17 + height, height)]
     assert torch.equal(rows, formed.amax(-1).topk(4).indices)
     assert torch.equal(columns, formed.amax(0).topk(4).indices)
     assert top_columns(LowRank(left, right), 50)[0].shape == (17, 19)
+
+
+@pytest.mark.parametrize("searched", [strongest, top_columns])
+def test_all_blocks_are_formed_in_one_buffer(searched, monkeypatch):
+    """All that is allocated, together, is less than two blocks: nothing grows with their number."""
+    monkeypatch.setattr(top_entries, "ROWS", 64)
+    monkeypatch.setattr(top_entries, "COLUMNS", 512)
+    monkeypatch.setattr(top_entries, "ENTRIES", 64 * 1024)
+    matrix = LowRank(torch.randn(1024, 2), torch.randn(2, 1024))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        searched(matrix, 3)
+    events = (own for own in profiled.profiler.kineto_results.events() if own.name() == "[memory]")
+    assert sum(max(0, own.nbytes()) for own in events) < 2 * 4 * 64 * 1024
 
 
 # ---- bad input ---------------------------------------------------------------------------------

@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
+from interp.compat.as_transformer_lens import MODULES
+
+NAME = "transformer_lens"
 INSTALL = """
 import warnings
 
@@ -81,6 +86,74 @@ def in_process(monkeypatch):
         compat.install()
     yield
     compat.uninstall()
+
+
+LACKING = {
+    "modules": "HookedAudioEncoder TransformerBridgeConfig TransformerLensConfig ProcessWeights",
+    "components": "LayerNorm LayerNormPre RMSNorm RMSNormPre GatedMLP AbstractAttention "
+    "GroupedQueryAttention",
+    "bases": "HookIntrospectionMixin BaseTensorConversion TensorLike T TYPE_CHECKING",
+    "activation functions": "XIELU xielu relu2 gelu_pytorch_tanh",
+    "loading": "autoconfig_with_remote_post_init_compat autotokenizer_with_special_token_compat "
+    "call_hf_with_retry enable_hf_numeric_tower enable_hf_retry get_hf_token "
+    "make_post_init_kwarg_tolerant CACHE_DIR HF_HUB_CACHE DTYPE_FROM_STRING "
+    "NON_HF_HOSTED_MODEL_NAMES POST_NORM_ARCHITECTURES",
+    "messages": "CACHE_WITH_SEQ_LIST_ERR DET_PAT_NOT_SQUARE_ERR INVALID_HEAD_NAME_ERR SEQ_LEN_ERR",
+}
+"""Names of TransformerLens that this package has in no module."""
+
+
+@pytest.fixture(scope="module")
+def their_names():
+    """The public names of each module that the façade stands in for, without other libraries'."""
+    pytest.importorskip("transformer_lens")
+    found = {}
+    for name in ("", *MODULES):
+        try:
+            module = import_module(f"transformer_lens.{name}".rstrip("."))
+        except ModuleNotFoundError:  # a module of version 2
+            continue
+        found[module.__name__] = {
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and not isinstance(value, ModuleType)
+            # Constants do not say where they are from.
+            and (getattr(value, "__module__", None) or NAME).startswith(NAME)
+        }
+    return found
+
+
+def is_importable(module, name):
+    try:
+        exec(f"from {module} import {name}", {})
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_public_name_is_importable_or_known_to_be_missing(their_names, in_process):
+    missing = {
+        name
+        for module, names in their_names.items()
+        for name in names
+        if not is_importable(module, name)
+    }
+    assert missing == set(" ".join(LACKING.values()).split())
+
+
+def test_a_name_imported_from_another_module_is_the_same(in_process):
+    namespace = {}
+    exec(
+        "from transformer_lens.HookedTransformer import HookedRootModule, HookPoint, utils\n"
+        "from transformer_lens.hook_points import HookedRootModule as Root\n"
+        "from transformer_lens.evals import IOIDataset, ioi_eval\n"
+        "import transformer_lens.utils as module\n",
+        namespace,
+    )
+    assert namespace["HookedRootModule"] is namespace["Root"]
+    assert namespace["utils"] is namespace["module"]
 
 
 def test_installing_is_undone(in_process):

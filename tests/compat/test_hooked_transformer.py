@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import interp
 from interp import InterpError
-from interp.compat import HookedTransformer, HookedTransformerConfig
+from interp.compat import HookedTransformer, HookedTransformerConfig, HookPoint
 from tests.compat.shapes import SHAPES, built, fields, tokens
 
 TEXT = "def f(x):\n    return x"
@@ -277,3 +277,52 @@ def test_hooks_of_pytorch_on_a_hook_point_are_called():
     handle.remove()
     assert torch.equal(model.run_with_hooks(tokens(), fwd_hooks=own), hooked)
     assert torch.equal(model(tokens()), plain)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "pythia", "llama", "gemma-2", "solu"])
+def test_an_assigned_forward_of_an_mlp_is_used(name):
+    """As SAELens adds ``mlp.hook_in``: a point in a new forward around the old one."""
+    model = built(name)
+    unhooked, (plain, plain_cache) = model(tokens()), model.run_with_cache(tokens())
+    mlp = model.blocks[1].mlp
+    mlp.hook_in, before = HookPoint(), mlp.forward
+    mlp.forward = lambda x: before(mlp.hook_in(x))
+    model.setup()
+    again, cache = model.run_with_cache(tokens())
+    assert_close(again, plain, atol=1e-12, rtol=0)
+    for key, activation in plain_cache.items():
+        assert_close(cache[key], activation, atol=1e-12, rtol=0)
+    assert cache["blocks.1.mlp.hook_in"].shape == cache["resid_pre", 1].shape
+    zero = [("blocks.1.mlp.hook_in", lambda x, hook: 0 * x)]
+    assert not torch.allclose(model.run_with_hooks(tokens(), fwd_hooks=zero), plain)
+    calls = []
+    count = [("blocks.1.mlp.hook_post", lambda x, hook: calls.append(hook.name))]
+    model.run_with_hooks(tokens(), fwd_hooks=count)
+    assert len(calls) == 1
+    mlp.forward = lambda x: torch.zeros_like(before(x))
+    without = model(tokens())
+    ablated = [("blocks.1.hook_mlp_out", lambda x, hook: 0 * x)]
+    del mlp.forward
+    assert_close(without, model.run_with_hooks(tokens(), fwd_hooks=ablated))
+    assert torch.equal(model(tokens()), unhooked)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["blocks.0.attn", "blocks.0", "blocks.0.ln1", "ln_final", "embed", "pos_embed", "unembed"],
+)
+def test_a_forward_that_would_not_be_called_is_refused(path):
+    model = built("gpt2")
+    plain = model(tokens())
+    with pytest.raises(InterpError, match="forward of this"):
+        model.get_submodule(path).forward = lambda *inputs, **options: None
+    with pytest.raises(InterpError, match="act_fn of this"):
+        model.blocks[0].mlp.act_fn = torch.relu
+    assert torch.equal(model(tokens()), plain)
+
+
+def test_a_forward_assigned_to_the_model_is_used():
+    model = built("gpt2")
+    before = model.forward
+    model.forward = lambda *inputs, **options: 2 * before(*inputs, **options)
+    assert torch.equal(model(tokens()), 2 * before(tokens()))

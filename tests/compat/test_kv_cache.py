@@ -205,3 +205,40 @@ def test_generation_is_theirs(name, pair, do_sample):
         ask = GREEDY | {"do_sample": do_sample, "freq_penalty": 0.5, "top_k": 9}
         made.append(model.generate(texts, return_type="tokens", **ask))
     assert torch.equal(*made)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_mask_of_input_to_embed_continues_from_a_layer(name):
+    model = built(name)
+    cache = cache_of(model)
+    model(tokens()[:, :5], past_kv_cache=cache)
+    stream, ids, _, mask = model.input_to_embed(tokens()[:, 5:], past_kv_cache=cache)
+    assert mask.shape == tokens().shape
+    logits = model(stream, start_at_layer=0, tokens=ids, past_kv_cache=cache, attention_mask=mask)
+    assert_close(logits, model(tokens())[:, 5:], atol=1e-12, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_mask_of_input_to_embed_is_theirs(side):
+    first, then = ["w3 w4 w5", "w6"], torch.tensor([[7, 8], [9, 10]])
+    results = []
+    for model in build("gpt2"):
+        model.set_tokenizer(word_tokenizer(padding_side=side))
+        cache = (
+            _their_cache(model)
+            if model.__module__.startswith("transformer_lens")
+            else (cache_of(model))
+        )
+        model(first, past_kv_cache=cache)
+        stream, _, _, mask = model.input_to_embed(then, past_kv_cache=cache)
+        options = {"past_kv_cache": cache, "attention_mask": mask}
+        results.append((stream, mask, model(stream, start_at_layer=0, **options)))
+    for ours, theirs in zip(*results, strict=True):
+        close(ours, theirs)
+    assert not mask.all()
+
+
+def _their_cache(model):
+    cache = pytest.importorskip("transformer_lens").TransformerLensKeyValueCache
+    return cache.init_cache(model.cfg, "cpu", 2)

@@ -5,7 +5,7 @@ import pytest
 from interp import InterpError
 from interp.compat import HookedTransformer
 from interp.compat.model_names import hub_name
-from interp.compat.pretrained import source_of
+from interp.compat.published import source_of
 
 NOT_HERE = (
     *("hubert", "wav2vec2", "w2v2", "medgemma"),  # of sounds, or of images as well

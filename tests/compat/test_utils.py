@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from interp.compat import utils
 from interp.compat.factored_matrix import FactoredMatrix
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, ModelLoadError
 
 
 @pytest.fixture(scope="module")
@@ -349,3 +349,23 @@ def test_a_prompt_is_tested_on_what_should_follow(capsys, answer, ranks):
     assert "Top 0th token. Logit: -0.00" in printed or "Top 0th token. Logit:  0.00" in printed
     utils.test_prompt("abc", answer, Letters(), print_details=False)
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "final.pth"])
+@pytest.mark.parametrize("content", ["damaged", "large", "device"])
+def test_a_downloaded_file_is_read_within_bounds(name, content, monkeypatch, tmp_path):
+    import huggingface_hub  # noqa: PLC0415 - slow to import
+
+    from interp.compat.utils import datasets as module  # noqa: PLC0415
+
+    path = tmp_path / name
+    if content == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"{" * 100)
+    if content == "large":
+        monkeypatch.setattr(module, "MAX_JSON_BYTES", 10)
+        monkeypatch.setattr(module, "MAX_WEIGHTS_BYTES", 10)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(path))
+    with pytest.raises(ModelLoadError, match="can't be read" if content != "large" else "larger"):
+        utils.download_file_from_hf("org/name", name)

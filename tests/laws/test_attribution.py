@@ -47,7 +47,7 @@ def path_of(model: Transformer, *, swapped: bool = False) -> Path:
 
 
 def scored(model: Transformer, method: str, steps: int = 4, **settings: object) -> EdgeScores:
-    settings = {"adaptive": False, "swapped": False} | settings
+    settings = {"tolerance": None, "swapped": False} | settings
     path = path_of(model, swapped=settings.pop("swapped"))
     return edge_scores(path, computation_graph(model), method, steps=steps, **settings)
 
@@ -105,7 +105,7 @@ def test_the_error_of_conductance_falls_with_the_square_of_the_steps(name):
 @pytest.mark.parametrize("name", ADDING)
 def test_an_adaptive_path_makes_conductance_complete(name):
     model = build(name)
-    found = scored(model, "conductance", 10, adaptive=True)
+    found = scored(model, "conductance", 10, tolerance=0.01)
     assert bool((found.points <= 101).all())
     assert (float(errors(model, found).max()) < 0.05) != routes(name)
 
@@ -167,10 +167,10 @@ def test_swapping_clean_and_corrupt_flips_the_sign(name):
     assert not torch.allclose(one, -other)
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_prompts_are_scored_in_parts_of_any_size(adaptive):
+@pytest.mark.parametrize("tolerance", [None, 0.01])
+def test_prompts_are_scored_in_parts_of_any_size(tolerance):
     model = build("gpt2")
-    one, other = (scored(model, "conductance", adaptive=adaptive, memory=m) for m in (1, None))
+    one, other = (scored(model, "conductance", tolerance=tolerance, memory=m) for m in (1, None))
     assert_close(one.scores, other.scores)
     assert one.points.tolist() == other.points.tolist()
 

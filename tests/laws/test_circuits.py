@@ -181,16 +181,20 @@ def test_a_clip_that_nothing_exceeds_changes_nothing(name):
     """The converse: a bound that is exceeded changes the logits."""
     config, (tokens,) = ARCHITECTURES[name], tokens_of(name)
 
-    def logits(clip):
+    def with_clip(clip):
         attention = replace(config.decoder.attention, clip=clip)
-        own = replace(config, decoder=replace(config.decoder, attention=attention))
-        model = Transformer(own).double()
+        return replace(config, decoder=replace(config.decoder, attention=attention))
+
+    def logits(clip):
+        model = Transformer(with_clip(clip)).double()
         model.load_state_dict(dict(zip(model.state_dict(), weights, strict=True)))
         return model(tokens)
 
     weights = list(build(name).state_dict().values())
     with torch.no_grad():
         assert_close(logits(1e3), logits(None), BOUND)
+        model = Transformer(with_clip(1e308))  # which float32 has not
+        assert model(tokens).isfinite().all()
         assert distance(logits(config.decoder.attention.clip), logits(None)) > 1e-3
 
 

@@ -271,3 +271,15 @@ def test_a_plain_run_keeps_nothing_for_edges():
     plain = run(model, *tokens, record="all")
     made = run(model, *tokens, record="all", edits=[edits.edge("L0H1", "logits", 0.0)])
     assert_identical(plain.cache["z", 0], made.cache["z", 0])
+
+
+def test_shared_keys_are_named_by_their_head():
+    """L0H3.k of a model whose heads share keys leads to the key/value head that L0H3 uses."""
+    graph = computation_graph(build("llama"))
+    readers = [str(reader) for reader in graph.readers]
+    n_heads, n_shared = (sum(own in name for name in readers) for own in ("L0H", "L0KV"))
+    last = f"L0H{n_heads - 1}.k"
+    with pytest.raises(UnknownPlace, match=rf"{last[:-2]} uses L0KV{n_shared // 2 - 1}\.k"):
+        graph.reader(last)
+    with pytest.raises(UnknownPlace, match="Nearest"):
+        graph.reader(f"L0H{n_heads}.k")

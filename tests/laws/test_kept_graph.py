@@ -259,9 +259,10 @@ def test_the_data_of_a_metric_holds_no_graph():
     assert TensorData(reference).wants_gradient
 
 
-def test_there_is_no_graph_in_inference_mode():
+@pytest.mark.parametrize("option", [{"keep_graph": True}, {"gradients_of": metrics.loss()}])
+def test_there_is_no_graph_in_inference_mode(option):
     with torch.inference_mode(), pytest.raises(InvalidInput, match="inference_mode"):
-        run(build("gpt2"), *tokens_of("gpt2"), keep_graph=True)
+        run(build("gpt2"), *tokens_of("gpt2"), record="z", **option)
 
 
 # Forward mode.

@@ -6,6 +6,7 @@ A new analysis needs a line in ``ANALYSES``: a function of a :class:`permuted.Ca
 all its tables are compared, by the labels of their rows.
 """
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
@@ -266,6 +267,8 @@ LEFT_OUT = {
 }
 """Columns that are not compared: values drawn at random, ranks among possibly equal values, names
 that contain numbers of prompts, and ids of tokens beside their labels."""
+UNIT = re.compile(rf"{COMPONENT.pattern}(?: \+ {COMPONENT.pattern})*")
+"""A component, or a pair of them, which is named in the order of their indices."""
 OWN_PROMPTS = {"explain", "head_roles"}
 """Analyses that draw token ids: their vocabulary is not permuted."""
 NO_EDGES = {"attribute_edges", "explain", "patch_paths", "prune"}
@@ -296,15 +299,18 @@ def tables(found: Result | Frames) -> Frames:
     return {name: getattr(found, name)() for name in methods}
 
 
-def components(found: Result | Frames) -> list[str]:
-    """Heads and neurons that the summary names, in its order."""
+def components(found: Result | Frames, name: Callable[[str], str] = str) -> list[list[str]]:
+    """Heads and neurons that the summary names, in its order; the two of a pair in theirs."""
     text = "" if isinstance(found, dict) else found.summary()
-    return [component[0] for component in COMPONENT.finditer(text)]
+    return [
+        sorted(name(component[0]) for component in COMPONENT.finditer(unit[0]))
+        for unit in UNIT.finditer(text)
+    ]
 
 
 def assert_symmetric(ask: Analysis, case: Case, permutation: Permutation, analysis: str) -> None:
     expected, found = ask(case), ask(permutation.of_case(case))
-    assert components(found) == list(map(permutation.name, components(expected)))
+    assert components(found) == components(expected, permutation.name)
     left_out, after = LEFT_OUT.get(analysis, []), tables(found)
     for name, frame in tables(expected).items():
         assert_same_rows(

@@ -60,9 +60,9 @@ TOKENS: Rows = [
     (["a", 5], r"5 in \['a', 5\]"),
     ([5, "a"], r"\[5, 'a'\]"),
     (["a", None], "None"),
-    ([[1, 2], [3]], r"\[\[1, 2\], \[3\]\]"),
+    ([[1, 2], [3]], r"\[\[1, 2\], \[3\]\]|interp\.PAD"),
     ([[[1]]], r"\[\[\[1\]\]\]"),
-    ({"input_ids": [1]}, "input_ids"),
+    ({"input_ids": [1]}, "tokenizer.*input_ids"),
     ({1, 2}, r"\{1, 2\}"),
     ([1.5], "float"),
     ([[2**70]], r"\[\["),
@@ -135,7 +135,8 @@ PLACES: Rows = [
     ((), "empty"),
     ([3], r"\b3\b"),
     ("patern", "'patern'.*Nearest"),
-    (("z", 7), r"\('z', 7\)"),
+    (("z", 7), r"\('z', 7\).*0\.\.1"),
+    (("z", -3), r"\('z', -3\).*0\.\.1"),
     (("z", 1.5), r"\('z', 1\.5\)"),
     (("z", True), "True"),
     (("z", "0"), r"\('z', '0'\)"),
@@ -227,7 +228,13 @@ OF_VALUES: Calls = {
     "edits.add": lambda x: edits.add("z", x),
     "edits.replace": lambda x: edits.replace("z", x),
 }
-TARGETS: Rows = [*THINGS[:-1], (None, "None"), ("a", "'a'"), (10**6, "1000000"), (-1, "-1")]
+TARGETS: Rows = [
+    *THINGS[:-1],
+    (None, "None"),
+    ("not one", "tokens"),
+    (10**6, "1000000"),
+    (-1, "-1"),
+]
 OF_TARGETS: Calls = {
     name: lambda x, metric=metric: interp.sweep(MODEL, IDS, [ZERO], metric(x))
     for name, metric in {
@@ -267,6 +274,7 @@ LOADING: Rows = [
     ("", "''"),
     ({}, "configuration"),
 ]
+NO_CUDA: Rows = [] if torch.cuda.is_available() else [("cuda", "CUDA|NVIDIA")]
 
 
 def keyword(call: Callable[..., object], name: str) -> Callable[[Any], object]:
@@ -314,6 +322,11 @@ def tables() -> list[tuple[Calls, Rows]]:
         (OF_PATHS, PATHS),
         ({"save(dtype=)": lambda x: MODEL.save(FOLDER / "x", x)}, [*THINGS, ("int8", "'int8'")]),
         ({"load": interp.load}, LOADING),
+        (
+            {"load(dtype=)": lambda x: interp.load("python-2l", dtype=x)},
+            [*THINGS, ("int8", "'int8'.*float16"), (torch.int8, "int8")],
+        ),
+        ({"to": MODEL.to}, [("nowhere", "nowhere"), *NO_CUDA]),
         *[
             ({f"{call.__name__}({name}=)": keyword(call, name)}, rows)
             for call, kinds in options

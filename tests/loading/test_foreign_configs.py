@@ -8,7 +8,8 @@ from foreign_folders import CONFIG, MODELS, random_tokens
 from tables import each
 
 import interp
-from interp.errors import MAX_SHOWN, ModelLoadError
+from interp.errors import MAX_MESSAGE, MAX_SHOWN, IgnoredFieldsWarning, ModelLoadError
+from interp.loading.families import albert
 from interp.loading.folder import MAX_CONFIG_BYTES
 from interp.loading.foreign_config import ACTIVATIONS, ForeignConfig
 from interp.loading.registry import families
@@ -47,10 +48,12 @@ def with_vision(folder, **beside):
     folder.set_fields(model_type="gemma3", text_config=text, image_token_index=29, **beside)
 
 
-def test_fields_beside_those_of_the_part_that_is_read_are_known_or_refused(copied):
+def test_fields_beside_those_of_the_part_that_is_read_are_refused_if_transformers_reads_them(
+    copied,
+):
     for beside, message in (
-        ({"swirl": 2.0}, r"Gemma 3: config\.json has swirl=2\.0, a field that is not known"),
-        ({"hidden_size": 8}, "Gemma 3: .*hidden_size=8, a field that is not known"),
+        ({"window_size": 2.0}, r"Gemma 3: config\.json has window_size=2\.0, which transformers"),
+        ({"hidden_size": 8}, "Gemma 3: .*hidden_size=8, which transformers reads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*its weights are quantised"),
     ):
         folder = copied("llama")
@@ -155,10 +158,10 @@ WRONG = [
     ("gpt2", "quantization_config", {"quant_method": "gptq"}),
     ("llama", "quantization_config", {"quant_method": "bitsandbytes"}),
     *((kind, "is_causal", value) for kind in SIZES for value in (False, None)),
-    *((kind, "is_decoder", True) for kind in SIZES),
+    *((kind, "is_encoder_decoder", True) for kind in SIZES),
     ("llama", "pruned_heads", {"1": [0]}),
-    ("llama", "residual_multiplier", 0.22),
-    ("llama", "x" * 10_000, "y" * 10_000),
+    ("llama", "sliding_window", 0.22),
+    ("llama", "vision_tower", "y" * 10_000),
 ]
 OURS = {
     "head_dim": "d_head",
@@ -223,20 +226,83 @@ def test_fields_that_do_not_affect_the_model_are_ignored(kind, copied):
     assert torch.equal(interp.load(folder.path)(random_tokens()), expected)
 
 
+# Fields that no part of the model reads.
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_fields_that_transformers_does_not_read_are_ignored_with_one_warning(kind, copied):
+    folder = copied(kind)
+    expected = interp.load(folder.path)(random_tokens())
+    folder.set_fields(_model_name_or_path="somewhere", unsloth_fixed=True, swirl=[{"depth": 2}])
+    with pytest.warns(IgnoredFieldsWarning) as caught:
+        model = interp.load(folder.path)
+    assert torch.equal(model(random_tokens()), expected)
+    (warning,) = caught
+    named = "of this type: _model_name_or_path, unsloth_fixed, swirl. (interp"
+    assert named in str(warning.message)
+    refused = r"strict=True refuses: _model_name_or_path, unsloth_fixed, swirl\. Remove"
+    with pytest.raises(ModelLoadError, match=refused):
+        interp.load(folder.path, strict=True)
+
+
+def test_strict_loads_a_model_whose_fields_are_all_read(folder):
+    """The converse."""
+    assert interp.load(folder.path, strict=True).config == interp.load(folder.path).config
+
+
+def test_a_warning_of_many_ignored_fields_names_the_first(folder):
+    folder.set_fields(**{f"swirl_{n}" * 100: n for n in range(1000)})
+    with pytest.warns(IgnoredFieldsWarning, match=r"swirl_19.* and 980 more\. ") as caught:
+        interp.load(folder.path)
+    text = str(caught[0].message)
+    assert "swirl_20" not in text
+    assert len(text) < 3 * MAX_MESSAGE
+
+
 @each(
     ("kind", "name", "nearest"),
     [
         ("llama", "rms_norm_epsilon", "rms_norm_eps"),
-        ("llama", "num_kv_heads", "num_key_value_heads"),
+        ("llama", "num_hiden_layers", "num_hidden_layers"),
         ("gpt2", "n_heads", "n_head"),
         ("gpt2", "num_attention_head", "num_attention_heads"),
     ],
 )
-def test_a_field_that_is_not_known_is_refused_with_its_nearest(kind, name, nearest, copied):
+def test_the_warning_says_of_which_field_a_name_may_be_a_misspelling(kind, name, nearest, copied):
     folder = copied(kind)
     folder.set_fields(**{name: 2})
-    with pytest.raises(ModelLoadError, match=f"has {name}=2, .* not known; nearest: .*{nearest}"):
+    with pytest.warns(IgnoredFieldsWarning, match=rf"{name} \(did you mean {nearest}\?\)"):
         interp.load(folder.path)
+
+
+@each(
+    ("kind", "fields", "named"),
+    [
+        ("llama", {"sliding_window": 4}, "sliding_window=4"),
+        ("llama", {"layer_types": ["full_attention"] * 2}, "layer_types="),
+        ("llama", {"text_config": {"hidden_size": 8}}, "text_config="),
+        ("llama", {"rope_scaling": {"mrope_section": [1]}}, r"rope_scaling\.mrope_section=\[1\]"),
+        ("gpt2", {"rope_theta": 2.0}, r"rope_theta=2\.0"),
+    ],
+)
+def test_a_field_that_transformers_reads_and_the_family_does_not_is_refused(
+    kind, fields, named, copied
+):
+    folder = copied(kind)
+    folder.set_fields(**fields)
+    with pytest.raises(ModelLoadError, match=rf"has {named}.*, which transformers reads"):
+        interp.load(folder.path)
+
+
+def test_an_entry_of_rotary_parameters_that_transformers_does_not_read_is_ignored(copied):
+    folder, rope = copied("llama"), {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
+    folder.set_fields(rope_parameters=rope)
+    expected = interp.load(folder.path)
+    folder.set_fields(rope_parameters={**rope, "finetuned": True})
+    with pytest.warns(IgnoredFieldsWarning, match=r"of this type: rope_parameters\.finetuned\."):
+        model = interp.load(folder.path)
+    assert model.config == expected.config
+    assert torch.equal(model(random_tokens()), expected(random_tokens()))
 
 
 @each("kind", ["LlamaForCausalLM", "LlamaForSequenceClassification"])
@@ -379,6 +445,22 @@ def test_a_long_value_is_shortened_in_errors(value, folder):
     with pytest.raises(ModelLoadError, match=r"…|\.\.\.") as error:
         interp.load(folder.path)
     assert len(str(error.value)) < 1000
+
+
+def test_layers_that_share_weights_are_counted_before_they_are_listed():
+    """In ALBERT there may be more layers than weights."""
+
+    def sources(**fields):
+        return albert.sources(ForeignConfig("ALBERT", fields, albert.DEFAULTS))
+
+    group, first, second = "encoder.albert_layer_groups", "albert_layers.0.", "albert_layers.1."
+    assert sources(num_hidden_layers=3) == [f"{group}.0.{first}"] * 3
+    assert sources(num_hidden_layers=2, num_hidden_groups=2, inner_group_num=2) == [
+        f"{group}.{n}.{inner}" for n in (0, 1) for inner in (first, second)
+    ]
+    assert len(sources(num_hidden_layers=512, inner_group_num=2)) == 1024
+    with pytest.raises(ModelLoadError, match=r"inner_group_num=10000000000, .*at most 1024 layers"):
+        sources(num_hidden_layers=12, inner_group_num=10**10)
 
 
 def test_no_two_families_have_the_same_model_type():

@@ -10,12 +10,13 @@ import pytest
 import torch
 from foreign_folders import CONFIG, WEIGHTS, random_tokens
 from huggingface_hub import constants
+from safetensors.torch import load_file
 from tables import each
 
 import interp
 from interp.errors import ModelLoadError
 from interp.loading import hub
-from interp.loading.source import INDEX
+from interp.loading.weight_files import INDEX
 
 COMMIT, OTHER = "0123456789abcdef" * 2 + "01234567", "f" * 40
 REPO = "org/a-model.v1"
@@ -171,6 +172,103 @@ def test_a_file_that_was_not_downloaded_is_requested(name, fill, requests):
     with pytest.raises(ModelLoadError, match="can't be downloaded"):
         interp.load(f"hub:{REPO}")
     assert requests == [True, False]
+
+
+@pytest.fixture
+def downloaded(cache, monkeypatch) -> Callable[..., list[str]]:
+    """Fakes a repository with the files of a folder, and lists the files that are downloaded."""
+
+    def serve(folder: Path, tmp_path: Path) -> list[str]:
+        local = tmp_path / COMMIT
+        local.mkdir()
+        done: list[str] = []
+
+        def fetch(
+            repo: str, *, allow_patterns: list[str], local_files_only: bool = False, **_: object
+        ) -> str:
+            if local_files_only:
+                raise huggingface_hub.errors.LocalEntryNotFoundError("nothing is there")
+            names = [path.name for path in folder.iterdir()]
+            for name in huggingface_hub.utils.filter_repo_objects(
+                names, allow_patterns=allow_patterns
+            ):
+                shutil.copy(folder / name, local)
+                done.append(name)
+            return str(local)
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+        return done
+
+    return serve
+
+
+BIN = "pytorch_model.bin"
+
+
+def with_pickle(folder: Path, name: str = BIN) -> Path:
+    """The folder, with a pickle of other weights, which are all 0."""
+    weights = {key: torch.zeros_like(weight) for key, weight in load_file(folder / WEIGHTS).items()}
+    torch.save(weights, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_a_pickle_is_not_downloaded_if_there_are_safetensors(allow, copied, downloaded, tmp_path):
+    done = downloaded(with_pickle(copied("gpt2").path), tmp_path)
+    assert interp.load(f"hub:{REPO}", allow_pickle=allow).W_E.abs().max() > 0
+    assert WEIGHTS in done
+    assert BIN not in done
+
+
+def test_a_pickle_is_downloaded_only_if_it_is_allowed(copied, downloaded, tmp_path):
+    folder = with_pickle(copied("gpt2").path)
+    (folder / WEIGHTS).unlink()
+    (folder / "training_args.bin").write_bytes(b"")
+    done = downloaded(folder, tmp_path)
+    with pytest.raises(ModelLoadError, match=f"If the repository has {BIN}.*allow_pickle=True"):
+        interp.load(f"hub:{REPO}")
+    assert not any(name.endswith(".bin") for name in done)
+    model = interp.load(f"hub:{REPO}", allow_pickle=True)
+    assert model.W_E.abs().max() == 0
+    assert [name for name in done if name.endswith(".bin")] == [BIN]
+
+
+def test_a_pickle_in_the_cache_is_read_if_it_is_allowed(fill, saved, requests):
+    snapshot = fill()
+    torch.save(load_file(snapshot / WEIGHTS), snapshot / BIN)
+    (snapshot / WEIGHTS).unlink()
+    model = interp.load(f"hub:{REPO}", allow_pickle=True)
+    assert requests == [True]
+    assert torch.equal(model.W_E, interp.load(saved["gpt2"]).W_E)
+    with pytest.raises(ModelLoadError, match="is a pickle"):
+        interp.load(f"hub:{REPO}")
+
+
+def test_only_the_files_of_a_variant_are_downloaded(copied, downloaded, tmp_path):
+    folder = copied("gpt2").path
+    shutil.copy(folder / WEIGHTS, folder / "model.fp16.safetensors")
+    done = downloaded(folder, tmp_path)
+    interp.load(f"hub:{REPO}", variant="fp16")
+    assert [name for name in done if name.endswith("safetensors")] == ["model.fp16.safetensors"]
+
+
+def test_a_pickled_variant_is_downloaded(copied, downloaded, tmp_path):
+    folder = with_pickle(copied("gpt2").path, "pytorch_model.fp16.bin")
+    done = downloaded(folder, tmp_path)
+    interp.load(f"hub:{REPO}", variant="fp16", allow_pickle=True)
+    assert "pytorch_model.fp16.bin" in done
+    assert WEIGHTS not in done
+
+
+def test_an_adapter_of_the_hub_is_refused_with_its_base_model(copied, downloaded, tmp_path):
+    folder = copied("gpt2").path
+    for path in folder.iterdir():
+        path.unlink()
+    content = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(content))
+    downloaded(folder, tmp_path)
+    with pytest.raises(ModelLoadError, match=r"adapter.*'org/base'"):
+        interp.load(f"hub:{REPO}")
 
 
 def test_no_code_is_downloaded(monkeypatch, tmp_path, cache):

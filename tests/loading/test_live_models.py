@@ -8,16 +8,33 @@ from foreign_folders import MODELS, gpt2, llama, random_tokens, randomised
 from torch import nn
 from transformers import (
     BertConfig,
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
     BertModel,
+    FalconConfig,
+    FalconForCausalLM,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     GPT2Config,
     GPT2Model,
+    LlamaConfig,
+    LlamaForQuestionAnswering,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
     LlamaModel,
+    ModernBertConfig,
+    ModernBertForQuestionAnswering,
+    ModernBertForSequenceClassification,
+    MptConfig,
+    MptForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
 )
 
 import interp
-from interp.errors import InvalidInput, ModelLoadError
+from interp.errors import IgnoredFieldsWarning, InvalidInput, ModelLoadError
 from interp.execution.provenance import Provenance
 from interp.loading import save_folder
 
@@ -192,6 +209,77 @@ def test_quantised_weights_are_refused():
         interp.load(theirs)
 
 
+@KINDS
+def test_a_model_that_was_dequantised_is_judged_by_its_weights(kind):
+    """Its configuration still says how its file was quantised."""
+    theirs = MODELS[kind]()
+    expected = interp.load(theirs)(random_tokens())
+    theirs.config.quantization_config = {"quant_method": "gguf"}
+    theirs.config.some_field_of_the_file = "somewhere"
+    with pytest.warns(IgnoredFieldsWarning, match="of this type: some_field_of_the_file"):
+        model = interp.load(theirs)
+    assert torch.equal(model(random_tokens()), expected)
+    assert model.agreement < 1e-5
+    with pytest.raises(ModelLoadError, match="strict=True refuses: some_field_of_the_file"):
+        interp.load(theirs, strict=True)
+    name, weight = next(iter(theirs.named_parameters()))
+    module, _, leaf = name.rpartition(".")
+    quantised = nn.Parameter(weight.to(torch.int8), requires_grad=False)
+    setattr(theirs.get_submodule(module), leaf, quantised)
+    with pytest.raises(ModelLoadError, match=r"quantization_config=.*its weights are quantised"):
+        interp.load(theirs)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_falcon_with_alibi_is_compared_with_the_attention_that_adds_it_once(attention):
+    sizes = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {"alibi": True, "multi_query": False, "parallel_attn": False}
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    config = FalconConfig(**sizes, **shape, **ids, attn_implementation=attention)
+    theirs = randomised(FalconForCausalLM(config)).double()
+    model = interp.load(theirs)
+    assert model.agreement < 1e-5
+    assert theirs.config._attn_implementation == attention
+    error = (model(random_tokens()) - logits(theirs)).abs().max()
+    assert (error < 1e-5) == (attention == "sdpa")
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (BertConfig, BertForQuestionAnswering),
+        (BertConfig, BertForMultipleChoice),
+        (LlamaConfig, LlamaForQuestionAnswering),
+        (LlamaConfig, LlamaForSequenceClassification),
+        (LlamaConfig, LlamaForTokenClassification),
+        (ModernBertConfig, ModernBertForQuestionAnswering),
+    ],
+)
+def test_a_head_that_is_not_supported_is_named_with_the_part_that_is_read(config, kind, tmp_path):
+    sizes = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1}
+    theirs = randomised(kind(config(**sizes, num_attention_heads=2, pad_token_id=0)))
+    theirs.save_pretrained(tmp_path)
+    for source in (theirs, tmp_path):
+        with pytest.raises(ModelLoadError, match=rf"{kind.__name__}.*not supported") as error:
+            interp.load(source)
+        assert "interp.load(hf_model.base_model)" in str(error.value)
+    assert interp.load(theirs.base_model).agreement < 1e-5
+
+
+def test_a_classifier_that_reads_the_mean_over_positions_is_refused_with_the_reason():
+    sizes = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2, "pad_token_id": 0}
+    for pooling in ("cls", "mean"):
+        config = ModernBertConfig(**sizes, classifier_pooling=pooling)
+        theirs = randomised(ModernBertForSequenceClassification(config))
+        if pooling == "cls":
+            assert interp.load(theirs).agreement < 1e-5
+            continue
+        with pytest.raises(ModelLoadError, match=r"classifier_pooling='mean': the head reads the"):
+            interp.load(theirs)
+        assert interp.load(theirs.base_model).agreement < 1e-5
+
+
 # Base models, dtypes, names.
 
 
@@ -266,6 +354,61 @@ def test_the_text_model_of_a_multimodal_model_is_loaded():
     with torch.no_grad():
         expected = theirs(input_ids=ids).logits
     assert (model(ids) - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+# Settings that transformers ignores.
+
+SIZES = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 16, "pad_token_id": 0}
+EXPERTS = {"num_local_experts": 3, "num_experts_per_tok": 2, "num_key_value_heads": 2}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}
+
+
+def mpt(**fields) -> nn.Module:
+    config = MptConfig(vocab_size=30, d_model=8, n_layers=2, n_heads=2, max_seq_len=16, **fields)
+    return randomised(MptForCausalLM(config))
+
+
+def olmo3(**rope) -> nn.Module:
+    return randomised(Olmo3ForCausalLM(Olmo3Config(**SIZES, rope_scaling={**YARN, **rope})))
+
+
+@pytest.mark.parametrize(
+    ("build", "ignored"),
+    [
+        (mpt, {"logit_scale": 0.5}),
+        (mpt, {"no_bias": False}),
+        (mpt, {"norm_type": "rmsnorm"}),
+        (mpt, {"attn_config": {"alibi": False}}),
+        (olmo3, {"truncate": False}),
+    ],
+)
+def test_a_setting_that_transformers_ignores_is_refused_with_the_reason(build, ignored):
+    """Theirs computes the same with it and without it; the model's own code does not."""
+    plain, theirs = build(), build(**ignored)
+    assert torch.equal(logits(theirs), logits(plain))
+    assert interp.load(plain).agreement < 1e-5
+    (name,) = ignored.get("attn_config", ignored)
+    with pytest.raises(
+        ModelLoadError, match=rf"{name}=.*, which transformers ignores: it computes"
+    ):
+        interp.load(theirs)
+
+
+def test_the_context_of_phi_moe_ends_where_transformers_ignores_its_factors():
+    rope = {"rope_type": "longrope", "short_mscale": 1.2, "long_mscale": 1.2}
+    rope |= {"short_factor": [1.0, 1.5], "original_max_position_embeddings": 5}
+    tokens = random_tokens(pos=8)
+    theirs = [
+        randomised(PhimoeForCausalLM(PhimoeConfig(**SIZES, **EXPERTS, rope_parameters=dict(one))))
+        for one in ({**rope, "long_factor": [2.0, 9.0]}, {**rope, "long_factor": [1.0, 1.0]})
+    ]
+    with torch.no_grad():
+        assert torch.equal(theirs[0](tokens).logits, theirs[1](tokens).logits)
+    with pytest.warns(UserWarning, match="ends at 5 tokens instead of 16, since transformers"):
+        model = interp.load(theirs[0])
+    assert model.config.n_ctx == 5
+    assert model.agreement < 1e-5
 
 
 # Objects that are not live models.

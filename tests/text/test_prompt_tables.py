@@ -3,6 +3,7 @@
 import csv
 import json
 import tracemalloc
+from io import BytesIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from tables import each
 import interp
 from interp.errors import InvalidInput
 from interp.text import tables
+from interp.text.parquet_pages import largest_page
 from interp.text.prompts import iter_prompts, read_prompts
 
 ROWS = [
@@ -112,7 +114,7 @@ def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
         ({"text": ["a", None]}, r"a.parquet\[1\]: the prompt is empty"),
         ({"text": [1]}, r"a.parquet\[0\]: text should be a text, got 1"),
         ({"text": [b"a"]}, r"a.parquet\[0\]: text should be a text, got b'a'"),
-        ({"text": ["a"], "target": [["b"]]}, r"a.parquet\[0\]: target should be a text"),
+        ({"text": ["a"], "target": [["b"]]}, "a.parquet: target should be a text, got list"),
         ({"text": ["a"], "targets": ["b"]}, r"has a column 'targets', but no 'target'"),
         ({"text": pa.array([], pa.string())}, "holds no prompts"),
     ],
@@ -193,3 +195,66 @@ def test_a_stream_holds_a_small_part_of_its_file(tmp_path, name):
     finally:
         tracemalloc.stop()
     assert streamed < 0.1 * file.stat().st_size < whole
+
+
+# Files that unpack to much more than their size.
+
+
+def packed(path, text, rows, **options):
+    """A file of a few kilobytes with ``rows`` times ``text``."""
+    entries = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    column = entries if options.pop("is_dictionary", True) else pa.array([text] * rows)
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", **options)
+    return path
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_text_that_a_parquet_file_repeats_is_not_repeated_in_memory(tmp_path, is_stored):
+    """1 500 texts of a megabyte in a few hundred bytes, one of which is in memory at a time."""
+    file = packed(tmp_path / "a.parquet", "x" * 2**20, 1500, store_schema=is_stored)
+    assert file.stat().st_size < 20_000
+    next(iter_prompts(packed(tmp_path / "b.parquet", "x", 3)))  # imports the library
+    pool, prompts = pa.default_memory_pool(), iter_prompts(file)
+    before = pool.bytes_allocated()
+    most = max(pool.bytes_allocated() - before for _ in prompts)
+    assert most < 32 * 2**20
+    with pytest.raises(InvalidInput, match="texts of more than 67108864 characters"):
+        read_prompts(file)
+
+
+def test_texts_without_a_dictionary_are_unpacked_a_few_at_a_time(tmp_path):
+    options = {"use_dictionary": False, "is_dictionary": False, "data_page_size": 1}
+    file = packed(tmp_path / "a.parquet", "x" * 2**21, 200, write_batch_size=1, **options)
+    pool, prompts = pa.default_memory_pool(), iter_prompts(file)
+    before = pool.bytes_allocated()
+    most = max(pool.bytes_allocated() - before for _ in prompts)
+    assert most < 4 * tables.BATCH_BYTES
+
+
+def test_a_page_that_states_an_immense_size_is_refused_before_it_is_unpacked(tmp_path):
+    """The size of a page before compression is the second number of its header."""
+    file = packed(tmp_path / "a.parquet", "abcdefgh" * 100, 100)
+    metadata = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    data = bytearray(file.read_bytes())
+    start = metadata.dictionary_page_offset
+    assert data[start : start + 3] == b"\x15\x04\x15"  # a dictionary, then the size in two bytes
+    data[start + 3 : start + 5] = b"\xfe\xff\xff\xff\x0f"
+    with pytest.raises(ValueError, match="a page has 2147483647 bytes"):
+        largest_page(BytesIO(data), pq.ParquetFile(file).metadata, ["text"])
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_every_page_is_measured(tmp_path, compression, version):
+    options = {"data_page_size": 100, "write_batch_size": 2, "data_page_version": version}
+    texts = [f"{n}" * 50 for n in range(100)] + ["x" * 12_345]
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts}), file, compression=compression, **options)
+    columns = {"compression": compression, "use_dictionary": False}
+    plain = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"n": range(101), "text": texts}), plain, **columns, **options)
+    with file.open("rb") as one, plain.open("rb") as other:
+        assert largest_page(one, pq.ParquetFile(file).metadata, ["text"]) > 12_345
+        assert 12_345 < largest_page(other, pq.ParquetFile(plain).metadata, ["text"]) < 13_000
+        assert largest_page(other, pq.ParquetFile(plain).metadata, ["n"]) < 13_000
+    assert [prompt.text for prompt in iter_prompts(plain)] == texts

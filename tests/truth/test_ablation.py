@@ -55,8 +55,8 @@ def rows_of_one_length(name):
 def named(name, prompts, **settings):
     """The units that an ablation says matter; of the others, none may have any effect."""
     frame = ablate(model_of(name), prompts, metric="kl", **settings).to_frame()
-    assert frame["size"][~frame["matters"]].max() <= 1e-6 or frame["matters"].all()
-    return set(frame["name"][frame["matters"]])
+    assert frame["size"][~frame["significant"]].max() <= 1e-6 or frame["significant"].all()
+    return set(frame["name"][frame["significant"]])
 
 
 OF_HEADS = [(name, "heads") for name in KNOWN]
@@ -131,10 +131,10 @@ def test_two_heads_in_a_row_do_the_work_of_one(name):
     """Either is needed by what follows: together they cost no more than one of them."""
     found = ablate(model_of(name), rows_of(name), units="pairs", method="zero", metric="kl")
     frame = found.interaction_frame()
-    interacting = frame[frame["matters"]]
+    interacting = frame[frame["significant"]]
     assert [*interacting["name"]] == [" + ".join(sorted(truth(name, "heads")))]
     assert (interacting["interaction"] < -1).all()
-    assert frame["size"][~frame["matters"]].max() <= 1e-6
+    assert frame["size"][~frame["significant"]].max() <= 1e-6
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -38,8 +38,8 @@ def test_without_either_head_of_the_circuit_it_predicts_nothing(by_hand, head):
 def test_ablation_names_the_two_heads_of_the_circuit_and_no_other(by_hand, method):
     tokens = repeated_tokens(range(1, 63), rows=16, half=12, seed=5, bos=0)
     frame = ablate_heads(by_hand, tokens, method=method).to_frame()
-    assert set(frame.loc[frame["matters"], "name"]) == {"L0H0", "L1H0"}
-    assert frame.loc[~frame["matters"], "effect"].abs().max() < 1e-6
+    assert set(frame.loc[frame["significant"], "name"]) == {"L0H0", "L1H0"}
+    assert frame.loc[~frame["significant"], "effect"].abs().max() < 1e-6
 
 
 def test_a_model_that_misstates_its_circuit_fails_an_identity(by_hand, monkeypatch):

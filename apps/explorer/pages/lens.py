@@ -41,6 +41,7 @@ def lens_views(
     if not isinstance(lens, LogitLens):
         return []
     columns = [f"{n} {label}" for n, label in enumerate(lens.labels[0])]
+    column = _column(view, model)
     grid = {
         "kind": "matrix",
         "id": "lens",
@@ -56,9 +57,10 @@ def lens_views(
         "texts": [[lens.names[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
         "scale": PROBABILITIES,
         "pick": "cell",
+        # The widget scrolls to the position that was asked about.
+        "at": None if column is None else [len(lens.layers) - 1, column],
     }
     answers = {name: known[name] for name in ANSWERS if name in known}
-    column = _column(view, model)
     if not answers or column is None:
         return [grid]
     return [

@@ -8,8 +8,8 @@ from interp.errors import InterpError
 
 
 def has_mask(model: interp.Transformer) -> bool:
-    """Whether the model has a mask token."""
-    return len(model.stacks) == 1 and model.config.tokens.mask is not None
+    """Whether the model is an encoder with a mask token; a decoder predicts no masked tokens."""
+    return model.config.decoder is None and model.config.tokens.mask is not None
 
 
 def toggled(view: View, model: interp.Transformer, position: int) -> View:
@@ -17,7 +17,7 @@ def toggled(view: View, model: interp.Transformer, position: int) -> View:
 
     The original token becomes the target. Special tokens are left unchanged.
     """
-    mask, ids = model.config.tokens.mask, _ids(model, view.text)
+    mask, ids = model.config.tokens.mask if has_mask(model) else None, _ids(model, view.text)
     hidden = _ids(model, view.hidden) if view.hidden else ids
     if mask is None or not _inside(model, ids, position) or len(hidden) != len(ids):
         return view

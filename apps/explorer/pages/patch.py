@@ -4,7 +4,7 @@ Attribution patching gives a preview of all heads and positions at once; exact p
 job. On request, the edges that carry the difference are scored and pruned to a circuit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -32,6 +32,7 @@ from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View
 from interp.errors import InterpError
 from interp.interventions.components import components_of
+from interp.interventions.minimal_pairs import position_labels
 from interp.text.prompts import Prompt
 from interp.text.token_bytes import visible
 
@@ -53,18 +54,25 @@ NEEDED = (
 )
 
 
+def points_of(model: interp.Transformer) -> list[str]:
+    """The points that can be patched."""
+    lacking = () if components_of(model).mlps else ("mlp_out",)
+    return [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking]
+
+
 # ---- questions -------------------------------------------------------------------------------
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The preview, exact patching of one point, and the circuit if it was requested."""
     try:
-        inputs = inputs_of(view, model, swept=True)
+        # The chosen position is one that is patched; the position of the answer stays the same.
+        view_of_answer = replace(view, position=None)
+        inputs = inputs_of(view_of_answer, model, swept=True)
         if not inputs.all_have("corrupt"):
             pairs_hint = ", or choose one of the pairs below." if pairs_of(view) else "."
             return [Ask("pair", NEEDED + pairs_hint)]
-        # The chosen position is one that is patched; the position of the answer stays the same.
-        metric = target_metric(replace(view, position=None), inputs)
+        metric = target_metric(view_of_answer, inputs)
         pairs = Pairs(inputs.batch, corrupted(inputs), metric)
     except InterpError as error:
         return [Ask("pair", str(error))]
@@ -118,7 +126,8 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
     found = [_pair(view, model) or _offered(view)]
     preview, exact = known.get("preview"), known.get("patching")
     if isinstance(preview, NodeAttribution):
-        found.append(_preview(view, preview))
+        pairs = inputs_of(view, model, swept=True).pairs
+        found.append(_preview(view, preview, position_labels(model, *(own[-1] for own in pairs))))
     if isinstance(exact, ActivationPatching):
         found.append(_exact(view, exact))
     return [*(own for own in found if own), *circuit_views(view, known)]
@@ -161,8 +170,16 @@ def _offered(view: View) -> ViewData:
     }
 
 
-def _preview(view: View, result: NodeAttribution) -> ViewData:
-    """The estimated effects of heads and MLPs at each position, for those with the largest."""
+def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> ViewData:
+    """The estimated effects of heads and MLPs at each position, for those with the largest.
+
+    Args:
+        view: the view.
+        result: attribution patching; the labels of its positions name the token of the patched run
+            first.
+        tokens: the labels of its positions with the token of the clean run first, as the other
+            views have them.
+    """
     values = torch.empty(0) if result.by_position is None else result.by_position.nanmean(1)
     own = [n for n, name in enumerate(result.nodes) if _kind(name) in NODES.get(view.at, ALL_NODES)]
     shown = sorted(sorted(own, key=lambda n: -float(values[n].abs().nan_to_num().max()))[:MOST])
@@ -178,7 +195,7 @@ def _preview(view: View, result: NodeAttribution) -> ViewData:
         + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
         + " ".join(agreement.warnings("node")),
         "rows": [result.nodes[n] for n in shown],
-        "columns": [f"{n} {token}".rstrip() for n, token in enumerate(result.tokens)],
+        "columns": [f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
         "row_axis": "node",
         "column_axis": "position",
         "unit": result.unit,
@@ -278,11 +295,10 @@ def controls(view: View, model: interp.Transformer) -> None:
         decoder = "decoder" if view.attention == "encoder" else view.attention
         words = {decoder: "decoder", "encoder": "encoder"}
         choose("Stack", "attention", [*words], format_func=words.__getitem__)
-    lacking = () if components_of(model).mlps else ("mlp_out",)
     choose(
         "Patch",
         "at",
-        [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking],
+        points_of(model),
         help="The activation to copy: the first three by layer and position, the others by layer "
         "and head.",
     )

@@ -113,7 +113,7 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
             "high": largest,
         },
         "bos": special.bos is not None and ids[0] == special.bos,
-        "masked": [n for n, own in enumerate(ids) if own == special.mask],
+        "masked": [n for n, own in enumerate(ids) if has_mask(model) and own == special.mask],
         "pick": "position",
         "double": "mask" if has_mask(model) else None,
     }

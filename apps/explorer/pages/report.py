@@ -11,7 +11,7 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view
 from apps.explorer.messages import escape_markdown
-from apps.explorer.offered import is_offered
+from apps.explorer.offered import is_offered, name_of
 from apps.explorer.opened import reports
 from apps.explorer.page import Ask, Page
 from apps.explorer.view import Head, View, heads_in
@@ -38,7 +38,7 @@ def on_pick(view: View, pick: Pick) -> View:
     head = Head(pick["row"], pick["column"]) if pick["pick"] == "head" else [None, *named][-1]
     if head is None:
         return view
-    model = report_of(view).model
+    model = name_of(report_of(view).model)
     if model == view.model or not is_offered(model):
         return replace(view, page="heads", head=head)
     return replace(default_view(model), report=view.report, head=head)
@@ -49,7 +49,7 @@ def controls(view: View, _model: interp.Transformer) -> None:
     with st.container():
         choose("Report", "report", [*reports()], widget="selectbox")
         report = report_of(view)
-        if not is_offered(report.model):
+        if not is_offered(name_of(report.model)):
             name = escape_markdown(report.model)
             st.warning(
                 f"This is a report on {name}, which is not available here. To look at its heads, "
@@ -66,4 +66,4 @@ def report_of(view: View) -> Written:
     return known.get(view.report) or next(iter(known.values()))
 
 
-REPORT = Page("report", "Report", asks, views, on_pick, controls)
+REPORT = Page("report", "Report", asks, views, on_pick, controls, reads_prompt=False)

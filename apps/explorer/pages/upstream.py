@@ -21,6 +21,7 @@ from apps.explorer.pages.target import corrupted, direct_question, head_of, targ
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
+from apps.explorer.validate import is_input
 from apps.explorer.view import View
 
 MOST = 24
@@ -51,7 +52,7 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
         )
 
     own = inputs_of(view, model)
-    has_inputs = bool(view.component) and not _is_input(view.component)
+    has_inputs = bool(view.component) and not is_input(view.component)
     sources = ask("sources", lambda: direct_question(view, own, "source"))
     return [
         *([] if head_of(view.component) is None else [sources]),
@@ -69,15 +70,9 @@ def upstream_views(
         found += _sources(view, sources)
     if isinstance(upstream, PathPatching):
         found.append(_upstream(view, upstream))
-    if view.component and _is_input(view.component):
+    if view.component and is_input(view.component):
         found.append(_end(view, model))
     return found
-
-
-def _is_input(component: str) -> bool:
-    """Whether a component reads no other component, as embeddings and biases."""
-    last = component.rpartition(".")[2]
-    return last.endswith("embed") or last in ("bias", "b_O", "b_out", "b_U")
 
 
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:

@@ -1,5 +1,7 @@
 """The inputs of questions on all pages: the prompts of a view, and its metric."""
 
+from dataclasses import replace
+
 import interp
 from analyses import Predictions, predictions
 from apps.commands.inputs import Inputs
@@ -8,9 +10,14 @@ from apps.explorer.default_views import examples
 from apps.explorer.page import JOBS
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
-from interp.errors import InvalidInput
+from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, masked_loss
+from interp.model.batch import ImageInput
 from interp.text.prompts import Prompt
+
+TOP = 10
+"""Number of most probable tokens that are computed."""
+NO_PROMPT = "There is no prompt yet: enter one in the sidebar, and press Run."
 
 
 def prompt_of(view: View) -> Prompt:
@@ -22,11 +29,17 @@ def prompt_of(view: View) -> Prompt:
 def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> Inputs:
     """The view's prompt, or the prompts that its sweeps run over.
 
+    A prompt without a target has the most probable token as its target.
+
     Raises:
-        InvalidInput: no prompt of the set passes the view's filter.
+        InvalidInput: there is no prompt, or no prompt of the set passes the view's filter.
     """
     if not (swept and view.prompts):
-        return Inputs(model, (prompt_of(view),))
+        if not view.text:
+            raise InvalidInput(NO_PROMPT)
+        prompt = prompt_of(view)
+        target = prompt.target or probable_target(view, model)
+        return Inputs(model, (replace(prompt, target=target),))
     prompts = examples(view.model)
     if view.answered:
         right = right_of_set(view, model)
@@ -37,6 +50,58 @@ def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> 
             f"No prompt of the set is answered {view.answered}: choose 'all' in the sidebar."
         )
     return Inputs(model, tuple(prompts))
+
+
+def prompt_problem(view: View, model: interp.Transformer) -> str:
+    """Why the model can't run on the view's prompt, and what to do; empty if it can."""
+    if isinstance(model.stacks[0].input, ImageInput):
+        return (
+            f"{view.model} reads images, which the explorer can't show; the page Weights shows its "
+            "weights. In Python, analyses take images in place of texts."
+        )
+    if model.tokenizer is None:
+        return (
+            f"{view.model} has no tokenizer, so it can't read a prompt; the page Weights shows its "
+            "weights. In Python, analyses take token ids."
+        )
+    if not view.text:
+        return NO_PROMPT
+    if len(model.stacks) > 1 and not (view.prefix or view.target):
+        return "Enter what the decoder has written so far (Decoder's prefix), and press Run."
+    try:
+        model.batches(Inputs(model, (prompt_of(view),)).batch)
+    except InterpError as error:
+        return str(error)
+    return ""
+
+
+def probable_target(view: View, model: interp.Transformer) -> str | None:
+    """The most probable token at the view's position, as a text.
+
+    Returns:
+        ``None`` if no text is this token alone, or the model can't predict tokens from the view's
+        prompt.
+    """
+    try:
+        batch = Inputs(model, (prompt_of(view),)).batch
+        settings = {"pos": view.position, "top": TOP, "hidden": view.hidden or None}
+        found = JOBS.run(question(predictions, view.model, batch, **settings))
+    except InterpError:
+        return None
+    if not isinstance(found, Predictions):
+        return None
+    first = int(found.top[0, 0, 0])
+    text = str(model.to_string([first]))
+    # A SentencePiece tokenizer decodes a first token without the space before its word.
+    return next((own for own in (text, f" {text}") if single_token(model, own) == first), None)
+
+
+def single_token(model: interp.Transformer, text: str) -> int | None:
+    """The id of a text that is exactly one token of the model; else ``None``."""
+    try:
+        return int(model.to_single_token(text))
+    except InterpError:
+        return None
 
 
 def set_question(view: View, model: interp.Transformer) -> Question:

@@ -6,7 +6,7 @@ position scheme; and what depends on order: exact symmetries and order sensitivi
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 
 import interp
 from analyses import (
@@ -36,6 +36,8 @@ from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, views_of_figure
 from interp.circuits.composition import KINDS
+from interp.errors import InterpError
+from interp.interventions.components import components_of
 
 SECTIONS = {
     "head": "One head",
@@ -44,7 +46,13 @@ SECTIONS = {
     "order": "Order",
 }
 TOP = 8
-"""Number of tokens that are listed for each token."""
+"""Number of tokens that are listed for each token, and of tokens of the prompt that are."""
+LARGE_VOCABULARY = 4096
+"""Number of tokens above which the circuits of a head are computed by jobs: all pairs are read."""
+MANY_HEADS = 64
+"""Number of heads above which their composition is computed by a job."""
+OF_PROMPT = " of the prompt"
+"""End of the names of questions about tokens of the prompt."""
 ORDER_PROMPTS = 8
 """Number of prompts on which order sensitivity is measured."""
 
@@ -57,9 +65,11 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
     """The views of the available answers."""
     return [
-        {**own, "id": f"{name}_{own['id']}"}
+        {**own, "id": f"{circuit}_{own['id']}"}
         for name, result in known.items()
-        for own in views_of(result, view)
+        for circuit in [name.removesuffix(OF_PROMPT)]
+        if name == circuit or circuit not in known
+        for own in _until_all(views_of(result, view), is_all=name == circuit)
     ]
 
 
@@ -91,20 +101,36 @@ def controls(view: View, model: interp.Transformer) -> None:
 
 
 def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
-    head = view.head or Head(0, 0)
-    settings = {
-        "tokens": (view.token,) if view.token else None,
-        "top": TOP,
-        "attention": attention_of(view, model),
-    }
+    head, attention = view.head or Head(0, 0), attention_of(view, model)
+    is_large = max(map(model.config.vocabulary_of, model.config.stacks)) > LARGE_VOCABULARY
+    tokens = {"": (view.token,) if view.token else None}
+    in_prompt = () if view.token or not is_large else _tokens_of_prompt(view, model)
+    if in_prompt:  # they need no search, so they come first
+        tokens = {OF_PROMPT: in_prompt, **tokens}
+
+    def circuit(analysis: Callable[..., Result], tokens: object) -> Question:
+        settings = {"tokens": tokens, "top": TOP, "attention": attention}
+        return question(analysis, view.model, *head, **settings)
+
     return [
-        ask("OV", lambda: question(ov, view.model, *head, **settings)),
-        ask("QK", lambda: question(qk, view.model, *head, **settings)),
+        ask(f"{name}{of}", partial(circuit, analysis, own), long=is_large)
+        for of, own in tokens.items()
+        for name, analysis in (("OV", ov), ("QK", qk))
     ]
 
 
-def _composition_asks(view: View, _model: interp.Transformer) -> list[Ask]:
-    return [ask("composition", lambda: question(composition, view.model))]
+def _tokens_of_prompt(view: View, model: interp.Transformer) -> tuple[int, ...]:
+    """The ids of the last tokens of the prompt, each once; none if the model can't read it."""
+    try:
+        ids = model.batch(view.text, stack=model.stacks[0].name).ids[0].tolist()
+    except InterpError:
+        return ()
+    return tuple(dict.fromkeys(ids[-TOP:]))
+
+
+def _composition_asks(view: View, model: interp.Transformer) -> list[Ask]:
+    is_long = len(components_of(model).heads) > MANY_HEADS
+    return [ask("composition", lambda: question(composition, view.model), long=is_long)]
 
 
 def _position_asks(view: View, _model: interp.Transformer) -> list[Ask]:
@@ -208,9 +234,15 @@ def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
     return [{**own, "pick": "cell"} for own in drawn]
 
 
+def _until_all(drawn: list[ViewData], *, is_all: bool) -> list[ViewData]:
+    """The views, with a note if they are of the prompt's tokens alone."""
+    note = "Tokens of the prompt, until the largest entries of all tokens are found."
+    return drawn if is_all else _noted(drawn, f"{note} {drawn[0].get('note', '')}".strip())
+
+
 def _noted(drawn: list[ViewData], note: str) -> list[ViewData]:
     """The views, the first one with a note."""
     return [{**own, "note": note} if n == 0 else own for n, own in enumerate(drawn)]
 
 
-WEIGHTS = Page("weights", "Weights", asks, views, on_pick, controls)
+WEIGHTS = Page("weights", "Weights", asks, views, on_pick, controls, reads_prompt=False)

@@ -3,7 +3,6 @@
 These functions need the package ``datasets``, which is imported when they are called.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
@@ -13,6 +12,8 @@ import numpy as np
 import torch
 
 from interp.errors import InvalidInput, ModelLoadError, first_line
+from interp.files import open_regular, size_of
+from interp.json_text import read_json
 
 SMALL_DATASETS = {
     "openwebtext": "stas/openwebtext-10k",
@@ -26,6 +27,7 @@ SMALL_DATASETS = {
     "wiki": "NeelNanda/wiki-10k",
 }
 """Short names of datasets, and their names on the hub."""
+MAX_JSON_BYTES, MAX_WEIGHTS_BYTES = 2**26, 2**36
 
 
 def get_dataset(dataset_name: str, **kwargs: Any) -> Any:
@@ -80,7 +82,8 @@ def download_file_from_hf(
         The parsed content of a JSON file, the tensors of a ``.pth`` file, else the local path.
 
     Raises:
-        ModelLoadError: the file can't be downloaded.
+        ModelLoadError: the file can't be downloaded, or is damaged, too large or not a regular
+            file.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - slow to import
 
@@ -94,11 +97,21 @@ def download_file_from_hf(
             f"{file_name} of {repo_name} can't be downloaded: {first_line(error)} Without a "
             "network, copy it into the cache of huggingface_hub (cache_dir=)."
         ) from error
-    if path.endswith(".pth") or force_is_torch:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    if path.endswith(".json"):
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    return path
+    try:
+        if path.endswith(".pth") or force_is_torch:
+            return _read_weights(Path(path))
+        return read_json(Path(path), MAX_JSON_BYTES) if path.endswith(".json") else path
+    except Exception as error:  # torch.load raises various exceptions for damaged files
+        raise ModelLoadError(
+            f"{file_name} of {repo_name} can't be read: {first_line(error)}"
+        ) from error
+
+
+def _read_weights(path: Path) -> Any:
+    with open_regular(path) as file:
+        if size_of(file) > MAX_WEIGHTS_BYTES:
+            raise ValueError(f"it is larger than {MAX_WEIGHTS_BYTES} bytes")
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def select_compatible_kwargs(

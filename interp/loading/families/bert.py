@@ -64,21 +64,28 @@ def config(fields: ForeignConfig) -> Config:
 
 
 def of_stack(
-    fields: ForeignConfig, exits: dict[str, Any], n_ctx: int, sum_width: int | None = None
+    fields: ForeignConfig,
+    exits: dict[str, Any],
+    n_ctx: int,
+    sum_width: int | None = None,
+    *,
+    has_types: bool = True,
 ) -> Config:
-    """The configuration of BERT, RoBERTa and ELECTRA.
+    """The configuration of BERT, RoBERTa, ELECTRA, ALBERT and MPNet.
 
     Args:
         fields: the foreign configuration.
         exits: the fields of :class:`Config` for what follows the stack.
         n_ctx: length of the longest sequence.
         sum_width: width of the embeddings, if their sum is projected to the stream.
+        has_types: whether there are token types.
     """
     fields.allow_only("position_embedding_type", ("absolute",))
     fields.allow_only("is_decoder", (False,))
     fields.allow_only("add_cross_attention", (False,))
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    eps, n_types = fields.number("layer_norm_eps"), fields.integer("type_vocab_size")
+    eps = fields.number("layer_norm_eps")
+    n_types = fields.integer("type_vocab_size") if has_types else 0
     embedding = EmbeddingConfig(n_types=n_types, norm=NormConfig(eps=eps), sum_width=sum_width)
     return Config(
         d_model=d_model,
@@ -126,8 +133,7 @@ def classifies_texts(fields: ForeignConfig) -> bool:
     """
     suffix = fields.architecture_suffix(TEXTS, TOKENS)
     if suffix is None and has_pooler(fields):
-        value = fields.get("architectures")
-        raise fields.unsupported("architectures", value, f"…{TEXTS} or …{TOKENS}")
+        raise fields.unsupported_head(TEXTS, TOKENS)
     return suffix == TEXTS
 
 
@@ -151,14 +157,23 @@ def encoder(config: Config) -> Table:
         **mlp("intermediate.dense", "output.dense"),
         **norm("ln2", "output.LayerNorm"),
     }
-    stack = {
-        "weight_e": from_key(EMBEDDING),
-        "entry.W_pos": from_key("embeddings.position_embeddings.weight"),
-        "types.W_type": from_key("embeddings.token_type_embeddings.weight"),
-        **norm("embed_norm", "embeddings.LayerNorm"),
-        **each_layer(config.stacks["encoder"].n_layers, block, "encoder.layer.{}."),
-    }
-    return prefixed("encoder.", stack)
+    n_layers = config.stacks["encoder"].n_layers
+    blocks = each_layer(n_layers, block, "encoder.layer.{}.")
+    return embeddings(config) | prefixed("encoder.", blocks)
+
+
+def embeddings(config: Config) -> Table:
+    """The embeddings of tokens, positions and token types, and the norm of their sum.
+
+    Positions are left out if they are rotary.
+    """
+    stack = config.stacks["encoder"]
+    table = {"weight_e": from_key(EMBEDDING), **norm("embed_norm", "embeddings.LayerNorm")}
+    if stack.positions.kind != "rotary":
+        table["entry.W_pos"] = from_key("embeddings.position_embeddings.weight")
+    if stack.embedding.n_types:
+        table["types.W_type"] = from_key("embeddings.token_type_embeddings.weight")
+    return prefixed("encoder.", table)
 
 
 def pooler(config: Config) -> Table:

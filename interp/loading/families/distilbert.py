@@ -70,7 +70,7 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
     if "pre_classifier.weight" not in fields.weight_names:
         return {"n_classes": fields.n_classes, "bias_u": True}
     if fields.architecture_suffix("ForMultipleChoice"):
-        raise fields.unsupported("architectures", fields.get("architectures"), f"…{bert.TEXTS}")
+        raise fields.unsupported_head(bert.TEXTS)
     return {"n_classes": fields.n_classes, "bias_u": True, "head": HeadConfig("relu", NO_NORM)}
 
 

@@ -3,7 +3,8 @@
 7B has attention and MLP in parallel after one norm, and one key/value head; 40B and 180B
 (``new_decoder_architecture``) have a norm for each, and grouped-query attention. RW models have
 ALiBi instead of rotary positions; its slopes and biases are rounded to bfloat16, and divided by
-√d_head. Queries, keys and values are one matrix, whose row order depends on these settings.
+√d_head; the explicit attention of ``transformers`` ("eager") adds them twice, its fused one
+("sdpa") once. Queries, keys and values are one matrix, whose row order depends on these settings.
 """
 
 from typing import Any
@@ -159,5 +160,6 @@ FAMILIES = [
         renames=((r"^transformer\.", ""),),
         ignored=(r"rotary_emb\.inv_freq$",),
         embedding="word_embeddings.weight",
+        compared_attention="sdpa",
     )
 ]

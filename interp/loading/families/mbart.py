@@ -19,14 +19,23 @@ DEFAULTS: dict[str, Any] = {**bart.DEFAULTS, "decoder_start_token_id": None}
 def config(fields: ForeignConfig) -> Config:
     """Like BART, with the norms in other places."""
     bart.allow_norms(fields, before=True)
-    model = bart.with_learned_positions(fields)
+    return with_pre_norms(bart.with_learned_positions(fields))
+
+
+def with_pre_norms(model: Config) -> Config:
+    """The same model with a norm before each sub-layer, and one after the last block."""
     stacks = {name: replace(stack, norm=NormConfig()) for name, stack in model.stacks.items()}
     return replace(model, **stacks)
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
     """Like BART, with the final norm of each stack."""
-    table = bart.weights(config, fields)
+    return bart.weights(config, fields) | final_norms(config)
+
+
+def final_norms(config: Config) -> Table:
+    """The final norm of each stack."""
+    table: Table = {}
     for name in config.stacks:
         table |= prefixed(f"{name}.", norm("final_norm", f"{name}.layer_norm"))
     return table

@@ -19,9 +19,10 @@ from interp.config import (
     NormConfig,
     StackConfig,
 )
+from interp.errors import ModelLoadError, shorten
 from interp.loading.families import bert, llama
 from interp.loading.family import Family
-from interp.loading.foreign_config import ForeignConfig
+from interp.loading.foreign_config import BASE_MODEL, ForeignConfig
 from interp.loading.rotary import with_rope_of
 from interp.loading.settings import biases
 from interp.loading.sliding_window import FULL, SLIDING, layer_types
@@ -121,11 +122,21 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
         return {"head": head, "tied": tied, "bias_u": bias_u}
     suffix = fields.architecture_suffix(bert.TEXTS, bert.TOKENS)
     if suffix is None:
-        value = fields.get("architectures")
-        raise fields.unsupported("architectures", value, f"…{bert.TEXTS} or …{bert.TOKENS}")
+        raise fields.unsupported_head(bert.TEXTS, bert.TOKENS)
     if suffix == bert.TEXTS:
-        fields.allow_only("classifier_pooling", ("cls",))
+        check_pooling(fields)
     return {"head": head, "n_classes": fields.n_classes, "bias_u": True}
+
+
+def check_pooling(fields: ForeignConfig) -> None:
+    """Refuse a classifier of texts that reads other positions than the first."""
+    if fields.get("classifier_pooling") != "cls":
+        raise ModelLoadError(
+            f"{fields.family}: config.json has "
+            f"classifier_pooling={shorten(fields.get('classifier_pooling'))}: the head reads the "
+            "mean over all positions, but here a head reads each position by itself, and the "
+            f"first (cls) classifies the text. {BASE_MODEL}"
+        )
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:  # noqa: ARG001 - as Family.weights

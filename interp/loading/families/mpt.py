@@ -1,7 +1,8 @@
 """MPT (MosaicML 2023): GPT-2 with ALiBi instead of learned positions, and without any biases.
 
 The object ``attn_config`` has the settings of attention: ``clip_qkv`` clips queries, keys and
-values. Settings that ``transformers`` does not implement are refused.
+values. Settings that ``transformers`` ignores, although the model's own code reads them, are
+refused unless they describe what ``transformers`` computes.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,8 @@ from interp.config import (
     PositionsConfig,
     StackConfig,
 )
-from interp.loading.family import Family
+from interp.loading.family import EVERY_FAMILY, Family
 from interp.loading.foreign_config import ForeignConfig
-from interp.loading.known_fields import check_known
 from interp.loading.settings import biases, plain_exit
 from interp.loading.weight import (
     Table,
@@ -44,11 +44,10 @@ EXPANSION = 4
 OPTIONS: dict[str, tuple[object, ...]] = {
     "expansion_ratio": (EXPANSION,),
     "no_bias": (True,),
-    "embedding_fraction": (1.0,),
     "norm_type": ("low_precision_layernorm", "layernorm"),
     "logit_scale": (),
 }
-"""Fields of which ``transformers`` implements only some values, and those values."""
+"""Fields that ``transformers`` ignores, and the values that describe what it computes."""
 ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
     "alibi": (True,),
     "alibi_bias_max": (8,),
@@ -63,7 +62,7 @@ ATTENTION_OPTIONS: dict[str, tuple[object, ...]] = {
 def config(fields: ForeignConfig) -> Config:
     """The slopes of ALiBi are those of BLOOM."""
     for name, values in OPTIONS.items():
-        fields.allow_only(name, values)
+        fields.allow_only_computed(name, values)
     d_model, n_heads = fields.integer("d_model"), fields.integer("n_heads")
     return Config(
         d_model=d_model,
@@ -94,10 +93,9 @@ def scale_and_clip(fields: ForeignConfig) -> dict[str, Any]:
     given = fields.get("attn_config", {})
     if not isinstance(given, Mapping):
         raise fields.unsupported("attn_config", given, "an object")
-    check_known(ATTENTION, given)
-    own = ForeignConfig(ATTENTION.name, given, {})
+    own = ForeignConfig(f"{fields.family}: attn_config", given, {})
     for name, values in ATTENTION_OPTIONS.items():
-        own.allow_only(name, values)
+        own.allow_only_computed(name, values)
     factor = own.get("softmax_scale")
     return {
         "scale": None if factor is None else 1 / own.number("softmax_scale"),
@@ -122,15 +120,6 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
     return prefixed("decoder.", table) | unembedding(fields.unembedding)
 
 
-ATTENTION = Family(
-    name="MPT: attn_config",
-    model_types=(),
-    config=config,
-    weights=weights,
-    fields=(*ATTENTION_OPTIONS, "clip_qkv", "softmax_scale"),
-    unread=("attn_impl", "verbose"),
-)
-"""The fields of the object ``attn_config``."""
 FAMILIES = [
     Family(
         name="MPT",
@@ -139,9 +128,15 @@ FAMILIES = [
         weights=weights,
         defaults=DEFAULTS,
         fields=("attn_config", *OPTIONS),
+        objects={
+            "attn_config": (
+                *ATTENTION_OPTIONS,
+                *("attn_impl", "clip_qkv", "softmax_scale", "verbose", *EVERY_FAMILY.split()),
+            )
+        },
         unread=(
-            *("emb_pdrop", "init_config", "init_device", "learned_pos_emb", "tokenizer_name"),
-            "verbose",
+            *("emb_pdrop", "embedding_fraction", "init_config", "init_device", "learned_pos_emb"),
+            *("tokenizer_name", "verbose"),
         ),
         aliases={
             "hidden_size": "d_model",

@@ -6,6 +6,7 @@ factors of long texts would apply: ``transformers`` does not apply them, but the
 does.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from interp.config import Config, NormConfig
 from interp.loading.families import llama, mixtral
 from interp.loading.families.gptj import BIAS
 from interp.loading.foreign_config import ForeignConfig
+from interp.loading.rotary import PARAMETERS
 from interp.loading.sliding_window import window
 from interp.loading.weight import Table, from_key
 
@@ -51,6 +53,14 @@ def config(fields: ForeignConfig) -> Config:
     has_bias = model.unembeds and fields.flag("lm_head_bias")
     scaling = None if model.decoder is None else model.decoder.positions.scaling
     n_ctx = model.n_ctx if scaling is None else min(model.n_ctx, scaling.original_ctx)
+    if n_ctx < model.n_ctx:
+        warnings.warn(
+            f"{fields.family}: the context ends at {n_ctx} tokens instead of {model.n_ctx}, since "
+            "transformers ignores the long_factor of longer texts, which the model's own code "
+            "applies.",
+            UserWarning,
+            stacklevel=6,  # the caller of interp.load
+        )
     return replace(model, bias_u=has_bias, n_ctx=n_ctx)
 
 
@@ -91,6 +101,7 @@ FAMILIES = [
         weights=weights,
         defaults=DEFAULTS,
         unread=("input_jitter_noise",),
+        objects=dict.fromkeys(("rope_parameters", "rope_scaling"), (*PARAMETERS, *SCALES)),
         renames=(
             *llama.LLAMA.renames,
             (r"\.block_sparse_moe\.", ".mlp."),

@@ -40,8 +40,7 @@ def exit_settings(fields: ForeignConfig) -> dict[str, Any]:
         return {"head": bert.POOLED, "n_classes": fields.n_classes, "bias_u": True, **pooler}
     if "classifier.weight" in fields.weight_names:
         if has_pooler and not fields.architecture_suffix(bert.TOKENS):
-            value = fields.get("architectures")
-            raise fields.unsupported("architectures", value, f"…{bert.TOKENS}")
+            raise fields.unsupported_head(bert.TOKENS)
         return {"n_classes": fields.n_classes, "bias_u": True, **pooler}
     return {"unembeds": False, **pooler}
 

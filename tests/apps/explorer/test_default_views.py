@@ -4,14 +4,23 @@ import pytest
 
 import interp
 from analyses import Ablation
-from apps.explorer.default_views import EXAMPLES, OPENING, default_view, examples
+from apps.explorer.default_views import (
+    CORRUPT,
+    EXAMPLES,
+    OPENING,
+    SENTENCE,
+    default_view,
+    examples,
+    opening_prompt,
+)
 from apps.explorer.offered import model_of
 from apps.explorer.pages.heads import HEADS
-from apps.explorer.pages.view_inputs import inputs_of
+from apps.explorer.pages.view_inputs import inputs_of, prompt_problem
 from apps.explorer.questions import Question
 from apps.explorer.validate import attention_of, validated
+from apps.explorer.view import View
 from interp import metrics
-from interp.loading import bundled
+from interp.loading import bundled, load
 from interp.model.attentions import attentions_of
 
 
@@ -63,3 +72,41 @@ def test_a_checkpoint_opens_as_its_model():
     view, trained = default_view("python-2l@0"), default_view("python-2l")
     assert (view.text, view.head) == (trained.text, trained.head)
     assert view.model == "python-2l@0"
+
+
+@pytest.mark.parametrize("name", ["python-2l", "python-mlm", "induction-by-hand", "dates"])
+def test_a_model_without_prompts_opens_on_a_sentence_that_it_can_read(name):
+    """Here the bundled models, without their own prompts; a small vocabulary lacks the sentence."""
+    model = load(name)
+    prompt = opening_prompt(model)
+    fields = {"text": prompt.text, "prefix": prompt.prefix or "", "corrupt": prompt.corrupt or ""}
+    view = View(model=name, **fields)
+    if name in ("induction-by-hand", "dates"):
+        assert prompt_problem(view, model).startswith("There is no prompt yet")
+        return
+    assert prompt_problem(view, model) == ""
+    ids = model.to_tokens(prompt.text)[0].tolist()
+    if name == "python-mlm":
+        assert ids.count(model.config.tokens.mask) == 1
+        assert prompt.text.startswith(SENTENCE)
+    else:
+        same_length = len(ids) == model.to_tokens(CORRUPT).shape[1]
+        assert (prompt.text, prompt.corrupt) == (SENTENCE, CORRUPT if same_length else None)
+
+
+def test_the_decoder_of_a_pair_continues_the_sentence():
+    """A model of random weights whose vocabulary has every letter of the sentence."""
+    stack = interp.StackConfig(1, interp.AttentionConfig(2, 4))
+    config = interp.Config(8, 512, 200, encoder=stack, decoder=stack)
+    model = interp.Transformer(config, tokenizer=load("python-2l").tokenizer)
+    prompt = opening_prompt(model)
+    view = View(model="pair", text=prompt.text, prefix=prompt.prefix or "")
+    assert prompt_problem(view, model) == ""
+    assert "prefix" in prompt_problem(View(model="pair", text=prompt.text), model)
+
+
+def test_models_that_read_no_text_say_what_can_be_shown():
+    stack = interp.StackConfig(1, interp.AttentionConfig(2, 4))
+    model = interp.Transformer(interp.Config(8, 7, 5, decoder=stack))
+    assert opening_prompt(model).text == ""
+    assert "no tokenizer" in prompt_problem(View(model="mine"), model)

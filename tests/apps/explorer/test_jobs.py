@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from apps.explorer import jobs as jobs_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
 from apps.explorer.store import Store, nbytes
+from apps.explorer.watch import progress_text
 from interp.loading import load
 
 MODEL = "induction-by-hand"
@@ -76,7 +77,7 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     assert jobs.poll(asked).running
     assert begun.wait(60)
     job = jobs.poll(asked)
-    job.cancel()
+    jobs.cancel(asked)
     go.set()
     until(lambda: not job.running)
     assert not job.complete
@@ -107,7 +108,7 @@ def test_what_can_not_be_resumed_is_stopped_and_begins_anew(jobs, monkeypatch):
     jobs.poll(asked)
     assert begun.wait(60)
     job = jobs.poll(asked)
-    job.cancel()
+    jobs.cancel(asked)
     go.set()
     until(lambda: not job.running)
     assert counts == [1, 2]
@@ -129,9 +130,77 @@ def test_a_job_that_nobody_polls_pauses_and_resumes_when_polled(jobs, monkeypatc
 def test_what_one_session_cancels_goes_on_while_another_looks_at_it(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
     asked = question(ablate, MODEL, TEXTS, memory=1e6)
-    jobs.poll(asked).cancel()
+    jobs.poll(asked)
+    jobs.cancel(asked)
     until(lambda: not jobs.poll(asked).running)
     assert jobs.poll(asked, cancelled=True).complete
+
+
+def held_job(monkeypatch) -> tuple[Question, threading.Event, threading.Event]:
+    """A job that runs until an event is set, so that the only worker is busy."""
+    begun, go = threading.Event(), threading.Event()
+
+    def held(model, texts):
+        begun.set()
+        go.wait(60)
+        return ablate(model, [*texts])
+
+    monkeypatch.setattr(analyses, "held", held, raising=False)
+    return Question("held", MODEL, (TEXTS,)), begun, go
+
+
+def test_a_waiting_job_that_is_cancelled_leaves_the_queue_at_once_and_never_runs(jobs, monkeypatch):
+    ran: list[str] = []
+    monkeypatch.setattr(analyses, "noted", lambda _model, text: ran.append(text), raising=False)
+    busy, begun, go = held_job(monkeypatch)
+    jobs.poll(busy)
+    assert begun.wait(60)
+    dropped, wanted = (Question("noted", MODEL, (text,)) for text in ("dropped", "wanted"))
+    job = jobs.poll(dropped)
+    jobs.poll(wanted)
+    assert (job.running, jobs.kept) == (True, 3)
+    jobs.cancel(dropped)
+    assert (job.running, jobs.kept) == (False, 2)
+    go.set()
+    until(lambda: jobs.kept == 0)
+    assert ran == ["wanted"]
+
+
+def test_a_job_that_left_the_queue_can_be_asked_again(jobs, monkeypatch):
+    busy, begun, go = held_job(monkeypatch)
+    jobs.poll(busy)
+    assert begun.wait(60)
+    asked = question(ablate, MODEL, TEXTS)
+    for _ in range(3):
+        jobs.poll(asked)
+        jobs.cancel(asked)
+    jobs.poll(asked)
+    go.set()
+    assert wait(jobs, asked).complete
+
+
+def test_abandoned_jobs_are_forgotten(jobs, monkeypatch):
+    """Visitors who left: nobody polls, so nothing waits or is kept, however many there were."""
+    monkeypatch.setattr(jobs_module, "ABANDONED", -1.0)
+    busy, _, go = held_job(monkeypatch)
+    go.set()
+    for n in range(200):
+        jobs.poll(replace(busy, arguments=(TEXTS, n)))
+    until(lambda: jobs.kept == 0)
+
+
+def test_the_state_of_a_job_in_words():
+    job = jobs_module.Job(question(ablate, MODEL, TEXTS), running=True)
+    assert progress_text("a", job, cancelled=False) == "a: waiting"
+    job.active = True
+    assert progress_text("a", job, cancelled=False) == "a: running"
+    job.done, job.total, job.seconds = 1, 4, 2.0
+    assert progress_text("a", job, cancelled=False) == "a: 1 of 4, 6 s left"
+    assert progress_text("a", job, cancelled=True) == "a: cancelling…"
+    job.running = False
+    assert progress_text("a", job, cancelled=True) == "a: cancelled"
+    job.error = "no"
+    assert progress_text("a", job, cancelled=False) == "a: failed"
 
 
 def test_two_jobs_take_turns(jobs, monkeypatch):
@@ -159,6 +228,7 @@ def test_an_error_is_told_once_and_can_be_tried_again(jobs):
     asked = question(ablate, MODEL, ("",))
     job = wait(jobs, asked)
     assert "empty" in job.error
+    assert not job.can_retry
     assert not job.complete
     assert not jobs.poll(asked).running
     jobs.resume(asked)

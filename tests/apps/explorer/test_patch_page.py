@@ -65,6 +65,18 @@ def test_exact_patching_by_head(at):
     assert PATCH.on_pick(view, pick).head == Head(1, 5)
 
 
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_positions_have_the_same_labels_in_all_views(direction):
+    """The token of the clean prompt first, then that of the corrupted one."""
+    view = opened(PATCH, NAME, direction=direction)
+    views = shown(PATCH, view, answers(PATCH, view)[0])
+    assert views["preview"]["columns"] == views["patching"]["columns"]
+    pairs = zip(views["strips"]["tokens"], views["strips"]["aligned"], strict=True)
+    labels = [f"{a}/{b}" for a, b in pairs if a != b]
+    assert labels
+    assert all(any(label in column for column in views["preview"]["columns"]) for label in labels)
+
+
 def test_the_preview_estimates_what_exact_patching_measures():
     view = opened(PATCH, NAME, at="z")
     known, _ = answers(PATCH, view)

@@ -70,7 +70,7 @@ def test_the_collected_heads_are_ablated_by_a_switch(session):
 def test_a_prompt_that_cannot_be_read_is_said_and_the_next_is_shown(session):
     send(session, text=EVIL, target="c", distractor="")
     assert not line(session)
-    assert "can't be encoded in this vocabulary" in said(session.caption)
+    assert "can't be encoded in this vocabulary" in said(session.info)
     assert "onerror" not in "".join(own.proto.body for own in session.get("html"))
     send(session, text="abcdab")
     assert "(position 6)" in line(session)
@@ -88,15 +88,17 @@ def test_an_over_long_prompt_is_cut_with_a_word_that_stays(session):
 
 
 def test_metrics_are_those_that_the_prompts_allow(session):
-    session.segmented_control(key="choose_prompts").set_value("").run()
     send(session, text="abcdab", target="c", distractor="d")
     options = session.selectbox(key="choose_metric").options
     assert options[0] == "loss (lower is better)"
     assert "logit difference (higher is better)" in options
     send(session, target="", distractor="")
     fewer = session.selectbox(key="choose_metric").options
-    assert fewer == ["loss (lower is better)", "KL divergence (0: unchanged)"]
-    session.segmented_control(key="choose_prompts").set_value("examples").run()
+    of_the_most_probable = ["probability (higher is better)", "logit (higher is better)"]
+    assert fewer == [options[0], *of_the_most_probable, "KL divergence (0: unchanged)"]
+    swept = next(own for own in session.segmented_control if own.label == "Prompts for sweeps")
+    assert swept.value == "", "a new prompt is what sweeps run over"
+    swept.set_value("examples").run()
     assert session.selectbox(key="choose_metric").options == options
 
 

@@ -17,7 +17,7 @@ from apps.explorer.offered import model_of
 from apps.explorer.page import JOBS, Results
 from apps.explorer.pages.continuation import continuation_question
 from apps.explorer.pages.masking import toggled
-from apps.explorer.pages.prompt import asks, on_pick, views
+from apps.explorer.pages.prompt import asks, on_pick, tokens_view, views
 from apps.explorer.pages.view_inputs import inputs_of, metric_of, set_question
 from apps.explorer.prediction import line_of, prediction_question
 from apps.explorer.validate import cut_text, within_context
@@ -209,6 +209,19 @@ def test_special_tokens_and_models_without_a_mask_are_left_alone():
     assert on_pick(VIEW, {"view": "tokens", "pick": "mask", "row": 2}) == VIEW
 
 
+def test_a_decoder_whose_tokenizer_has_a_mask_token_masks_nothing():
+    """It predicts next tokens: each token has a surprisal, and a double click masks none."""
+    model = model_of(MODEL)
+    tokens = replace(model.config.tokens, mask=model.to_single_token("c"))
+    other = interp.Transformer(replace(model.config, tokens=tokens), tokenizer=model.tokenizer)
+    found = predictions(other, VIEW.text)
+    strip = tokens_view(VIEW, other, found)
+    assert "masked tokens" not in strip["note"]
+    assert (strip["double"], strip["masked"]) == (None, [])
+    assert numbers_of(strip["values"])[1:].isfinite().all()
+    assert toggled(VIEW, other, 2) == VIEW
+
+
 # ---- continuations ---------------------------------------------------------------------------
 
 
@@ -271,9 +284,9 @@ def test_without_an_edit_there_is_nothing_to_compare():
         (replace(VIEW, distractor=""), ["loss", "prob", "logit", "kl"]),
         (replace(VIEW, distractor="ab"), ["loss", "prob", "logit", "kl"]),
         (replace(VIEW, target="ab"), ["loss", "kl"]),
-        (replace(VIEW, target=""), ["loss", "kl"]),
+        (replace(VIEW, target=""), ["loss", "logit-diff", "prob", "logit", "kl"]),
         (mlm(text=MASKED, target=" 1"), ["masked-loss", "prob", "logit", "kl"]),
-        (mlm(text=MASKED), ["kl"]),
+        (mlm(text=MASKED), ["prob", "logit", "kl"]),
         (mlm(text="x = 1", target=" 1"), ["prob", "logit", "kl"]),
         (View("prompt", "dates", "1 May 2001", target="2001-05-01"), ["loss", "kl"]),
     ],

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from apps.defaults import default_prompts
 from apps.explorer.opened import open_reports, reports
 from apps.explorer.pages.report import on_pick, views
 from apps.explorer.view import Head, View
+from apps.report import written
 from apps.report.written import read_written
 from apps.serve import APP
 from interp.errors import InvalidInput
@@ -45,7 +47,7 @@ def test_a_report_is_read_from_its_page_its_folder_or_the_folder_above(folder, p
     drawn, table, by_prompt = found.views
     assert len(by_prompt["rows"]) == len(pd.read_csv(folder / "heads_by_prompt.csv"))
     run = json.loads((folder / "run.json").read_text())
-    assert table["rows"][0][0] == run["heads_that_matter"][0]
+    assert table["rows"][0][0] == run["heads_by_size"][0]
     assert len(table["rows"]) == len(pd.read_csv(folder / "heads.csv"))
     assert drawn["kind"] == "matrix"
 
@@ -68,6 +70,65 @@ def test_what_is_no_report_is_refused(tmp_path):
         page.write_text(text)
         with pytest.raises(InvalidInput, match="report"):
             read_written(tmp_path)
+
+
+VIEW = {"kind": "table", "id": "a", "title": "", "columns": [], "rows": []}
+
+
+def with_views(folder, text):
+    """Write a page whose views are a text."""
+    page = f'<dl><dt>model</dt><dd>m</dd></dl><script type="application/json" id="views-a">{text}'
+    (folder / "report.html").write_text(f"{page}</script>", encoding="utf-8")
+
+
+def instead(path, make):
+    """Replace a file by something else."""
+    path.unlink()
+    make(path)
+
+
+HOSTILE = {
+    "a device": lambda folder: instead(
+        folder / "report.html", lambda page: page.symlink_to("/dev/zero")
+    ),
+    "a pipe": lambda folder: instead(folder / "report.html", os.mkfifo),
+    "a link out of the folder": lambda folder: instead(
+        folder / "report.html", lambda page: page.symlink_to(folder.parent / "other.html")
+    ),
+    "a table that is a link out": lambda folder: (folder / "a.csv").symlink_to("/etc/passwd"),
+    "a table that is a pipe": lambda folder: os.mkfifo(folder / "a.csv"),
+    "a large page": lambda folder: os.truncate(folder / "report.html", written.MAX_BYTES + 1),
+    "many columns": lambda folder: (folder / "a.csv").write_text("," * 200_000),
+    "many tables": lambda folder: [(folder / f"{n}.csv").write_text("a") for n in range(101)],
+    "no table": lambda folder: (folder / "a.csv").write_bytes(b"\xff\0"),
+    "deep JSON": lambda folder: with_views(folder, "[" * 100_000),
+    "many digits": lambda folder: with_views(folder, '{"views": [' + "9" * 5000 + "]}"),
+    "no object": lambda folder: with_views(folder, "[]"),
+    "no list of views": lambda folder: with_views(folder, '{"views": {"a": 1}}'),
+    "a view that is a text": lambda folder: with_views(folder, '{"views": ["a"]}'),
+    "a kind that is a list": lambda folder: with_views(
+        folder, json.dumps({"views": [VIEW | {"kind": []}]})
+    ),
+    "an unfinished declaration": lambda folder: (folder / "report.html").write_text("<![a"),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damage", HOSTILE.values(), ids=HOSTILE)
+def test_a_report_that_is_no_small_file_of_its_folder_is_refused(tmp_path, damage):
+    with_views(tmp_path, json.dumps({"views": [VIEW]}))
+    assert len(read_written(tmp_path)) == 1
+    (tmp_path.parent / "other.html").write_bytes((tmp_path / "report.html").read_bytes())
+    damage(tmp_path)
+    with pytest.raises(InvalidInput):
+        read_written(tmp_path)
+
+
+def test_links_inside_the_folder_are_followed(tmp_path):
+    (tmp_path / "run").mkdir()
+    with_views(tmp_path / "run", json.dumps({"views": [VIEW]}))
+    (tmp_path / "latest").symlink_to("run")
+    assert [report.model for report in read_written(tmp_path)] == ["m", "m"]
 
 
 def test_reports_of_one_name_stay_apart(folder):

@@ -1,5 +1,6 @@
 """The explorer's script in a session: address, Back, links, errors, model and prompt."""
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,12 @@ from streamlit.testing.v1 import AppTest
 
 from apps.explorer.messages import escape_markdown
 from apps.explorer.navigation import PAGES
-from apps.explorer.offered import model_of, offer, offered
+from apps.explorer.offered import model_of, name_of, offer, offered, source_of
+from apps.explorer.pages.view_inputs import probable_target
 from apps.explorer.view import Head, View
 from apps.serve import APP
 from interp.errors import ModelLoadError
-from interp.loading import bundled
+from interp.loading import MODEL_FOLDER, bundled
 
 MODEL = "induction-by-hand"
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -100,6 +102,32 @@ def test_back_three_times_restores_three_views(session):
         assert address_of(app) == address
 
 
+def test_an_own_prompt_asks_about_its_own_answer(session):
+    """The target, distractor and corrupted prompt of the former prompt are gone from every page."""
+    app = session(page="why", text="abcdab", target="c", distractor="d", corrupt="abxdab")
+    app = finished(send(app, text="xyzxy"))
+    view = view_of(app)
+    assert (view.text, view.target, view.distractor, view.corrupt) == ("xyzxy", "", "", "")
+    line = " ".join(own.proto.body for own in app.get("html"))
+    assert "wrong" not in line
+    (most_probable,) = model_of(MODEL).top("xyzxy", 1).rows
+    assert probable_target(view, model_of(MODEL)) == most_probable.token
+    app = send(app, text="kqk", target="z")
+    assert view_of(app).target == "z"
+    assert "wrong" in " ".join(own.proto.body for own in app.get("html"))
+
+
+def test_a_prompt_longer_than_the_limit_keeps_its_end_and_says_so(session):
+    text = "x" * 5000 + "ab" * 10_000
+    app = send(session(), text=text)
+    warnings = " ".join(own.value for own in app.warning).replace("\\", "")
+    assert "has 25,000 characters: its first 5,000 are left out" in warnings
+    assert "context of 64 tokens" in warnings
+    assert text.endswith(view_of(app).text)
+    assert view_of(app).text
+    assert not app.error
+
+
 def test_a_link_opens_the_same_view_in_a_new_session(session):
     app = session()
     app.selectbox(key="choose_head").set_value(Head(1, 2)).run()
@@ -118,8 +146,26 @@ def test_a_link_opens_the_same_view_in_a_new_session(session):
         ({"model": f"{MODEL}@7"}, "not available here"),
         ({"head": "L9H9"}, "no head L9H9"),
         ({"head": "²"}, "can't be read"),
-        ({"method": "remove"}, "no ablation method"),
+        ({"method": "remove"}, "method='remove' is not available here; the values are zero, mean"),
         ({"page": "admin"}, "can't be read"),
+        ({"attention": "cross"}, "attention='cross'"),
+        ({"score": "nope"}, "score='nope'"),
+        ({"metric": "nope"}, "metric='nope'"),
+        ({"prompts": "nope"}, "prompts='nope'"),
+        ({"at": "nope"}, "at='nope'"),
+        ({"weights": "nope"}, "weights='nope'"),
+        ({"kind": "X"}, "kind='X'"),
+        ({"report": "nope"}, "report='nope'"),
+        ({"asked": "nope"}, "asked='nope'"),
+        ({"component": "nope"}, "no component nope"),
+        ({"text": "abc", "position": "9"}, "position=9: the prompt has positions 0 to 3"),
+        ({"text": "abc", "query": "-1"}, "query=-1"),
+        ({"layer": "7"}, "layer=7"),
+        ({"contrast": "11"}, "'contrast'='11' in this link can't be read"),
+        ({"pinned": "broken"}, "'pinned'='broken' in this link can't be read"),
+        ({"pinned": "page=heads&model=%2Fetc"}, "pinned: its model '/etc'"),
+        ({"pinned": f"page=heads&model={MODEL}&text=%E6%97%A5"}, "pinned: it is left out."),
+        ({"pinned": f"page=heads&model={MODEL}&method=remove"}, "pinned: method='remove'"),
         ({"model": EVIL}, "not available here"),
     ],
 )
@@ -138,9 +184,25 @@ def test_only_offered_models_are_opened(tmp_path):
         with pytest.raises(ModelLoadError, match="offers"):
             model_of(name)
     assert model_of(MODEL) is model_of(MODEL)
-    offer(["somewhere/else", MODEL])
-    assert offered() == ["somewhere/else", *bundled()]
-    offer([])
+
+
+def test_a_folder_is_offered_by_its_own_name(tmp_path):
+    """So that titles and links do not show where it is; two folders of one name are numbered."""
+    folders = [tmp_path / "a" / "mine", tmp_path / "b" / "mine"]
+    for folder in folders:
+        shutil.copytree(MODEL_FOLDER / MODEL, folder)
+    sources = [str(folder) for folder in folders]
+    try:
+        offer([*sources, "hub:org/name@main", MODEL])
+        assert offered() == ["mine", "mine (2)", "hub:org/name@main", *bundled()]
+        assert [*map(source_of, ("mine", "mine (2)", MODEL))] == [*sources, MODEL]
+        assert name_of(sources[1]) == "mine (2)"
+        assert [*model_of("mine (2)").parameters()]
+        with pytest.raises(ModelLoadError, match="offers"):
+            model_of(sources[0])
+        assert str(tmp_path) not in str(offered())
+    finally:
+        offer([])
 
 
 def test_a_step_of_a_training_is_a_model(session):
@@ -161,13 +223,16 @@ def test_another_model_opens_with_its_own_prompt(session):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "empty"), (EVIL, "can't be encoded in this vocabulary")],
+    [("", "There is no prompt yet"), (EVIL, "can't be encoded in this vocabulary")],
 )
-def test_a_prompt_that_cannot_be_read_is_explained_and_the_page_lives_on(session, text, said):
-    app = finished(send(session(page="heads"), text=text))
+def test_a_prompt_that_cannot_be_read_is_explained_and_starts_no_job(session, text, said):
+    app = send(session(page="heads"), text=text)
     assert not app.exception
-    assert any(said in error.value.replace("\\", "") for error in app.error)
+    assert not app.error
+    assert said in app.info[0].value.replace("\\", "")
     assert view_of(app).text == text
+    assert not app.session_state["polled"]
+    assert not [own for own in app.button if own.label in ("Cancel", "Continue", "Try again")]
     app = finished(send(app, text="abab"))
     assert not app.error
 

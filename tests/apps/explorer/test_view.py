@@ -71,6 +71,8 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
         ("position", "1e9"),
         ("position", "9" * 4000),
         ("contrast", "nan"),
+        ("contrast", "11"),
+        ("pinned", "broken"),
         ("contrast", "1e99"),
         ("ablated", "1"),
         ("asked", "__import__('os')"),
@@ -105,5 +107,9 @@ def test_a_view_is_fitted_to_its_model():
     less, notes = validated(replace(walked, trail=("L1H9", "embed")), model)
     assert (less.component, less.trail) == ("", ())
     assert any("L1H9" in note for note in notes)
-    _, notes = validated(replace(view, method="remove"), model)
-    assert any("remove" in note for note in notes)
+    end = model.to_tokens("abab").shape[1]
+    for name in ("position", "query", "key"):
+        assert validated(replace(view, **{name: end - 1}), model)[1] == ()
+        less, notes = validated(replace(view, **{name: end}), model)
+        assert getattr(less, name) is None
+        assert notes == (f"{name}={end}: the prompt has positions 0 to {end - 1}.",)

@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analyses import composition
+import interp
+from analyses import composition, ov
 from apps.explorer.default_views import default_view
 from apps.explorer.page import Results
-from apps.explorer.pages.weights import SECTIONS, asks, on_pick, views
+from apps.explorer.pages.weights import LARGE_VOCABULARY, SECTIONS, asks, on_pick, views
 from apps.explorer.view import Head, View
 from interp.loading import bundled, load
+from interp.model.batch import Batch
 
 
 class Now:
@@ -79,6 +81,41 @@ def test_a_token_that_splits_is_explained_beside_what_can_be_shown():
     found, known = shown(view)
     assert not found
     assert all("several" in error for error in known.errors.values())
+
+
+def model_of_vocabulary(size: int) -> interp.Transformer:
+    attention, mlp = interp.AttentionConfig(2, 4), interp.MLPConfig(8)
+    return interp.Transformer(
+        interp.Config(8, size, 8, decoder=interp.StackConfig(2, attention, mlp))
+    )
+
+
+def test_of_a_large_vocabulary_jobs_answer_for_the_chosen_tokens_first():
+    """For a token that is chosen, no other is asked for; of a small one, all are answered alone."""
+    small, large = (model_of_vocabulary(LARGE_VOCABULARY + n) for n in (0, 1))
+    view, chosen = View(model="m", text="x"), View(model="m", text="x", token="a")
+    large.batch = lambda text, stack: Batch(torch.tensor([[5, 7, 5]]))
+    found = asks(view, large)
+    assert [(one.name, one.long) for one in found] == [
+        ("OV of the prompt", True),
+        ("QK of the prompt", True),
+        ("OV", True),
+        ("QK", True),
+    ]
+    assert [dict(one.question.settings).get("tokens") for one in found] == [(5, 7)] * 2 + [None] * 2
+    assert [(one.name, one.long) for one in asks(chosen, large)] == [("OV", True), ("QK", True)]
+    assert [(one.name, one.long) for one in asks(view, small)] == [("OV", False), ("QK", False)]
+
+
+def test_the_largest_entries_replace_those_of_the_prompts_tokens():
+    model = load("python-2l")
+    first, every = (ov(model, 0, 0, tokens, top=8) for tokens in ([3, 4], None))
+    view = replace(default_view("python-2l"), head=Head(0, 0))
+    before = views(view, model, {"OV of the prompt": first})
+    after = views(view, model, {"OV of the prompt": first, "OV": every})
+    assert [own["id"] for own in before] == [own["id"] for own in after]
+    assert before[0]["note"].startswith("Tokens of the prompt, until")
+    assert after == views(view, model, {"OV": every})
 
 
 def test_a_cell_opens_the_later_head():

@@ -141,12 +141,24 @@ def test_a_click_in_the_lens_asks_at_its_position():
     assert "9 ·th" in shown(WHY, view, known)["ranks"]["title"]
 
 
-def test_without_a_target_the_lens_remains():
-    view = opened(WHY, NAME, target="", distractor="", component="L1H0")
+@pytest.mark.parametrize("position", [None, 9])
+def test_without_a_target_the_most_probable_token_is_explained(position):
+    view = opened(WHY, NAME, target="", distractor="", position=position)
     known, errors = answers(WHY, view)
-    assert set(errors) == {"direct", "ablation of heads", "sources", "upstream"}
-    assert all("'target'" in text for text in errors.values())
-    assert set(shown(WHY, view, known)) == {"lens"}
+    model = loaded(NAME)
+    top = model(view.text)[0, -1 if position is None else position].argmax()
+    expected = direct_logit_attribution(model, view.text, target=int(top), pos=position)
+    assert errors == {}
+    torch.testing.assert_close(known["direct"].value, expected.value, rtol=0, atol=0)
+    assert f"Why {model.label(int(top))}?" in shown(WHY, view, known)["components"]["title"]
+
+
+def test_the_lens_is_scrolled_to_the_position_that_is_asked_about():
+    for position, column in ((None, -1), (9, 9)):
+        view = opened(WHY, NAME, position=position)
+        lens = shown(WHY, view, answers(WHY, view)[0])["lens"]
+        columns = range(len(lens["columns"]))
+        assert lens["at"] == [len(lens["rows"]) - 1, columns[column]]
 
 
 def test_a_position_that_the_prompt_lacks_is_said():

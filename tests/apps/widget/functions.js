@@ -252,3 +252,43 @@ test("ticks of a logarithmic axis are powers and halves of them", () => {
   assert.deepEqual(logTicks(1, 100), [1, 2, 5, 10, 20, 50, 100]);
   assert.deepEqual(logTicks(1, 100000), [1, 10, 100, 1000, 10000, 100000]);
 });
+
+/** A context that records the rectangles drawn on it. */
+function recorder() {
+  const drawn = [];
+  const note = (...rectangle) => drawn.push(rectangle);
+  const none = () => {};
+  return {
+    drawn, fillRect: note, strokeRect: note, measureText: (text) => ({ width: 6 * text.length }), save: none, restore: none,
+    translate: none, rotate: none, fillText: none, setLineDash: none,
+  };
+}
+
+test("the number of a collected head is inside the head's own cell, on the map and on the patterns", () => {
+  const heads = [[0, 0], [2, 3], [29, 8]];
+  const values = sent("float32", new Float32Array(270), [30, 9]);
+  const map = mapPlot({ scores: [] }, { values, unit: "" }, { contrast: 0, truth: false }, () => heads);
+  const store = patternStore({ patterns: sent("uint8", new Uint8Array(270), [30, 9, 1, 1]) });
+  const all = thumbnailsPlot(store, { collected: () => heads });
+  for (const [plot, width] of [[map, 600], [map, 120], [all, 600], [all, 240]]) {
+    const geometry = plot.layout(width, measure);
+    for (const [n, head] of heads.entries()) {
+      const [x, y, wide, high] = plot.box(geometry, head);
+      const ctx = recorder();
+      const one = plot === map
+        ? mapPlot({ scores: [] }, { values, unit: "" }, { contrast: 0, truth: false }, () => [head])
+        : thumbnailsPlot(store, { collected: () => [head] });
+      one.over(ctx, geometry, {});
+      assert.ok(ctx.drawn.length >= 1, `${n}`);
+      for (const [left, top, w, h] of ctx.drawn) {
+        assert.ok(left >= x && top >= y && left + w <= x + wide && top + h <= y + high, `${head} at ${width}`);
+      }
+    }
+  }
+});
+
+test("a badge that does not fit into its cell is left out", () => {
+  assert.equal(badgePlace([0, 0, 10, 18], 6), null);
+  assert.equal(badgePlace([0, 0, 40, 12], 6), null);
+  assert.deepEqual(badgePlace([10, 20, 40, 18], 6), [39, 20, 11, 13]);
+});

@@ -7,6 +7,7 @@ import torch
 import interp
 from analyses import HeadRoles
 from apps.defaults import card_of
+from apps.explorer.offered import source_of
 from apps.explorer.pages.heads.scores import table_of
 from apps.explorer.view import Head
 from interp.errors import InvalidInput
@@ -49,7 +50,7 @@ def card_labels(model: str, attention: str | None) -> dict[str, str]:
         model: the name of the model; a checkpoint has the card of the trained model.
         attention: the attention of an encoder–decoder; ``None`` for other models.
     """
-    card = card_of(model)
+    card = card_of(source_of(model))
     if card is None:
         return {}
     found = dict.fromkeys(card.circuit.heads, "in the circuit") if card.circuit else {}

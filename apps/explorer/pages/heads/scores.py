@@ -9,20 +9,25 @@ import torch
 from torch import Tensor
 
 from analyses import Ablation, AttentionStatistics, HeadRoles
-from analyses.attention_statistics import BOS, NORMALIZED, WEIGHTINGS
+from analyses.attention_statistics import BOS, FIRST, NORMALIZED, WEIGHTINGS
 from analyses.effects import by_chance
 from analyses.head_roles import COPYING, OF_REPETITION
+from analyses.number_text import counted
 from analyses.payload import encoded
 from analyses.result import Result
 from analyses.statistics import FEWEST, LEVEL
 from apps.wording import directions
+from interp.heads.repetition import SINKS
 
 Score = dict[str, Any]
 """A score in the form that the widget's view "heads" reads."""
-ROLES = ("previous-token", "next-token", "induction", "duplicate-token", "bos-sink", COPYING)
-STATISTICS = (NORMALIZED, BOS, "self", "previous")
+ROLES = ("previous-token", "next-token", "induction", "duplicate-token", *SINKS, COPYING)
+STATISTICS = (NORMALIZED, BOS, FIRST, "self", "previous")
+SCORES = ("ablation", *ROLES, *(own.replace(" ", "_") for own in STATISTICS))
+"""The ids of all scores."""
 NAMES = {
     BOS: "attention to BOS",
+    FIRST: "attention to the first position",
     "self": "attention to the token itself",
     "previous": "attention to the previous token",
 }
@@ -71,8 +76,9 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
         lines.append(f"mean size of the effect of a head: {frame['size'].mean():.2g}")
     if is_done.any() and n >= FEWEST:
         count = int((frame["p"] <= LEVEL).sum())
-        heads = "head" if count == 1 else "heads"
-        lines.append(f"p ≤ {LEVEL}: {count} {heads}, of which {by_chance(frame):.2g} by chance")
+        lines.append(
+            f"p ≤ {LEVEL}: {counted(count, 'head')}, of which {by_chance(frame):.2g} by chance"
+        )
     if not is_done.all():
         lines.append(f"{is_done.sum()} of {len(frame)} heads so far")
     return {

@@ -1,0 +1,36 @@
+"""The memory that the circuits of a head take with 49,152 tokens, in a process of their own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GROWTH = 250e6
+"""Bytes, of which a single matrix of all pairs would take 40 times as many."""
+PROGRAM = """
+import sys
+from pathlib import Path
+import interp
+from analyses import ov, qk
+
+def resident(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(own.split()[1]) for own in lines if own.startswith(name))
+
+attention, mlp = interp.AttentionConfig(9, 16), interp.MLPConfig(288)
+stack = interp.StackConfig(2, attention, mlp)
+model = interp.Transformer(interp.Config(144, 49152, 64, decoder=stack))
+before = resident("VmRSS")
+{"ov": ov, "qk": qk}[sys.argv[1]](model, 1, 0)
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.parametrize("name", ["ov", "qk"])
+def test_the_search_of_a_large_vocabulary_takes_bounded_memory(name):
+    command = [sys.executable, "-c", PROGRAM, name]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < GROWTH

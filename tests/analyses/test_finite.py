@@ -1,0 +1,71 @@
+"""No analysis reads NaN or infinity as a finding: weights and activations are checked first."""
+
+import copy
+
+import pytest
+import torch
+from settings_asked import ASKED, MODEL, Asked
+
+from interp import InterpError, LowRank, Transformer
+from interp.errors import InvalidInput
+from interp.weights.finite import check_finite_weights
+
+OF_A_MODEL = [asked for asked in ASKED if MODEL in asked.given]
+IN_FLOAT64 = ("permutation_covariance", "positions")
+"""Analyses that compute in float64, or read embeddings alone, where nothing overflows."""
+
+
+def with_value(value: float) -> Transformer:
+    """The model with one other value, in W_O of head 1 of layer 0."""
+    model = copy.deepcopy(MODEL)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[1, 2, 3] = value
+    return model
+
+
+def asked_of(asked: Asked, model: Transformer) -> object:
+    given = (model if own is MODEL else own for own in asked.given)
+    return asked.analysis(*given, **asked.settings)
+
+
+def name_of(asked: Asked) -> str:
+    return asked.analysis.__name__
+
+
+@pytest.mark.parametrize("asked", OF_A_MODEL, ids=name_of)
+def test_every_analysis_names_a_weight_that_is_not_finite(asked):
+    for value in (torch.nan, torch.inf, -torch.inf):
+        with pytest.raises(InvalidInput, match=r"blocks\.0\.attn\.weight_o .* at 1 of 144 indices"):
+            asked_of(asked, with_value(value))
+
+
+@pytest.mark.parametrize("asked", OF_A_MODEL, ids=name_of)
+def test_every_analysis_names_what_overflows(asked):
+    """All weights are finite, and the scores of layer 0 are not."""
+    model = copy.deepcopy(MODEL)
+    with torch.no_grad():
+        for weight in model.stacks[-1].blocks.parameters():
+            weight.mul_(1e25)
+    if name_of(asked) in IN_FLOAT64:
+        asked_of(asked, model)
+        return
+    with pytest.raises(InterpError, match=r"NaN|not finite"):
+        asked_of(asked, model)
+
+
+def test_finite_weights_are_accepted_though_their_sum_overflows():
+    model = copy.deepcopy(MODEL).double()
+    check_finite_weights(model)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.fill_(1e308)
+    check_finite_weights(model)
+
+
+def test_a_low_rank_matrix_that_is_not_finite_has_no_spectrum():
+    """LAPACK may end the process; a product overflows though its factors are finite."""
+    finite = torch.ones(3, 2)
+    for left in (finite * torch.nan, finite * torch.inf, finite * 3e38):
+        matrix = LowRank(left, finite.mT * 3)
+        for spectrum in (matrix.svd, matrix.eigenvalues, matrix.positive_fraction):
+            with pytest.raises(InvalidInput, match="holds NaN or infinity, so it has no spectrum"):
+                spectrum()
