@@ -53,6 +53,9 @@ def settings(port: int) -> dict[str, object]:
         "client.showErrorLinks": False,
         "client.toolbarMode": "minimal",
         "global.developmentMode": False,
+        # A browser told to reuse a message of an earlier run may just have dropped it, and then the
+        # page stops with "Cached ForwardMsg MISS": every message is sent whole.
+        "global.minCachedMessageSize": 1e12,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
