@@ -157,7 +157,8 @@ class Parts:
         if lacking is not None:
             raise ModelLoadError(
                 f"{self.name}: the {lacking} tower has no embeddings, because it has neither a "
-                "projection nor a pooler; load it alone, from a folder of its own, by interp.load."
+                "projection nor a pooler; load the model with transformers and pass its towers one "
+                "by one, interp.load(hf_model.text_model) and interp.load(hf_model.vision_model)."
             )
         if len({*widths.values()}) > 1:
             raise ModelLoadError(

@@ -22,6 +22,7 @@ from transformers import (
 
 import interp
 from interp.errors import IgnoredFieldsWarning, InvalidInput, InvalidTokens, ModelLoadError
+from interp.loading import hub
 
 EOS, D_VOCAB, N_CTX = 2, 12, 8
 SIZES = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
@@ -82,8 +83,12 @@ def test_a_tower_that_is_saved_is_a_model_of_its_own(kind, made, tmp_path):
 
 
 def test_towers_are_loaded_from_shards_and_pickles_too(made):
+    """With buffers of older files."""
     folder = made("clip")
     expected, weights = logits_of(folder.path), folder.weights
+    for tower, size in (("text_model", N_CTX), ("vision_model", 5)):
+        weights[f"{tower}.embeddings.position_ids"] = torch.arange(size)[None]
+    folder.set_weights(weights)
     keys = sorted(weights)
     folder.split(a=keys[::2], b=keys[1::2])
     assert torch.equal(logits_of(folder.path), expected)
@@ -107,6 +112,14 @@ def test_both_towers_have_the_dtype_and_the_name(kind, made):
         f"{kind} (image)",
     )
     assert f"image         {kind} (image)" in repr(towers)
+
+
+def test_towers_of_the_hub_have_its_name(made, monkeypatch):
+    path = made("clip").path
+    monkeypatch.setattr(hub, "fetch", lambda name, **_: (path, f"{name.removeprefix('hub:')}@abc"))
+    towers = interp.load_towers("hub:org/clip")
+    assert towers.text.config.name == "org/clip@abc (text)"
+    assert torch.equal(towers.logits_per_image(IDS, IMAGES), logits_of(path))
 
 
 def test_the_text_tower_has_the_tokenizer(made):
