@@ -38,7 +38,7 @@ from interp.execution.run import Run, run
 from interp.graph import computation_graph
 from interp.lens.tuned_lens import TunedLens
 from interp.linalg import LowRank
-from interp.loading import bundled, load
+from interp.loading import bundled, load, load_towers
 from interp.loading.torch_transformer import from_torch
 from interp.model.batch import PAD
 from interp.points import Place, Point
@@ -49,6 +49,7 @@ from interp.text.template import Template
 from interp.text.template_file import read_template
 from interp.text.tokenizer import Tokenizer
 from interp.transformer import Transformer
+from interp.two_towers import TwoTowers
 from interp.verify import verify
 from interp.weights.packed import packed, packing_gain
 from interp.zoo.access import card, history
@@ -86,6 +87,7 @@ __all__ = [
     "TokensConfig",
     "Transformer",
     "TunedLens",
+    "TwoTowers",
     "bundled",
     "bundled_prompts",
     "card",
@@ -99,6 +101,7 @@ __all__ = [
     "iter_prompts",
     "load",
     "load_cache",
+    "load_towers",
     "metrics",
     "packed",
     "packing_gain",

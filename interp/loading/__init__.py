@@ -19,9 +19,11 @@ from interp.loading.folder import load_folder
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
 from interp.loading.state_dict import load_state_dict
+from interp.loading.two_towers import load_folder_of_towers, load_live_towers, named
 from interp.paths import as_path
 from interp.saving import CONFIG, save_folder, weights_file
 from interp.transformer import Transformer
+from interp.two_towers import TwoTowers
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 GGUF = ".gguf"
@@ -115,6 +117,74 @@ def load(  # noqa: PLR0913 - one function for every source
     )
 
 
+def load_towers(  # noqa: PLR0913 - one function for every source
+    source: object,
+    device: str | torch.device | None = None,
+    *,
+    dtype: torch.dtype | str | None = None,
+    tokenizer: object = None,
+    allow_pickle: bool = False,
+    variant: str | None = None,
+    strict: bool = False,
+) -> TwoTowers:
+    """Load a model of two towers, CLIP or SigLIP: one for texts, one for images.
+
+    Each tower is a :class:`Transformer` in evaluation mode. ``towers.text.save(FOLDER)`` writes one
+    of them as a folder that :func:`interp.load` and the commands read.
+
+    Args:
+        source: a folder with ``config.json`` and the weights of both towers;
+            ``"hub:org/name@revision"``; or a live ``CLIPModel`` or ``SiglipModel`` of
+            ``transformers``.
+        device: as for :func:`interp.load`, like all arguments below.
+        dtype: the dtype to compute in, or its name; ``None`` means that of each tower's weights.
+        tokenizer: the tokenizer of the text tower, to use instead of the folder's.
+        allow_pickle: allow reading ``pytorch_model.bin`` if there are no safetensors.
+        variant: the variant of the weights of a folder or a model of the hub.
+        strict: refuse fields of the configuration that ``transformers`` does not read.
+
+    Raises:
+        ModelLoadError: as for :func:`interp.load`; the source is not a model of two towers.
+        InvalidInput: ``variant`` is not a part of a file name, or ``source`` has no variants.
+    """
+    _check_variant(variant, source, None)
+    dtype = as_dtype(dtype)
+    if not isinstance(source, str | Path):
+        return load_live_towers(_checked_live(source), tokenizer, dtype, device, strict=strict)
+    read = partial(
+        load_folder_of_towers,
+        device="cpu" if device is None else device,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        variant=variant,
+        allow_pickle=allow_pickle,
+        strict=strict,
+    )
+    name = str(source)
+    if name.startswith(hub.PREFIX):
+        folder, hub_name = hub.fetch(name, variant=variant, allow_pickle=allow_pickle)
+        return named(read(folder), hub_name)
+    if not _is_folder(source):
+        raise ModelLoadError(
+            f"{shorten(name)} is not a folder. Two towers are loaded from a folder with "
+            'config.json and safetensors, "hub:org/name@revision", or a live CLIPModel or '
+            "SiglipModel of transformers."
+        )
+    return read(as_path(source))
+
+
+def _is_folder(source: str | Path) -> bool:
+    """Whether a path is a folder.
+
+    Raises:
+        ModelLoadError: the path is not a valid file name.
+    """
+    try:
+        return as_path(source).is_dir()
+    except OSError as error:
+        raise ModelLoadError(f"{str(source)[:200]!r} can't be read: {error.strerror}.") from error
+
+
 def _check_variant(variant: str | None, source: object, config: Config | None) -> None:
     """Check that only a folder or a model of the hub is loaded by a variant.
 
@@ -203,5 +273,6 @@ __all__ = [
     "find_folder",
     "load",
     "load_folder",
+    "load_towers",
     "save_folder",
 ]

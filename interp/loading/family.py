@@ -1,6 +1,7 @@
 """A family of models: how its ``config.json`` and its weights are interpreted.
 
-Each module of :mod:`interp.loading.families` defines one or several in a list ``FAMILIES``.
+Each module of :mod:`interp.loading.families` defines one or several in a list ``FAMILIES``, and
+families of two towers in a list ``TWO_TOWERS``.
 """
 
 import re
@@ -12,6 +13,7 @@ from interp.config import Config
 from interp.errors import ModelLoadError, shorten
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import Table
+from interp.two_towers import EmbeddingAt
 
 EVERY_FAMILY = (
     "architectures bos_token_id decoder_start_token_id eos_token_id id2label is_causal model_type "
@@ -20,6 +22,8 @@ EVERY_FAMILY = (
 """Fields that are read for every family, separated by spaces."""
 OF_THE_WHOLE = ("architectures", "model_type", "tie_word_embeddings")
 """Those that describe the whole model; a value given for a part of it is ignored."""
+PARTS_OF_TWO = ("text_config", "vision_config")
+"""Objects in ``config.json`` with the fields of the towers of texts and of images."""
 
 
 @dataclass(frozen=True)
@@ -145,3 +149,77 @@ class Family:
         own = {name: value for name, value in own.items() if name not in OF_THE_WHOLE}
         beside = {name: config_json.get(name) for name in EVERY_FAMILY.split()}
         return own | {name: value for name, value in beside.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class TwoTowerFamily:
+    """A family of models of two towers, for texts and for images, in one checkpoint.
+
+    ``text_config`` and ``vision_config`` in ``config.json`` hold what the ``config.json`` of each
+    tower alone does, and the weights have the names that they have there.
+
+    Attributes:
+        name: the name in error messages, such as "CLIP".
+        model_type: the value of ``model_type`` in ``config.json``.
+        text: the family of the text tower.
+        image: the family of the image tower.
+        embedding_at: where the embedding of a text is, by the fields of the text tower.
+        biased: whether there is a ``logit_bias``.
+        shared: fields beside the towers' objects that both towers read instead of their own, with
+            the defaults of the family's configuration class.
+        overridden: whether ``text_config_dict`` and ``vision_config_dict``, where they are given,
+            override ``text_config`` and ``vision_config``: their fields, and their defaults for
+            fields that they lack.
+        unread: names of fields beside the towers' objects that do not affect the output.
+    """
+
+    name: str
+    model_type: str
+    text: Family
+    image: Family
+    embedding_at: Callable[[ForeignConfig], EmbeddingAt]
+    biased: bool = False
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    overridden: bool = False
+    unread: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names of the fields that are read, apart from those of every family."""
+        overriding = (f"{name}_dict" for name in PARTS_OF_TWO) if self.overridden else ()
+        return frozenset((*PARTS_OF_TWO, *overriding, *self.shared))
+
+    def text_fields(self, config_json: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of a ``config.json`` of the text tower alone.
+
+        Raises:
+            ModelLoadError: the objects with its fields are no objects.
+        """
+        return self._fields_of_tower(self.text, PARTS_OF_TWO[0], config_json)
+
+    def image_fields(self, config_json: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of a ``config.json`` of the image tower alone.
+
+        Raises:
+            ModelLoadError: the objects with its fields are no objects.
+        """
+        return self._fields_of_tower(self.image, PARTS_OF_TWO[1], config_json)
+
+    def _fields_of_tower(
+        self, tower: Family, part: str, config_json: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        fields = {**self._object(config_json, part)}
+        if self.overridden and config_json.get(f"{part}_dict") is not None:
+            fields |= {**tower.defaults, **self._object(config_json, f"{part}_dict")}
+        fields |= {name: config_json.get(name, value) for name, value in self.shared.items()}
+        fields = {name: value for name, value in fields.items() if name not in OF_THE_WHOLE}
+        return {**fields, "model_type": tower.model_types[0]}
+
+    def _object(self, config_json: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        """An object in ``config.json``; null counts as an empty one."""
+        value = config_json.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise ModelLoadError(
+                f"{self.name}: config.json has {name}={shorten(value)}; expected an object."
+            )
+        return value or {}

@@ -5,6 +5,8 @@ A ``config.json`` with ``model_type`` is foreign, and is interpreted by its fami
 executed: entries such as ``auto_map`` are ignored.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,19 +62,17 @@ def load_folder(  # noqa: PLR0913 - the arguments of load
         ModelLoadError: a file is missing or damaged, the family is not supported, or the weights
             do not match the configuration; the folder holds an adapter.
     """
-    _check_whole(folder)
-    config_json = _read_config(folder / CONFIG)
-    try:
-        tokenizer = _stored_tokenizer(folder) if tokenizer is None else as_tokenizer(tokenizer)
+    check_whole(folder)
+    config_json = read_config(folder / CONFIG)
+    with errors_of(folder):
+        tokenizer = tokenizer_of(folder, tokenizer)
         if "model_type" in config_json and step is None:
             source = open_weights(folder, variant, allow_pickle=allow_pickle)
             model = assemble(
                 family_of(config_json), config_json, source, dtype, device, strict=strict
             )
             model.config = replace(model.config, name=folder.resolve().name)
-            path = folder / GENERATION
-            generation = _read_config(path) if path.exists() else {}
-            set_tokenizer(model, config_json, tokenizer, generation)
+            set_tokenizer(model, config_json, tokenizer, generation_of(folder))
         else:
             weights = None if step is None else _weights_of_step(folder, step)
             config = Config.from_dict(config_json)
@@ -82,20 +82,42 @@ def load_folder(  # noqa: PLR0913 - the arguments of load
                 source = SafetensorsSource(folder, weights)
             model = assemble_native(config, source, dtype or source.compute_dtype, device)
             attach_tokenizer(model, tokenizer)
+    return model
+
+
+@contextmanager
+def errors_of(folder: Path) -> Generator[None]:
+    """Name the folder in errors that arise while it is loaded.
+
+    Raises:
+        ModelLoadError: in place of an error that does not name the folder.
+    """
+    try:
+        yield
     except InvalidConfig as error:
         raise ModelLoadError(f"{folder / CONFIG} does not describe a model: {error}") from error
     except ModelLoadError as error:
         raise ModelLoadError(_with_folder(folder, error)) from error
-    return model
 
 
-def _stored_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, if it has one, with the settings of ``tokenizer_config.json``."""
+def tokenizer_of(folder: Path, tokenizer: object = None) -> Tokenizer | None:
+    """The ``tokenizer=`` argument or, without one, the tokenizer of the folder, if it has one.
+
+    The settings of ``tokenizer_config.json`` are applied to the folder's.
+    """
+    if tokenizer is not None:
+        return as_tokenizer(tokenizer)
     path = folder / TOKENIZER
     if not path.exists():
         return None
     settings = read_tokenizer_config(folder)
     return Tokenizer.from_file(path, configure=lambda backend: configure(backend, settings))
+
+
+def generation_of(folder: Path) -> dict[str, Any]:
+    """The content of ``generation_config.json``; empty if there is none."""
+    path = folder / GENERATION
+    return read_config(path) if path.exists() else {}
 
 
 def steps_of(folder: Path) -> list[int]:
@@ -104,7 +126,7 @@ def steps_of(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _check_whole(folder: Path) -> None:
+def check_whole(folder: Path) -> None:
     """Refuse an adapter, which changes the weights of another model.
 
     Raises:
@@ -113,7 +135,7 @@ def _check_whole(folder: Path) -> None:
     path = folder / ADAPTER
     if not path.exists():
         return
-    fields = _read_config(path)
+    fields = read_config(path)
     kind, base = (shorten(fields.get(name)) for name in ("peft_type", "base_model_name_or_path"))
     raise ModelLoadError(
         f"{folder} holds an adapter (peft_type={kind}) of the model {base}, not a model. Merge it "
@@ -130,7 +152,12 @@ def _weights_of_step(folder: Path, step: int) -> Path:
     return weights_file(folder, step)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """The content of a configuration.
+
+    Raises:
+        ModelLoadError: it can't be read, is too large, or is not a JSON object.
+    """
     try:
         config_json = read_json(path, MAX_CONFIG_BYTES)
     except OSError as error:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from interp.errors import MAX_SHOWN, IgnoredFieldsWarning, ModelLoadError, shorten
-from interp.loading.family import EVERY_FAMILY, Family
+from interp.loading.family import EVERY_FAMILY, Family, TwoTowerFamily
 from interp.loading.rotary import PARAMETERS
 from interp.loading.transformers_fields import read_fields
 
@@ -89,7 +89,8 @@ def used_fields(
     Raises:
         ModelLoadError: a field may affect the output, and the family does not read it.
     """
-    sorted_fields = _SortedFields(family, read_fields(config_json.get("model_type")))
+    theirs = read_fields(config_json.get("model_type"))
+    sorted_fields = _SortedFields(family.name, theirs, {*family.aliases})
     every, given = {*EVERY_FAMILY.split()}, family.canonical_fields(config_json)
     if family.part:
         sorted_fields.used(config_json, {*every, family.part}, IRRELEVANT | {*family.around})
@@ -99,23 +100,46 @@ def used_fields(
         if isinstance(fields.get(name), Mapping):
             fields[name] = sorted_fields.used_of_object(name, fields[name], {*keys})
     if sorted_fields.ignored:
-        _report(family, sorted_fields.ignored, {*read, *family.aliases}, strict=strict)
+        _report(family.name, sorted_fields.ignored, {*read, *family.aliases}, strict=strict)
     return fields
+
+
+def check_fields_beside_towers(
+    family: TwoTowerFamily, config_json: Mapping[str, Any], *, strict: bool = False
+) -> None:
+    """Check the fields of a ``config.json`` that are outside the objects of its two towers.
+
+    Args:
+        family: the family of the model.
+        config_json: the content of its ``config.json``.
+        strict: whether a field that would be ignored is refused.
+
+    Raises:
+        ModelLoadError: a field may affect the output, and the family does not read it.
+    """
+    sorted_fields = _SortedFields(family.name, read_fields(family.text.model_types[0]))
+    read = {*EVERY_FAMILY.split(), *family.fields}
+    sorted_fields.used(config_json, read, IRRELEVANT | {*family.unread})
+    if sorted_fields.ignored:
+        _report(family.name, sorted_fields.ignored, read, strict=strict)
 
 
 class _SortedFields:
     """Sorts fields into those that are used and those that are ignored, and refuses the others.
 
     Args:
-        family: the family of the model.
+        family: the name of the family of the model.
         theirs: names that ``transformers`` may read; ``None`` if it has no models of the type.
+        aliases: alternative names of fields that the family reads.
 
     Attributes:
         ignored: names of the fields that are ignored.
     """
 
-    def __init__(self, family: Family, theirs: frozenset[str] | None) -> None:
-        self.family, self.theirs = family, theirs
+    def __init__(
+        self, family: str, theirs: frozenset[str] | None, aliases: Set[str] = frozenset()
+    ) -> None:
+        self.family, self.theirs, self.aliases = family, theirs, aliases
         self.ignored: list[str] = []
 
     def used(
@@ -156,7 +180,7 @@ class _SortedFields:
         return self.used(flat, keys, IRRELEVANT, f"{name}.") | by_type
 
     def _refusal(self, name: str, value: object, read: set[str]) -> ModelLoadError:
-        family = self.family.name
+        family = self.family
         if name == "quantization_config":
             return ModelLoadError(
                 f"{family}: config.json has {name}={shorten(value)}: its weights are quantised. "
@@ -165,7 +189,7 @@ class _SortedFields:
         if name in PARTS.split():
             reason = "a part that is not supported"
         elif self.theirs is None:
-            near = get_close_matches(name[:MAX_SHOWN], [*read, *self.family.aliases], n=3)
+            near = get_close_matches(name[:MAX_SHOWN], [*read, *self.aliases], n=3)
             reason = "a field that is not known" + (f"; nearest: {', '.join(near)}" if near else "")
         else:
             reason = "which transformers reads for models of this type and this package does not"
@@ -175,11 +199,11 @@ class _SortedFields:
         )
 
 
-def _report(family: Family, ignored: list[str], known: set[str], *, strict: bool) -> None:
+def _report(family: str, ignored: list[str], known: set[str], *, strict: bool) -> None:
     """Name the ignored fields in a warning, or in an error.
 
     Args:
-        family: the family of the model.
+        family: the name of the family of the model.
         ignored: their names.
         known: names that the family reads.
         strict: whether they are refused.
@@ -189,12 +213,12 @@ def _report(family: Family, ignored: list[str], known: set[str], *, strict: bool
     names = ", ".join(named) + (f" and {more} more" if more else "")
     if strict:
         raise ModelLoadError(
-            f"{family.name}: config.json has fields that no part of the model reads, which "
+            f"{family}: config.json has fields that no part of the model reads, which "
             f"strict=True refuses: {names}. Remove them from config.json."
         )
     warnings.warn(
-        f"{family.name}: fields of config.json are ignored, because transformers does not read "
-        f"them for models of this type: {names}. (interp.load(..., strict=True) refuses them.)",
+        f"{family}: fields of config.json are ignored, because transformers does not read "
+        f"them for models of this type: {names}. (strict=True refuses them.)",
         IgnoredFieldsWarning,
         stacklevel=6,  # the caller of interp.load
     )

@@ -61,31 +61,52 @@ def load_live(
         ModelLoadError: the family is not supported, a weight belongs to no part of the
             :class:`Transformer`, or the outputs differ by more than rounding.
     """
-    config_json = getattr(hf_model.config, "to_dict", dict)()
-    if "model_type" not in config_json:
-        raise ModelLoadError(
-            f"{type(hf_model).__name__} is not a model of transformers: its config has no "
-            "model_type. Load other models from a folder."
-        )
-    config_json = {**config_json, "architectures": [type(hf_model).__name__]}
-    weights = hf_model.state_dict()
-    first = next(iter(weights.values()), None)
-    device = first.device if device is None and first is not None else device
+    config_json, weights = fields_of(hf_model), hf_model.state_dict()
     family = family_of(config_json)
-    if not _is_quantised(family, weights):
+    if not is_quantised(family, weights):
         config_json.pop("quantization_config", None)
+    device = device_of(weights) if device is None else device
     model = assemble(family, config_json, StateDictSource(weights), dtype, device, strict=strict)
-    name = config_json.get("_name_or_path") or type(hf_model).__name__
-    model.config = replace(model.config, name=str(name))
-    generation = getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
-    set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation)
+    model.config = replace(model.config, name=name_of(hf_model, config_json))
+    set_tokenizer(model, config_json, as_tokenizer(tokenizer), generation_of(hf_model))
     names = (*LOGITS, POOLED if family.pooled else STREAM)
     with attending_by(hf_model.config, family.compared_attention):
         model.agreement = _agreement(model, hf_model, names)
     return model
 
 
-def _is_quantised(family: Family, weights: Mapping[str, Tensor]) -> bool:
+def fields_of(hf_model: Any) -> dict[str, Any]:  # noqa: ANN401 - of transformers
+    """The ``config.json`` that the model would be saved with.
+
+    Raises:
+        ModelLoadError: the model's configuration is not one of ``transformers``.
+    """
+    config_json = getattr(hf_model.config, "to_dict", dict)()
+    if "model_type" not in config_json:
+        raise ModelLoadError(
+            f"{type(hf_model).__name__} is not a model of transformers: its config has no "
+            "model_type. Load other models from a folder."
+        )
+    return {**config_json, "architectures": [type(hf_model).__name__]}
+
+
+def generation_of(hf_model: Any) -> dict[str, Any]:  # noqa: ANN401 - of transformers
+    """The model's ``generation_config.json``; empty if it has none."""
+    return getattr(getattr(hf_model, "generation_config", None), "to_dict", dict)()
+
+
+def name_of(hf_model: Any, config_json: Mapping[str, Any]) -> str:  # noqa: ANN401 - of transformers
+    """The name or path that the model was loaded from, or else the name of its class."""
+    return str(config_json.get("_name_or_path") or type(hf_model).__name__)
+
+
+def device_of(weights: Mapping[str, Tensor]) -> torch.device | None:
+    """The device of the first weight; ``None`` if there is none."""
+    first = next(iter(weights.values()), None)
+    return None if first is None else first.device
+
+
+def is_quantised(family: Family, weights: Mapping[str, Tensor]) -> bool:
     """Whether a weight has a dtype that no model computes in.
 
     The ``quantization_config`` of a model says how its file was quantised; if the weights were
@@ -132,21 +153,9 @@ def _agreement(
     Raises:
         ModelLoadError: the difference is more than rounding, or no output can be compared.
     """
-    inputs, named = _inputs(model, getattr(hf_model.config, "pad_token_id", None))
-    weight = next(hf_model.parameters())
-    named = {
-        name: x.to(weight.device, weight.dtype if x.is_floating_point() else None)
-        for name, x in named.items()
-    }
+    inputs, named = inputs_of(model, getattr(hf_model.config, "pad_token_id", None))
+    outputs = outputs_of(hf_model, named)
     origin = type(hf_model).__name__
-    with evaluating(hf_model):
-        try:
-            outputs = hf_model(**named, return_dict=True)
-        except Exception as error:  # the model's own code may raise any exception
-            raise ModelLoadError(
-                f"{origin} can't be compared with the loaded model: its forward raised "
-                f"{type(error).__name__}: {first_line(error)[:200]}"
-            ) from error
     output = next((name for name in names if outputs.get(name) is not None), None)
     if output is None:
         raise ModelLoadError(
@@ -157,6 +166,32 @@ def _agreement(
     found = last_stream(model, *inputs) if output == STREAM else model(*inputs)
     found = as_output(found, expected, output)
     return check_agreement(found, expected, origin, expected_rounding(model))
+
+
+@torch.no_grad()
+def outputs_of(hf_model: Any, named: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - of transformers
+    """The outputs of a live model in evaluation mode.
+
+    Args:
+        hf_model: the model.
+        named: its inputs by name, of any device and dtype.
+
+    Raises:
+        ModelLoadError: its forward raised an exception.
+    """
+    weight = next(hf_model.parameters())
+    moved = {
+        name: x.to(weight.device, weight.dtype if x.is_floating_point() else None)
+        for name, x in named.items()
+    }
+    with evaluating(hf_model):
+        try:
+            return hf_model(**moved, return_dict=True)
+        except Exception as error:  # the model's own code may raise any exception
+            raise ModelLoadError(
+                f"{type(hf_model).__name__} can't be compared with the loaded model: its forward "
+                f"raised {type(error).__name__}: {first_line(error)[:200]}"
+            ) from error
 
 
 def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
@@ -172,7 +207,7 @@ def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
     return found[:, 0] if name == "logits" else pooled_column(found, expected)
 
 
-def _inputs(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:
+def inputs_of(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:
     """The input of each stack, and the same inputs by their names in ``transformers``.
 
     Ids exclude that of the padding token, which has no position in some models.

@@ -12,10 +12,6 @@ LATENT = (
     "latent attention: keys and values are read from a compressed stream, and a part of each key "
     "is rotated and shared by all heads"
 )
-TWO_TOWERS = (
-    "two towers, of texts and of images; load one of them with transformers, as {classes}, and "
-    "pass it to interp.load"
-)
 
 REASONS: dict[str, tuple[str, ...]] = {
     STATE_SPACE: ("mamba", "mamba2", "falcon_mamba"),
@@ -51,10 +47,6 @@ REASONS: dict[str, tuple[str, ...]] = {
     "block-sparse attention to random blocks": ("big_bird",),
     "hashed attention and reversible layers": ("reformer",),
     "two streams of attention (permutation language modelling)": ("xlnet",),
-    TWO_TOWERS.format(classes="CLIPTextModelWithProjection or CLIPVisionModelWithProjection"): (
-        "clip",
-    ),
-    TWO_TOWERS.format(classes="SiglipTextModel or SiglipVisionModel"): ("siglip",),
 }
 """Unsupported parts, and the values of ``model_type`` of the models that have each of them."""
 

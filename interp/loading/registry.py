@@ -11,28 +11,44 @@ from typing import Any
 
 import interp.loading.families as package
 from interp.errors import ModelLoadError, nearest, shorten
-from interp.loading.family import Family
+from interp.loading.family import Family, TwoTowerFamily
 from interp.loading.refused_models import REFUSED
 
 
 @cache
 def families() -> dict[str, Family]:
     """All families, by the value of ``model_type`` in ``config.json``."""
+    return {kind: family for family in _listed("FAMILIES") for kind in family.model_types}
+
+
+@cache
+def two_tower_families() -> dict[str, TwoTowerFamily]:
+    """All families of two towers, by the value of ``model_type`` in ``config.json``."""
+    return {family.model_type: family for family in _listed("TWO_TOWERS")}
+
+
+def _listed(name: str) -> list[Any]:
+    """The families in the lists called ``name`` of all modules."""
     names = sorted(module.name for module in iter_modules(package.__path__))
-    modules = [import_module(f"{package.__name__}.{name}") for name in names]
-    found = [family for module in modules for family in getattr(module, "FAMILIES", [])]
-    return {model_type: family for family in found for model_type in family.model_types}
+    modules = [import_module(f"{package.__name__}.{module}") for module in names]
+    return [family for module in modules for family in getattr(module, name, [])]
 
 
 def family_of(config_json: Mapping[str, Any]) -> Family:
     """The family that a ``config.json`` names.
 
     Raises:
-        ModelLoadError: ``model_type`` is missing or unknown, or is that of a model with parts that
-            are not supported.
+        ModelLoadError: ``model_type`` is missing or unknown, or is that of a model of two towers,
+            or of one with parts that are not supported.
     """
     model_type = config_json.get("model_type")
     known = families()
+    if isinstance(model_type, str) and model_type in two_tower_families():
+        raise ModelLoadError(
+            f"config.json has model_type={model_type!r}, a model of two towers, of texts and of "
+            "images: load both by towers = interp.load_towers(SOURCE); towers.text.save(FOLDER) "
+            "writes one of them as a model that interp.load and the commands read."
+        )
     if isinstance(model_type, str) and model_type in REFUSED and model_type not in known:
         raise ModelLoadError(
             f"config.json has model_type={model_type!r}, which is not supported: the model has "
@@ -42,6 +58,23 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
         raise ModelLoadError(
             f"config.json has model_type={shorten(model_type)}, which is not supported; supported "
             f"are {', '.join(sorted(known))}.{_advice(config_json)}"
+        )
+    return known[model_type]
+
+
+def two_tower_family_of(config_json: Mapping[str, Any]) -> TwoTowerFamily:
+    """The family of two towers that a ``config.json`` names.
+
+    Raises:
+        ModelLoadError: it names another model.
+    """
+    model_type, known = config_json.get("model_type"), two_tower_families()
+    if not isinstance(model_type, str) or model_type not in known:
+        is_single = "model_type" not in config_json or model_type in [*families()]
+        advice = " Load this model by interp.load." if is_single else ""
+        raise ModelLoadError(
+            f"config.json has model_type={shorten(model_type)}; interp.load_towers reads models of "
+            f"two towers, of types {' and '.join(sorted(known))}.{advice}"
         )
     return known[model_type]
 

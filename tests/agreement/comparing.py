@@ -247,7 +247,15 @@ def compared(
     done = interp.run(ours, *inputs, record="all")
     with watched(theirs) as seen, torch.no_grad():
         errors = {"logits": off(*both((theirs, ours), inputs))}
-    for name, stack in family.stacks.items():
+    return errors | shared(family.stacks, seen, ours, done)
+
+
+def shared(
+    stacks: Mapping[str, Stack], seen: Seen, ours: Transformer, done: interp.Run
+) -> dict[str, float]:
+    """The largest error of each point that both have, over all layers of ``stacks``."""
+    errors: dict[str, float] = {}
+    for name, stack in stacks.items():
         own = name if len(ours.stacks) > 1 else None
         for layer in range(len(ours.stack(name).blocks)):
             found = []

@@ -14,7 +14,8 @@ The families of models that `interp.load` reads, each with its largest differenc
 to the largest number compared, or to 1 if that is larger; the tests accept at most 1e-9.
 *Activations* are those that both libraries have: residual stream, queries, keys, values, scores,
 patterns, z, and the outputs of attention and MLP. nanoGPT checkpoints are compared with a module of
-the same shape in `tests/loading`.
+the same shape in `tests/loading`. CLIP and SigLIP with both towers, whose logits compare images
+with texts, are read by `interp.load_towers`.
 
 Falcon with ALiBi (the RW models) is compared with the fused attention of `transformers`, `"sdpa"`:
 its explicit attention, `"eager"`, adds the biases of ALiBi twice. Phi-3.5-MoE is read up to the

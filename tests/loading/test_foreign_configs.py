@@ -238,7 +238,7 @@ def test_fields_that_transformers_does_not_read_are_ignored_with_one_warning(kin
         model = interp.load(folder.path)
     assert torch.equal(model(random_tokens()), expected)
     (warning,) = caught
-    named = "of this type: _model_name_or_path, unsloth_fixed, swirl. (interp"
+    named = "of this type: _model_name_or_path, unsloth_fixed, swirl. (strict=True refuses"
     assert named in str(warning.message)
     refused = r"strict=True refuses: _model_name_or_path, unsloth_fixed, swirl\. Remove"
     with pytest.raises(ModelLoadError, match=refused):

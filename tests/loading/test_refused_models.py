@@ -52,8 +52,6 @@ EVIDENCE = {
     "big_bird": "rand_attn",
     "reformer": "LSHSelfAttention",
     "xlnet": "two_stream|output_g",
-    "clip": "vision_model",
-    "siglip": "vision_model",
 }
 """A pattern in the source of ``transformers`` of each model, which names the part."""
 

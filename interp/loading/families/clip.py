@@ -18,7 +18,7 @@ from interp.config import (
     PatchConfig,
     StackConfig,
 )
-from interp.loading.family import Family
+from interp.loading.family import Family, TwoTowerFamily
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import (
     Table,
@@ -30,6 +30,7 @@ from interp.loading.weight import (
     prefixed,
     separate_qkv,
 )
+from interp.two_towers import EmbeddingAt
 
 TEXT: dict[str, Any] = {
     "vocab_size": 49408,
@@ -56,6 +57,7 @@ IMAGE: dict[str, Any] = {
     "hidden_act": "quick_gelu",
     "layer_norm_eps": 1e-5,
 }
+EOS_OF_FIRST_FILES = 2
 CLS, EMBEDDING = "embeddings.class_embedding", "embeddings.token_embedding.weight"
 TEXT_PROJECTION, IMAGE_PROJECTION = "text_projection.weight", "visual_projection.weight"
 
@@ -160,6 +162,14 @@ def blocks(n_layers: int) -> Table:
     return each_layer(n_layers, block, "encoder.layers.{}.")
 
 
+def embedding_at(fields: ForeignConfig) -> EmbeddingAt:
+    """At EOS; the first files have a wrong id for it, with which the largest id is meant."""
+    eos = fields.get("eos_token_id", TEXT["eos_token_id"])
+    if eos < 0:
+        raise fields.unsupported("eos_token_id", eos, "an id")
+    return "largest id" if eos == EOS_OF_FIRST_FILES else eos
+
+
 def tower(name: str, model_type: str, **settings: Any) -> Family:  # noqa: ANN401
     """The family of a tower; ``settings`` are further fields of :class:`Family`."""
     return Family(
@@ -192,4 +202,16 @@ FAMILIES = [
         head=IMAGE_PROJECTION,
         pooled=True,
     ),
+]
+TWO_TOWERS = [
+    TwoTowerFamily(
+        name="CLIP",
+        model_type="clip",
+        text=FAMILIES[0],
+        image=FAMILIES[1],
+        embedding_at=embedding_at,
+        shared={"projection_dim": 512},
+        overridden=True,
+        unread=("initializer_factor", "logit_scale_init_value"),
+    )
 ]

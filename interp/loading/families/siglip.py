@@ -13,6 +13,7 @@ from typing import Any
 from interp.config import AttentionPoolerConfig, Config, EmbeddingConfig
 from interp.errors import InvalidConfig
 from interp.loading.families import clip
+from interp.loading.family import TwoTowerFamily
 from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import (
     Table,
@@ -129,4 +130,15 @@ FAMILIES = [
         weights=image_weights,
         defaults=IMAGE,
     ),
+]
+TWO_TOWERS = [
+    TwoTowerFamily(
+        name="SigLIP",
+        model_type="siglip",
+        text=FAMILIES[0],
+        image=FAMILIES[1],
+        embedding_at=lambda _: "last",
+        biased=True,
+        unread=("initializer_factor",),
+    )
 ]
