@@ -19,10 +19,16 @@ PAGES = sorted(path for path in [ROOT / "README.md", *DOCS.rglob("*.md")])
 SLOW = {
     "how-to/add-a-family.md",
     "how-to/fill-a-gpu.md",
+    "how-to/from-transformerlens.md",
     "how-to/grade-a-method.md",
+    "how-to/path-patch.md",
+    "how-to/prompts.md",
+    "how-to/repeat.md",
+    "how-to/report.md",
+    "how-to/steering-vector.md",
     "reference/commands.md",
 }
-"""Pages that take more than a second or two."""
+"""Pages that take more than a second."""
 OWN_TESTS = ("reference/analyses.md", "notebooks/")
 """Pages whose blocks other tests run: test_analyses_page.py, and the notebooks themselves."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}

@@ -194,9 +194,10 @@ class _Reader:
 
     def _resolved(self, name: str, value: str) -> str:
         """Resolve a path relative to the file; other values are returned unchanged."""
-        is_bundled = value in bundled() or value in bundled_prompts()
+        if name not in FILES or value in bundled() or value in bundled_prompts():
+            return value
         path = self.file.parent / value
-        return str(path) if name in FILES and not is_bundled and path.exists() else value
+        return str(path) if path.exists() else value
 
     def _texts(self, given: dict[str, Any], name: str, number: int) -> list[str]:
         """The value of a key as a list of strings; a single string becomes a list of one."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
+from architectures import covering
 from hypothesis import given
 from scipy import stats
 from torch import Tensor
@@ -98,7 +99,7 @@ def test_symmetric_values_have_the_interval_of_student():
 # ---- power and width, where Student's t is right --------------------------------------------
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", covering(SIZES, [6, 24]))
 def test_of_normal_data_it_has_nine_tenths_of_the_power_of_student(n):
     """At 5 % and at 0.1 %, for means that t finds in 1 % to 99.9 % of draws."""
     x = draw("normal", n, draws=20_000)

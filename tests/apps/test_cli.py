@@ -243,8 +243,9 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
 
 @pytest.mark.parametrize(
     ("sent", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
 )
+@pytest.mark.slow
 def test_an_interrupted_command_says_so_and_leaves_nothing(tmp_path, sent, code):
     slow = """
 import signal, sys, time, analyses
@@ -378,6 +379,7 @@ def test_verify_exits_1_when_an_identity_fails(command, monkeypatch):
     assert "one is two" in done.stdout
 
 
+@pytest.mark.slow
 def test_train_writes_a_model_that_loads(command, tmp_path):
     done = command("train", MODEL, "--out", tmp_path / "made")
     assert done.exit_code == 0, done.output

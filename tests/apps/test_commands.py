@@ -72,7 +72,7 @@ def test_every_command_is_in_the_table():
     assert set(RUNS) == NAMES
 
 
-@pytest.mark.parametrize("name", covering(RUNS, [*RUNS][::2]))
+@pytest.mark.parametrize("name", covering(RUNS, [*RUNS][::4]))
 def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_path, name):
     options, table, found = RUNS[name]
     out = tmp_path / "a" / "b"
@@ -115,6 +115,7 @@ def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
         (["ablate", "--part", "v", "--units", "heads"], "induction-by-hand-loss-mean-v"),
     ],
 )
+@pytest.mark.slow
 @pytest.mark.slow
 def test_the_default_folder_has_the_names_that_were_given(
     command, tmp_path, monkeypatch, prompts, words, folder
@@ -214,6 +215,7 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
         (["--qk", "L1H0", "--first-mlp", "--model", "python-4l"], "keys", "behind the first MLP"),
     ],
 )
+@pytest.mark.slow
 @pytest.mark.slow
 def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
     model = [] if "--model" in words else ["--model", MODEL]

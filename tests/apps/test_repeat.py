@@ -88,6 +88,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(command, tmp_path):
     words, out = ABLATE, tmp_path / "out"
     assert command(*words, "--out", tmp_path / "whole").exit_code == 0
@@ -143,6 +144,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(command, tmp_path, monkeypatch):
     assert tables_of(tmp_path / "out") == tables_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_without_resume_a_run_begins_anew_and_says_what_was_kept(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted(patched)
@@ -156,6 +158,7 @@ def test_without_resume_a_run_begins_anew_and_says_what_was_kept(command, tmp_pa
     assert "There are no partial results for this output folder" in nothing.stderr
 
 
+@pytest.mark.slow
 def test_resume_has_no_effect_on_a_command_without_partial_results(command, tmp_path):
     """It is accepted, so that a script may always pass it; the numbers are those without it."""
     words = ["dla", "--model", "induction-by-hand"]
@@ -168,6 +171,7 @@ def test_resume_has_no_effect_on_a_command_without_partial_results(command, tmp_
     assert tables_of(tmp_path / "resumed") == tables_of(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted(patched)
@@ -246,6 +250,7 @@ def test_a_repeated_run_has_the_same_numbers(command, tmp_path):
     assert tables_of(tmp_path / "again") == tables_of(out)
 
 
+@pytest.mark.slow
 def test_a_repeated_run_says_which_numbers_differ_and_what_else_does(command, tmp_path):
     out = tmp_path / "out"
     assert command("dla", "--model", "python-2l", "--out", out).exit_code == 0
@@ -387,6 +392,7 @@ def test_settings_that_can_not_be_used_are_refused(command, tmp_path, words, sai
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_rows_and_dtype_and_json(command, tmp_path):
     words = ["ablate", "--model", "rasp-reverse", "--dtype", "float64", "--json", "--top", 2]
     found = [command(*words, "--rows", rows, "--out", tmp_path / f"{rows}") for rows in (1, 5)]

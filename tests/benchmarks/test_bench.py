@@ -313,6 +313,7 @@ def test_scored_are_all_edges():
     assert scores.shape == (len(interp.computation_graph(model).edges), len(tokens))
 
 
+@pytest.mark.slow
 def test_it_needs_no_page_and_no_plot():
     """What is measured does not include the libraries of the explorer."""
     code = (

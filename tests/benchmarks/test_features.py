@@ -25,6 +25,7 @@ def table(markers=command.MARKERS):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_the_page_says_of_us_what_the_trials_find(ours):
     head, _, *rows = table()
     column = next(i for i, name in enumerate(head) if name.startswith("interp "))

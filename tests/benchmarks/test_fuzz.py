@@ -15,7 +15,7 @@ from benchmarks.fuzz.kinds import KINDS
 from benchmarks.fuzz.mutations import damaged_bytes, damaged_json
 from benchmarks.fuzz.worker import Outcome, Reader
 
-SHORT = 14
+SHORT = 6
 """Damages of each kind; `make fuzz` reads 5 000 in all."""
 
 

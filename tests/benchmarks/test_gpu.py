@@ -275,6 +275,7 @@ def names(failures):
     return sorted(failure.name.removeprefix("tests/room/") for failure in failures)
 
 
+@pytest.mark.slow
 def test_every_marked_test_is_accounted_for(tests):
     assert (tests.collected, tests.passed) == (5, 1)
     assert names(tests.failed) == [
@@ -291,6 +292,7 @@ def test_every_marked_test_is_accounted_for(tests):
     )
 
 
+@pytest.mark.slow
 def test_failures_keep_their_reasons(tests):
     texts = {failure.name.rpartition("/")[2]: failure.text for failure in tests.failed}
     assert "assert (1 + 1) == 3" in texts["test_all.py::test_fails"]

@@ -419,12 +419,13 @@ ALIKE = [
 
 
 def given_in_turn() -> list[Any]:
-    """Every analysis with every kind of prompts; of similar kinds, all but one are slow."""
+    """Every analysis with every kind of prompts; all are slow but, of every second analysis, one of
+    each group of similar kinds."""
     found = []
     for turn, name in enumerate(ANALYSES):
         allowed = [given for given in GIVEN if (name, given) not in REFUSED]
         later = {g for own in ALIKE for g in own if g != own[turn % len(own)]}
-        if name == "explain":  # which takes a second
+        if turn % 2 or name == "explain":  # which takes a second
             later = set(allowed)
         found += [
             pytest.param(name, given, marks=[pytest.mark.slow] if given in later else [])

@@ -7,7 +7,15 @@ from itertools import groupby
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, build, build_new, covering, tokens_of
+from architectures import (
+    ARCHITECTURES,
+    VARIED,
+    assert_close,
+    build,
+    build_new,
+    covering,
+    tokens_of,
+)
 from torch import Tensor
 
 from interp import Transformer, edits, metrics, sweep
@@ -102,7 +110,7 @@ def test_the_error_of_conductance_falls_with_the_square_of_the_steps(name):
     assert float(many[1:].max()) > 0.02
 
 
-@pytest.mark.parametrize("name", ADDING)
+@pytest.mark.parametrize("name", covering([name for name in ARCHITECTURES if adds(name)], VARIED))
 def test_an_adaptive_path_makes_conductance_complete(name):
     model = build(name)
     found = scored(model, "conductance", 10, tolerance=0.01)

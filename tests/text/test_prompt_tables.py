@@ -222,6 +222,7 @@ def test_a_text_that_a_parquet_file_repeats_is_not_repeated_in_memory(tmp_path, 
         read_prompts(file)
 
 
+@pytest.mark.slow
 def test_texts_without_a_dictionary_are_unpacked_a_few_at_a_time(tmp_path):
     options = {"use_dictionary": False, "is_dictionary": False, "data_page_size": 1}
     file = packed(tmp_path / "a.parquet", "x" * 2**21, 200, write_batch_size=1, **options)

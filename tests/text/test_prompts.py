@@ -89,6 +89,7 @@ def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_file_of_very_many_or_very_long_prompts_is_refused(tmp_path, monkeypatch):
     assert len(read_prompts(write(tmp_path, "a\n" * MAX_PROMPTS, "p.txt"))) == MAX_PROMPTS
     with pytest.raises(InvalidInput, match="more than 100000 prompts"):

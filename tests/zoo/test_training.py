@@ -255,6 +255,7 @@ def test_building_twice_and_in_two_parts_gives_the_same(tmp_path, small_corpus):
         assert equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_complete_model_leaves_no_checkpoint(tmp_path, small_corpus):
     folder = build_model("python-2l", tmp_path / "model", report=quiet)
     assert sorted(str(p.relative_to(folder)) for p in folder.rglob("*")) == [
@@ -305,6 +306,7 @@ def test_another_model_in_the_folder_is_replaced_whole(tmp_path, small_corpus):
         interp.history(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_users_file_beside_a_model_is_not_removed(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet)
     own = tmp_path / "steps" / "notes.txt"
@@ -345,6 +347,7 @@ def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet, steps=2)
     assert interp.card(tmp_path).mechanism.startswith("None is claimed: 2 steps were trained, of 4")
@@ -380,6 +383,7 @@ def test_a_full_disk_is_an_error(tmp_path, small_corpus, monkeypatch):
         build_model("python-2l", tmp_path, report=quiet)
 
 
+@pytest.mark.slow
 def test_a_second_training_in_the_folder_is_refused(tmp_path, small_corpus):
     begun = []
 

@@ -86,6 +86,7 @@ def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, se
     until_address(visitor, "head", "L1H1")
 
 
+@pytest.mark.slow
 def test_back_three_times_restores_three_views(visitor, server):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
     visitor.finish()

@@ -1,6 +1,7 @@
 """What a bundled model opens with: the right answer, and the head that matters most."""
 
 import pytest
+from architectures import covering
 
 import interp
 from analyses import Ablation
@@ -23,12 +24,15 @@ from interp import metrics
 from interp.loading import bundled, load
 from interp.model.attentions import attentions_of
 
+SOME = ("python-4l", "rasp-reverse", "dates")
+"""Models of each kind; the tests of the others are slow."""
+
 
 def test_every_bundled_model_has_one():
     assert {*OPENING} == {*bundled()}
 
 
-@pytest.mark.parametrize("name", OPENING)
+@pytest.mark.parametrize("name", covering(OPENING, SOME))
 def test_the_model_is_right_there(name):
     view, model = default_view(name), model_of(name)
     assert validated(view, model) == (view, ())
@@ -46,7 +50,7 @@ def test_a_date_is_written_as_its_prompt_has_it():
     assert "1968-01-26".startswith(view.prefix + view.target)
 
 
-@pytest.mark.parametrize("name", OPENING)
+@pytest.mark.parametrize("name", covering(OPENING, SOME))
 def test_the_head_is_that_of_the_largest_effect(name):
     view, model = default_view(name), model_of(name)
     (asked,) = (one.question for one in HEADS.asks(view, model) if one.name == "ablation")
@@ -61,6 +65,7 @@ def test_the_head_is_that_of_the_largest_effect(name):
     assert view.metric == interp.card(name).metric
 
 
+@pytest.mark.slow
 def test_sweeps_run_over_the_models_own_prompts_or_its_prompt():
     for name, opening in OPENING.items():
         view, model = default_view(name), model_of(name)

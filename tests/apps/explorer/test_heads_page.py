@@ -63,6 +63,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+@pytest.mark.slow
 def test_the_python_code_gives_what_the_page_shows(view):
     given = {}
     for name, question in questions(view).items():

@@ -111,6 +111,7 @@ def test_markup_in_a_prompt_is_text():
 
 
 @pytest.mark.parametrize("model", ["dates", "python-mlm"])
+@pytest.mark.slow
 def test_other_kinds_of_model_have_a_line(model):
     app = AppTest.from_file(str(APP), default_timeout=60)
     app.query_params["model"], app.query_params["page"] = model, "prompt"

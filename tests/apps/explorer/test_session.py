@@ -205,6 +205,7 @@ def test_a_folder_is_offered_by_its_own_name(tmp_path):
         offer([])
 
 
+@pytest.mark.slow
 def test_a_step_of_a_training_is_a_model(session):
     app = session(model="python-2l@0")
     assert not app.warning
@@ -250,6 +251,7 @@ def test_an_unexpected_fault_shows_no_traceback(session, monkeypatch):
     assert len(canvases) == 1, "the other views are shown"
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_drawn_is_not_drawn_again_and_again(session, monkeypatch):
     """While its jobs go on."""
     drawn: list[object] = []
