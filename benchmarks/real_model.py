@@ -1,0 +1,164 @@
+"""How long a first walk through a pretrained model takes, and how much memory, on this machine.
+
+    python -m benchmarks.real_model FOLDER                       # prints the table
+    python -m benchmarks.real_model FOLDER --docs docs/speed.md  # and writes it there
+
+Each step runs in a process of its own, as a user would start it: Python that loads and runs the
+model, the commands with their default options on eight pairs of prompts about two names, and the
+explorer in Chromium with a prompt typed by hand. The memory of a step is the largest resident set
+of its process; that of the explorer is the server's.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from benchmarks.browser import Served, Visit, chromium, served, visit
+from benchmarks.machine import load_average
+from benchmarks.table import write_between
+from interp.execution.machine import processor
+
+MARKERS = ("<!-- figures of a real model -->", "<!-- end of a real model -->")
+N_PAIRS = 8
+NAMES = ("Mary", "John", "Tom", "James", "Paul")
+SENTENCE = "When {a} and {b} went to the store, {s} gave a drink to"
+OWN_PROMPT = "The capital of France is"
+LOAD = "import sys, interp; model = interp.load(sys.argv[1])"
+PREDICT = f"""{LOAD}
+logits = model(model.to_tokens("{SENTENCE.format(a="Mary", b="John", s="John")}"))
+print(model.to_string(logits[0, -1].argmax()[None]))"""
+RUN = "import sys; from apps.cli import main; main(sys.argv[1:])"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step took.
+
+    Attributes:
+        step: the step, as a user would name it.
+        seconds: until its process ended, or until the browser showed the answer.
+        nbytes: the largest resident set of the process until then.
+    """
+
+    step: str
+    seconds: float
+    nbytes: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model")
+    parser.add_argument("folder", type=Path, help="a folder with weights and tokenizer")
+    parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
+    options = parser.parse_args(arguments)
+    load = load_average()
+    costs = [*_commands(options.folder), *_explorer(options.folder)]
+    table = to_markdown(costs, load)
+    print(table)
+    if options.docs:
+        write_between(options.docs, table, MARKERS)
+    return 0
+
+
+def to_markdown(costs: Sequence[Cost], load: str) -> str:
+    """The table, with the machine and its load before the first step below it."""
+    rows = [
+        f"| {cost.step} | {cost.seconds:.1f} s | {cost.nbytes / 1e9:.2f} GB |" for cost in costs
+    ]
+    head = "| step | time | peak memory |\n| --- | --- | --- |"
+    where = f"{processor()}, {os.cpu_count()} threads, torch {torch.__version__}"
+    return "\n".join([head, *rows, "", f"Measured on {where}, load before {load}."])
+
+
+def _commands(folder: Path) -> Iterator[Cost]:
+    with TemporaryDirectory() as temporary:
+        prompts, out = Path(temporary) / "names.jsonl", Path(temporary) / "out"
+        prompts.write_text("".join(json.dumps(pair) + "\n" for pair in pairs()))
+        on_pairs = ["--model", str(folder), "--prompts", str(prompts)]
+        yield _measured("load", [LOAD, str(folder)])
+        yield _measured("load and predict the next token", [PREDICT, str(folder)])
+        for step, command in {
+            "ablate every head": "ablate",
+            "attribute every edge": "attribute",
+            "a report of the default analyses": "report",
+        }.items():
+            words = [command, *on_pairs, "--out", str(out / command)]
+            yield _measured(f"{step}, {N_PAIRS} pairs", [RUN, *words])
+
+
+def pairs() -> list[dict[str, str]]:
+    """Prompts whose answer is the name that occurs once; corrupted ones repeat the other."""
+    return [
+        {
+            "text": SENTENCE.format(a=a, b=b, s=b),
+            "target": f" {a}",
+            "distractor": f" {b}",
+            "corrupt": SENTENCE.format(a=a, b=b, s=a),
+        }
+        for a, b in [*permutations(NAMES, 2)][:N_PAIRS]
+    ]
+
+
+def _measured(step: str, words: list[str]) -> Cost:
+    """Run Python code with arguments until it ends."""
+    began = time.perf_counter()
+    with Path(os.devnull).open("w") as nowhere:
+        command = [sys.executable, "-c", *words]
+        actions = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)]
+        process = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
+        _, status, usage = os.wait4(process, 0)
+    if status:
+        raise RuntimeError(f"{step} ended with status {os.waitstatus_to_exitcode(status)}")
+    return Cost(step, time.perf_counter() - began, usage.ru_maxrss * 1024)
+
+
+def _explorer(folder: Path) -> Iterator[Cost]:
+    with served(str(folder)) as server, chromium() as browser, visit(browser, server) as visitor:
+
+        def measured(step: str, began: float) -> Cost:
+            return Cost(f"explorer: {step}", time.perf_counter() - began, _peak(server))
+
+        began = time.perf_counter()
+        visitor.open(server.address(page="heads"))
+        yield measured("the first page, with every pattern", began)
+        visitor.finish()
+        yield measured("and every head ablated", began)
+        began = time.perf_counter()
+        _ask(visitor, OWN_PROMPT)
+        yield measured("a prompt of one's own", began)
+        visitor.finish()
+        began = time.perf_counter()
+        visitor.page.get_by_role("radio", name="Weights").click()
+        visitor.page.wait_for_selector("[data-view=OV_out][data-ready=true]", timeout=600_000)
+        yield measured("what a head writes, on Weights", began)
+        visitor.finish()
+        yield measured("and all of the page Weights", began)
+
+
+def _ask(visitor: Visit, text: str) -> None:
+    """Type a prompt and wait until its patterns are shown."""
+    visitor.page.get_by_label("Prompt", exact=True).fill(text)
+    visitor.page.get_by_role("button", name="Run").click()
+    visitor.page.wait_for_url(lambda url: "France" in url)
+    visitor.page.wait_for_selector("[data-view=heads][data-ready=true]")
+    visitor.settle()
+
+
+def _peak(server: Served) -> int:
+    """The largest resident set of the server so far, in bytes."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
