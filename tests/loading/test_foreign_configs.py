@@ -54,7 +54,7 @@ def test_fields_beside_those_of_the_part_that_is_read_are_refused_if_transformer
     copied,
 ):
     for beside, message in (
-        ({"window_size": 2.0}, r"Gemma 3: config\.json has window_size=2\.0, which transformers"),
+        ({"attn_logit_softcapping": 2.0}, r"has attn_logit_softcapping=2\.0, which transformers"),
         ({"hidden_size": 8}, "Gemma 3: .*hidden_size=8, which transformers reads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*its weights are quantised"),
     ):
