@@ -73,6 +73,16 @@ INDICES = {
     f"beit.encoder.layer.{layer}.attention.attention.relative_position_bias.relative_position_index"
     for layer in range(3)
 }
+# As of microsoft/beit-base-patch16-224-pt22k.
+PRETRAINED = PUBLISHED | {
+    "architectures": ["BeitForMaskedImageModeling"],
+    "use_mask_token": True,
+    "use_relative_position_bias": False,
+    "use_shared_relative_position_bias": True,
+    "vocab_size": 50,
+}
+SHARED_ON_DISK = ON_DISK | {r"shared_position_bias": "encoder.relative_position_bias"}
+SHARED_INDEX = "beit.encoder.relative_position_bias.relative_position_index"
 
 
 def pooled(theirs, ours):
@@ -164,6 +174,7 @@ FAMILIES = [
             )
         },
         base="beit.",
+        published=published(PRETRAINED, SHARED_ON_DISK, {SHARED_INDEX: (10, 10)}),
     ),
     family(
         {
