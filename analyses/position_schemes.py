@@ -16,6 +16,7 @@ from torch import Tensor
 from analyses.figures import Curve
 from interp.model.attention.attention import Attention
 from interp.model.positions.alibi import ALiBi
+from interp.model.positions.grid_bias import GridBias
 from interp.model.positions.relative_bias import RelativeBias
 from interp.model.positions.rotary import Rotary
 from interp.spectra.by_offset import bias_by_offset, rotary_kernel
@@ -180,15 +181,27 @@ class BucketScheme(BiasScheme):
         return [f"{len(set(self.buckets))} buckets of offsets", *super().lines()]
 
 
-def scheme_of_attention(attn: Attention, where: str, n: int) -> Scheme | None:
-    """The scheme of an attention's positions up to offset n − 1; ``None`` if it has none."""
+def schemes_of_attention(attn: Attention, where: str, n: int) -> list[Scheme]:
+    """The schemes of an attention's positions up to offset n − 1; empty if it has none."""
     scheme = attn.positions
     if isinstance(scheme, Rotary):
         rates, kernel, mean = rotary_kernel(scheme, attn.d_head, n)
-        return RotaryScheme("rotary", where, rates, kernel, mean)
-    if not scheme.has_bias:
-        return None
-    key_less_query, bias = bias_by_offset(attn, n)
+        return [RotaryScheme("rotary", where, rates, kernel, mean)]
+    if isinstance(scheme, GridBias):
+        lines = {"row": scheme.along_row(), "column": scheme.along_column()}
+        return [_of_line(bias, f"{where}, along a {line}") for line, bias in lines.items()]
+    return [_bias_scheme(attn, where, n)] if scheme.has_bias else []
+
+
+def _of_line(bias: Float[Tensor, "offset head"], where: str) -> BiasScheme:
+    """The biases between the patches of one row or one column of an image."""
+    by_head, last = bias.mT.double().cpu(), len(bias) // 2
+    return BiasScheme("grid", where, tuple(range(-last, last + 1)), by_head, by_head.softmax(-1))
+
+
+def _bias_scheme(attn: Attention, where: str, n: int) -> BiasScheme:
+    """The scheme of an attention whose bias depends on the offset alone."""
+    scheme, (key_less_query, bias) = attn.positions, bias_by_offset(attn, n)
     numbers = tuple((-key_less_query).tolist()), bias, bias.softmax(-1)
     if isinstance(scheme, RelativeBias):
         buckets = scheme.buckets(key_less_query[None, None])[0, 0]

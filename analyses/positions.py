@@ -5,9 +5,11 @@
     rotary       q R(n) kᵀ = Σ_i ‖q_i‖² cos(n ω_i)    for a query and a key that are equal
     ALiBi        −slope_h · |n|                       added to the scores
     T5           table[bucket(n), h]                  added to the scores
+    BEiT         table[rows, columns, h]              added to the scores, between patches
 
-(Vaswani et al. 2017; Su et al. 2021; Press et al. 2022; Raffel et al. 2020). An offset n is the
-position of the query minus that of the key. Positions that are added to the embedding also have a
+(Vaswani et al. 2017; Su et al. 2021; Press et al. 2022; Raffel et al. 2020; Bao et al. 2022). An
+offset n is the position of the query minus that of the key; between patches, it is taken along one
+row and along one column. Positions that are added to the embedding also have a
 Fourier spectrum, cosine similarities, and eigenvalues of the shift by 1 (on the unit circle for
 rotations). The controls of R² are the same fit to permuted rows, and p_{k+n} ≈ p_k without any map,
 which is good wherever positions change slowly. For a bias, the attention to each offset is that of
@@ -25,7 +27,7 @@ import plotly.graph_objects as go
 import torch
 
 from analyses.figures import Curve, curves, heatmap
-from analyses.position_schemes import Scheme, scheme_of_attention
+from analyses.position_schemes import Scheme, schemes_of_attention
 from analyses.position_tables import TableScheme, scheme_of_embedding
 from analyses.result import Result
 from interp import Transformer
@@ -195,8 +197,7 @@ def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
         layers.setdefault((attn.positions, attn.n_heads, attn.d_head), []).append(layer)
     for own in layers.values():
         where = f"{stack.name}, {_named(own)}"
-        if (scheme := scheme_of_attention(attentions[own[0]], where, n)) is not None:
-            yield scheme
+        yield from schemes_of_attention(attentions[own[0]], where, n)
 
 
 def _named(layers: list[int]) -> str:

@@ -145,11 +145,15 @@ def convert(
     variant: Annotated[
         str | None, typer.Option(help="Variant of the weights: fp16 for model.fp16.safetensors.")
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse fields of config.json that the model does not read."),
+    ] = False,
 ) -> None:
     """Convert a model to a folder with a configuration and safetensors weights."""
     from interp.loading import load, save_folder  # noqa: PLC0415
 
-    model = load(source, allow_pickle=allow_pickle, variant=variant)
+    model = load(source, allow_pickle=allow_pickle, variant=variant, strict=strict)
     save_folder(model, folder)
     weights = sum(weight.numel() for weight in model.parameters())
     print_stdout(f"{folder}: {weights:,} weights, {str(model.dtype).removeprefix('torch.')}.")

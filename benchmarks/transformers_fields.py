@@ -43,16 +43,20 @@ BASE_CLASSES = (
 SHARED = (
     *BASE_CLASSES,
     *("activations", "cache_utils", "loss/loss_utils", "masking_utils"),
-    *("modeling_attn_mask_utils", "modeling_flash_attention_utils", "modeling_layers"),
-    *("modeling_utils", "pytorch_utils", "integrations/moe", "integrations/sdpa_attention"),
-    *("utils/generic", "utils/output_capturing"),
+    *("modeling_attn_mask_utils", "modeling_layers", "modeling_utils", "pytorch_utils"),
+    *("integrations/moe", "integrations/sdpa_attention", "utils/generic"),
+    *("utils/output_capturing",),
 )
-"""Modules that run when a model of any type is built or called; generation is not needed."""
+"""Modules that run when a model of any type is built or called, and may be given its configuration;
+generation is not needed."""
 UNRELATED = {
     *("from_pretrained", "_get_config_dict", "from_dict", "save_pretrained"),
     *("MtpLayer", "MtpModel"),
+    *("QuantizedCache", "QuantizedLayer", "QuantoQuantizedLayer", "HQQQuantizedLayer"),
+    *("_init_weights", "_adjust_bias"),
 }
-"""Functions whose arguments are files and folders, and layers that only generation uses."""
+"""Functions whose arguments are files and folders, layers and caches that only generation uses, and
+functions that change weights (which the weights of a file replace)."""
 FIELD = re.compile(r"(?!__)[A-Za-z_]\w*")
 PREFIX = re.compile(r"^(en|de)coder_(?=.)")
 CONFIG = re.compile("config|cfg", re.IGNORECASE)

@@ -429,6 +429,25 @@ POOLED_IMAGES = Config(
     attention_pooler=AttentionPoolerConfig(PLAIN, MLPConfig(10)),
 )
 """Reads images [2 4 6] as six patches, whose sum with their positions is normed."""
+GRIDS = {
+    kind: Config(
+        D_MODEL,
+        D_VOCAB,
+        8,
+        encoder=StackConfig(
+            2,
+            replace(PLAIN, bias_k=False),
+            MLPConfig(10),
+            positions=PositionsConfig(kind, learned=kind == "grid"),
+            embedding=EmbeddingConfig(
+                patches=PatchConfig(4, 6, 2, channels=2, n_special=2, mean_pooled=True)
+            ),
+        ),
+        bias_u=True,
+    )
+    for kind in ("grid", "layer_grid")
+}
+"""Read such images with biases between patches; their logits are those of the mean patch."""
 UNMASKED = {
     "bidirectional": _decoder(
         StackConfig(2, replace(GROUPED, bidirectional=True), MLPConfig(10), RMS, ROTARY)

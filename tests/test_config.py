@@ -11,6 +11,7 @@ from tables import each
 
 import interp.config
 from interp import (
+    NO_NORM,
     AttentionConfig,
     Config,
     EmbeddingConfig,
@@ -29,6 +30,7 @@ from interp.errors import InvalidConfig
 
 STACK = StackConfig(2, PLAIN, MLPConfig(8))
 WHOLE = Config(12, 13, N_CTX, decoder=STACK)
+GRID = PositionsConfig("grid")
 sizes = st.integers(1, 2**40)
 positive = st.floats(min_value=1e-6, max_value=1e6)
 
@@ -217,6 +219,11 @@ def seeing(edge: int, size: int) -> StackConfig:
     return replace(STACK, embedding=EmbeddingConfig(patches=PatchConfig(edge, edge, size)))
 
 
+def pooled(norm: NormConfig = NormConfig(), **rest: object) -> Config:  # noqa: B008 - frozen
+    patches = EmbeddingConfig(patches=PatchConfig(4, 4, 2, mean_pooled=True))
+    return Config(12, 7, 5, encoder=StackConfig(1, PLAIN, norm=norm, embedding=patches), **rest)
+
+
 def unnormed() -> StackConfig:
     attention = replace(PLAIN, normed=False)
     return replace(STACK, attention=attention, norm=NormConfig(placement="post"))
@@ -307,6 +314,15 @@ def sandwich() -> StackConfig:
         ("all layers share", lambda: differs(positions=PositionsConfig("none"))),
         ("divided into patches of 3×3", lambda: PatchConfig(8, 9, 3)),
         ("9 patches and 1 special", lambda: replace(WHOLE, decoder=None, encoder=seeing(9, 3))),
+        ("grid positions.*set embedding patches=", lambda: replace(STACK, positions=GRID)),
+        (
+            "all layers share",
+            lambda: replace(seeing(4, 2), exceptions=(LayerConfig((1,), positions=GRID),)),
+        ),
+        ("set n_special=", lambda: PatchConfig(4, 4, 2, n_special=0, mean_pooled=True)),
+        ("final=True if there are logits", lambda: pooled(norm=NormConfig(final=False))),
+        ("needs another kind", lambda: pooled(norm=NO_NORM, unembeds=False)),
+        ("with head= or a pooler", lambda: pooled(pooler=True)),
         ("normed=False.*post", unnormed),
         ("qk_norm=.*decoder alone", lambda: replace(WHOLE, decoder=normed(), encoder=STACK)),
         ("placement=.*decoder alone", lambda: replace(WHOLE, decoder=sandwich(), encoder=STACK)),

@@ -77,7 +77,8 @@ def logit_terms(
         The terms in the unit of the logits, in the order of the forward; biases of norms last.
 
     Raises:
-        InvalidInput: a masked-language head is between the stream and the logits.
+        InvalidInput: a masked-language head is between the stream and the logits, or they are those
+            of the mean of all patches.
     """
     walk = _Walk(model, cache, column)
     w = walk.walk(direction)
@@ -180,6 +181,11 @@ class _Walk:
             raise InvalidInput(
                 "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
                 "the stream, so its logits are not a sum of outputs."
+            )
+        if model.stacks[-1].final_norm.mixes_positions:
+            raise InvalidInput(
+                "The unembedding of this model reads the mean of all patches at position 0, so its "
+                "logits are not a sum of outputs at one position."
             )
         self.stack, self.cache, self.column = model.stacks[-1], cache, column
         name = self.stack.name_in_places

@@ -44,7 +44,11 @@ class TokenLogits:
         """The logits or differences, as the model computes them from its last stream."""
         unembed, stream = unembedding_of(self.model), self.cache[_end(self.model)]
         rows = torch.arange(len(self.column), device=stream.device)
-        x = self.model.stacks[-1].final_norm(stream[rows, self.column][:, None])
+        norm = self.model.stacks[-1].final_norm
+        if norm.mixes_positions:
+            x = norm(stream)[rows, self.column][:, None]
+        else:
+            x = norm(stream[rows, self.column][:, None])
         read = at_least_float32(unembed.read(x)[:, 0])
         own = [_of_rows(unembed, read, ids) for ids in self.ids]
         return own[0] if len(own) == 1 else own[0] - own[1]

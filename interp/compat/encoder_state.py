@@ -14,6 +14,7 @@ from interp.loading.hub import PREFIX, fetch
 from interp.loading.source import SafetensorsSource, Source, StateDictSource
 from interp.model.block import Block
 from interp.model.embeddings import LearnedPositions, TokenTypes
+from interp.model.positions.relative_bias import RelativeBiasTable
 from interp.model.unembedding import MaskedHead, Unembedding
 from interp.transformer import Transformer
 
@@ -57,7 +58,7 @@ def t5_state(model: Transformer, cfg: HookedTransformerConfig) -> State:
     """
     state: dict[str, Any] = {"embed.W_E": model.stacks[0].weight_e, **_unembedding(model)}
     for stack in model.stacks:
-        if stack.ranges is None:
+        if not isinstance(stack.ranges, RelativeBiasTable):
             raise InvalidInput("A HookedEncoderDecoder has relative biases.")
         state[f"{stack.name}.0.attn.rel_pos_bias.weight"] = stack.ranges.weight
         for layer in range(len(stack.blocks)):

@@ -207,6 +207,7 @@ class Config:
                 raise InvalidConfig(
                     "tied=True, but W_E embeds tokens, and n_classes= are not tokens."
                 )
+        self._check_mean_pooling(last)
         if self.pooler and self.attention_pooler is not None:
             raise InvalidConfig("pooler=True and attention_pooler= can't be combined; set one.")
         if self.head is not None and last.norm.final != self.head.after_norm:
@@ -221,6 +222,19 @@ class Config:
         names = ("tied", "bias_u", "n_classes", "head", "logit_cap", "logit_scale")
         for name in (name for name in names if getattr(self, name) and not self.unembeds):
             raise InvalidConfig(f"unembeds=False, but {name}= is set, which needs logits.")
+
+    def _check_mean_pooling(self, last: StackConfig) -> None:
+        """Check that the vector of an image can be the mean of its patches."""
+        patches = last.embedding.patches
+        if patches is None or not patches.mean_pooled:
+            return
+        if self.head is not None or self.pooler or self.attention_pooler is not None:
+            raise InvalidConfig("mean_pooled=True can't be combined with head= or a pooler.")
+        if last.norm.kind == "none" or (self.unembeds and not last.norm.final):
+            raise InvalidConfig(
+                "mean_pooled=True normalizes the mean of the patches: the norm needs another kind "
+                'than "none", and final=True if there are logits.'
+            )
 
     def _check_tokens(self) -> None:
         for label in ("bos", "eos", "decoder_start", "mask", "stop", "after_eos"):

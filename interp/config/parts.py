@@ -9,8 +9,12 @@ from interp.errors import InvalidConfig
 Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh"]
 NormKind = Literal["layernorm", "rmsnorm", "none"]
 Placement = Literal["pre", "post", "sandwich", "write", "stream", "parallel", "parallel_tied"]
-PositionKind = Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets"]
+PositionKind = Literal[
+    "none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "grid", "layer_grid"
+]
 ScalingKind = Literal["linear", "dynamic", "llama3", "yarn", "longrope"]
+GRIDS = ("grid", "layer_grid")
+"""Kinds of positions that are biases between the patches of an image."""
 PairLayout = Literal["half", "interleaved"]
 Span = Literal["head", "each_head", "heads"]
 
@@ -267,7 +271,9 @@ class PositionsConfig:
     Attributes:
         kind: ``learned`` and ``sinusoidal`` are added to the embedding; ``rotary`` rotates queries
             and keys; ``alibi`` adds a bias linear in the distance to the scores; ``buckets`` adds
-            a learned relative bias for each bucket of distances (T5); ``none`` for no positions.
+            a learned relative bias for each bucket of distances (T5); ``grid`` adds one for each
+            offset, in rows and columns, between two patches of an image (BEiT), and
+            ``layer_grid`` likewise with other biases in each layer; ``none`` for no positions.
         base: base N of the wavelengths N^(2i/d) of sinusoidal and rotary positions.
         layout: dimensions of the i-th pair: ``half`` (i and i + d/2) or ``interleaved`` (2i and
             2i + 1).
@@ -280,7 +286,7 @@ class PositionsConfig:
         rounded: whether slopes and biases of ``alibi`` are rounded to bfloat16, as in Falcon.
         first: the number of the first sinusoidal position.
         learned: whether learned positions are added to the embedding beside the relative biases of
-            ``buckets``, as in MPNet.
+            ``buckets`` (as in MPNet), ``grid`` or ``layer_grid``.
     """
 
     kind: PositionKind = "learned"
@@ -310,8 +316,8 @@ class PositionsConfig:
             raise InvalidConfig(
                 f"positions first={self.first} is for sinusoidal positions, and must be at least 0."
             )
-        if self.learned and self.kind != "buckets":
-            raise InvalidConfig("positions learned=True is for buckets.")
+        if self.learned and self.kind not in ("buckets", *GRIDS):
+            raise InvalidConfig("positions learned=True is for buckets, grid and layer_grid.")
         if (self.d_rotary or self.scaling) and self.kind != "rotary":
             raise InvalidConfig("positions d_rotary= and scaling= are for rotary positions.")
         if self.kind == "buckets" and (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from interp.config.checks import check_positive, check_positive_integers
-from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, PositionsConfig
+from interp.config.parts import GRIDS, AttentionConfig, MLPConfig, NormConfig, PositionsConfig
 from interp.config.short import short_repr
 from interp.errors import InvalidConfig
 
@@ -25,6 +25,9 @@ class PatchConfig:
         n_special: number of learned tokens before the patches: 1 for CLS, 2 for CLS and the
             distillation token, 0 for none.
         bias: whether the matrix of the patches has a bias.
+        mean_pooled: whether the vector of an image is the norm of the mean of its patches (BEiT),
+            instead of CLS: the last norm has it at position 0; ``model.pooler`` computes it in a
+            model without a last norm.
     """
 
     height: int
@@ -33,11 +36,14 @@ class PatchConfig:
     channels: int = 3
     n_special: int = 1
     bias: bool = True
+    mean_pooled: bool = False
 
     def __post_init__(self) -> None:
         check_positive_integers(self, "height", "width", "size", "channels")
         if self.n_special < 0:
             raise InvalidConfig(f"n_special={self.n_special} must be at least 0.")
+        if self.mean_pooled and not self.n_special:
+            raise InvalidConfig("mean_pooled=True replaces CLS: set n_special= to at least 1.")
         if self.height % self.size or self.width % self.size:
             raise InvalidConfig(
                 f"An image of {self.height}×{self.width} can't be divided into patches of "
@@ -47,7 +53,17 @@ class PatchConfig:
     @property
     def n_patches(self) -> int:
         """Number of patches of an image."""
-        return (self.height // self.size) * (self.width // self.size)
+        return self.n_rows * self.n_columns
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of patches."""
+        return self.height // self.size
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of patches."""
+        return self.width // self.size
 
 
 @dataclass(frozen=True)
@@ -193,10 +209,16 @@ class StackConfig:
             raise InvalidConfig("exceptions can't change n_heads or d_head.")
         if (layer.mlp is None) != (self.mlp is None):
             raise InvalidConfig("exceptions can't add an MLP to an attention-only stack.")
-        shared = {"learned", "sinusoidal", "buckets"} & {layer.positions.kind, self.positions.kind}
+        shared = {"learned", "sinusoidal", "buckets", *GRIDS}
+        shared &= {layer.positions.kind, self.positions.kind}
         if layer.positions != self.positions and shared:
             raise InvalidConfig(
-                f"exceptions can't change {min(shared)} positions, which all layers share."
+                f"exceptions can't change {min(shared)} positions, a kind that all layers share."
+            )
+        if self.positions.kind in GRIDS and self.embedding.patches is None:
+            raise InvalidConfig(
+                f"{self.positions.kind} positions are offsets between patches of an image: set "
+                "embedding patches=."
             )
 
     def _check_rotary(self) -> None:

@@ -7,14 +7,16 @@ from interp.corpus.measures import ActivationsOf
 from interp.corpus.stream import Streamed
 from interp.corpus.texts import rows_of
 from interp.execution.run import run
+from interp.model.mean_pooling import MeanPooledNorm
 from interp.model.network import Network
 from interp.model.unembedding import MaskedHead, Unembedding
 
 
 def writes_logits(model: Network, measure: ActivationsOf) -> bool:
-    """Whether the output of these neurons is mapped linearly to the logits."""
+    """Whether the output of these neurons is mapped linearly to the logits of its position."""
     last = model.stacks[-1]
-    linear = isinstance(model.unembed, Unembedding) and not isinstance(last.final_norm, MaskedHead)
+    exits = not isinstance(last.final_norm, MaskedHead | MeanPooledNorm)
+    linear = isinstance(model.unembed, Unembedding) and exits
     return linear and measure.stack == len(model.stacks) - 1
 
 

@@ -233,12 +233,13 @@ def _warn_of_parts(family: Family, source: Source) -> None:
 def _check_counts(family: Family, fields: Mapping[str, Any], source: Source) -> None:
     """Bound the numbers of layers and experts before memory is allocated for them.
 
-    A layer has at least one weight, an expert at least one number.
+    A layer has at least one weight, unless layers share theirs; an expert at least one number.
     """
     keys = source.keys()
     size = sum(prod(source.shape(key)) for key in keys)
+    most_layers = None if family.shares_layers else len(keys)
     for name, value in fields.items():
-        bound = len(keys) if LAYERS.fullmatch(name) else size if EXPERTS.search(name) else None
+        bound = most_layers if LAYERS.fullmatch(name) else size if EXPERTS.search(name) else None
         if bound is not None and isinstance(value, int) and value > bound:
             raise ModelLoadError(
                 f"{family.name}: config.json has {name}={value}, but there are only {len(keys)} "

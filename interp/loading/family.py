@@ -53,6 +53,8 @@ class Family:
             ``copies``; the first one that is stored replaces those that are missing.
         shared: the name among ``tables`` that only replaces others: no part of the model reads it.
         tied: the default of ``tie_word_embeddings``.
+        shares_layers: whether layers may share their weights, so that there may be more layers than
+            weights; the family then bounds their number by itself.
         always_tied: whether the head is always tied, regardless of that field.
         pooled: whether the pooled output of a live model of ``transformers`` is compared, because
             its last hidden state is not the last stream of this toolkit.
@@ -83,6 +85,7 @@ class Family:
     tables: tuple[str, ...] = ()
     shared: str = ""
     tied: bool = True
+    shares_layers: bool = False
     always_tied: bool = False
     pooled: bool = False
     compared_attention: str = ""

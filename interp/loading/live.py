@@ -195,13 +195,14 @@ def outputs_of(hf_model: Any, named: Mapping[str, Tensor]) -> Any:  # noqa: ANN4
 
 
 def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
-    """``found`` without the axis that the output ``name`` of ``transformers`` lacks, if any.
+    """``found`` without the axis or the positions that the output ``name`` lacks, if any.
 
-    This is the class axis, if there is a single class per token, or the position axis: position 0
-    is selected for ``logits`` (of a text or an image), the pooled position for other outputs.
+    The axis is that of classes, if there is a single class per token, or of positions: position 0
+    is selected for ``logits`` (of a text or an image), the pooled position for other outputs. The
+    positions are those of special tokens before the patches of an image.
     """
     if found.ndim == expected.ndim:
-        return found
+        return found[:, -expected.shape[1] :]
     if found.shape == (*expected.shape, 1):
         return found[..., 0]
     return found[:, 0] if name == "logits" else pooled_column(found, expected)

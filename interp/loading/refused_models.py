@@ -39,9 +39,6 @@ REASONS: dict[str, tuple[str, ...]] = {
     "attention that also reads relative positions as vectors (disentangled attention)": (
         *("deberta", "deberta-v2"),
     ),
-    "a table in each layer with a bias of the scores for each offset between two patches": (
-        "beit",
-    ),
     "convolutions over audio features before its encoder": ("whisper",),
     "attention to windows and to global tokens with projections of their own": ("longformer",),
     "block-sparse attention to random blocks": ("big_bird",),

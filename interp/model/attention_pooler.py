@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from interp.config import AttentionPoolerConfig, Config
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.context import Context
+from interp.model.mean_pooling import MeanPooler
 from interp.model.mlp import MLP
 from interp.model.norm import norm_of
 from interp.model.shapes import Stream
@@ -42,8 +43,12 @@ class AttentionPooler(nn.Module):
         return (y + self.mlp(self.norm(y), context))[:, 0]
 
 
-def pooler_of(config: Config) -> Pooler | AttentionPooler | None:
+def pooler_of(config: Config) -> Pooler | AttentionPooler | MeanPooler | None:
     """The pooler of a configuration; ``None`` if it has none."""
+    last = list(config.stacks.values())[-1]
+    patches = last.embedding.patches
     if config.attention_pooler is not None:
         return AttentionPooler(config.attention_pooler, config.d_model)
+    if patches is not None and patches.mean_pooled and not last.norm.final:
+        return MeanPooler(norm_of(last.norm, config.d_model), patches.n_special)
     return Pooler(config.d_model) if config.pooler else None

@@ -41,6 +41,8 @@ class Norm(nn.Module):
     """No norm: x ↦ x; the base class of all norms."""
 
     points: NormPoints
+    mixes_positions = False
+    """Whether its output at a position depends on x at other positions."""
 
     def forward(self, x: Features, tap: Tap = untouched) -> Features:  # noqa: ARG002
         """x, unchanged."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from interp.config import NO_NORM, Config, StackConfig
+from interp.config import NO_NORM, Config, HeadConfig, StackConfig
 from interp.model.attention.mask import mask_of
 from interp.model.batch import Batch, ImageInput, TokenInput
 from interp.model.block import Block
@@ -17,8 +17,9 @@ from interp.model.embeddings import (
     token_types_of,
     tokens_of,
 )
-from interp.model.norm import EMBEDDED, FINAL, Norm, norm_of
-from interp.model.positions.build import attention_positions, bias_table_of
+from interp.model.mean_pooling import MeanPooledNorm
+from interp.model.norm import EMBEDDED, FINAL, Norm, ScaledNorm, norm_of
+from interp.model.positions.build import attention_positions, bias_tables_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.residual import Step
 from interp.model.shapes import Stream
@@ -70,21 +71,18 @@ class Stack(nn.Module):
         self.types = token_types_of(own.embedding, width)
         self.embed_norm = norm_of(own.embedding.norm or NO_NORM, width, points=EMBEDDED)
         self.embed_projection = sum_projection_of(own.embedding, d_model)
-        self.ranges = bias_table_of(own.positions, own.attention.n_heads)
+        self.ranges = bias_tables_of(own)
         self.blocks = nn.ModuleList(self._blocks(config, own))
         last = name == list(config.stacks)[-1]
-        if last and config.head is not None:
-            self.final_norm: Norm = MaskedHead(config.head, own.norm, d_model)
-        else:
-            self.final_norm = norm_of(own.norm, d_model, points=FINAL) if own.norm.final else Norm()
+        self.final_norm = final_norm_of(own, d_model, config.head if last else None)
 
     def _blocks(self, config: Config, own: StackConfig) -> Iterator[Block]:
         encoder = self.name == "encoder"
         paired = not encoder and config.encoder is not None
         for layer in range(own.n_layers):
             parts = own.of_layer(layer)
-            heads = parts.attention.n_heads
-            positions = attention_positions(parts.positions, heads, self.ranges, encoder=encoder)
+            table = None if self.ranges is None else self.ranges.of_layer(layer)
+            positions = attention_positions(parts, table, encoder=encoder)
             mask = mask_of(parts.attention, encoder=encoder)
             yield Block(parts, config.d_model, mask, positions, paired=paired)
 
@@ -158,6 +156,17 @@ class Stack(nn.Module):
     def end(self) -> Place:
         """The place, within the last block, of the stream after it."""
         return self.block(-1).end
+
+
+def final_norm_of(config: StackConfig, d_model: int, head: HeadConfig | None) -> Norm:
+    """What follows the last block of a stack, before the unembedding."""
+    if head is not None:
+        return MaskedHead(head, config.norm, d_model)
+    norm = norm_of(config.norm, d_model, points=FINAL) if config.norm.final else Norm()
+    patches = config.embedding.patches
+    if patches is not None and patches.mean_pooled and isinstance(norm, ScaledNorm):
+        return MeanPooledNorm(norm, patches.n_special)
+    return norm
 
 
 def input_of(config: Config, name: str) -> TokenInput | ImageInput:

@@ -245,8 +245,12 @@ class BatchedForward:
 
     @cached_property
     def _read_range(self) -> slice | None:
-        """The columns that the metric reads; ``None`` if it reads all, or others than computed."""
-        if not isinstance(self.job.metric, AtPosition):
+        """The columns that the metric reads; ``None`` if it reads all, or others than computed.
+
+        Also ``None`` if the last norm reads all columns.
+        """
+        mixes = self.model.stacks[-1].final_norm.mixes_positions
+        if mixes or not isinstance(self.job.metric, AtPosition):
             return None
         first, last = int(self._read_column.min()), int(self._read_column.max())
         return slice(first, last + 1) if first >= self.first_column else None
@@ -260,7 +264,9 @@ class BatchedForward:
 
     @cached_property
     def _exit_needs_columns(self) -> bool:
-        """Whether an edit after the last block needs more columns than the metric reads."""
+        """Whether the last norm, or an edit after it, needs more columns than the metric reads."""
+        if self.model.stacks[-1].final_norm.mixes_positions:
+            return True
         exits = [place for place in self._in_last_stack if place.point.value.region == "exit"]
         return not all(map(self._is_pointwise, exits))
 

@@ -8,6 +8,7 @@ from interp.model.attention.attention import Attention
 from interp.model.block import Block
 from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
 from interp.model.experts import Experts, SharedExperts
+from interp.model.mean_pooling import MeanPooledNorm
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network
 from interp.model.norm import Norm, OffsetRMSNorm, ScaledNorm
@@ -33,7 +34,8 @@ def fold_norms(model: Network) -> None:
         _fold(stack.final_norm, keys_and_values)
     last = model.stacks[-1].final_norm
     if isinstance(model.unembed, Unembedding):
-        _fold_last(last.norm if isinstance(last, MaskedHead) else last, model.unembed)
+        inside = isinstance(last, MaskedHead | MeanPooledNorm)
+        _fold_last(last.norm if inside else last, model.unembed)
     if isinstance(last, MaskedHead):
         _fold(last.norm_before, [(last.weight, last.bias)])
 

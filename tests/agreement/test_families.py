@@ -25,7 +25,7 @@ FAMILIES: list[Family] = [
 ]
 ONE_OF_A_KIND = {
     *("GPT-2", "Llama", "GPT-J", "BLOOM", "Mixtral", "BERT", "T5", "ViT"),
-    *("ModernBERT", "GPT-OSS", "SigLIP (image)"),
+    *("ModernBERT", "GPT-OSS", "SigLIP (image)", "BEiT"),
 }
 """Families whose first case is tested before each commit, one per kind of part; others are slow."""
 

@@ -34,15 +34,15 @@ pytestmark = pytest.mark.agreement
 MAX_WEIGHTS = 10**6
 """Larger models are not tried."""
 STRAY = (
-    *("_model_name_or_path", "_num_labels", "activation_function", "causal_mask"),
+    *("_model_name_or_path", "_num_labels", "activation_function", "bias", "causal_mask"),
     *("do_blenderbot_90_layernorm", "dual_chunk_attention_config", "export_model_type", "fc_type"),
     *("ffn_config", "full_attn_mod", "interpolate_antialias", "interpolate_factor"),
     *("interpolate_offset", "is_llama_config", "layer_norm_epsilon", "learned_embeddings"),
     *("lm_head_bias", "model_file", "model_max_length", "n_special", "neftune_noise_alpha"),
     *("norm_eps", "predict_special_tokens", "rope_interleaved", "rope_pct"),
-    *("rotary_scaling_factor", "scale_attn_weights", "sentence_transformers"),
+    *("rotary_scaling_factor", "scale", "scale_attn_weights", "sentence_transformers"),
     *("sliding_window_size", "transformers.js_config", "unsloth_fixed", "unsloth_version"),
-    *("use_norm_bias", UNKNOWN),
+    *("use_norm_bias", "window_size", UNKNOWN),
 )
 """Fields of published files that few types of models read, or none."""
 AGREED, THEIRS, OURS = "agreed", "refused by theirs", "refused by ours"

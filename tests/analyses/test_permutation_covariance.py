@@ -6,6 +6,7 @@ import pytest
 import torch
 from architectures import (
     ARCHITECTURES,
+    GRIDS,
     HEADLESS,
     IMAGES,
     POOLED_IMAGES,
@@ -29,7 +30,8 @@ from interp.symmetries.parts import head_orders, reorder_heads
 from interp.symmetries.token_checks import check_tokens
 
 SYMMETRIES = {"tokens", "heads", "neurons", "batch", "vocabulary", "scores", "values"}
-MODELS = {**ARCHITECTURES, "headless": HEADLESS, "images": IMAGES, "patches": POOLED_IMAGES}
+IMAGE_MODELS = {"images": IMAGES, "patches": POOLED_IMAGES, **GRIDS}
+MODELS = {**ARCHITECTURES, "headless": HEADLESS, **IMAGE_MODELS}
 FAST = ["gpt2", "llama", "bloom", "phi", "mixtral", "t5", "images"]
 
 

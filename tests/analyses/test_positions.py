@@ -8,6 +8,7 @@ import torch
 from architectures import (
     ALIBI,
     BUCKETS,
+    GRIDS,
     PARTIAL,
     ROTARY,
     SINES,
@@ -251,3 +252,24 @@ def test_few_positions_are_not_fitted_and_equal_ones_said_to_be():
     assert only(interp.load("rasp-histogram")).lines() == ["all positions are alike"]
     table = torch.ones(20, 12).double() * sin(1.0)
     assert only(with_table(table)).lines() == ["all positions are alike"]
+
+
+def test_biases_between_patches_are_those_along_a_row_and_a_column():
+    """Of queries that are zero, the scores are the bias."""
+    model = build_new(GRIDS["layer_grid"])
+    attn: Attention = model.blocks[1].attn
+    with torch.no_grad():
+        attn.weight_qkv.zero_()
+        attn.b_q.zero_()
+    images = torch.randn(1, 2, 4, 6, generator=torch.Generator().manual_seed(0)).double()
+    scores = interp.run(model, images, record="scores").cache["scores", 1][0]
+    *_, along_row, along_column = positions(model).schemes
+    assert along_row.where == "encoder, layer 1, along a row"
+    assert along_row.offsets == (-2, -1, 0, 1, 2)
+    assert along_column.offsets == (-1, 0, 1)
+    for column, n in enumerate(along_row.offsets):
+        for query in range(max(n, 0), 3 + min(n, 0)):
+            assert_close(scores[:, 2 + query, 2 + query - n], along_row.bias[:, column])
+    for column, n in enumerate(along_column.offsets):
+        query = 2 + 3 * max(n, 0)
+        assert_close(scores[:, query, query - 3 * n], along_column.bias[:, column])

@@ -3,10 +3,17 @@
 import pytest
 
 from benchmarks.transformers_fields import to_json
-from interp.loading.transformers_fields import TABLE
+from interp.loading.transformers_fields import TABLE, read_fields
 
 
 @pytest.mark.slow
 def test_the_table_is_generated_from_the_installed_version():
     """If not, ``python -m benchmarks.transformers_fields`` writes it anew."""
     assert TABLE.read_text(encoding="utf-8") == to_json()
+
+
+def test_names_of_tensors_and_of_arguments_are_fields_only_where_a_config_has_them():
+    """A parameter ``bias``, a quantised tensor's ``scale``, a kernel's argument ``window_size``."""
+    for name in ("bias", "scale", "window_size"):
+        assert not {name} & read_fields("gpt2"), name
+    assert {"window_size", "initializer_range"} <= read_fields("gpt_neo")

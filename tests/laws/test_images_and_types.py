@@ -1,19 +1,24 @@
 """Image patches and token types: the laws hold whatever a stack reads."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from architectures import (
     D_MODEL,
+    GRIDS,
     HEADLESS,
     PLAIN,
     POOLED_IMAGES,
     assert_close,
     assert_identical,
     build,
+    build_new,
     distance,
     tokens_of,
 )
 
+import analyses
 from interp import (
     PAD,
     Config,
@@ -53,7 +58,9 @@ def images(batch: int = 3, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "config", [seeing(), seeing("post", "none"), POOLED_IMAGES], ids=["vit", "post", "siglip"]
+    "config",
+    [seeing(), seeing("post", "none"), POOLED_IMAGES, *GRIDS.values()],
+    ids=["vit", "post", "siglip", *GRIDS],
 )
 def test_a_model_that_sees_obeys_every_identity(config):
     found = verify(build(config))
@@ -100,6 +107,62 @@ def test_a_pooler_with_attention_knows_patches_as_a_set():
         assert distance(model.pooler(other), pooled) > 1e-4, patch
 
 
+@pytest.mark.parametrize("kind", GRIDS)
+def test_a_bias_between_patches_is_one_number_per_offset(kind):
+    """Of queries that are zero, the scores are the bias; no two offsets share an entry."""
+    model = build_new(GRIDS[kind])
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.W_Q.zero_()
+            block.attn.b_q.zero_()
+    cache = run(model, images(), record="scores").cache
+    cells = [None, None, *((row, column) for row in range(2) for column in range(3))]
+    for layer in range(2):
+        biases: dict[tuple[object, ...], list[torch.Tensor]] = {}
+        for query, at in enumerate(cells):
+            for key, other in enumerate(cells):
+                special = (at is None, other is None)
+                offset = (0, 0) if any(special) else (at[0] - other[0], at[1] - other[1])
+                pair = (*special, *offset)
+                biases.setdefault(pair, []).append(cache["scores", layer][:, :, query, key])
+        assert len(biases) == 3 * 5 + 3 == len(model.stacks[0].ranges.of_layer(layer).weight)
+        for found in biases.values():
+            for one in found:
+                assert_identical(one, found[0][:1].expand_as(one))
+        assert len({float(found[0][0, 0]) for found in biases.values()}) == len(biases)
+
+
+def test_layers_share_the_biases_of_a_grid_or_have_their_own():
+    tables = {
+        kind: [attn.positions.table for attn in (block.attn for block in build(config).blocks)]
+        for kind, config in GRIDS.items()
+    }
+    assert tables["grid"][0] is tables["grid"][1]
+    assert distance(*(table.weight for table in tables["layer_grid"])) > 0.1
+
+
+def test_the_mean_patch_is_what_a_pooled_model_predicts_from():
+    """logits[0] = norm(mean of the patches)·W_U + b_U, as a model without logits pools them."""
+    config = GRIDS["grid"]
+    model, given = build(config), images()
+    done = run(model, given, record=["resid_post", "final_normalized"])
+    stream, last = done.cache["resid_post", 1], model.stacks[0].final_norm
+    mean = last.norm(stream[:, 2:].mean(1, keepdim=True))
+    assert_close(done.logits[:, :1], model.unembed(mean))
+    assert_close(done.logits[:, 2:], model.unembed(last.norm(stream))[:, 2:])
+    assert_close(done.cache["final_normalized"][:, :1], mean)
+    unnormed = replace(config.encoder, norm=NormConfig(final=False))
+    base = build(replace(config, encoder=unnormed, unembeds=False, bias_u=False))
+    x = base(given)
+    assert_close(base.pooler(x), base.pooler.norm(x[:, 2:].mean(1)))
+    assert distance(base.pooler(x), base.pooler.norm(x).mean(1)) > 1e-3
+
+
+def test_logits_of_the_mean_patch_have_no_terms_at_one_position():
+    with pytest.raises(InvalidInput, match="mean of all patches"):
+        analyses.direct_logit_attribution(build(GRIDS["grid"]), images(), target=1)
+
+
 def test_only_its_own_square_changes_with_a_pixel():
     model, given = build(seeing()), images()
     other = given.clone()
@@ -109,10 +172,12 @@ def test_only_its_own_square_changes_with_a_pixel():
     assert changed.tolist() == [False] * 7 + [True]
 
 
-def test_sweeps_over_images_are_brute_force():
-    model, given = build(seeing()), images()
+@pytest.mark.parametrize("config", [seeing(), *GRIDS.values()], ids=["vit", *GRIDS])
+def test_sweeps_over_images_are_brute_force(config):
+    model, given = build(config), images()
     made = [edits.zero("z", layer=n, head=h) for n in range(2) for h in range(3)]
     made += [edits.scale("embed", 0.2, pos=3), edits.add("resid_pre", 0.5, layer=1, pos=-1)]
+    made += [edits.zero("mlp_out", layer=1, pos=4), edits.zero("final_normalized", pos=0)]
     for metric in (metrics.logit(2, pos=0), metrics.prob((1, 2, 3), pos=0)):
         table = sweep(model, given, made, metric)
         brute = [run(model, given, edits=[edit]) for edit in made]

@@ -6,8 +6,10 @@ import pytest
 import torch
 from foreign_folders import CONFIG, MODELS, random_tokens
 from tables import each
+from typer.testing import CliRunner
 
 import interp
+from apps.cli import app
 from interp.errors import MAX_MESSAGE, MAX_SHOWN, IgnoredFieldsWarning, ModelLoadError
 from interp.loading.families import albert
 from interp.loading.folder import MAX_CONFIG_BYTES
@@ -52,7 +54,7 @@ def test_fields_beside_those_of_the_part_that_is_read_are_refused_if_transformer
     copied,
 ):
     for beside, message in (
-        ({"window_size": 2.0}, r"Gemma 3: config\.json has window_size=2\.0, which transformers"),
+        ({"attn_logit_softcapping": 2.0}, r"has attn_logit_softcapping=2\.0, which transformers"),
         ({"hidden_size": 8}, "Gemma 3: .*hidden_size=8, which transformers reads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*its weights are quantised"),
     ):
@@ -248,6 +250,16 @@ def test_fields_that_transformers_does_not_read_are_ignored_with_one_warning(kin
 def test_strict_loads_a_model_whose_fields_are_all_read(folder):
     """The converse."""
     assert interp.load(folder.path, strict=True).config == interp.load(folder.path).config
+
+
+@pytest.mark.filterwarnings("ignore::interp.errors.IgnoredFieldsWarning")
+def test_convert_is_strict_if_asked(folder, tmp_path):
+    folder.set_fields(swirl=True)
+    command = ["convert", str(folder.path), str(tmp_path / "converted")]
+    refused = CliRunner().invoke(app, [*command, "--strict"])
+    assert refused.exit_code == 3
+    assert "strict=True refuses: swirl" in " ".join(refused.stderr.split())
+    assert CliRunner().invoke(app, command).exit_code == 0
 
 
 def test_a_warning_of_many_ignored_fields_names_the_first(folder):

@@ -7,6 +7,10 @@ import torch
 from foreign_folders import MODELS, gpt2, llama, random_tokens, randomised
 from torch import nn
 from transformers import (
+    BeitConfig,
+    BeitForMaskedImageModeling,
+    BeitForSemanticSegmentation,
+    BeitModel,
     BertConfig,
     BertForMultipleChoice,
     BertForQuestionAnswering,
@@ -264,6 +268,31 @@ def test_a_head_that_is_not_supported_is_named_with_the_part_that_is_read(config
             interp.load(source)
         assert "interp.load(hf_model.base_model)" in str(error.value)
     assert interp.load(theirs.base_model).agreement < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        (BeitForSemanticSegmentation, {}, "belongs to the head of BeitForSemanticSegmentation"),
+        (BeitForMaskedImageModeling, {"use_mean_pooling": False}, "two norms before the logits"),
+    ],
+)
+def test_heads_of_images_are_refused_with_the_reason(kind, fields, reason):
+    theirs = randomised(kind(beit(**fields)))
+    with pytest.raises(ModelLoadError, match=rf"{reason}.*interp.load\(hf_model.base_model\)"):
+        interp.load(theirs)
+    assert interp.load(theirs.base_model).agreement < 1e-5
+
+
+def test_oblong_images_are_refused_where_biases_would_be_interpolated():
+    with pytest.raises(ModelLoadError, match=r"image_size=\[8, 16\].*expected a square"):
+        interp.load(BeitModel(beit(image_size=[8, 16])))
+
+
+def beit(**fields: object) -> BeitConfig:
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 4, "image_size": 8}
+    sizes |= {"num_attention_heads": 2, "patch_size": 4, "out_indices": [1, 2, 3, 4]}
+    return BeitConfig(**{**sizes, "use_relative_position_bias": True, **fields})
 
 
 def test_a_classifier_that_reads_the_mean_over_positions_is_refused_with_the_reason():

@@ -46,7 +46,6 @@ EVIDENCE = {
     "llama4": "attn_temperature_tuning",
     "deberta": "disentangled",
     "deberta_v2": "disentangled",
-    "beit": "relative_position_bias_table",
     "whisper": "Conv1d",
     "longformer": "query_global",
     "big_bird": "rand_attn",

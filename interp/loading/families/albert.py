@@ -107,5 +107,6 @@ FAMILIES = [
             (r"^sop_classifier\.classifier\.", f"{bert.NEXT}."),
             *bert.OLD_NORMS,
         ),
+        shares_layers=True,
     )
 ]

@@ -70,11 +70,12 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
     block = {
         **norm("ln1", "norm1"),
         **separate_qkv(query, key, value, biased=stack.attention.bias_q),
-        **scaled_output("attn.weight_o", "attn.b_O", "attention.o_proj", "layer_scale1"),
+        **scaled_output("attn.weight_o", "attn.b_O", "attention.o_proj", "layer_scale1.lambda1"),
         **norm("ln2", "norm2"),
         **(swiglu(fields) if gated else linear("mlp.weight_in", "mlp.b_in", "mlp.fc1")),
         **scaled_output(
-            "mlp.weight_out", "mlp.b_out", "mlp.down_proj" if gated else "mlp.fc2", "layer_scale2"
+            *("mlp.weight_out", "mlp.b_out"),
+            *("mlp.down_proj" if gated else "mlp.fc2", "layer_scale2.lambda1"),
         ),
     }
     convolution, positions = "embeddings.patch_embeddings.projection", vit.POSITIONS
@@ -100,7 +101,7 @@ def scaled_output(weight: str, bias: str, source: str, scale: str) -> Table:
         return x * by.unflatten(0, (-1, *[1] * (x.ndim - 1)))
 
     keys = {weight: f"{source}.weight", bias: f"{source}.bias"}
-    return {name: Weight((key, f"{scale}.lambda1"), scaled) for name, key in keys.items()}
+    return {name: Weight((key, scale), scaled) for name, key in keys.items()}
 
 
 def swiglu(fields: ForeignConfig) -> Table:

@@ -1,1 +1,1 @@
-"""Position schemes of attention: rotary, ALiBi, relative bias, none."""
+"""Position schemes of attention: rotary, ALiBi, relative bias (of tokens, of patches), none."""

@@ -1,34 +1,47 @@
 """The position scheme of an attention, built from its configuration."""
 
-from interp.config import PositionsConfig
+from interp.config import PositionsConfig, StackConfig
 from interp.model.positions.alibi import ALiBi, RoundedALiBi
+from interp.model.positions.grid_bias import GridBias, GridOffsets
 from interp.model.positions.none import NoPositions
 from interp.model.positions.relative_bias import (
     BidirectionalBuckets,
     CausalBuckets,
+    LayerBiasTables,
     RelativeBias,
     RelativeBiasTable,
 )
 from interp.model.positions.rotary import PAIRS, Frequencies, Rotary
 from interp.model.positions.scaling import scaled_frequencies
 
+BiasTables = RelativeBiasTable | LayerBiasTables
 
-def bias_table_of(config: PositionsConfig, n_heads: int) -> RelativeBiasTable | None:
-    """The table of biases that the layers of a stack share; ``None`` without relative bias."""
-    return RelativeBiasTable(config.n_buckets, n_heads) if config.kind == "buckets" else None
+
+def bias_tables_of(stack: StackConfig) -> BiasTables | None:
+    """The learned biases of a stack's scores; ``None`` if it has none."""
+    n_heads, patches = stack.attention.n_heads, stack.embedding.patches
+    match stack.positions.kind:
+        case "buckets":
+            return RelativeBiasTable(stack.positions.n_buckets, n_heads)
+        case "grid" if patches is not None:
+            return RelativeBiasTable(GridOffsets(patches).n, n_heads)
+        case "layer_grid" if patches is not None:
+            return LayerBiasTables(stack.n_layers, GridOffsets(patches).n, n_heads)
+        case _:
+            return None
 
 
 def attention_positions(
-    config: PositionsConfig, n_heads: int, table: RelativeBiasTable | None, *, encoder: bool
+    layer: StackConfig, table: RelativeBiasTable | None, *, encoder: bool
 ) -> NoPositions:
     """The position scheme of one layer's attention.
 
     Args:
-        config: configuration of the positions.
-        n_heads: number of query heads.
-        table: the stack's table of relative biases, if it has one.
+        layer: configuration of the stack, as of this layer.
+        table: the learned biases of this layer, if it has any.
         encoder: whether queries also attend to later keys.
     """
+    config, n_heads, patches = layer.positions, layer.attention.n_heads, layer.embedding.patches
     match config.kind:
         case "rotary":
             return Rotary(rotary_frequencies(config), PAIRS[config.layout], config.d_rotary)
@@ -41,6 +54,8 @@ def attention_positions(
                 BidirectionalBuckets(n // 2, largest) if encoder else CausalBuckets(n, largest)
             )
             return RelativeBias(table, buckets)
+        case "grid" | "layer_grid" if table is not None and patches is not None:
+            return GridBias(table, GridOffsets(patches))
         case _:
             return NoPositions()
 

@@ -24,6 +24,24 @@ class RelativeBiasTable(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(n_buckets, n_heads) * 0.1)
 
+    def of_layer(self, layer: int) -> "RelativeBiasTable":  # noqa: ARG002
+        """The table of one layer: itself."""
+        return self
+
+
+class LayerBiasTables(nn.Module):
+    """A table for each layer of a stack."""
+
+    def __init__(self, n_layers: int, n_buckets: int, n_heads: int) -> None:
+        super().__init__()
+        self.layers = [RelativeBiasTable(n_buckets, n_heads) for _ in range(n_layers)]
+        for layer, table in enumerate(self.layers):
+            self.add_module(str(layer), table)
+
+    def of_layer(self, layer: int) -> RelativeBiasTable:
+        """The table of one layer."""
+        return self.layers[layer]
+
 
 @dataclass(frozen=True)
 class CausalBuckets:
