@@ -119,6 +119,10 @@ class IgnoredFieldsWarning(UserWarning):
     """Fields of a ``config.json`` that no part of the model reads."""
 
 
+class Cancelled(InterpError):
+    """``cancelled=`` returned True before there was a partial result to return."""
+
+
 class OutOfResources(InterpError):
     """Out of memory or disk space, or no permission."""
 
