@@ -45,7 +45,7 @@ class Job:
         complete: whether ``result`` is complete.
         seconds: time that it has run so far.
         last_polled: time at which a session last polled it.
-        active: whether a worker is computing it now.
+        active: whether a worker is computing it now, or will at once.
         can_retry: after an error, whether another attempt could succeed.
         turn: number of its place in the queue; an older place is passed over.
     """
@@ -151,8 +151,7 @@ class Jobs:
             job = self._jobs.setdefault(question, Job(question))
             job.last_polled = time.monotonic()
             if not (job.running or job.error):
-                job.running = True
-                self._turns.put((job, FIRST_SLICE, job.turn))
+                self._queue(job, FIRST_SLICE)
             return job
 
     def cancel(self, question: Question) -> None:
@@ -211,11 +210,16 @@ class Jobs:
                 job.active = not self._stops(job)
             ended = self._slice(job, seconds) if job.active else True
             with self._lock:
-                job.active = False
-                job.running = not (ended or self._stops(job))
-                if job.running:
-                    self._turns.put((job, min(2 * seconds, LONGEST_SLICE), job.turn))
+                job.active = job.running = False
+                if not (ended or self._stops(job)):
+                    self._queue(job, min(2 * seconds, LONGEST_SLICE))
                 self._forget_stopped()
+
+    def _queue(self, job: Job, seconds: float) -> None:
+        """Let a job run for some seconds: at once if there is a worker for each running job."""
+        job.running = True
+        job.active = sum(own.running for own in self._jobs.values()) <= len(self._threads)
+        self._turns.put((job, seconds, job.turn))
 
     def _stops(self, job: Job) -> bool:
         return self._closed or job.should_pause

@@ -228,6 +228,15 @@ def test_abandoned_jobs_are_forgotten(jobs, monkeypatch):
     until(lambda: jobs.kept == 0)
 
 
+def test_a_job_waits_only_if_all_workers_are_busy(jobs, monkeypatch):
+    busy, _, go = held_job(monkeypatch)
+    first = jobs.poll(busy)
+    assert progress_text("a", first, cancelled=False) == "a: running", "before a worker took it"
+    second = jobs.poll(question(ablate, MODEL, TEXTS))
+    assert progress_text("a", second, cancelled=False) == "a: waiting"
+    go.set()
+
+
 def test_the_state_of_a_job_in_words():
     job = jobs_module.Job(question(ablate, MODEL, TEXTS), running=True)
     assert progress_text("a", job, cancelled=False) == "a: waiting"
