@@ -154,6 +154,12 @@ class Jobs:
                 self._queue(job, FIRST_SLICE)
             return job
 
+    def is_settled(self, question: Question) -> bool:
+        """Whether :meth:`run` need not compute: it is answered, or its job has failed."""
+        with self._lock:
+            job = self._jobs.get(question)
+        return self.store.get(question) is not None or bool(job is not None and job.error)
+
     def cancel(self, question: Question) -> None:
         """Stop a job after the current batch, unless it is polled again; keep partial results.
 
@@ -185,10 +191,14 @@ class Jobs:
         """The answer to a quick question, from the store or computed in this thread.
 
         Raises:
-            InterpError: the analysis raised it.
+            InterpError: the analysis raised it, or its job has failed.
         """
         answer = self.store.get(question)
         if answer is None:
+            with self._lock:
+                failed = self._jobs.get(question, Job(question)).error
+            if failed:
+                raise InterpError(failed)
             answer = question.run(self.model_of(question.model))
             self.store.put(question, answer)
         return answer
