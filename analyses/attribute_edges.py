@@ -40,6 +40,7 @@ from interp.cancellation import cancellable
 from interp.circuits.written import written
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import naming_first_nan
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
 from interp.integers import as_seed, at_least
@@ -245,7 +246,7 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
     scores: EdgeScores | None = None
     chosen = torch.arange(len(graph.edges))
     steps, tolerance = steps_and_tolerance(method, steps, tolerance)
-    with cancellable(cancelled):
+    with cancellable(cancelled), naming_first_nan(model, own, other):
         measured = as_metric(metric, model, own)
         if method != "exact":
             path = Path.between(model, graph, own, other, measured)

@@ -41,6 +41,7 @@ from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.cancellation import cancellable
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import naming_first_nan
 from interp.execution.provenance import Provenance
 from interp.integers import at_least
 from interp.interventions.cells import AXES, cell_columns, edits_of_cells, shape_of
@@ -261,7 +262,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     pair = aligned(model, clean, corrupt)
     places = places_of(model, points, model.stack(stack).name)
     every = [place for own in places.values() for place in own]
-    with cancellable(cancelled):
+    with cancellable(cancelled), naming_first_nan(model, *pair):
         recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
     provenance = Provenance.of(model, *pair[0], *pair[1])
     _check_difference(recorded[0].measured, recorded[1].measured, provenance.dtype)

@@ -75,6 +75,10 @@ class InvalidInput(InterpError, ValueError):
     """A file, a prompt or an argument that can't be used."""
 
 
+class NotANumber(InvalidInput):
+    """A metric or logits that are NaN."""
+
+
 class NoSuchAttribute(InvalidInput, AttributeError):
     """An attribute that this model does not have: ``hasattr`` is False."""
 
