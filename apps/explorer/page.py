@@ -156,8 +156,8 @@ def show_waiting(questions: Mapping[str, Question]) -> None:
     """Show, in place of a page, the progress of the jobs that all of the page needs."""
     begin_drawing()
     cancel_others({*questions.values()})
-    watch(lambda: incomplete(questions), JOBS)
     note_drawn({name: job.state for name, job in incomplete(questions).items()})
+    watch(lambda: incomplete(questions), JOBS)
 
 
 def incomplete(questions: Mapping[str, Question]) -> dict[str, Job]:

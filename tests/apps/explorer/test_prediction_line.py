@@ -1,7 +1,7 @@
 """The prediction above every page, in a session: it follows the prompt and the edit."""
 
 import time
-from threading import current_thread
+from threading import Event, current_thread
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -128,6 +128,16 @@ def test_other_kinds_of_model_have_a_line(model):
     assert ("at <bdi>&lt;|mask|&gt;</bdi>" in line(app)) == (model == "python-mlm")
 
 
+def until_offered(app: AppTest, label: str, *, offered: bool = True) -> None:
+    """Rerun the page until a button is there, or no longer is."""
+    for _ in range(300):
+        if offered == any(button.label == label for button in app.button):
+            return
+        time.sleep(0.05)
+        app.run()
+    raise TimeoutError
+
+
 @pytest.mark.parametrize("page", ["prompt", "heads", "why", "patch"])
 def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypatch):
     """It would hold up the whole session, so all of them are jobs; here every prompt is long."""
@@ -142,12 +152,7 @@ def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypa
     app = AppTest.from_file(str(APP), default_timeout=60)
     text = {"text": f"{page[:2]}dab{page[:2]}", "corrupt": f"{page[:2]}dab{page[1]}{page[0]}"}
     app.query_params.update({"model": MODEL, "page": page, "position": "3", **text})
-    app.run()
-    for _ in range(300):
-        if not any(button.label == "Cancel" for button in app.button):
-            break
-        time.sleep(0.05)
-        app.run()
+    until_offered(app.run(), "Cancel", offered=False)
     assert "interp-prediction" in "".join(own.proto.body for own in app.get("html"))
     assert not app.error
     assert asked
@@ -167,3 +172,22 @@ def test_a_prediction_that_can_not_be_made_is_said_once_its_job_has_failed(sessi
         time.sleep(0.05)
         session.run()
     assert "No prediction: This model predicts nothing." in said(session.caption)
+
+
+def test_the_prediction_for_a_long_prompt_is_cancelled_and_continued(session, monkeypatch):
+    go, run = Event(), Question.run
+
+    def held(question: Question, *given: object) -> object:
+        go.wait(60)
+        return run(question, *given)
+
+    monkeypatch.setattr(forward_cost, "LONG", 0)
+    monkeypatch.setattr(Question, "run", held)
+    send(session, text="abcdabcf")
+    session.button(key="cancel_prediction").click().run()
+    go.set()
+    until_offered(session, "Continue")
+    assert not line(session)
+    session.button(key="continue_prediction").click().run()
+    until_offered(session, "Cancel", offered=False)
+    assert "<bdi>f</bdi> (position 8)" in line(session)
