@@ -157,6 +157,8 @@ def show_waiting(questions: Mapping[str, Question]) -> None:
     begin_drawing()
     cancel_others({*questions.values()})
     note_drawn({name: job.state for name, job in incomplete(questions).items()})
+    if all(map(JOBS.is_settled, questions.values())):  # while the page was drawn
+        rerun()
     watch(lambda: incomplete(questions), JOBS)
 
 
