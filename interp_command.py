@@ -44,3 +44,7 @@ def main() -> None:
     except KeyboardInterrupt:  # before a command began
         sys.stderr.write("error: Interrupted; nothing was written.\n")
         sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

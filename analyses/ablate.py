@@ -41,6 +41,7 @@ from analyses.figures import bars, cell_heatmap
 from analyses.result import Result
 from analyses.statistics import interval
 from interp import Sweep, Transformer, sweep
+from interp.cancellation import cancellable
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
@@ -272,6 +273,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
             that the method does not use; resampling with a single prompt; patterns of prompts that
             differ in length; or a ``resume`` of another call.
         UnknownPlace: a group names a component that the model does not have.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -281,8 +283,9 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
     chosen = _select_units(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
-    measured = as_metric(metric, model, batches, rows)
-    edits = replacements.edits(each for own in chosen.values() for each in own)
+    with cancellable(cancelled):
+        measured = as_metric(metric, model, batches, rows)
+        edits = replacements.edits(each for own in chosen.values() for each in own)
     table = sweep(
         model,
         tuple(batches),

@@ -35,6 +35,7 @@ from analyses.figures import heatmap
 from analyses.result import Result
 from analyses.statistics import Interval, interval
 from interp import Sweep, Transformer, sweep
+from interp.cancellation import cancellable
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
@@ -184,6 +185,7 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Raises:
         InvalidInput: an unknown method or metric, a model with two stacks, resampling with a single
             prompt, or a ``resume`` of another call.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -192,8 +194,9 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_options(model, memory, resume)
     (batch,), seed, rows = model.batches(prompts), as_seed(seed), at_least(1, rows, "rows")
     replacements = Replacements(model, [batch], method, seed=seed, rows=rows)
-    measured = as_metric(metric, model, [batch], rows)
-    edits = replacements.edits(components_of(model).heads)
+    with cancellable(cancelled):
+        measured = as_metric(metric, model, [batch], rows)
+        edits = replacements.edits(components_of(model).heads)
     table = sweep(
         model,
         batch,

@@ -36,9 +36,11 @@ from interp.attribution.cuts import cuts_of
 from interp.attribution.edges import EdgeScores, edge_scores, steps_and_tolerance
 from interp.attribution.path import Path
 from interp.attribution.rules import RULES
+from interp.cancellation import cancellable
 from interp.circuits.written import written
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import naming_first_nan
 from interp.execution.provenance import Provenance
 from interp.graph import Graph
 from interp.integers import as_seed, at_least
@@ -215,14 +217,15 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed: seed for these draws.
         memory: bytes that may be used, as for :func:`interp.sweep`.
         progress: called with ``(edges done, edges in total)`` while edges are patched.
-        cancelled: called while edges are patched; if it returns True, what was measured is
-            returned, and its ``partial`` can be resumed.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
         resume: partial result of the same call.
 
     Raises:
         InvalidInput: pairs that do not align; an unknown method or metric, or one without a
             gradient; ``steps``, ``tolerance`` or ``check`` out of range; or norms change the stream
             (post-norm), so that there are no edges.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C while edges are patched; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -239,20 +242,25 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             "exactly steps= steps."
         )
     own, other = aligned(model, clean, corrupt)
-    graph, measured = computation_graph(model), as_metric(metric, model, own)
+    graph = computation_graph(model)
     scores: EdgeScores | None = None
     chosen = torch.arange(len(graph.edges))
-    if method != "exact":
-        path = Path.between(model, graph, own, other, measured)
-        steps, tolerance = steps_and_tolerance(method, steps, tolerance)
-        scores = edge_scores(path, graph, method, steps=steps, tolerance=tolerance, memory=memory)
-        chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
+    steps, tolerance = steps_and_tolerance(method, steps, tolerance)
+    with cancellable(cancelled), naming_first_nan(model, own, other):
+        measured = as_metric(metric, model, own)
+        if method != "exact":
+            path = Path.between(model, graph, own, other, measured)
+            scores = edge_scores(
+                path, graph, method, steps=steps, tolerance=tolerance, memory=memory
+            )
+            chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
+        made = _edits(model, graph, other, chosen) if len(chosen) else []
     table: Sweep | None = None
     if len(chosen):
         table = sweep(
             model,
             own,
-            _edits(model, graph, other, chosen),
+            made,
             measured,
             memory=memory,
             progress=in_cells(progress, len(own[0].ids)),

@@ -39,6 +39,7 @@ from analyses.figures import cell_heatmap, heatmap
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
 from interp.attribution.nodes import NodeRuns, nodes_of
+from interp.cancellation import cancellable
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least
@@ -208,14 +209,15 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed: seed for these draws.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(nodes done, nodes in total)`` while nodes are patched.
-        cancelled: called while nodes are patched; if it returns True, what was measured is
-            returned, and its ``partial`` can be resumed.
+        cancelled: called after each forward; if it returns True, what was measured is returned,
+            and its ``partial`` can be resumed.
         resume: partial result of the same call.
 
     Raises:
         InvalidInput: a model with two stacks; pairs that do not align; an unknown method or metric,
             or one without a gradient; ``positions`` with another method than ``atp``; or ``check``
             out of range.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -232,12 +234,13 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
     (own,), (other,) = aligned(model, clean, corrupt)
-    measured = as_metric(metric, model, (own,))
-    scores, by_column = _scores(model, own, other, measured, method)
+    with cancellable(cancelled):
+        measured = as_metric(metric, model, (own,))
+        scores, by_column = _scores(model, own, other, measured, method)
+        runs = NodeRuns.of(model, own, other, measured)
     chosen = torch.arange(len(nodes))
     if scores is not None:
         chosen = cells_to_check(scores.abs().mean(-1), check, seed)
-    runs = NodeRuns.of(model, own, other, measured)
     table = sweep(
         model,
         own,

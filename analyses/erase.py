@@ -47,6 +47,7 @@ from analyses.figures import Curve, curves
 from analyses.number_text import counted, signed
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
+from interp.cancellation import cancellable
 from interp.edits.edit import Replace
 from interp.errors import InvalidInput, shorten
 from interp.execution.provenance import Provenance
@@ -232,6 +233,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
             point that has no positions; a prompt that is too short to have the position; a metric
             that the model does not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -240,7 +242,9 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_options(model, memory, resume)
     check_metric(metric, model)
     seed = as_seed(seed)
-    given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+    with cancellable(cancelled):
+        given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+        measured = as_metric(metric, model, given.batches)
     generator = torch.Generator().manual_seed(seed)
     n = len(given.labels)
     orders = [
@@ -252,7 +256,7 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
         model,
         tuple(given.batches),
         [edit for edit, _ in made],
-        as_metric(metric, model, given.batches),
+        measured,
         memory=memory,
         progress=in_cells(progress, n),
         cancelled=cancelled,

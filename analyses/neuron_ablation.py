@@ -8,6 +8,7 @@ from torch import Tensor
 
 from analyses.effects import Progress, as_metric, in_cells, rounding
 from interp import Sweep, Transformer, sweep
+from interp.cancellation import cancellable
 from interp.interventions.components import Component
 from interp.interventions.replacements import Replacements
 from interp.metrics import Metric
@@ -69,13 +70,18 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
 
     Returns:
         The numbers, and the sweep that they come from.
+
+    Raises:
+        Cancelled: ``cancelled`` returned True before anything was measured.
     """
-    edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(neurons)
+    with cancellable(cancelled):
+        measured = as_metric(metric, model, batches, rows)
+        edits = Replacements(model, batches, method, seed=seed, rows=rows).edits(neurons)
     table = sweep(
         model,
         batches[0] if len(batches) == 1 else batches,
         [[edits[each.name]] for each in neurons],
-        as_metric(metric, model, batches, rows),
+        measured,
         memory=memory,
         progress=in_cells(progress, len(batches[0].ids)),
         cancelled=cancelled,

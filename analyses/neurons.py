@@ -52,7 +52,7 @@ from interp.corpus.snippets import Snippet, snippets
 from interp.corpus.stream import Settings, stream_corpus
 from interp.corpus.strips import shuffled_values, strips
 from interp.corpus.texts import rows_of
-from interp.errors import InvalidInput, shorten
+from interp.errors import Cancelled, InvalidInput, shorten
 from interp.execution.provenance import Provenance
 from interp.integers import as_integer, as_seed, at_least, within
 from interp.interventions.components import mlp_of
@@ -318,7 +318,8 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         progress: called with the amount read and the total, as for :func:`analyses.top_texts`;
             then with ``(neurons ablated, neurons in total)``.
         cancelled: called after each forward; if it returns True while the corpus is read, the
-            result covers what was read, without ablation.
+            result covers what was read, without ablation; while neurons are ablated, those that
+            were not are NaN, and there is no ablation if none was.
 
     Returns:
         Numbers by neuron.
@@ -348,19 +349,23 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if metric is None and model.config.unembeds:
         metric = "loss" if model.config.is_causal else "kl"
     if ablate and found.complete and metric is not None:
-        ablation, table = ablate_neurons(
-            model,
-            rows_of(found.sample),
-            chosen,
-            method=method,
-            metric=metric,
-            seed=seed,
-            rows=rows,
-            memory=memory,
-            progress=progress,
-            cancelled=cancelled,
-        )
-        provenance, notes = replace(table.provenance, seed=seed), (*notes, *table.notes)
+        try:
+            ablation, table = ablate_neurons(
+                model,
+                rows_of(found.sample),
+                chosen,
+                method=method,
+                metric=metric,
+                seed=seed,
+                rows=rows,
+                memory=memory,
+                progress=progress,
+                cancelled=cancelled,
+            )
+        except Cancelled:
+            notes = (*notes, "cancelled before neurons were ablated")
+        else:
+            provenance, notes = replace(table.provenance, seed=seed), (*notes, *table.notes)
     cosines = input_output_cosines(model, mlp.layer, mlp.place.stack)
     own = torch.tensor(measure.neurons)
     return Neurons(

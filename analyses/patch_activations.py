@@ -39,7 +39,9 @@ from analyses.figures import heatmap
 from analyses.number_text import counted, number, signed
 from analyses.result import Result
 from interp import Sweep, Transformer, sweep
+from interp.cancellation import cancellable
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import naming_first_nan
 from interp.execution.provenance import Provenance
 from interp.integers import at_least
 from interp.interventions.cells import AXES, cell_columns, edits_of_cells, shape_of
@@ -250,6 +252,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
             same for both texts of a pair (named), or a loss; an unknown axis or direction, or one
             that a point does not have; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -259,7 +262,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     pair = aligned(model, clean, corrupt)
     places = places_of(model, points, model.stack(stack).name)
     every = [place for own in places.values() for place in own]
-    recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
+    with cancellable(cancelled), naming_first_nan(model, *pair):
+        recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
     provenance = Provenance.of(model, *pair[0], *pair[1])
     _check_difference(recorded[0].measured, recorded[1].measured, provenance.dtype)
     base, source = recorded[::-1] if direction == "denoise" else recorded

@@ -28,6 +28,7 @@ from analyses.effects import Progress, as_metric, effect_frame, in_cells, prompt
 from analyses.number_text import number
 from analyses.result import Result
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
+from interp.cancellation import cancellable
 from interp.circuits.paths import next_writers
 from interp.circuits.written import Written, replaced
 from interp.edits import Edge, Edit, Selection
@@ -162,6 +163,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             unknown kind, mode or metric; no such edge, or both ``edges`` and ``into``; or norms
             change the stream (post-norm), so that there are no edges.
         UnknownPlace: an edge or ``into`` names what the model does not have.
+        Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
     """
     check_finite_weights(model)
@@ -180,11 +182,12 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
     senders = {writer for writer in graph.writers if mode == "edge" or writer.place is not None}
     chosen = _select_edges(graph, edges, into, senders)
-    measured = as_metric(metric, model, own)
     writers = dict.fromkeys(writer.name for writer, _ in chosen)
-    values = replaced(model, own, own if other is None else other, kind, writers)
     edits_of = _edge_edits if mode == "edge" else _frozen_edits
-    made = edits_of(model, own, chosen, values)
+    with cancellable(cancelled):
+        measured = as_metric(metric, model, own)
+        values = replaced(model, own, own if other is None else other, kind, writers)
+        made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
         own,

@@ -36,6 +36,7 @@ from analyses.result import Result
 from interp import Transformer, run
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import naming_first_nan
 from interp.execution.generate import check_temperature, with_start
 from interp.execution.provenance import Provenance
 from interp.integers import as_seed, at_least, integer
@@ -295,7 +296,10 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput("The vector is zero, so that it changes nothing.")
     inputs = _inputs(model, prompts)
     fixed = _ablation(model, inputs, components, method, reference)
-    plain = Continuation(model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed)
+    with naming_first_nan(model, inputs):
+        plain = Continuation(
+            model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed
+        )
     drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
     vectors = added, drawn * (added.norm() / drawn.norm())
     new, kl = _continued(

@@ -6,6 +6,7 @@ page's views are a fragment, so that a click reruns only them. The script is out
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -17,9 +18,9 @@ from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.navigation import PAGES, pages
 from apps.explorer.offered import model_of, name_of, offer, offered
 from apps.explorer.opened import open_reports
-from apps.explorer.page import cancel_others, show
+from apps.explorer.page import JOBS, cancel_others, show, show_waiting
 from apps.explorer.pages.view_inputs import prompt_problem
-from apps.explorer.prediction import show_prediction
+from apps.explorer.prediction import forwards_first, show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address
 from apps.explorer.validate import within_context
@@ -59,6 +60,19 @@ def notes() -> tuple[str, ...]:
     return shown
 
 
+def sidebar(fields: Sequence[str]) -> None:
+    """Show the sidebar, with these fields of sweeps."""
+    with st.sidebar:
+        model_choice()
+        with errors_on_page():
+            prompt_form(model_of(current().model))
+        with errors_on_page():
+            if "prompts" in fields:
+                set_choice()
+            if "metric" in fields:
+                metric_choice()
+
+
 def page() -> None:
     """Show the whole page."""
     st.set_page_config("interp explorer", layout="wide")
@@ -72,28 +86,23 @@ def page() -> None:
             for note in notes():
                 st.warning(escape_markdown(note))
         problem = prompt_problem(current(), model_of(current().model))
-        with st.sidebar:
-            model_choice()
-            with errors_on_page():
-                prompt_form(model_of(current().model))
-            with errors_on_page():
-                used = () if problem else PAGES[current().page].sidebar
-                if "prompts" in used:
-                    set_choice()
-                if "metric" in used:
-                    metric_choice()
+        first = {} if problem else forwards_first(current())
+        waits = not all(map(JOBS.is_settled, first.values()))
+        sidebar(() if problem or waits else PAGES[current().page].sidebar)
         titles = {name: PAGES[name].title for name in pages()}
         choose("Page", "page", [*titles], format_func=titles.__getitem__, show_label=False)
         view = current()
         st.session_state["outer"] = outer(view)
         shows_views = not (problem and PAGES[view.page].reads_prompt)
         with st.container(), errors_on_page():
-            if not problem:
+            if not (problem or waits):
                 show_prediction(view, model_of(view.model))
             elif not shows_views:
                 st.info(escape_markdown(problem))
         with st.container():
-            if shows_views:
+            if waits and PAGES[view.page].reads_prompt:
+                show_waiting(first)
+            elif shows_views:
                 show(PAGES[view.page])
             else:
                 cancel_others(set())

@@ -75,6 +75,10 @@ class InvalidInput(InterpError, ValueError):
     """A file, a prompt or an argument that can't be used."""
 
 
+class NotANumber(InvalidInput):
+    """A metric or logits that are NaN."""
+
+
 class NoSuchAttribute(InvalidInput, AttributeError):
     """An attribute that this model does not have: ``hasattr`` is False."""
 
@@ -117,6 +121,10 @@ class ModelLoadError(InterpError):
 
 class IgnoredFieldsWarning(UserWarning):
     """Fields of a ``config.json`` that no part of the model reads."""
+
+
+class Cancelled(InterpError):
+    """``cancelled=`` returned True before there was a partial result to return."""
 
 
 class OutOfResources(InterpError):

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import interp
+from analyses.effects import Progress
 from analyses.result import Result
 from apps.commands.inputs import Inputs
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.files import UNREADABLE, beside, refuse_link, write_whole
 from interp.json_text import read_json
+from interp.progress import as_progress
 from interp.schema import build
 
 SLICE = 10.0
@@ -120,23 +122,34 @@ class PartialRun:
 
 
 class Slice:
-    """The time limit of one slice, for ``cancelled=`` of a sweep: True when the time is over."""
+    """The time limit of one slice, for ``cancelled=`` of a sweep: True when the time is over.
 
-    def __init__(self) -> None:
+    Args:
+        report: called with the progress of the sweep, if given.
+    """
+
+    def __init__(self, report: Progress | None = None) -> None:
+        self._report = as_progress(report, "cells")
         self._began = time.monotonic()
         self._prepared: float | None = None
 
     @property
-    def was_called(self) -> bool:
-        """Whether a sweep has called this, so that its partial result can be resumed."""
+    def has_begun(self) -> bool:
+        """Whether the sweep has made progress, so that its partial result can be resumed."""
         return self._prepared is not None
 
-    def __call__(self) -> bool:
-        """Whether the sweep should stop after this forward."""
-        elapsed = time.monotonic() - self._began
+    def progress(self, done: int, total: int) -> None:
+        """Report progress; the preparation ends before the first."""
         if self._prepared is None:
-            self._prepared = elapsed
-        return elapsed > max(SLICE, PREPARATIONS * self._prepared)
+            self._prepared = time.monotonic() - self._began
+        if self._report is not None:
+            self._report(done, total)
+
+    def __call__(self) -> bool:
+        """Whether the sweep should stop after this forward; never while it is prepared."""
+        elapsed = time.monotonic() - self._began
+        prepared = self._prepared
+        return prepared is not None and elapsed > max(SLICE, PREPARATIONS * prepared)
 
 
 def run_in_slices(
@@ -157,11 +170,12 @@ def run_in_slices(
     if resume and partial.exists:
         sweep, budget = partial.read()
     while True:
-        clock = Slice()
+        clock = Slice(inputs.progress)
+        timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)
         try:
-            result = analysis(replace(inputs, budget=budget, cancelled=clock, resume=sweep))
+            result = analysis(replace(timed, resume=sweep))
         except interp.Interrupted as error:
-            if not clock.was_called:
+            if not clock.has_begun:
                 raise
             partial.write(error.result, budget)
             done, total = int(error.result.done.sum()), error.result.done.numel()

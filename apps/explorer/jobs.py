@@ -16,7 +16,8 @@ from analyses.result import Result
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
-from interp.errors import InterpError, OutOfResources
+from interp.cancellation import cancellable
+from interp.errors import Cancelled, InterpError, OutOfResources
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""
@@ -44,7 +45,7 @@ class Job:
         complete: whether ``result`` is complete.
         seconds: time that it has run so far.
         last_polled: time at which a session last polled it.
-        active: whether a worker is computing it now.
+        active: whether a worker is computing it now, or will at once.
         can_retry: after an error, whether another attempt could succeed.
         turn: number of its place in the queue; an older place is passed over.
     """
@@ -81,8 +82,35 @@ class Job:
         return self.seconds * (self.total - self.done) / self.done
 
 
-class _Stopped(Exception):
-    """Raised to stop a job that can't be resumed."""
+class _Slice:
+    """The time that a job runs before another has its turn.
+
+    A sweep repeats its preparation, which ends before the first progress, whenever it is resumed;
+    so a slice lasts at least twice as long as that.
+
+    Args:
+        seconds: the least duration after the preparation.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._began, self._seconds = time.monotonic(), seconds
+        self._prepared: float | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another job has its turn; never during the preparation."""
+        prepared = self._prepared
+        return prepared is not None and self.elapsed - prepared > max(self._seconds, 2 * prepared)
+
+    def note_progress(self) -> None:
+        """Record that there is progress."""
+        if self._prepared is None:
+            self._prepared = self.elapsed
 
 
 class Jobs:
@@ -123,9 +151,14 @@ class Jobs:
             job = self._jobs.setdefault(question, Job(question))
             job.last_polled = time.monotonic()
             if not (job.running or job.error):
-                job.running = True
-                self._turns.put((job, FIRST_SLICE, job.turn))
+                self._queue(job, FIRST_SLICE)
             return job
+
+    def is_settled(self, question: Question) -> bool:
+        """Whether :meth:`run` need not compute: it is answered, or its job has failed."""
+        with self._lock:
+            job = self._jobs.get(question)
+        return self.store.get(question) is not None or bool(job is not None and job.error)
 
     def cancel(self, question: Question) -> None:
         """Stop a job after the current batch, unless it is polled again; keep partial results.
@@ -158,10 +191,14 @@ class Jobs:
         """The answer to a quick question, from the store or computed in this thread.
 
         Raises:
-            InterpError: the analysis raised it.
+            InterpError: the analysis raised it, or its job has failed.
         """
         answer = self.store.get(question)
         if answer is None:
+            with self._lock:
+                failed = self._jobs.get(question, Job(question)).error
+            if failed:
+                raise InterpError(failed)
             answer = question.run(self.model_of(question.model))
             self.store.put(question, answer)
         return answer
@@ -183,11 +220,16 @@ class Jobs:
                 job.active = not self._stops(job)
             ended = self._slice(job, seconds) if job.active else True
             with self._lock:
-                job.active = False
-                job.running = not (ended or self._stops(job))
-                if job.running:
-                    self._turns.put((job, min(2 * seconds, LONGEST_SLICE), job.turn))
+                job.active = job.running = False
+                if not (ended or self._stops(job)):
+                    self._queue(job, min(2 * seconds, LONGEST_SLICE))
                 self._forget_stopped()
+
+    def _queue(self, job: Job, seconds: float) -> None:
+        """Let a job run for some seconds: at once if there is a worker for each running job."""
+        job.running = True
+        job.active = sum(own.running for own in self._jobs.values()) <= len(self._threads)
+        self._turns.put((job, seconds, job.turn))
 
     def _stops(self, job: Job) -> bool:
         return self._closed or job.should_pause
@@ -195,43 +237,42 @@ class Jobs:
     def _slice(self, job: Job, seconds: float) -> bool:
         """Run a job for some seconds, so that other jobs can take their turn.
 
-        A sweep repeats its preparation whenever it is resumed, so a slice lasts at least twice as
-        long as the preparation. An analysis that can't be resumed runs to its end; if it is
-        stopped, it starts again from the beginning.
+        An analysis that can't be resumed runs to its end; if it is stopped, it starts again from
+        the beginning.
 
         Returns:
             Whether it has ended: it is complete, failed, or can't be resumed.
         """
-        began, before = time.monotonic(), job.seconds
-        prepared = list[float]()
-        resumes = job.question.takes("cancelled")
+        part, before = _Slice(seconds), job.seconds
+        resumes = job.question.takes("resume")
+
+        def stops() -> bool:
+            return self._stops(job)
 
         def progress(done: int, total: int) -> None:
-            job.done, job.total = done, total
-            job.seconds = before + time.monotonic() - began
-            if not resumes and self._stops(job):
-                raise _Stopped
+            part.note_progress()
+            job.done, job.total, job.seconds = done, total, before + part.elapsed
+            if not resumes and stops():
+                raise Cancelled
 
         def cancelled() -> bool:
-            now = time.monotonic() - began
-            prepared.append(now)
-            is_over = now - prepared[0] > max(seconds, 2 * prepared[0])
-            return self._stops(job) or is_over
+            return resumes and (part.is_over or stops())
 
         try:
             model = self.model_of(job.question.model)
             resume = getattr(job.result, "partial", None)
-            job.result = job.question.run(model, progress, cancelled, resume)
+            with cancellable(None if resumes else stops):
+                job.result = job.question.run(model, progress, cancelled, resume)
             job.version += 1
-        except _Stopped:
-            job.done, job.seconds = 0, 0.0
+        except Cancelled:
+            job.done, job.seconds = (job.done, job.seconds) if resumes else (0, 0.0)
             return True
         except Exception as error:
             # Only a lack of memory, or a bug, can be gone at another attempt.
             job.can_retry = not isinstance(error, InterpError) or isinstance(error, OutOfResources)
             job.error = message_of(error)
             return True
-        job.seconds = before + time.monotonic() - began
+        job.seconds = before + part.elapsed
         if getattr(job.result, "partial", None) is not None:
             return False
         self.store.put(job.question, job.result)

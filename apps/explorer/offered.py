@@ -14,6 +14,7 @@ import interp
 from interp.errors import ModelLoadError, shorten
 from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load
 from interp.loading.folder import steps_of
+from interp.weights.hash import weight_hash
 
 MAX_MODELS = 6
 """Number of models that stay loaded."""
@@ -90,6 +91,8 @@ def model_of(name: str) -> interp.Transformer:
 @lru_cache(MAX_MODELS)
 def _load(name: str, device: str) -> interp.Transformer:
     model = load(name, device)
+    # Every result has the hash; later it takes a comparison of versions.
+    weight_hash(model)
     # Streamlit collects garbage after each run of its script, several times a second while a job is
     # polled. No other thread runs meanwhile, so it should not visit modules and tokenizers.
     gc.unfreeze()

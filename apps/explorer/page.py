@@ -16,6 +16,7 @@ from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.clicks import checked
 from apps.explorer.downloads import show_code_and_files
+from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
@@ -151,17 +152,39 @@ def show(page: Page) -> None:
         watch(lambda: _jobs_of(page), JOBS)
 
 
+def show_waiting(questions: Mapping[str, Question]) -> None:
+    """Show, in place of a page, the progress of the jobs that all of the page needs."""
+    begin_drawing()
+    cancel_others({*questions.values()})
+    note_drawn({name: job.state for name, job in incomplete(questions).items()})
+    if all(map(JOBS.is_settled, questions.values())):  # while the page was drawn
+        rerun()
+    watch(lambda: incomplete(questions), JOBS)
+
+
+def incomplete(questions: Mapping[str, Question]) -> dict[str, Job]:
+    """The jobs of these questions that are not complete, which are started or resumed."""
+    jobs = {name: JOBS.poll(own, cancelled=is_cancelled(own)) for name, own in questions.items()}
+    return {name: job for name, job in jobs.items() if not job.complete}
+
+
 def _jobs_of(page: Page) -> dict[str, Job]:
     """The jobs that the views of a page wait for, by name; others of the session are cancelled."""
     questions = {
         f"{before}{one.name}": one.question
-        for before, view in _columns(current())
-        for one in page.asks(view, model_of(view.model))
+        for before, view in columns_of(current())
+        for one in asks_of(page, view)
         if one.long and isinstance(one.question, Question)
     }
     cancel_others({*questions.values()})
-    jobs = {name: JOBS.poll(own, cancelled=is_cancelled(own)) for name, own in questions.items()}
-    return {name: job for name, job in jobs.items() if not job.complete}
+    return incomplete(questions)
+
+
+def asks_of(page: Page, view: View) -> list[Ask]:
+    """The questions of a page; all are jobs if a forward over its prompt takes long."""
+    model = model_of(view.model)
+    is_long = page.reads_prompt and is_long_forward(view, model)
+    return [replace(one, long=one.long or is_long) for one in page.asks(view, model)]
 
 
 def cancel_others(questions: set[Question]) -> None:
@@ -172,7 +195,7 @@ def cancel_others(questions: set[Question]) -> None:
         JOBS.cancel(question)
 
 
-def _columns(view: View) -> list[tuple[str, View]]:
+def columns_of(view: View) -> list[tuple[str, View]]:
     """The views that are shown side by side, each with the prefix of the names of its jobs."""
     return [("", view)] if view.pinned is None else [("A: ", view.pinned), ("B: ", view)]
 
@@ -186,8 +209,8 @@ def _body(page: Page) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom"):
             page.controls(current(), model_of(current().model))
         columns = [
-            (name, view, Results.of(page.asks(view, model_of(view.model)), JOBS))
-            for name, view in _columns(current())
+            (name, view, Results.of(asks_of(page, view), JOBS))
+            for name, view in columns_of(current())
         ]
         # In a container even if empty, so that the elements below keep their state.
         with st.container():

@@ -4,6 +4,8 @@ It shows a part of one call of :func:`analyses.predictions`; the page Prompt sho
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import streamlit as st
 from markupsafe import Markup
@@ -12,9 +14,17 @@ import interp
 from analyses import Predictions, predictions
 from apps.commands.inputs import Inputs
 from apps.explorer.controls import switch
+from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.messages import escape_markdown
-from apps.explorer.page import JOBS
-from apps.explorer.pages.view_inputs import TOP, inputs_of, prompt_of, single_token
+from apps.explorer.offered import model_of
+from apps.explorer.page import JOBS, columns_of
+from apps.explorer.pages.view_inputs import (
+    TOP,
+    inputs_of,
+    prompt_of,
+    single_token,
+    target_question,
+)
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError
@@ -41,6 +51,27 @@ def show_prediction(view: View, model: interp.Transformer) -> None:
     if view.heads:
         names = ", ".join(map(str, view.heads))
         switch(f"Ablate {names}", "ablated", help="Applies to predictions and continuations.")
+
+
+def forwards_first(view: View) -> dict[str, Question]:
+    """The predictions that all of a page needs, where a forward over the prompt takes long.
+
+    They are the prediction of the line, and the most probable token where it stands for a target
+    that is not given; a pair that is patched has its answer at the end.
+    """
+    questions: dict[str, Question] = {}
+    for before, own in columns_of(view):
+        model = model_of(own.model)
+        if not is_long_forward(own, model):
+            continue
+        with suppress(InterpError):  # the line says why there is no prediction
+            questions[f"{before}prediction"] = prediction_question(own, model)
+            of_targets = (own, replace(own, position=None)) if own.page == "patch" else (own,)
+            for each in () if own.target else of_targets:
+                asked = target_question(each, model)
+                if asked not in questions.values():
+                    questions[f"{before}most probable token"] = asked
+    return questions
 
 
 def prediction_question(view: View, model: interp.Transformer) -> Question:

@@ -11,7 +11,7 @@ from apps.explorer.default_views import EXAMPLES, default_view, examples, with_p
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
-from apps.explorer.view import ANSWERED, View
+from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
 from interp.text.prompts import Prompt
 from interp.text.token_bytes import visible
@@ -101,6 +101,11 @@ def prompt_form(model: interp.Transformer) -> None:
             help="For patching: a prompt with the same number of tokens but another answer.",
         )
         st.form_submit_button("Run", width="stretch", on_click=_submit_form)
+    if not view.fits_address:
+        st.caption(
+            f"The address holds no prompt of more than {MAX_TEXT:,} characters: a copied link, or "
+            "Back, opens another prompt."
+        )
 
 
 def set_choice() -> None:

@@ -54,7 +54,7 @@ def is_input(component: str) -> bool:
 
 def _within_prompt(view: View, model: interp.Transformer) -> tuple[View, list[str]]:
     """The view without positions that its prompt lacks, and a note on each."""
-    lengths = [_length(view, model, stack.name) for stack in model.stacks]
+    lengths = [n_tokens(view, model, stack.name) for stack in model.stacks]
     ends = {
         "position": lengths[-1],
         "query": lengths[0 if view.attention == "encoder" else -1],
@@ -74,7 +74,7 @@ def _is_within(position: int | None, name: str, end: int) -> bool:
     return position is None or (-end if name == "position" else 0) <= position < end
 
 
-def _length(view: View, model: interp.Transformer, stack: str) -> int | None:
+def n_tokens(view: View, model: interp.Transformer, stack: str) -> int | None:
     """The number of tokens that a stack reads; ``None`` if they can't be counted."""
     is_decoder_of_two = len(model.stacks) > 1 and stack == model.stacks[-1].name
     text = (view.prefix or view.target) if is_decoder_of_two else view.text

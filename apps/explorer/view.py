@@ -20,7 +20,7 @@ COLOURS = ("surprisal", "change")
 MAX_STRENGTH, MAX_NEW_TOKENS = 1000.0, 64
 """Limits of a continuation."""
 MAX_TEXT = 2000
-"""Largest number of characters of a prompt that is written to the address."""
+"""Largest number of characters of a text that is written to the address."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 ATTENTIONS = ("", "decoder", "cross", "encoder")
@@ -139,12 +139,18 @@ class View:
     token: str = ""
     pinned: "View | None" = None
 
+    @property
+    def fits_address(self) -> bool:
+        """Whether no text of the prompt is longer than :data:`MAX_TEXT`."""
+        texts = (self.text, self.corrupt, self.prefix, self.hidden)
+        return all(len(text) <= MAX_TEXT for text in texts)
+
     def to_address(self) -> dict[str, str]:
         """The query parameters of an address: all fields that differ from their defaults.
 
-        A prompt longer than :data:`MAX_TEXT` is left out, with everything that refers to it.
+        A prompt that does not fit is left out, with everything that refers to it.
         """
-        if len(self.text) > MAX_TEXT:
+        if not self.fits_address:
             return View(page=self.page, model=self.model).to_address()
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {

@@ -10,7 +10,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_module import CoreModule
 from interp.compat.encoder_tokenizer import EncoderTokenizer
 from interp.compat.pretrained import dtype_of
-from interp.compat.published import source_of
+from interp.compat.published import Published, apply_name
 from interp.compat.source_state import State
 from interp.compat.stacked_weights import BlockWeights
 from interp.config import Config
@@ -34,8 +34,13 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         """The configuration of the façade for a model of this package."""
         raise NotImplementedError
 
-    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
-        """The weights of a model of this package, under TransformerLens's names."""
+    def _source_state(self, source: Transformer, origin: Any) -> State:
+        """The weights of a model of this package, under TransformerLens's names.
+
+        Args:
+            source: the model.
+            origin: what it was loaded from: a live model, or a name as of :func:`interp.load`.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -75,21 +80,30 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
             names = ["checkpoint_index"] * (checkpoint_index is not None)
             names += sorted(from_pretrained_kwargs)
             raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
-        name = str(model_name) if checkpoint_value is None else f"{model_name}@{checkpoint_value}"
-        source = load(source_of(name) if hf_model is None else hf_model, dtype=dtype)
+        published = Published.of(str(model_name), hf_model, checkpoint_value)
+        source = load(published.source, dtype=dtype)
         cfg = cls._hooked_config(source.config)
-        cfg.dtype, cfg.model_name = dtype, source.config.name or name
-        cfg.device = _device(device)
+        cfg.dtype, cfg.device = dtype, _device(device)
+        apply_name(cfg, published)
         if tokenizer is None and source.tokenizer is not None:
-            tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, cfg.model_name)
-        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
-        model.load_state_dict(model._source_state(source, name, hf_model))
+            name = published.name or source.config.name
+            tokenizer = EncoderTokenizer(source.tokenizer, source.config.tokens, name)
+        model = cls._of(cfg, tokenizer)
+        model.load_state_dict(model._source_state(source, published.source))
         model.eval()
         return model.to(cfg.device) if move_to_device else model
 
+    @classmethod
+    def _of(cls, cfg: HookedTransformerConfig, tokenizer: Any) -> Any:
+        """A model with this tokenizer, or with none."""
+        name, cfg.tokenizer_name = cfg.tokenizer_name, None
+        model = cls(cfg, tokenizer, move_to_device=False)  # pyright: ignore[reportCallIssue]
+        cfg.tokenizer_name = name
+        return model
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A new model with the same weights and configuration, without hooks."""
-        model = type(self)(deepcopy(self.cfg, memo), self.tokenizer)
+        model = self._of(deepcopy(self.cfg, memo), self.tokenizer).to(self.cfg.device)
         model.load_state_dict(self.state_dict())
         return model.train(self.training)
 

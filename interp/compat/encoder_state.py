@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.published import source_of
 from interp.compat.source_state import State, attention_state, mlp_state, norm_state
 from interp.errors import InvalidInput
 from interp.loading import find_folder
@@ -67,9 +66,9 @@ def t5_state(model: Transformer, cfg: HookedTransformerConfig) -> State:
     return _copied(state)
 
 
-def next_sentence_state(model_name: str, hf_model: Any) -> State:
+def next_sentence_state(origin: Any) -> State:
     """The next-sentence head of a live model, a folder or a model of the hub; empty if missing."""
-    source = _tensors(model_name, hf_model)
+    source = _tensors(origin)
     names = {"nsp_head.W": f"{NEXT_SENTENCE}.weight", "nsp_head.b": f"{NEXT_SENTENCE}.bias"}
     if source is None or not set(names.values()) <= set(source.keys()):
         return {}
@@ -79,14 +78,13 @@ def next_sentence_state(model_name: str, hf_model: Any) -> State:
     }
 
 
-def _tensors(model_name: str, hf_model: Any) -> Source | None:
+def _tensors(origin: Any) -> Source | None:
     """The stored tensors, under their stored names."""
-    if hf_model is not None:
-        return StateDictSource(hf_model.state_dict())
-    name = source_of(model_name)
-    if find_folder(name) is not None:  # a model of this package has no such head
+    if not isinstance(origin, str):
+        return StateDictSource(origin.state_dict())
+    if find_folder(origin) is not None:  # a model of this package has no such head
         return None
-    return SafetensorsSource(fetch(name)[0] if name.startswith(PREFIX) else Path(name))
+    return SafetensorsSource(fetch(origin)[0] if origin.startswith(PREFIX) else Path(origin))
 
 
 def _block(at: str, block: Block, cfg: HookedTransformerConfig) -> State:

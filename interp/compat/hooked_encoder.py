@@ -66,8 +66,8 @@ class HookedEncoder(EncoderModel):
     _core_config = staticmethod(bert_core_config)
     _hooked_config = staticmethod(bert_hooked_config)
 
-    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:
-        state = bert_state(source, self.cfg) | next_sentence_state(name, hf_model)
+    def _source_state(self, source: Transformer, origin: Any) -> State:
+        state = bert_state(source, self.cfg) | next_sentence_state(origin)
         parts = {"pooler": self.pooler, "nsp_head": self.nsp_head}
         missing = {
             f"{part}.{key}": torch.full_like(weight, torch.nan)

@@ -59,7 +59,7 @@ class HookedEncoderDecoder(EncoderModel):
     _core_config = staticmethod(t5_core_config)
     _hooked_config = staticmethod(t5_hooked_config)
 
-    def _source_state(self, source: Transformer, name: str, hf_model: Any) -> State:  # noqa: ARG002
+    def _source_state(self, source: Transformer, origin: Any) -> State:  # noqa: ARG002
         return t5_state(source, self.cfg)
 
     def _add_parts(self, core: Transformer) -> None:

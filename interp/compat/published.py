@@ -127,14 +127,19 @@ def at_step(name: str, step: int) -> str:
     return f"{name}@{branch}{step}"
 
 
-def apply_published(cfg: HookedTransformerConfig, published: Published) -> None:
-    """Set the fields that TransformerLens sets by the name and the architecture of a model."""
-    kind, name, fields = published.kind, published.name or "", published.config_json
+def apply_name(cfg: HookedTransformerConfig, published: Published) -> None:
+    """Set the names of model and tokenizer, without a commit, and the step of a checkpoint."""
     cfg.tokenizer_name = published.name
     if published.step is not None:
         cfg.from_checkpoint, cfg.checkpoint_value = True, published.step
         cfg.checkpoint_label_type = "step"
-    cfg.model_name = name.rstrip("/").rpartition("/")[2] or cfg.model_name
+    cfg.model_name = (published.name or "").rstrip("/").rpartition("/")[2] or cfg.model_name
+
+
+def apply_published(cfg: HookedTransformerConfig, published: Published) -> None:
+    """Set the fields that TransformerLens sets by the name and the architecture of a model."""
+    apply_name(cfg, published)
+    kind, name, fields = published.kind, published.name or "", published.config_json
     if published.architecture is None:
         return
     cfg.original_architecture = published.architecture

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import InvalidInput, InvalidTokens, NotANumber, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
 from interp.integers import as_seed, at_least
@@ -92,7 +92,7 @@ def sample(
 ) -> Int[Tensor, " batch"]:
     """One token per row: the argmax at temperature 0, else drawn from softmax(logits / T)."""
     if bool(logits.isnan().any()):
-        raise InvalidInput("The logits are NaN, so no token can be sampled.")
+        raise NotANumber("The logits are NaN, so no token can be sampled.")
     if temperature == 0:
         return logits.argmax(-1)
     if top_k is not None:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.cache import Cache
+from interp.cancellation import check_cancelled
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.estimate import refuse_too_large
@@ -148,6 +149,7 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
     )
     refuse_too_large(model, prepared)
     logits, stream, cache = execute(model, prepared)
+    check_cancelled()
     placed = prepared.placed.values()
     applied = tuple(edit for several in placed for edit in several)
     return Run(logits, stream, cache, prepared.batches[-1], applied)
@@ -184,4 +186,6 @@ def run_measured(
     """
     prepared = prepare(model, tokens, record=record, edits=edits, gradients_of=metric)
     refuse_too_large(model, prepared)
-    return execute_measured(model, prepared, metric)
+    measured = execute_measured(model, prepared, metric)
+    check_cancelled()
+    return measured

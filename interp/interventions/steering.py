@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp import edits
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_no_nan
 from interp.execution.generate import generate
 from interp.execution.run import run
 from interp.integers import within
@@ -66,7 +67,7 @@ def contrast_vector(
             all tokens.
 
     Raises:
-        InvalidInput: a prompt has no such position.
+        InvalidInput: a prompt has no such position, or the model computes NaN on it.
     """
     sides = [model.batches(given) for given in (positive, negative)]
     if pos is not None:
@@ -84,6 +85,7 @@ def _read(model: Network, batches: Sequence[Batch], place: Place) -> Batch:
 
 def _mean_of(model: Network, batches: Sequence[Batch], place: Place, pos: int | None) -> Vector:
     x = at_least_float32(run(model, *batches, record=place).cache[place])
+    check_no_nan(model, batches, x)
     batch = _read(model, batches, place)
     if pos is not None:
         return at_position(x, batch, pos).mean(0)

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
+from interp.execution.first_nan import check_forward
 from interp.execution.provenance import Provenance
 from interp.execution.run import run
 from interp.integers import as_seed, at_least
@@ -128,6 +129,7 @@ def train(
         own = [batch.rows(rows.to(batch.ids.device)) for batch in batches]
         lens.A.grad, lens.b.grad, losses = _gradients(model, lens, own)
         if not bool(losses.isfinite().all()):
+            check_forward(model, own)
             raise InvalidInput(
                 f"The KL of step {step + 1} is not finite: the training diverged, or the logits of "
                 f"this model are not finite. Try a lower lr than {settings.lr}."

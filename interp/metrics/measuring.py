@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, NotANumber, shorten
 from interp.metrics.kinds import AtPosition, Metric
 from interp.metrics.logits import at_least_float32, at_position, parts_of_rows
 from interp.model.batch import Batch
@@ -67,7 +67,7 @@ def with_ids(metric: _Metric, model: Network) -> _Metric:
 
 def _refuse_nan(metric: Metric | MetricLike, values: Tensor, batch: Batch) -> Tensor:
     if bool(values.isnan().any()):
-        raise InvalidInput(f"The metric is NaN: {cause_of_nan(metric, batch)}")
+        raise NotANumber(f"The metric is NaN: {cause_of_nan(metric, batch)}")
     return values
 
 

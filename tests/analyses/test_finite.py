@@ -1,18 +1,25 @@
 """No analysis reads NaN or infinity as a finding: weights and activations are checked first."""
 
 import copy
+import re
 
 import pytest
 import torch
-from settings_asked import ASKED, MODEL, Asked
+from settings_asked import ASKED, CLEAN, MODEL, Asked
 
+from analyses import steer
 from interp import InterpError, LowRank, Transformer
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, NotANumber
+from interp.execution.first_nan import naming_first_nan
 from interp.weights.finite import check_finite_weights
 
 OF_A_MODEL = [asked for asked in ASKED if MODEL in asked.given]
 IN_FLOAT64 = ("permutation_covariance", "positions")
 """Analyses that compute in float64, or read embeddings alone, where nothing overflows."""
+OF_WEIGHTS = ("composition", "ov", "qk")
+"""Analyses that read weights alone, which are named as such."""
+PLACE = re.compile(r"""\("(scores|pattern|z|q|resid_post|post)", 0\)""")
+"""A place of layer 0, with the name of its point."""
 
 
 def with_value(value: float) -> Transformer:
@@ -41,7 +48,7 @@ def test_every_analysis_names_a_weight_that_is_not_finite(asked):
 
 @pytest.mark.parametrize("asked", OF_A_MODEL, ids=name_of)
 def test_every_analysis_names_what_overflows(asked):
-    """All weights are finite, and the scores of layer 0 are not."""
+    """All weights are finite, and the scores of layer 0 are not; so a place there is named."""
     model = copy.deepcopy(MODEL)
     with torch.no_grad():
         for weight in model.stacks[-1].blocks.parameters():
@@ -49,8 +56,24 @@ def test_every_analysis_names_what_overflows(asked):
     if name_of(asked) in IN_FLOAT64:
         asked_of(asked, model)
         return
-    with pytest.raises(InterpError, match=r"NaN|not finite"):
+    with pytest.raises(InterpError, match=r"NaN|not finite") as refused:
         asked_of(asked, model)
+    assert name_of(asked) in OF_WEIGHTS or PLACE.search(str(refused.value))
+
+
+def test_a_metric_that_is_nan_though_the_forward_is_not_is_refused_as_before():
+    batches = MODEL.batches(CLEAN)
+    with pytest.raises(NotANumber, match="from the metric"), naming_first_nan(MODEL, batches):
+        raise NotANumber("NaN comes from the metric.")
+
+
+def test_contrasting_prompts_on_which_the_stream_overflows_are_named():
+    model = copy.deepcopy(MODEL)
+    with torch.no_grad():
+        for weight in model.stacks[-1].blocks.parameters():
+            weight.mul_(1e25)
+    with pytest.raises(InvalidInput, match=r'NaN on these prompts, first at \("scores", 0\)'):
+        steer(model, CLEAN[:1], contrast=(CLEAN[:1], CLEAN[1:2]), layer=1)
 
 
 def test_finite_weights_are_accepted_though_their_sum_overflows():

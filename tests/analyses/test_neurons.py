@@ -105,6 +105,15 @@ def test_a_cancelled_call_has_what_was_read():
     assert found.n_texts == 2
 
 
+def test_a_call_cancelled_before_neurons_are_ablated_has_the_corpus():
+    """The second call of ``cancelled`` is that of the forward that means are taken from."""
+    answers = iter([False, True])
+    found = neurons(build("gpt2"), rows(), layer=1, cancelled=lambda: next(answers))
+    assert found.notes == ("cancelled before neurons were ablated",)
+    assert found.ablation is None
+    assert found.n_texts == len(rows())
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "error", "said"),
     [

@@ -178,7 +178,9 @@ def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
     model, clean, corrupt = pair_of("gpt2")
     given = {"metric": METRIC, "memory": 1e5}
     whole = patch_activations(model, clean, corrupt, **given)
-    part = patch_activations(model, clean, corrupt, cancelled=lambda: True, **given)
+    cells = []
+    stop = {"progress": lambda *at: cells.append(at), "cancelled": lambda: bool(cells)}
+    part = patch_activations(model, clean, corrupt, **stop, **given)
     assert part.patched.isnan().any()
     assert "cancelled" in part.summary()
     part.figure()

@@ -113,8 +113,9 @@ def test_python_2l_answers_by_its_induction_heads():
 def test_a_cancelled_call_is_resumed():
     model, clean, corrupt = pair("gpt2")
     settings = {"metric": METRIC, "memory": 60_000.0}
-    stop = iter([False, True]).__next__
-    part = patch_paths(model, clean, corrupt, cancelled=stop, **settings)
+    cells = []
+    stop = {"progress": lambda *at: cells.append(at), "cancelled": lambda: bool(cells)}
+    part = patch_paths(model, clean, corrupt, **stop, **settings)
     assert part.partial is not None
     assert part.patched.isnan().any()
     whole = patch_paths(model, clean, corrupt, **settings)

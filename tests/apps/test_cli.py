@@ -48,6 +48,12 @@ def test_help_answers_without_torch():
     assert done.stdout.split() == ["False", "False"]
 
 
+def test_the_command_is_also_a_module():
+    words = [sys.executable, "-m", "interp_command", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "ablate" in done.stdout
+
+
 def test_models_are_listed(command):
     done = command("models")
     assert done.exit_code == 0

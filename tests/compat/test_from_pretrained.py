@@ -5,14 +5,24 @@ kinds of tokenizers are the published ones.
 """
 
 import contextlib
+import copy
 import io
 
 import pytest
 import torch
 
 from interp import InterpError
-from interp.compat import HookedTransformer
-from tests.compat.published_models import LOREM, PUBLISHED, TEXTS, publish
+from interp.compat import HookedEncoder, HookedEncoderDecoder, HookedTransformer
+from tests.compat.published_models import (
+    END,
+    LOREM,
+    N_POSITIONS,
+    PUBLISHED,
+    TEXTS,
+    WIDE,
+    Published,
+    publish,
+)
 from tests.compat.shapes import close
 
 theirs = pytest.importorskip("transformer_lens")
@@ -152,6 +162,35 @@ def test_a_model_is_found_under_either_of_its_names(repository, cache, tmp_path,
         model = HookedTransformer.from_pretrained(name, device="cpu")
         assert (model.cfg.model_name, model.cfg.tokenizer_name) == ("gpt2", "gpt2")
         assert model.tokenizer.name_or_path == "gpt2"
+
+
+BERT = Published(
+    "BertForPreTraining",
+    {**WIDE, "intermediate_size": 48, "max_position_embeddings": N_POSITIONS},
+    "gpt2",
+    {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": END, "pad_token": END},
+)
+T5 = Published(
+    "T5ForConditionalGeneration",
+    {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 48, "num_layers": 2},
+    "gpt2",
+    {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": END},
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "published"),
+    [
+        (HookedEncoder, "google-bert/bert-base-cased", BERT),
+        (HookedEncoderDecoder, "google-t5/t5-small", T5),
+    ],
+)
+def test_an_encoder_has_the_names_of_its_repository_without_a_commit(kind, name, published, cache):
+    publish(cache, name, published)
+    model = kind.from_pretrained(name, device="cpu")
+    for each in (model, copy.deepcopy(model)):
+        assert (each.cfg.model_name, each.cfg.tokenizer_name) == (name.partition("/")[2], name)
+        assert each.tokenizer.name_or_path == name
 
 
 def test_a_checkpoint_is_the_branch_of_its_step(cache):

@@ -149,8 +149,11 @@ def test_settings_that_cannot_be_used_are_refused(name, value):
 
 
 def test_a_training_that_diverges_is_refused():
-    model = build_new("gpt2")
+    model, settings = build_new("gpt2"), replace(SETTINGS, lr=1e300)
+    prompts = model.check(torch.tensor([[3, 1, 2]]))
+    with pytest.raises(InvalidInput, match="The KL of step 2 is not finite"):
+        train(model, prompts, settings)
     with torch.no_grad():
         model.W_E[3] = torch.nan
-    with pytest.raises(InvalidInput, match="The KL of step 1 is not finite"):
-        train(model, model.check(torch.tensor([[3, 1, 2]])), SETTINGS)
+    with pytest.raises(InvalidInput, match='NaN on these prompts, first at "embed"'):
+        train(model, prompts, SETTINGS)

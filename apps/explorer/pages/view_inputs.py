@@ -75,6 +75,17 @@ def prompt_problem(view: View, model: interp.Transformer) -> str:
     return ""
 
 
+def target_question(view: View, model: interp.Transformer) -> Question:
+    """The most probable tokens at the view's position.
+
+    Raises:
+        InvalidInput: the prompt of an encoder–decoder has no input for the decoder.
+    """
+    batch = Inputs(model, (prompt_of(view),)).batch
+    settings = {"pos": view.position, "top": TOP, "hidden": view.hidden or None}
+    return question(predictions, view.model, batch, **settings)
+
+
 def probable_target(view: View, model: interp.Transformer) -> str | None:
     """The most probable token at the view's position, as a text.
 
@@ -83,9 +94,7 @@ def probable_target(view: View, model: interp.Transformer) -> str | None:
         prompt.
     """
     try:
-        batch = Inputs(model, (prompt_of(view),)).batch
-        settings = {"pos": view.position, "top": TOP, "hidden": view.hidden or None}
-        found = JOBS.run(question(predictions, view.model, batch, **settings))
+        found = JOBS.run(target_question(view, model))
     except InterpError:
         return None
     if not isinstance(found, Predictions):

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import analyses
-from analyses import ablate, attention_patterns
+from analyses import ablate, attention_patterns, head_roles, top_texts
 from apps.explorer import jobs as jobs_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
 from apps.explorer.store import Store, nbytes
 from apps.explorer.watch import progress_text
+from interp.execution import run as run_module
 from interp.loading import load
 
 MODEL = "induction-by-hand"
@@ -90,6 +91,44 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     assert job.complete
     expected = ablate(load(MODEL), [*TEXTS], memory=1e6)
     torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
+
+
+def test_cancel_stops_the_preparation_of_a_sweep_and_of_what_can_not_be_resumed(jobs, monkeypatch):
+    """After the forward that is being computed; nothing is measured, and nothing is an error."""
+    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
+    forwards, begun, go = [], threading.Event(), threading.Event()
+    compute = run_module.execute
+
+    def held(*given: object) -> object:
+        forwards.append(None)
+        begun.set()
+        go.wait(60)
+        return compute(*given)
+
+    monkeypatch.setattr(run_module, "execute", held)
+    for asked in (question(ablate, MODEL, TEXTS, rows=1), question(head_roles, MODEL, rows=4)):
+        jobs.poll(asked)
+        assert begun.wait(60)
+        job = jobs.poll(asked)
+        jobs.cancel(asked)
+        go.set()
+        until(lambda job=job: not job.running)
+        assert (job.result, job.error, job.total) == (None, "", 0)
+        assert len(forwards) == 1
+        for event in (begun, go):
+            event.clear()
+        forwards.clear()
+    go.set()
+    assert wait(jobs, question(ablate, MODEL, TEXTS, rows=1)).complete
+
+
+def test_an_analysis_that_can_not_be_resumed_is_not_cut_into_slices(jobs, monkeypatch):
+    """Of a corpus that is read in part, the result is a whole one to the page."""
+    monkeypatch.setattr(jobs_module._Slice, "is_over", True)
+    asked = question(top_texts, MODEL, TEXTS, of="L0H0", rows=1)
+    job = wait(jobs, asked)
+    assert job.result.n_texts == len(TEXTS)
+    assert not job.result.notes
 
 
 def test_what_can_not_be_resumed_is_stopped_and_begins_anew(jobs, monkeypatch):
@@ -187,6 +226,15 @@ def test_abandoned_jobs_are_forgotten(jobs, monkeypatch):
     for n in range(200):
         jobs.poll(replace(busy, arguments=(TEXTS, n)))
     until(lambda: jobs.kept == 0)
+
+
+def test_a_job_waits_only_if_all_workers_are_busy(jobs, monkeypatch):
+    busy, _, go = held_job(monkeypatch)
+    first = jobs.poll(busy)
+    assert progress_text("a", first, cancelled=False) == "a: running", "before a worker took it"
+    second = jobs.poll(question(ablate, MODEL, TEXTS))
+    assert progress_text("a", second, cancelled=False) == "a: waiting"
+    go.set()
 
 
 def test_the_state_of_a_job_in_words():

@@ -1,4 +1,4 @@
-"""What stays in memory is not visited when Streamlit collects garbage."""
+"""Models are loaded once, with the hash of their weights; collections of garbage skip them."""
 
 import gc
 import weakref
@@ -8,6 +8,8 @@ import pytest
 
 from apps.explorer import offered
 from apps.explorer.offered import model_of
+from interp.execution.provenance import Provenance
+from interp.weights import hash as hash_module
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +32,9 @@ def test_a_model_that_is_no_longer_kept_is_freed_when_the_next_one_is_loaded():
     offered._load.cache_clear()
     model_of("rasp-reverse")
     assert model() is None
+
+
+def test_the_hash_of_the_weights_is_computed_when_a_model_is_loaded(monkeypatch):
+    model = model_of("induction-by-hand")
+    monkeypatch.setattr(hash_module, "_compute_hash", None)
+    assert Provenance.of(model).weights

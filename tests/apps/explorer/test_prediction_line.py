@@ -1,10 +1,18 @@
 """The prediction above every page, in a session: it follows the prompt and the edit."""
 
+import time
+from threading import Event, current_thread
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
+import analyses
+from apps.explorer import forward_cost
 from apps.explorer.offered import model_of
+from apps.explorer.page import JOBS
+from apps.explorer.questions import Question
 from apps.serve import APP
+from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
 EVIL = "<img src=x onerror=alert(1)>"
@@ -119,3 +127,68 @@ def test_other_kinds_of_model_have_a_line(model):
     assert not app.error
     assert "✓ right" in line(app)
     assert ("at <bdi>&lt;|mask|&gt;</bdi>" in line(app)) == (model == "python-mlm")
+
+
+def until_offered(app: AppTest, label: str, *, offered: bool = True) -> None:
+    """Rerun the page until a button is there, or no longer is."""
+    for _ in range(300):
+        if offered == any(button.label == label for button in app.button):
+            return
+        time.sleep(0.05)
+        app.run()
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("page", ["prompt", "heads", "why", "patch"])
+def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypatch):
+    """It would hold up the whole session, so all of them are jobs; here every prompt is long."""
+    monkeypatch.setattr(forward_cost, "LONG", 0)
+    asked, run = [], Question.run
+
+    def noted(question: Question, *given: object) -> object:
+        asked.append((question.name, current_thread()))
+        return run(question, *given)
+
+    monkeypatch.setattr(Question, "run", noted)
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    text = {"text": f"{page[:2]}dab{page[:2]}", "corrupt": f"{page[:2]}dab{page[1]}{page[0]}"}
+    app.query_params.update({"model": MODEL, "page": page, "position": "3", **text})
+    until_offered(app.run(), "Cancel", offered=False)
+    assert "interp-prediction" in "".join(own.proto.body for own in app.get("html"))
+    assert not app.error
+    assert asked
+    assert {name for name, thread in asked if thread not in JOBS._threads} == set()
+
+
+def test_a_prediction_that_can_not_be_made_is_said_once_its_job_has_failed(session, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise InvalidInput("This model predicts nothing.")
+
+    monkeypatch.setattr(forward_cost, "LONG", 0)
+    monkeypatch.setattr(analyses, "predictions", refused)
+    send(session, text="abcdabce", target="a")
+    for _ in range(300):
+        if any("No prediction" in own.value for own in session.caption):
+            break
+        time.sleep(0.05)
+        session.run()
+    assert "No prediction: This model predicts nothing." in said(session.caption)
+
+
+def test_the_prediction_for_a_long_prompt_is_cancelled_and_continued(session, monkeypatch):
+    go, run = Event(), Question.run
+
+    def held(question: Question, *given: object) -> object:
+        go.wait(60)
+        return run(question, *given)
+
+    monkeypatch.setattr(forward_cost, "LONG", 0)
+    monkeypatch.setattr(Question, "run", held)
+    send(session, text="abcdabcf")
+    session.button(key="cancel_prediction").click().run()
+    go.set()
+    until_offered(session, "Continue")
+    assert not line(session)
+    session.button(key="continue_prediction").click().run()
+    until_offered(session, "Cancel", offered=False)
+    assert "<bdi>f</bdi> (position 8)" in line(session)

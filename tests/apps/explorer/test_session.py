@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from apps.explorer import view as view_module
 from apps.explorer.messages import escape_markdown
 from apps.explorer.navigation import PAGES
 from apps.explorer.offered import model_of, name_of, offer, offered, source_of
@@ -126,6 +127,17 @@ def test_a_prompt_longer_than_the_limit_keeps_its_end_and_says_so(session):
     assert text.endswith(view_of(app).text)
     assert view_of(app).text
     assert not app.error
+
+
+def test_a_prompt_that_the_address_does_not_hold_is_said_once(session, monkeypatch):
+    monkeypatch.setattr(view_module, "MAX_TEXT", 8)
+    app = session()
+
+    def said(text: str) -> int:
+        captions = [own.value for own in send(app, text=text).caption]
+        return sum("The address holds no prompt of more than" in own for own in captions)
+
+    assert [said(text) for text in ("abcabc", "abcabcabc", "abcab")] == [0, 1, 0]
 
 
 def test_a_link_opens_the_same_view_in_a_new_session(session):

@@ -58,6 +58,7 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
     view = View(model="python-4l", text="a" * (MAX_TEXT + 1), position=3, head=Head(1, 2))
     assert view.to_address() == {"page": "heads", "model": "python-4l"}
     assert replace(view, text="a" * MAX_TEXT).to_address()["position"] == "3"
+    assert replace(view, text="a", corrupt=view.text).to_address() == view.to_address()
 
 
 @pytest.mark.parametrize(

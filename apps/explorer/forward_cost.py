@@ -1,0 +1,14 @@
+"""Whether a forward over the prompt takes so long that it should not run while a page is drawn."""
+
+import interp
+from apps.explorer.validate import n_tokens
+from apps.explorer.view import View
+
+LONG = 1e10
+"""Weights × tokens from which on a forward is a job: about half a second on two processor cores."""
+
+
+def is_long_forward(view: View, model: interp.Transformer) -> bool:
+    """Whether one forward over the view's prompt takes long."""
+    weights = sum(weight.numel() for weight in model.parameters())
+    return weights * sum(n_tokens(view, model, own.name) or 0 for own in model.stacks) > LONG
