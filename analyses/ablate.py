@@ -122,9 +122,9 @@ class Ablation(Result):
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"interactions": self.interaction_frame()} if self.units == "pairs" else {}
+        return {"interactions": self.to_interaction_frame()} if self.units == "pairs" else {}
 
-    def interaction_frame(self) -> pd.DataFrame:
+    def to_interaction_frame(self) -> pd.DataFrame:
         """One row per unit whose components were also ablated alone, largest size first.
 
         The columns are those of :meth:`to_frame`, with interaction in place of effect.
@@ -150,7 +150,7 @@ class Ablation(Result):
         top = at_least(1, top, "top")
         frame, noun, how = self.to_frame(), self.units.replace("mlps", "MLPs"), "ablation"
         if self.units == "pairs":
-            frame = self.interaction_frame().rename(columns={"interaction": "effect"})
+            frame = self.to_interaction_frame().rename(columns={"interaction": "effect"})
             how = "ablation, interactions"
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
         largest = largest_text(frame, self.unit, noun, f"{self.method} {how}")

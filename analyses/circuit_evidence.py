@@ -46,12 +46,12 @@ class Pairs:
         """The clean prompts in the form that analyses take."""
         return self.clean[0] if len(self.clean) == 1 else self.clean
 
-    def patched(self, edges: Sequence[Names], kind: str) -> dict[Names, Tensor]:
+    def patched(self, edges: Sequence[Names], method: str) -> dict[Names, Tensor]:
         """The exact effect of each edge alone, on each prompt."""
         if not edges:
             return {}
         found = patch_paths(
-            self.model, self.clean, self.corrupt, edges=edges, kind=kind, metric=self.metric
+            self.model, self.clean, self.corrupt, edges=edges, method=method, metric=self.metric
         )
         return dict(zip(edges, found.effect, strict=True))
 
@@ -75,7 +75,7 @@ class Pairs:
             pos=self.metric.pos,
             by="head",
         )
-        terms = zip(found.parts, found.terms.double(), strict=True)
+        terms = zip(found.parts, found.effect.double(), strict=True)
         return {part.name: own for part, own in terms}
 
     def attends(self, answering: Collection[str]) -> dict[str, str]:

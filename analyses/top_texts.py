@@ -128,10 +128,9 @@ class TopTexts(Result):
         }
         return pd.DataFrame(columns)
 
-    def quantile_frame(self) -> pd.DataFrame:
-        """One row per share of cells: ``share`` (text), and the ``value`` not exceeded by it."""
-        shares = [f"{100 * level:g} %" for level in self.levels]
-        return pd.DataFrame({"share": shares, "value": self.quantiles})
+    def to_quantile_frame(self) -> pd.DataFrame:
+        """One row per share of cells (``level``), and the ``value`` that it does not exceed."""
+        return pd.DataFrame({"level": self.levels, "value": self.quantiles})
 
     def figure(self) -> go.Figure:
         """A strip of tokens for each cell, coloured by the values along its text."""

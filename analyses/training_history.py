@@ -64,14 +64,14 @@ class TrainingHistory(Result):
     """Losses and scores over the steps of a training.
 
     Attributes:
-        name: the model's name.
+        model: the model's name.
         history: losses in nats, measured figures, and the steps of the checkpoints.
-        scores: the numbers of ``score=`` at the checkpoints; ``None`` without it.
+        checkpoint_scores: the numbers of ``score=`` at the checkpoints; ``None`` without it.
     """
 
-    name: str
+    model: str
     history: History
-    scores: Scores | None = None
+    checkpoint_scores: Scores | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure and step: step (updates done), figure, value, kept (as a checkpoint).
@@ -86,27 +86,27 @@ class TrainingHistory(Result):
             for step, figures in self.history.measured.items()
             for name, value in figures.items()
         ]
-        if self.scores is not None:
+        if self.checkpoint_scores is not None:
             rows += [
-                (step, f"{name} {self.scores.column}", value)
-                for name, values in self.scores.changes
-                for step, value in zip(self.scores.steps, values, strict=True)
+                (step, f"{name} {self.checkpoint_scores.column}", value)
+                for name, values in self.checkpoint_scores.changes
+                for step, value in zip(self.checkpoint_scores.steps, values, strict=True)
             ]
-        frame = pd.DataFrame(rows, columns=["step", "figure", "value"])
+        frame = pd.DataFrame(rows, columns=["step", "quantity", "value"])
         return frame.assign(kept=frame["step"].isin(kept))
 
     def figure(self) -> go.Figure:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
-        if (own := self.scores) is not None:
+        if (own := self.checkpoint_scores) is not None:
             shown = own.changes[:SHOWN]
             lines = [Curve(name, own.steps, values) for name, values in shown]
             panels["at checkpoints"] = lines
             units.append(own.unit or own.column)
         return curves(
             panels,
-            title=f"Training of {self.name}{dotted}",
+            title=f"Training of {self.model}{dotted}",
             axis="training step",
             units=units,
             marked=self.history.checkpoints,
@@ -114,14 +114,14 @@ class TrainingHistory(Result):
 
     def summary(self) -> str:
         """First and last value of each figure, and the step at which it was halfway between."""
-        lines = [f"{self.name}: {len(self.history.losses)} steps, last {self._last()}"]
+        lines = [f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"]
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
                 f"{name}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
                 f"{steps[_halfway(values)]}"
             )
-        if (own := self.scores) is not None:
+        if (own := self.checkpoint_scores) is not None:
             lines += [
                 f"{name}, {own.column}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
                 f"{own.steps[_halfway(values)]}"

@@ -105,7 +105,7 @@ def _(result: AttentionStatistics, top: int | None = None) -> Table:
 def _(result: Ablation, top: int | None = None) -> Table:
     """For pairs of heads, their interactions."""
     if result.units == "pairs":
-        return table_of_frame(result.interaction_frame(), top)
+        return table_of_frame(result.to_interaction_frame(), top)
     return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
 
 
@@ -202,7 +202,7 @@ def _(result: Explanation, top: int | None = None) -> Table:
 def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
     """The terms, the largest first also where they are by source."""
     frame = result.to_frame()
-    if result.sources is not None:
+    if result.by_source is not None:
         frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
     return table_of_frame(frame, top)
 

@@ -30,7 +30,10 @@ TOKEN_COLUMNS = (
     *("target", "distractor"),
 )
 """Columns of a frame that hold the label of a token."""
-TEXT_COLUMNS = ("context", "promoted", "suppressed", "plain", "steered", "random")
+TEXT_COLUMNS = (
+    *("context", "promoted_tokens", "suppressed_tokens"),
+    *("plain_text", "steered_text", "steered_control_text"),
+)
 """Columns of a frame that hold several labels of tokens."""
 PROMPT_COLUMNS = ("prompt", "text")
 """Columns of a frame that hold the number of a prompt."""

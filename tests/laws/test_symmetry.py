@@ -237,7 +237,7 @@ ANALYSES: dict[str, Analysis] = {
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
     "patch_paths": paths,
     "patch_paths, frozen heads": lambda case: paths(
-        case, kind="mean", mode="frozen heads", edges=to_logits(case)
+        case, method="mean", mode="frozen heads", edges=to_logits(case)
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
@@ -262,7 +262,7 @@ LEFT_OUT = {
     "permutation_covariance": ["error"],
     "predictions": ["id"],
     "neurons": ["rank"],
-    "prune": ["random", "place"],
+    "prune": ["control", "rank"],
     "top_texts": ["rank", "source"],
 }
 """Columns that are not compared: values drawn at random, ranks among possibly equal values, names

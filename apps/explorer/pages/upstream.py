@@ -47,7 +47,7 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
             view.model,
             *batches,
             into=view.component,
-            kind=view.method,
+            method=view.method,
             metric=target_metric(view, inputs),
         )
 
@@ -78,9 +78,9 @@ def upstream_views(
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
     """The direct contribution of the chosen head, by the tokens that it attends to."""
     heads = [part.name for part in result.parts if part.head is not None]
-    if result.sources is None or view.component not in heads:
+    if result.by_source is None or view.component not in heads:
         return []
-    values = result.sources[heads.index(view.component), 0]
+    values = result.by_source[heads.index(view.component), 0]
     return [
         {
             "kind": "tokens",
@@ -113,7 +113,7 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         "kind": "matrix",
         "id": "upstream",
         "title": f"Upstream of {view.component}: change of the {result.metric} when it reads "
-        f"{DONOR[result.kind]} in place of an earlier component's output{where(view)}",
+        f"{DONOR[result.method]} in place of an earlier component's output{where(view)}",
         "note": f"{hidden}All other components still read the original output; the change of "
         f"{view.component} has its effect by all paths to the logits. Click a row to go further "
         "upstream.",

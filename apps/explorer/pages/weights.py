@@ -173,16 +173,16 @@ def views_of(result: Result, _view: View) -> list[ViewData]:
 def _(result: OVCircuit, _view: View) -> list[ViewData]:
     copying = ""
     if result.copying is not None:
-        control = result.copying_controls
+        control = result.copying_control
         copying = (
             f"Copying score Σλ/Σ|λ|: {result.copying:+.2f}; with permuted outputs "
             f"{control.mean():+.2f} ± {control.std():.2f}."
         )
-    title = f"{result.head}: singular vectors of OV"
+    title = f"{result.name}: singular vectors of OV"
     return [
         *_noted(views_of_figure(result.figure("out"), "out"), copying),
         *views_of_figure(result.figure("in"), "in"),
-        table_view("singular", title, table_of_frame(result.singular_frame())),
+        table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
 
@@ -190,19 +190,19 @@ def _(result: OVCircuit, _view: View) -> list[ViewData]:
 def _(result: QKCircuit, _view: View) -> list[ViewData]:
     by_offset = [result.offset_figure()] if len(result.offsets) else []
     spread = f"Standard deviation of all scores by content: {result.spread:.2f} nats."
-    title = f"{result.head}: singular vectors of QK"
+    title = f"{result.name}: singular vectors of QK"
     return [
         *_noted(views_of_figure(result.figure("keys"), "keys"), spread),
         *views_of_figure(result.figure("queries"), "queries"),
         *(own for figure in by_offset for own in views_of_figure(figure, "offsets")),
-        table_view("singular", title, table_of_frame(result.singular_frame())),
+        table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
 
 @views_of.register
 def _(result: Composition, view: View) -> list[ViewData]:
     chance = (
-        f"The composition of random matrices, {result.baseline.nanmean():.3f} ± "
+        f"The composition of random matrices, {result.control.nanmean():.3f} ± "
         f"{result.spread.nanmean():.3f}, is subtracted. Click a cell to open its later head."
     )
     drawn = _noted(views_of_figure(result.figure(view.kind), "map"), chance)

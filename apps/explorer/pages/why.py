@@ -127,7 +127,7 @@ def _components(
     largest = torch.maximum(found.size, ablated.abs().nan_to_num()).argsort(descending=True)
     is_shown = torch.isin(order, largest[:MOST])
     shown, hidden = order[is_shown], order[~is_shown]
-    size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
+    size, control = (own.double().abs().mean().item() for own in (direct.effect, direct.control))
     note = (
         f"The {len(order)} contributions, biases included, sum to {direct.value.mean():+.4g} "
         f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "

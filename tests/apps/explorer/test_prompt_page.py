@@ -136,7 +136,7 @@ def test_a_sweep_respects_the_filter():
     view = default_view("python-mlm", "prompt")
     model, prompts = model_of(view.model), examples(view.model)
     view = replace(view, prompts="examples")
-    right = JOBS.run(set_question(view, model)).right[0].tolist()
+    right = JOBS.run(set_question(view, model)).correct[0].tolist()
     assert {True, False} == set(right)
     for answered in ("right", "wrong", ""):
         taken = inputs_of(replace(view, answered=answered), model, swept=True).prompts

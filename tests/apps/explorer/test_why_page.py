@@ -65,13 +65,13 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
         loaded(NAME),
         view.text,
         edges=[("L0H5", "L1H0.k")],
-        kind="mean",
+        method="mean",
         metric=logit_diff(*map(loaded(NAME).to_single_token, (view.target, view.distractor))),
     )
     assert keys[upstream["rows"].index("L0H5")] == pytest.approx(float(exact.effect), rel=1e-6)
     sources = numbers(views["sources"]["values"])
     assert views["sources"]["tokens"][int(sources.argmax())].endswith("th")
-    term = dict(zip(known["direct"].parts, known["direct"].terms[:, 0].tolist(), strict=True))
+    term = dict(zip(known["direct"].parts, known["direct"].effect[:, 0].tolist(), strict=True))
     assert sources.sum() == pytest.approx(
         next(own for part, own in term.items() if part.name == "L1H0"), rel=1e-5
     )
@@ -120,13 +120,13 @@ def test_the_lens_shows_tokens_and_the_ranks_of_the_answers():
     model = loaded(NAME)
     lens = logit_lens(model, view.text, targets=view.target, top=1)
     np.testing.assert_array_equal(numbers(views["lens"]["values"]), lens.probability[:, 0, :, 0])
-    assert views["lens"]["texts"][-1][-1] == lens.names[int(lens.top[-1, 0, -1, 0])] == "·th"
+    assert views["lens"]["texts"][-1][-1] == lens.token_labels[int(lens.top[-1, 0, -1, 0])] == "·th"
     probability, rank = (
         {own["name"]: own["y"] for own in panel["curves"]} for panel in views["ranks"]["panels"]
     )
     assert rank["target"] == lens.rank[:, 0, -1].tolist()
     assert probability["target"] == lens.target_probability[:, 0, -1].tolist()
-    assert rank["target"][-1] == 0 < rank["distractor"][-1]
+    assert rank["target"][-1] == 1 < rank["distractor"][-1]
 
 
 def test_a_click_in_the_lens_asks_at_its_position():
@@ -208,7 +208,7 @@ def test_a_head_of_cross_attention_reads_two_stacks():
     """Its query reads the decoder, its key and value the encoder."""
     model = build("t5")
     source, target = tokens_of("t5")
-    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", kind="mean")}
+    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", method="mean")}
     view = View(model="t5", component="cross.L0H1")
     (upstream,) = WHY.views(view, model, known)
     assert upstream["columns"] == ["query", "key", "value"]
@@ -225,7 +225,7 @@ def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
     known, _ = answers(WHY, view)
     bars = shown(WHY, view, known)["components"]
     direct = known["direct"]
-    terms = dict(zip(map(str, direct.parts), direct.terms[:, 0].tolist(), strict=True))
+    terms = dict(zip(map(str, direct.parts), direct.effect[:, 0].tolist(), strict=True))
     assert 0 < len(bars["labels"]) < len(terms)
     hidden = [name for name in terms if name not in bars["labels"]]
     rest = sum(terms[name] for name in hidden)

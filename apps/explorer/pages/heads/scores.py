@@ -51,7 +51,7 @@ def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> li
     if isinstance(result, Ablation):
         return [of_ablation(result, sizes, attention)]
     if isinstance(result, HeadRoles):
-        return [of_role(result, role, sizes) for role in ROLES if role in result.scores]
+        return [of_role(result, role, sizes) for role in ROLES if role in result.score]
     if isinstance(result, AttentionStatistics):
         there = [one for one in STATISTICS if one in result.statistics]
         return [of_statistic(result, one, sizes) for one in there]
@@ -97,7 +97,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
     """The score of a role minus its control."""
     frame = table_of(result)
     frame = frame[frame["role"] == role]
-    n, what = result.scores[role].shape[-1], "uniform attention"
+    n, what = result.score[role].shape[-1], "uniform attention"
     if role in OF_REPETITION:
         what = "the same cells of sequences without repetition"
     if role == COPYING:
