@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effect_text import effect_lines, largest_text, metric_text
+from analyses.effect_text import effect_lines, largest_text, metric_text, places_of_effects
 from analyses.effects import (
     Progress,
     as_metric,
@@ -180,7 +180,13 @@ class Ablation(Result):
         title = f"Change of {self.metric} under {self.method} ablation of each head"
         mean = self.effect.mean(-1)
         return cell_heatmap(
-            mean, rows, self.cells["head"], title=title, axes=("layer", "head"), unit=self.unit
+            mean,
+            rows,
+            self.cells["head"],
+            title=title,
+            axes=("layer", "head"),
+            unit=self.unit,
+            places=places_of_effects(self.to_frame()),
         )
 
     def _map_of_pairs(self) -> go.Figure:
@@ -189,7 +195,13 @@ class Ablation(Result):
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
         return cell_heatmap(
-            mean, one + other, other + one, title=title, axes=("head", "head"), unit=self.unit
+            mean,
+            one + other,
+            other + one,
+            title=title,
+            axes=("head", "head"),
+            unit=self.unit,
+            places=places_of_effects(self.to_interaction_frame(), "interaction"),
         )
 
     def _bars(self) -> go.Figure:
@@ -206,6 +218,7 @@ class Ablation(Result):
             title=f"Change of {self.metric} under {self.method} ablation of {self.units}{title}",
             labels=[str(self.cells["name"][row]) for row in shown.tolist()],
             unit=self.unit,
+            places=places_of_effects(self.to_frame()),
         )
 
 

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import escaped, heatmap
+from analyses.number_text import fixed
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
@@ -94,7 +95,7 @@ class AttentionPattern(Result):
         )
         return [
             [
-                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {weight:.3f}"
+                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {fixed(weight, 3)}"
                 for k, weight in enumerate(row)
             ]
             for q, row in enumerate(self.pattern.tolist())
@@ -104,7 +105,8 @@ class AttentionPattern(Result):
         """The most attended key of each query."""
         top = self.pattern.max(-1)
         lines = [
-            f"{q:>4} {self.query_tokens[q]:<12} → {int(k):>4} {self.key_tokens[int(k)]:<12} {w:.2f}"
+            f"{q:>4} {self.query_tokens[q]:<12} → {int(k):>4} {self.key_tokens[int(k)]:<12} "
+            f"{fixed(w, 2)}"
             for q, (k, w) in enumerate(zip(top.indices, top.values, strict=True))
         ]
         return "\n".join([f"{self.name}: most attended key of each query", *lines])
@@ -176,7 +178,7 @@ class AttentionPatterns(Result):
     def _line(self, layer: int, head: int) -> str:
         weight, key = self.patterns[layer][head].mean(0).max(-1)
         label = self.key_tokens[int(key)]
-        return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {weight:.2f}"
+        return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {fixed(weight, 2)}"
 
     @property
     def _heads(self) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from analyses.effects import grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
@@ -132,7 +132,8 @@ class AttentionStatistics(Result):
         first = (
             f"{self._which}{counted(len(self._heads), 'head')} on "
             f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
-            f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
+            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; the heads furthest above "
+            "uniform "
             "attention:"
         )
         lines = [self._line(statistic) for statistic in self.masses if statistic not in absent]
@@ -146,8 +147,9 @@ class AttentionStatistics(Result):
         best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
         layer, width = best // mass.shape[1], max(map(len, self._heads))
         return (
-            f"{statistic:<14} {self._heads[best]:<{width}} {mass.flatten()[best]:.3f}  "
-            f"(value-weighted {weighted.flatten()[best]:.3f}, uniform {control[layer]:.3f})"
+            f"{statistic:<14} {self._heads[best]:<{width}} {fixed(mass.flatten()[best], 3)}  "
+            f"(value-weighted {fixed(weighted.flatten()[best], 3)}, uniform "
+            f"{fixed(control[layer], 3)})"
         )
 
     def _index(self, statistic: str) -> int:

@@ -29,7 +29,7 @@ from analyses.agreement import Agreement, cells_to_check, checked_frame
 from analyses.edge_table import edge_cells, edge_figure, scores_by_edge
 from analyses.effect_text import effect_lines, largest_text
 from analyses.effects import Progress, as_metric, in_cells, prompt_frame, rounding
-from analyses.number_text import counted, number
+from analyses.number_text import counted, number, percent
 from analyses.result import Result
 from interp import Sweep, Transformer, computation_graph, sweep
 from interp.attribution.cuts import cuts_of
@@ -166,14 +166,16 @@ class EdgeAttribution(Result):
         worst = int(error.argmax())
         agreement = self.agreement
         lines = [
-            f"sums over {len(self.cuts)} cuts are off by up to {error[worst]:.1%} (at "
+            f"sums over {len(self.cuts)} cuts are off by up to {percent(error[worst], 1)} (at "
             f"{self.cuts[worst]}); {counted(int(self.n_points.max()), 'point')} a path, each a "
             "forward and a backward pass"
         ]
         if agreement.n:
             lines.append(f"with exact patching of {agreement.n} edges: {agreement}")
         if error[worst] > INCOMPLETE:
-            lines.append(f"WARNING: sums are off by more than {INCOMPLETE:.0%}; {self._advice}")
+            lines.append(
+                f"WARNING: sums are off by more than {percent(INCOMPLETE)}; {self._advice}"
+            )
         return [*lines, *agreement.warnings("edge")]
 
     @property

@@ -12,6 +12,7 @@ from analyses.ablate import ablate
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import direct_logit_attribution
 from analyses.head_roles import COPYING, head_roles
+from analyses.number_text import fixed
 from analyses.patch_paths import patch_paths
 from interp import Transformer
 from interp.circuits.paths import LOGITS, Names, inputs_of, next_writers
@@ -160,6 +161,6 @@ def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
     return {
-        name: f"{statistic} {mean:.2f} (uniform {uniform:.2f})"
+        name: f"{statistic} {fixed(mean, 2)} (uniform {fixed(uniform, 2)})"
         for name, statistic, mean, uniform in zip(*columns, strict=True)
     }

@@ -101,7 +101,8 @@ class Comparison(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of both models and the difference on one scale, the rows that differ most."""
-        order = self.to_frame().head(SHOWN)
+        frame = self.to_frame()
+        order = frame.head(SHOWN)
         some = f", the {SHOWN} rows that differ most" if len(self.a) > SHOWN else ""
         return heatmap(
             torch.tensor(order[["a", "b", "difference"]].to_numpy(dtype=float)),
@@ -111,6 +112,7 @@ class Comparison(Result):
             axes=("row", "model"),
             unit=self.unit or self.column,
             diverging=True,
+            places=places_of_effects(frame, "difference"),
         )
 
     def summary(self, top: int = 10) -> str:

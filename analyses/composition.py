@@ -23,6 +23,7 @@ from torch import Tensor
 
 from analyses.effects import Progress
 from analyses.figures import heatmap
+from analyses.number_text import fixed
 from analyses.result import Result
 from interp import Transformer
 from interp.circuits.composition import KINDS, head_pairs
@@ -118,7 +119,7 @@ class Composition(Result):
         for kind in KINDS:
             own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
             pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
-            shown = [f"{writer} → {reader} {value:.3f}" for writer, reader, value in pairs]
+            shown = [f"{writer} → {reader} {fixed(value, 3)}" for writer, reader, value in pairs]
             lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
         rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
         return "\n".join([*lines, *rotary])
@@ -131,7 +132,8 @@ def _top_pair(frame: pd.DataFrame) -> str:
     kind, writer, reader, value, baseline, spread, _ = frame.iloc[0]
     return (
         f"of {len(frame) // len(KINDS)} pairs of heads, {writer} → {reader} is furthest above the "
-        f"baseline: {kind}-composition {value:.3f}, by chance {baseline:.3f} ± {spread:.3f}"
+        f"baseline: {kind}-composition {fixed(value, 3)}, by chance {fixed(baseline, 3)} ± "
+        f"{fixed(spread, 3)}"
     )
 
 

@@ -227,6 +227,7 @@ class DirectLogitAttribution(Result):
             title=f"Direct attribution of the {self._what}, mean over prompts{some}",
             labels=[self.parts[term].name for term in shown],
             unit="logits",
+            places=places_of_effects(self.to_frame()),
         )
 
     def _head_figure(self) -> go.Figure:
@@ -248,6 +249,7 @@ class DirectLogitAttribution(Result):
             axes=("layer", "head"),
             unit="logits",
             diverging=True,
+            places=places_of_effects(self.to_frame()),
         )
 
     def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import Curve, curves
+from analyses.number_text import percent
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
@@ -142,7 +143,7 @@ class Frequencies(Result):
             for layer, shares in self.neuron_share.items()
         ]
         return curves(
-            {"variance": parts, f"neurons over {TUNED:.0%}": tuned},
+            {"variance": parts, f"neurons over {percent(TUNED)}": tuned},
             title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.modulus}",
             axis=f"frequency (periods over {self.modulus} residues)",
             units=["share", "share"],
@@ -152,17 +153,19 @@ class Frequencies(Result):
         """The frequencies that stand out, the largest of each part, and the share of neurons."""
         model, key = self.provenance.model, self.key_frequencies()
         most = self.control[EMBEDDING].max()
-        control = f"(in random order none has over {most:.1%})"
+        control = f"(in random order none has over {percent(most, 1)})"
         if key:
             named = ", ".join(map(str, key))
-            found = f"frequencies {named} have {sum(key.values()):.0%} of the embedding's variance"
+            found = (
+                f"frequencies {named} have {percent(sum(key.values()))} of the embedding's variance"
+            )
         else:
             found = "no frequency stands out in the embedding"
         lines = [f"{model}: {found} over residues mod {self.modulus} {control}"]
         for part, shares in self.share.items():
             top = shares.nan_to_num().topk(min(4, len(shares)))
             ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
-            shown = ", ".join(f"{frequency} ({share:.1%})" for frequency, share in ranked)
+            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
             lines.append(f"{part:<12} {shown}")
         return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
 
@@ -173,9 +176,9 @@ class Frequencies(Result):
         ranked = [k for k in counts.argsort(descending=True).tolist() if counts[k]]
         named = ", ".join(f"{counts[k]} at {k + 1}" for k in ranked[:5])
         return (
-            f"layer {layer}: {tuned.sum():.1%} of {len(shares)} neurons have over {TUNED:.0%} of "
-            f"their variance at one frequency (in random order {self._tuned(control).sum():.1%})"
-            + (f": {named}" if named else "")
+            f"layer {layer}: {percent(tuned.sum(), 1)} of {len(shares)} neurons have over "
+            f"{percent(TUNED)} of their variance at one frequency (in random order "
+            f"{percent(self._tuned(control).sum(), 1)})" + (f": {named}" if named else "")
         )
 
     @staticmethod

@@ -123,7 +123,7 @@ class LogitLens(Result):
         names = [
             [
                 f"{place}, token {labels[pos]}<br>{self.token_labels[int(token)]} "
-                f"{probability[row, pos]:.3f}"
+                f"{fixed(probability[row, pos], 3)}"
                 for pos, token in enumerate(tokens)
             ]
             for row, (place, tokens) in enumerate(
@@ -161,11 +161,11 @@ class LogitLens(Result):
             best = int(agree[:-1].argmax())
             return (
                 "nowhere before the output is the likeliest token the final one of most tokens "
-                f"(at most of {percent(float(agree[best]))}, at {self._places[best]})"
+                f"(at most of {percent(agree[best])}, at {self._places[best]})"
             )
         return (
             f"at {self._places[first]}, the likeliest token is first the final one of most tokens "
-            f"({percent(float(agree[first]))})"
+            f"({percent(agree[first])})"
         )
 
     @property

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from analyses.effects import Progress, grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer
@@ -185,14 +185,14 @@ class OrderSensitivity(Result):
 
     def _line(self, name: str, by: str) -> str:
         part = self.names.index(name)
-        each = [f"{variant} {self.of(variant)[part]:.2f}" for variant in self.variants]
+        each = [f"{variant} {fixed(self.of(variant)[part], 2)}" for variant in self.variants]
         return f"{name:<10} {f'by {by}' if by else '':<24} s: {', '.join(each)}"
 
     def _checks(self) -> Iterator[str]:
         if MASK in self.variants and BAG in self.permutations:
             bag = self.of(MASK, BAG)
             found = [
-                f"{name} {s:.2g}"
+                f"{name} {number(s, 2)}"
                 for name, kind, s in zip(self.names, self.kinds, bag.tolist(), strict=True)
                 if kind == LAYER
             ]

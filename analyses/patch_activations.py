@@ -159,6 +159,7 @@ class ActivationPatching(Result):
             axes=(" ".join(down), across),
             unit="share",
             diverging=True,
+            places=places_of_effects(self.to_frame()),
         )
 
     def summary(self, top: int = 10) -> str:

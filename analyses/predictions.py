@@ -27,7 +27,7 @@ from torch import Tensor
 
 from analyses.effects import Tokens, grid, token_ids
 from analyses.figures import token_strips
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
@@ -288,13 +288,13 @@ class Predictions(Result):
         """The loss and the answers of a run, as text."""
         n, found = len(self.ids), []
         loss = self.loss[row].nanmean().item()
-        found += [f"loss {loss:.3f} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
+        found += [f"loss {fixed(loss, 3)} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
         if "target" in self.answers:
             p = self._answer("target", self.answer_probability)[row].mean()
             right = int(self.correct[row].sum())
-            found += [f"the target comes first in {right} of {n}, mean p(target) {p:.3f}"]
+            found += [f"the target comes first in {right} of {n}, mean p(target) {fixed(p, 3)}"]
         if row:
-            found += [f"KL {self.kl_at_position.mean():.3g} nats where they are read"]
+            found += [f"KL {number(self.kl_at_position.mean(), 3)} nats where they are read"]
         return ", ".join(found) or "the most probable tokens"
 
     def _listed(self, prompt: int) -> list[str]:
@@ -304,7 +304,7 @@ class Predictions(Result):
         for row, name in enumerate(self.runs):
             ids, own = self.top[row, prompt].tolist(), self.probability[row, row, prompt]
             pairs = zip(ids[:SHOWN], own, strict=False)
-            tokens = [f"{self.token_labels[id_]} {p:.3f}" for id_, p in pairs]
+            tokens = [f"{self.token_labels[id_]} {fixed(p, 3)}" for id_, p in pairs]
             lines.append(f"  {name:<{len(self.runs[-1])}}  {'  '.join(tokens)}")
         return lines
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.effects import prompt_frame
 from analyses.figures import Curve, curves
+from analyses.number_text import fixed, number
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Transformer
@@ -141,8 +142,8 @@ class Probe(Result):
         best, classes = frame.iloc[0], len(set(self.labels))
         width = max(map(len, self._cells["name"]))
         lines = [
-            f"{name:<{width}} accuracy {own:.2f}, control {control:.2f}, "
-            f"p {'≤' if p <= LEVEL else '='} {max(p, LEVEL):.2g}"
+            f"{name:<{width}} accuracy {fixed(own, 2)}, control {fixed(control, 2)}, "
+            f"p {'≤' if p <= LEVEL else '='} {number(max(p, LEVEL), 2)}"
             for name, own, control, p in zip(
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
             )
@@ -150,8 +151,8 @@ class Probe(Result):
         return "\n".join(
             [
                 f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
-                f"accuracy {best['accuracy']:.2f} held out (in random order "
-                f"{best['control']:.2f}, constant {self.constant:.2f})",
+                f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
+                f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})",
                 *lines,
             ]
         )

@@ -28,7 +28,7 @@ from torch import Tensor
 from analyses.circuit_figure import drawn
 from analyses.effects import as_metric, prompt_frame, rounding
 from analyses.figures import Curve, curves
-from analyses.number_text import counted, fixed, number
+from analyses.number_text import counted, fixed, number, percent
 from analyses.result import Result
 from interp import Transformer, computation_graph, run_circuits
 from interp.circuits.written import replaced
@@ -190,13 +190,14 @@ class Pruning(Result):
     def summary(self) -> str:
         """The areas under the curve, and f at each size."""
         first = (
-            f"CMD {self.cmd:.3f} (random order {self.cmd_control:.3f}), CPR {self.cpr:.3f} on "
+            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
+            f"{fixed(self.cpr, 3)} on "
             f"{counted(len(self.whole), 'pair')}; {self.metric} {number(self.whole.mean().item())} "
             f"{self.unit} whole, {number(self.empty.mean().item())} without edges"
         )
         total = len(self.edges)
         rows = [
-            f"{count:>6} edges ({count / total:6.1%}): f = {fixed(f, 3)}"
+            f"{count:>6} edges ({percent(count / total, 1):>7}): f = {fixed(f, 3)}"
             for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
         ]
         return "\n".join([first, *rows])

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.effects import Progress
 from analyses.figures import Curve, curves
+from analyses.number_text import fixed
 from analyses.result import Result
 from analyses.top_tokens import (
     Side,
@@ -181,7 +182,7 @@ class QKCircuit(Result):
         return "\n".join(
             [
                 f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
-                f"{self.spread:.2f} nats with content (sd){at}{self._offset_text()}",
+                f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}",
                 "query → keys with the highest scores, in nats above the mean key",
                 *self.keys.lines(top),
                 "singular vectors: tokens of queries → tokens of keys",
@@ -194,7 +195,7 @@ class QKCircuit(Result):
         if not len(self.offsets):
             return ""
         best = int(self.offsets[self.by_offset.argmax()])
-        return f", {self.by_offset.std():.2f} with the offset (highest at {best})"
+        return f", {fixed(self.by_offset.std(), 2)} with the offset (highest at {best})"
 
 
 @torch.no_grad()

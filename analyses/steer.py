@@ -181,15 +181,17 @@ class Steering(Result):
             round(float(own[last]) * n) for own in (self.changed, self.changed_control)
         )
         texts = [line for p in range(min(top, n)) for line in self._texts(p)]
-        changes = f"changes {changed} of {n} texts, KL {kl:.3g} nats a token"
+        changes = f"changes {changed} of {n} texts, KL {number(kl, 3)} nats a token"
         if not self.place:
             return "\n".join([f"{self.edited} on {counted(n, 'prompt')} {changes}", *texts])
         first = (
             f"{self.edited} on {counted(n, 'prompt')}: strength "
-            f"{number(self.strengths[last])} {changes} (random vector: {other}, {control:.3g})"
+            f"{number(self.strengths[last])} {changes} (random vector: {other}, "
+            f"{number(control, 3)})"
         )
         size = (
-            f"the vector has length {self.vector.norm():.3g}, the stream {self.stream_norm:.3g} on "
+            f"the vector has length {number(self.vector.norm(), 3)}, the stream "
+            f"{number(self.stream_norm, 3)} on "
             "average"
         )
         return "\n".join([first, size, *texts])

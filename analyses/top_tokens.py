@@ -12,7 +12,7 @@ from torch import Tensor
 
 from analyses.effects import grid
 from analyses.figures import heatmap
-from analyses.number_text import signed
+from analyses.number_text import number, signed
 from interp import Transformer
 from interp.circuits.top_entries import top_columns
 from interp.errors import InvalidTokens, shorten
@@ -228,7 +228,7 @@ class SingularTokens:
     def lines(self, most: int = 2, shown: int = 4) -> list[str]:
         """A line for each end of the largest components."""
         return [
-            f"σ{n} {self.values[n]:.3g} {ENDS[end]}  "
+            f"σ{n} {number(self.values[n], 3)} {ENDS[end]}  "
             f"{' '.join(self.first_labels[n][end][:shown])} → "
             f"{' '.join(self.second_labels[n][end][:shown])}"
             for n in range(min(most, len(self.values)))

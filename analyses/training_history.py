@@ -22,6 +22,7 @@ from torch import Tensor
 
 from analyses.figures import Curve, curves
 from analyses.labelled_rows import check_same_rows, rows_of, titles
+from analyses.number_text import number
 from analyses.result import Result
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
@@ -118,19 +119,20 @@ class TrainingHistory(Result):
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
-                f"{name}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{name}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway by step "
                 f"{steps[_halfway(values)]}"
             )
         if (own := self.checkpoint_scores) is not None:
             lines += [
-                f"{name}, {own.column}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{name}, {own.column}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway "
+                "by step "
                 f"{own.steps[_halfway(values)]}"
                 for name, values in own.changes[:SHOWN]
             ]
         return "\n".join(lines)
 
     def _last(self) -> str:
-        return f"{self.history.losses[-1]:.3g} nats" if self.history.losses else "nothing"
+        return f"{number(self.history.losses[-1], 3)} nats" if self.history.losses else "nothing"
 
     def _names(self) -> list[str]:
         every = (name for figures in self.history.measured.values() for name in figures)

@@ -27,6 +27,7 @@ from analyses import (
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.head_roles import BACKGROUND
+from analyses.number_text import fixed
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
@@ -212,7 +213,7 @@ def _(result: AttentionStatistics) -> str:
     first = result.summary().splitlines()[0].rstrip(":")
     heads = _furthest_from_uniform(result).head(NAMED)
     columns = (heads[name] for name in ("name", "statistic", "mean"))
-    named = [f"{name} ({mass} {mean:.2f})" for name, mass, mean in zip(*columns, strict=True)]
+    named = [f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in zip(*columns, strict=True)]
     return _sentence(f"{first}: {', '.join(named)}")
 
 

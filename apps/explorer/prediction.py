@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 import interp
 from analyses import Predictions, predictions
+from analyses.number_text import number
 from apps.commands.inputs import Inputs
 from apps.explorer.controls import switch
 from apps.explorer.messages import escape_markdown
@@ -130,7 +131,8 @@ def _probabilities(found: Predictions, name: str) -> Markup:
 
 def _shares(values: Sequence[float]) -> str:
     """Probabilities as percentages, the plain one first."""
-    return " → ".join(f"{100 * own:.3g}" if own >= 0.0005 else "< 0.05" for own in values) + " %"  # noqa: PLR2004
+    shares = (number(100 * own, 3) if own >= 0.0005 else "< 0.05" for own in values)  # noqa: PLR2004
+    return f"{' → '.join(shares)} %"
 
 
 def _verdict(right: Sequence[bool]) -> str:

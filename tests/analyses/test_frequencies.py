@@ -55,7 +55,7 @@ def test_addition_names_its_frequencies(found):
     frame = found.to_frame()
     logits = frame[frame["name"] == "logits"]
     assert list(logits["frequency"].head(3)) == [27, 10, 9]
-    assert found.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97%")
+    assert found.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97 %")
 
 
 def test_nearly_every_neuron_of_addition_has_one_frequency(found):

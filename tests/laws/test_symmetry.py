@@ -96,7 +96,7 @@ def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
         heads = range(case.model.blocks[1].attn.n_heads)
         found = [ask(case.model, 1, head, top=4, **settings) for head in heads]
         return {
-            name: pd.concat([tables(own)[name].assign(name=own.head) for own in found])
+            name: pd.concat([tables(own)[name].assign(name=own.name) for own in found])
             for name in tables(found[0])
         }
 

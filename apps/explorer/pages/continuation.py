@@ -4,7 +4,7 @@ import streamlit as st
 from torch import Tensor
 
 import interp
-from analyses import Steering, steer
+from analyses import Steering, number_text, steer
 from analyses.payload import encoded
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
@@ -139,4 +139,4 @@ def _labels(result: Steering, tokens: Tensor) -> list[str]:
 
 def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
     same = (tokens == result.plain[0]).int().cumprod(-1).sum()
-    return name, result.text(tokens), str(int(same)), f"{kl:.3g}"
+    return name, result.text(tokens), str(int(same)), number_text.number(kl, 3)

@@ -17,6 +17,7 @@ from analyses import (
     attribute_nodes,
     patch_activations,
 )
+from analyses.number_text import number
 from analyses.patch_activations import VERBS
 from analyses.payload import encoded
 from analyses.result import Result
@@ -226,9 +227,10 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
         "id": "patching",
         "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
         f"{VERBS[result.direction]}; {view.model}, {_n(result.clean)}",
-        "note": f"The {result.metric} is {clean:+.3g} {result.unit} on the clean prompt and "
-        f"{corrupt:+.3g} on the corrupted one. A share of 0 is no change, of 1 the whole "
-        f"difference. {result.control_lines[0].capitalize()}.",
+        "note": f"The {result.metric} is {number(clean, 3, sign=True)} {result.unit} on the clean "
+        "prompt and "
+        f"{number(corrupt, 3, sign=True)} on the corrupted one. A share of 0 is no change, of "
+        f"1 the whole difference. {result.control_lines[0].capitalize()}.",
         "rows": [f"L{n}" for n in range(len(values))],
         "columns": [
             f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()

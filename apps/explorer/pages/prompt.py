@@ -9,6 +9,7 @@ from torch import Tensor
 
 import interp
 from analyses import Predictions, Steering
+from analyses.number_text import fixed, number
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
@@ -95,7 +96,7 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
     largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
     edit = f", {', '.join(found.ablated_names)} ablated ({found.method})" if changes else ""
-    losses = [f"{own:.3f}" for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
+    losses = [fixed(own, 3) for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
     mean = f", mean {' → '.join(losses)} nats" if losses else ""
     ids, special = found.ids[0].tolist(), model.config.tokens
     return {
@@ -177,7 +178,7 @@ def _top_note(found: Predictions) -> str:
     if found.ablated_names:
         kl = max(0.0, float(found.kl_at_position[0]))
         notes.append(f"z of {', '.join(found.ablated_names)} is replaced with {found.replacement}")
-        notes.append(f"KL(plain ‖ ablated) at this position: {kl:.3g} nats")
+        notes.append(f"KL(plain ‖ ablated) at this position: {number(kl, 3)} nats")
     return "; ".join(notes)
 
 

@@ -13,6 +13,7 @@ import torch
 
 import interp
 from analyses import DirectLogitAttribution, PathPatching, patch_paths
+from analyses.number_text import number
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import ViewData
@@ -86,8 +87,8 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
             "kind": "tokens",
             "id": "sources",
             "title": f"{view.component}: its direct contribution, by the token that it attends to",
-            "note": f"The contributions sum to {values.sum():+.3g} logits, at the position of the "
-            "answer.",
+            "note": f"The contributions sum to {number(values.sum(), 3, sign=True)} logits, at the "
+            "position of the answer.",
             "tokens": [label or "" for label in result.tokens[0]],
             "values": encoded(values.double()),
             "scale": signed_scale(values),
