@@ -1,4 +1,4 @@
-"""Numbers as text: one minus sign and the same digits in summaries, tables and titles."""
+"""Numbers as text: one minus sign and the same digits in summaries, tables, titles and hovers."""
 
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Context
