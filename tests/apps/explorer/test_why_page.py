@@ -9,6 +9,7 @@ from answered import answers, loaded, numbers, opened, shown
 from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
+from analyses.number_text import number
 from apps.explorer.pages.why import WHY
 from apps.explorer.view import Head, View, from_address
 from interp.metrics import logit_diff
@@ -34,7 +35,7 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert {name for name, own in second.items() if not np.isnan(own)} == set(effects.index)
     for name, effect in effects.items():
         assert second[name] == pytest.approx(effect, rel=1e-6)
-    assert f"sum to {known['direct'].value.mean():+.4g} logits" in bars["note"]
+    assert f"sum to {number(known['direct'].value.mean(), sign=True)} logits" in bars["note"]
     assert np.isnan(second["embed"])
 
 
@@ -229,8 +230,8 @@ def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
     assert 0 < len(bars["labels"]) < len(terms)
     hidden = [name for name in terms if name not in bars["labels"]]
     rest = sum(terms[name] for name in hidden)
-    note = f"{len(hidden)} smaller contributions are not shown; they sum to {rest:+.2g}"
-    assert note in bars["note"]
+    smaller = f"{len(hidden)} smaller contributions are not shown; they sum to "
+    assert f"{smaller}{number(rest, 2, sign=True)}" in bars["note"]
     sizes = {name: abs(own) for name, own in terms.items()}
     for name in ("ablation of heads", "ablation of MLPs"):
         for row in known[name].to_frame().itertuples():
