@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effect_text import effect_lines, largest_text, metric_text
+from analyses.effect_text import effect_lines, largest_text, metric_text, places_of_effects
 from analyses.effects import (
     Progress,
     as_metric,
@@ -123,9 +123,9 @@ class Ablation(Result):
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"interactions": self.interaction_frame()} if self.units == "pairs" else {}
+        return {"interactions": self.to_interaction_frame()} if self.units == "pairs" else {}
 
-    def interaction_frame(self) -> pd.DataFrame:
+    def to_interaction_frame(self) -> pd.DataFrame:
         """One row per unit whose components were also ablated alone, largest size first.
 
         The columns are those of :meth:`to_frame`, with interaction in place of effect.
@@ -151,7 +151,7 @@ class Ablation(Result):
         top = at_least(1, top, "top")
         frame, noun, how = self.to_frame(), self.units.replace("mlps", "MLPs"), "ablation"
         if self.units == "pairs":
-            frame = self.interaction_frame().rename(columns={"interaction": "effect"})
+            frame = self.to_interaction_frame().rename(columns={"interaction": "effect"})
             how = "ablation, interactions"
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
         largest = largest_text(frame, self.unit, noun, f"{self.method} {how}")
@@ -181,7 +181,13 @@ class Ablation(Result):
         title = f"Change of {self.metric} under {self.method} ablation of each head"
         mean = self.effect.mean(-1)
         return cell_heatmap(
-            mean, rows, self.cells["head"], title=title, axes=("layer", "head"), unit=self.unit
+            mean,
+            rows,
+            self.cells["head"],
+            title=title,
+            axes=("layer", "head"),
+            unit=self.unit,
+            places=places_of_effects(self.to_frame()),
         )
 
     def _map_of_pairs(self) -> go.Figure:
@@ -190,7 +196,13 @@ class Ablation(Result):
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
         return cell_heatmap(
-            mean, one + other, other + one, title=title, axes=("head", "head"), unit=self.unit
+            mean,
+            one + other,
+            other + one,
+            title=title,
+            axes=("head", "head"),
+            unit=self.unit,
+            places=places_of_effects(self.to_interaction_frame(), "interaction"),
         )
 
     def _bars(self) -> go.Figure:
@@ -207,6 +219,7 @@ class Ablation(Result):
             title=f"Change of {self.metric} under {self.method} ablation of {self.units}{title}",
             labels=[str(self.cells["name"][row]) for row in shown.tolist()],
             unit=self.unit,
+            places=places_of_effects(self.to_frame()),
         )
 
 

@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effect_text import effect_lines, largest_text, metric_text
+from analyses.effect_text import effect_lines, largest_text, metric_text, places_of_effects
 from analyses.effects import (
     Progress,
     as_metric,
@@ -121,6 +121,7 @@ class HeadAblation(Result):
             axes=("layer", "head"),
             unit=self.unit,
             diverging=True,
+            places=places_of_effects(self.to_frame()),
         )
 
     def summary(self, top: int = 10) -> str:

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.effects import Cells, effect_frame
+from analyses.number_text import fixed, percent
 
 TOP = 20
 """Number of largest cells whose overlap is counted."""
@@ -62,8 +63,10 @@ class Agreement:
 
     def __str__(self) -> str:
         """The correlations and the overlap, in one line."""
-        shared = "" if self.overlap != self.overlap else f", top-{TOP} overlap {self.overlap:.0%}"
-        return f"r = {self.pearson:.3f}, rank r = {self.spearman:.3f}{shared}"
+        shared = (
+            "" if self.overlap != self.overlap else f", top-{TOP} overlap {percent(self.overlap)}"
+        )
+        return f"r = {fixed(self.pearson, 3)}, rank r = {fixed(self.spearman, 3)}{shared}"
 
 
 def cells_to_check(sizes: Float[Tensor, " cell"], n: int, seed: int = 0) -> Int[Tensor, " checked"]:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import escaped, heatmap
+from analyses.number_text import fixed
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
@@ -40,16 +41,16 @@ class AttentionPattern(Result):
     Attributes:
         pattern: A, one row per query; rows sum to one (to less, with sinks). Padding has neither
             rows nor columns.
-        queries: label of each query token; for an image patch, its row and column.
-        keys: label of each key token.
+        query_tokens: label of each query token; for an image patch, its row and column.
+        key_tokens: label of each key token.
         layer: the head's layer.
         head: the head's index in the layer.
         attention: which attention of an encoder–decoder; ``None`` with one stack.
     """
 
     pattern: Float[Tensor, "query key"]
-    queries: tuple[str, ...]
-    keys: tuple[str, ...]
+    query_tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
     layer: int
     head: int
     attention: AttentionName | None = None
@@ -61,17 +62,17 @@ class AttentionPattern(Result):
         return f"{which}L{self.layer}H{self.head}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per cell: layer, head, query, key, query_token, key_token, attention."""
-        cells = [(q, k) for q in range(len(self.queries)) for k in range(len(self.keys))]
+        """One row per cell: layer, head, query, key, query_token, key_token, pattern."""
+        cells = [(q, k) for q in range(len(self.query_tokens)) for k in range(len(self.key_tokens))]
         return pd.DataFrame(
             {
                 "layer": self.layer,
                 "head": self.head,
                 "query": [q for q, _ in cells],
                 "key": [k for _, k in cells],
-                "query_token": [self.queries[q] for q, _ in cells],
-                "key_token": [self.keys[k] for _, k in cells],
-                "attention": self.pattern.flatten().tolist(),
+                "query_token": [self.query_tokens[q] for q, _ in cells],
+                "key_token": [self.key_tokens[k] for _, k in cells],
+                "pattern": self.pattern.flatten().tolist(),
             }
         )
 
@@ -80,8 +81,8 @@ class AttentionPattern(Result):
         return heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
-            rows=self.queries,
-            columns=self.keys,
+            rows=self.query_tokens,
+            columns=self.key_tokens,
             axes=("query", "key"),
             unit="weight",
             top=1.0,
@@ -89,10 +90,12 @@ class AttentionPattern(Result):
         )
 
     def _hover(self) -> list[list[str]]:
-        queries, keys = ([escaped(label) for label in side] for side in (self.queries, self.keys))
+        queries, keys = (
+            [escaped(label) for label in side] for side in (self.query_tokens, self.key_tokens)
+        )
         return [
             [
-                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {weight:.3f}"
+                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {fixed(weight, 3)}"
                 for k, weight in enumerate(row)
             ]
             for q, row in enumerate(self.pattern.tolist())
@@ -102,7 +105,8 @@ class AttentionPattern(Result):
         """The most attended key of each query."""
         top = self.pattern.max(-1)
         lines = [
-            f"{q:>4} {self.queries[q]:<12} → {int(k):>4} {self.keys[int(k)]:<12} {w:.2f}"
+            f"{q:>4} {self.query_tokens[q]:<12} → {int(k):>4} {self.key_tokens[int(k)]:<12} "
+            f"{fixed(w, 2)}"
             for q, (k, w) in enumerate(zip(top.indices, top.values, strict=True))
         ]
         return "\n".join([f"{self.name}: most attended key of each query", *lines])
@@ -115,8 +119,8 @@ class AttentionPatterns(Result):
     Attributes:
         patterns: for each layer, A of its heads, one row per query; rows sum to one (to less, with
             sinks). Padding has neither rows nor columns.
-        queries: label of each query token; for an image patch, its row and column.
-        keys: label of each key token.
+        query_tokens: label of each query token; for an image patch, its row and column.
+        key_tokens: label of each key token.
         query_ids: token id of each query; empty for images.
         key_ids: token id of each key; empty for images.
         is_causal: whether no query may attend to later keys; the weights there are 0.
@@ -127,8 +131,8 @@ class AttentionPatterns(Result):
     """
 
     patterns: tuple[Float[Tensor, "head query key"], ...]
-    queries: tuple[str, ...]
-    keys: tuple[str, ...]
+    query_tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
     query_ids: tuple[int, ...]
     key_ids: tuple[int, ...]
     is_causal: bool
@@ -139,10 +143,12 @@ class AttentionPatterns(Result):
     def of(self, layer: int, head: int) -> AttentionPattern:
         """The pattern of one head."""
         pattern = self.patterns[layer][head]
-        return AttentionPattern(pattern, self.queries, self.keys, layer, head, self.attention)
+        return AttentionPattern(
+            pattern, self.query_tokens, self.key_tokens, layer, head, self.attention
+        )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per cell: layer, head, query, key, query_token, key_token, attention."""
+        """One row per cell: layer, head, query, key, query_token, key_token, pattern."""
         frames = [self.of(layer, head).to_frame() for layer, head in self._heads]
         return pd.concat(frames, ignore_index=True)
 
@@ -153,26 +159,26 @@ class AttentionPatterns(Result):
             torch.stack([own.values for own in top]),
             title=f"Most attended key of each query ({self._weights})",
             rows=[self.of(layer, head).name for layer, head in self._heads],
-            columns=self.queries,
+            columns=self.query_tokens,
             axes=("head", "query"),
             unit="weight",
             top=1.0,
-            text=[[self.keys[key] for key in own.indices.tolist()] for own in top],
+            text=[[self.key_tokens[key] for key in own.indices.tolist()] for own in top],
         )
 
     def summary(self) -> str:
         """The key that each head attends to most, on average over queries."""
         n_heads, which = len(self._heads), f"{self.attention} " if self.attention else ""
         first = (
-            f"{n_heads} {which}heads, {len(self.queries)} queries: most attended key, mean "
+            f"{n_heads} {which}heads, {len(self.query_tokens)} queries: most attended key, mean "
             f"{self._weights}"
         )
         return "\n".join([first, *(self._line(*place) for place in self._heads)])
 
     def _line(self, layer: int, head: int) -> str:
         weight, key = self.patterns[layer][head].mean(0).max(-1)
-        label = self.keys[int(key)]
-        return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {weight:.2f}"
+        label = self.key_tokens[int(key)]
+        return f"{self.of(layer, head).name:<12} → {int(key):>4} {label:<12} {fixed(weight, 2)}"
 
     @property
     def _heads(self) -> list[tuple[int, int]]:

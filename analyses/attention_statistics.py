@@ -27,7 +27,7 @@ from torch import Tensor
 
 from analyses.effects import grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
@@ -62,7 +62,7 @@ class AttentionStatistics(Result):
     """Averages of each head's attention over the queries of each prompt.
 
     Attributes:
-        values: the averages with the weights A_ij, and with A_ij ‖v_j W_O‖ renormalised. NaN where
+        value: the averages with the weights A_ij, and with A_ij ‖v_j W_O‖ renormalised. NaN where
             a prompt has no query that a statistic is defined for, or a head's values are all zero;
             tables and means leave these prompts out, and ``n`` counts those that remain.
         uniform: the control: the averages with equal weights on all visible keys.
@@ -72,7 +72,7 @@ class AttentionStatistics(Result):
         provenance: model and tokens that the numbers depend on.
     """
 
-    values: Float[Tensor, "weighting layer head prompt statistic"]
+    value: Float[Tensor, "weighting layer head prompt statistic"]
     uniform: Float[Tensor, "layer prompt statistic"]
     statistics: tuple[str, ...]
     attention: AttentionName | None
@@ -88,7 +88,7 @@ class AttentionStatistics(Result):
         if weighting not in WEIGHTINGS:
             known = " or ".join(WEIGHTINGS)
             raise InvalidInput(f"weighting={shorten(weighting)} should be {known}.")
-        return self.values[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
+        return self.value[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per head, statistic and weighting, without those that no prompt has.
@@ -102,7 +102,7 @@ class AttentionStatistics(Result):
             uniform: the control, with equal weights on all visible keys.
         """
         frame = mean_frame(self._cells, self._by_cell)
-        uniform = self.uniform.nanmean(1)[:, None].expand((*self.values.shape[1:3], -1))
+        uniform = self.uniform.nanmean(1)[:, None].expand((*self.value.shape[1:3], -1))
         frame["uniform"] = uniform.flatten().repeat(len(WEIGHTINGS)).numpy()
         return frame[frame["n"] > 0].reset_index(drop=True)
 
@@ -132,7 +132,8 @@ class AttentionStatistics(Result):
         first = (
             f"{self._which}{counted(len(self._heads), 'head')} on "
             f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
-            f"{self.of(ENTROPY).nanmean():.3g} nats on average; the heads furthest above uniform "
+            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; the heads furthest above "
+            "uniform "
             "attention:"
         )
         lines = [self._line(statistic) for statistic in self.masses if statistic not in absent]
@@ -146,8 +147,9 @@ class AttentionStatistics(Result):
         best = int((mass - control[:, None]).flatten().nan_to_num(-1.0).argmax())
         layer, width = best // mass.shape[1], max(map(len, self._heads))
         return (
-            f"{statistic:<14} {self._heads[best]:<{width}} {mass.flatten()[best]:.3f}  "
-            f"(value-weighted {weighted.flatten()[best]:.3f}, uniform {control[layer]:.3f})"
+            f"{statistic:<14} {self._heads[best]:<{width}} {fixed(mass.flatten()[best], 3)}  "
+            f"(value-weighted {fixed(weighted.flatten()[best], 3)}, uniform "
+            f"{fixed(control[layer], 3)})"
         )
 
     def _index(self, statistic: str) -> int:
@@ -164,16 +166,16 @@ class AttentionStatistics(Result):
     @property
     def _heads(self) -> list[str]:
         stack = f"{self.attention}." if self.attention else ""
-        layers, heads = (range(n) for n in self.values.shape[1:3])
+        layers, heads = (range(n) for n in self.value.shape[1:3])
         return [f"{stack}L{layer}H{head}" for layer in layers for head in heads]
 
     @property
     def _by_cell(self) -> Float[Tensor, "cell prompt"]:
-        return self.values.movedim(-2, -1).flatten(0, -2)
+        return self.value.movedim(-2, -1).flatten(0, -2)
 
     @property
     def _cells(self) -> dict[str, list[object]]:
-        layers, heads = (range(n) for n in self.values.shape[1:3])
+        layers, heads = (range(n) for n in self.value.shape[1:3])
         cells = grid(weighting=WEIGHTINGS, layer=layers, head=heads, statistic=self.statistics)
         each = len(self.statistics)
         return {

@@ -29,7 +29,7 @@ from analyses.agreement import Agreement, cells_to_check, checked_frame
 from analyses.edge_table import edge_cells, edge_figure, scores_by_edge
 from analyses.effect_text import effect_lines, largest_text
 from analyses.effects import Progress, as_metric, in_cells, prompt_frame, rounding
-from analyses.number_text import counted, number
+from analyses.number_text import counted, number, percent
 from analyses.result import Result
 from interp import Sweep, Transformer, computation_graph, sweep
 from interp.attribution.cuts import cuts_of
@@ -67,10 +67,10 @@ class EdgeAttribution(Result):
             corrupted value causes. NaN for edges that a cancelled call did not reach.
         edges: the writer and the reader of each edge.
         cuts: names of sets of edges that cut the inputs off from the logits.
-        sums: sum of the effects over each cut; ``corrupt − clean`` for a complete method.
+        sum: sum of the effects over each cut; ``corrupt − clean`` for a complete method.
         checked: indices of the edges that were patched exactly.
         exact: their exact effects.
-        points: number of points on the path of each prompt; 0 for ``exact``.
+        n_points: number of points on the path of each prompt; 0 for ``exact``.
         metric: the metric's name.
         unit: the metric's unit.
         method: ``conductance``, ``eap``, ``eap-ig`` or ``exact``.
@@ -86,10 +86,10 @@ class EdgeAttribution(Result):
     effect: Float[Tensor, "edge prompt"]
     edges: tuple[tuple[str, str], ...]
     cuts: tuple[str, ...]
-    sums: Float[Tensor, "cut prompt"]
+    sum: Float[Tensor, "cut prompt"]
     checked: Int[Tensor, " checked"]
     exact: Float[Tensor, "checked prompt"]
-    points: Int[Tensor, " prompt"]
+    n_points: Int[Tensor, " prompt"]
     metric: str
     unit: str
     method: str
@@ -111,7 +111,7 @@ class EdgeAttribution(Result):
     def completeness_error(self) -> Float[Tensor, " cut"]:
         """Mean |sum − change of the metric| over each cut, as a share of the mean |change|."""
         change = self.corrupt - self.clean
-        return (self.sums - change).abs().mean(-1) / change.abs().mean()
+        return (self.sum - change).abs().mean(-1) / change.abs().mean()
 
     def to_frame(self) -> pd.DataFrame:
         """One row per edge, largest size first.
@@ -128,11 +128,18 @@ class EdgeAttribution(Result):
         return prompt_frame(edge_cells(self.edges), effect=self.effect)
 
     def to_cut_frame(self) -> pd.DataFrame:
-        """One row per cut: its name, the mean change of the metric, the mean sum, the error."""
+        """One row per cut.
+
+        Columns:
+            cut: its name.
+            difference: ``corrupt − clean``, mean over prompts.
+            sum: sum of the effects over the cut, mean over prompts.
+            error: as :attr:`completeness_error`.
+        """
         change = float((self.corrupt - self.clean).mean())
-        columns = {"sum": self.sums.mean(-1), "error": self.completeness_error}
+        columns = {"sum": self.sum.mean(-1), "error": self.completeness_error}
         numbers = {name: own.double().numpy() for name, own in columns.items()}
-        return pd.DataFrame({"cut": self.cuts, "change": change, **numbers})
+        return pd.DataFrame({"cut": self.cuts, "difference": change, **numbers})
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect, or the graph of the strongest of many edges."""
@@ -161,14 +168,16 @@ class EdgeAttribution(Result):
         worst = int(error.argmax())
         agreement = self.agreement
         lines = [
-            f"sums over {len(self.cuts)} cuts are off by up to {error[worst]:.1%} (at "
-            f"{self.cuts[worst]}); {counted(int(self.points.max()), 'point')} a path, each a "
+            f"sums over {len(self.cuts)} cuts are off by up to {percent(error[worst], 1)} (at "
+            f"{self.cuts[worst]}); {counted(int(self.n_points.max()), 'point')} a path, each a "
             "forward and a backward pass"
         ]
         if agreement.n:
             lines.append(f"with exact patching of {agreement.n} edges: {agreement}")
         if error[worst] > INCOMPLETE:
-            lines.append(f"WARNING: sums are off by more than {INCOMPLETE:.0%}; {self._advice}")
+            lines.append(
+                f"WARNING: sums are off by more than {percent(INCOMPLETE)}; {self._advice}"
+            )
         return [*lines, *agreement.warnings("edge")]
 
     @property
@@ -276,10 +285,10 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
         effect=effect,
         edges=tuple((writer.name, reader.name) for writer, reader in graph.edges),
         cuts=tuple(cut.name for cut in cuts),
-        sums=torch.stack([effect[cut.edges].sum(0) for cut in cuts]),
+        sum=torch.stack([effect[cut.edges].sum(0) for cut in cuts]),
         checked=chosen,
         exact=exact,
-        points=torch.zeros(len(own[0].ids)).long() if scores is None else scores.points.cpu(),
+        n_points=torch.zeros(len(own[0].ids)).long() if scores is None else scores.points.cpu(),
         metric=measured.name,
         unit=measured.unit,
         method=method,

@@ -64,7 +64,7 @@ class NodeAttribution(Result):
         clean: the metric on the clean prompts; NaN for those that a cancelled call did not reach.
         effect: the effect of each node, in the metric's unit: the change from ``clean`` that its
             corrupted value causes. NaN for nodes that a cancelled call did not reach.
-        nodes: names of the nodes: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``.
+        names: names of the nodes: ``L1H0.q``, ``L1H0.k``, ``L1H0.v``, ``L1H0`` (z), ``L1MLP``.
         checked: indices of the nodes that were patched exactly.
         exact: their exact effects.
         metric: the metric's name.
@@ -82,7 +82,7 @@ class NodeAttribution(Result):
 
     clean: Float[Tensor, " prompt"]
     effect: Float[Tensor, "node prompt"]
-    nodes: tuple[str, ...]
+    names: tuple[str, ...]
     checked: Int[Tensor, " checked"]
     exact: Float[Tensor, "checked prompt"]
     metric: str
@@ -106,12 +106,12 @@ class NodeAttribution(Result):
         exact patching; NaN for nodes that were not checked.
         """
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
-        cells = {"name": self.nodes}
+        cells = {"name": self.names}
         return checked_frame(cells, self.effect, noise, self.checked, self.exact, self.clean)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per node and prompt: name, prompt, effect."""
-        return prompt_frame({"name": self.nodes}, effect=self.effect)
+        return prompt_frame({"name": self.names}, effect=self.effect)
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
@@ -127,7 +127,7 @@ class NodeAttribution(Result):
         if self.by_position is None:
             return pd.DataFrame(columns=["name", "pos", "token"])
         effect = self.by_position.transpose(1, 2).flatten(0, 1)
-        cells: dict[str, list[Any]] = {**grid(name=self.nodes, pos=range(len(self.tokens)))}
+        cells: dict[str, list[Any]] = {**grid(name=self.names, pos=range(len(self.tokens)))}
         cells["token"] = [self.tokens[pos] for pos in cells["pos"]]
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
         return effect_frame(cells, effect.nan_to_num(), noise, ~effect.isnan())
@@ -145,7 +145,7 @@ class NodeAttribution(Result):
         return heatmap(
             mean[shown],
             title=f"Effect of each node at each position on {self.metric} ({self.method})",
-            rows=[self.nodes[node] for node in shown],
+            rows=[self.names[node] for node in shown],
             columns=[f"{pos} {token}".rstrip() for pos, token in enumerate(self.tokens)],
             axes=("node", "position"),
             unit=self.unit,
@@ -154,7 +154,7 @@ class NodeAttribution(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
-        rows, heads = zip(*map(_cell, self.nodes), strict=True)
+        rows, heads = zip(*map(_cell, self.names), strict=True)
         title = f"Effect of each node on {self.metric} ({self.method})"
         axes = ("node", "head")
         return cell_heatmap(
@@ -254,7 +254,7 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     return NodeAttribution(
         clean=table.baseline,
         effect=table.effect if scores is None else scores.cpu().double(),
-        nodes=tuple(node.name for node in nodes),
+        names=tuple(node.name for node in nodes),
         checked=chosen,
         exact=table.effect,
         metric=table.metric,

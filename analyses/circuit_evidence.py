@@ -12,6 +12,7 @@ from analyses.ablate import ablate
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.direct_logit_attribution import direct_logit_attribution
 from analyses.head_roles import COPYING, head_roles
+from analyses.number_text import fixed
 from analyses.patch_paths import patch_paths
 from interp import Transformer
 from interp.circuits.paths import LOGITS, Names, inputs_of, next_writers
@@ -46,12 +47,12 @@ class Pairs:
         """The clean prompts in the form that analyses take."""
         return self.clean[0] if len(self.clean) == 1 else self.clean
 
-    def patched(self, edges: Sequence[Names], kind: str) -> dict[Names, Tensor]:
+    def patched(self, edges: Sequence[Names], method: str) -> dict[Names, Tensor]:
         """The exact effect of each edge alone, on each prompt."""
         if not edges:
             return {}
         found = patch_paths(
-            self.model, self.clean, self.corrupt, edges=edges, kind=kind, metric=self.metric
+            self.model, self.clean, self.corrupt, edges=edges, method=method, metric=self.metric
         )
         return dict(zip(edges, found.effect, strict=True))
 
@@ -75,7 +76,7 @@ class Pairs:
             pos=self.metric.pos,
             by="head",
         )
-        terms = zip(found.parts, found.terms.double(), strict=True)
+        terms = zip(found.parts, found.effect.double(), strict=True)
         return {part.name: own for part, own in terms}
 
     def attends(self, answering: Collection[str]) -> dict[str, str]:
@@ -160,6 +161,6 @@ def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
     return {
-        name: f"{statistic} {mean:.2f} (uniform {uniform:.2f})"
+        name: f"{statistic} {fixed(mean, 2)} (uniform {fixed(uniform, 2)})"
         for name, statistic, mean, uniform in zip(*columns, strict=True)
     }

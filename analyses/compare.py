@@ -52,7 +52,7 @@ class Comparison(Result):
             prompt. NaN where a prompt has no such row.
         b: the numbers of the second model.
         cells: the columns that identify rows, each with one entry per row.
-        names: names of the two models.
+        models: names of the two models.
         column: the column of the analysis's table that is compared.
         unit: unit of the numbers; ``""`` if the result names none.
         analysis: the kind of result.
@@ -63,7 +63,7 @@ class Comparison(Result):
     a: Float[Tensor, "row prompt"]
     b: Float[Tensor, "row prompt"]
     cells: Mapping[str, tuple[Any, ...]]
-    names: tuple[str, str]
+    models: tuple[str, str]
     column: str
     unit: str
     analysis: str
@@ -101,16 +101,18 @@ class Comparison(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of both models and the difference on one scale, the rows that differ most."""
-        order = self.to_frame().head(SHOWN)
+        frame = self.to_frame()
+        order = frame.head(SHOWN)
         some = f", the {SHOWN} rows that differ most" if len(self.a) > SHOWN else ""
         return heatmap(
             torch.tensor(order[["a", "b", "difference"]].to_numpy(dtype=float)),
-            title=f"{self.column} of {self.names[0]} and {self.names[1]}{some}",
+            title=f"{self.column} of {self.models[0]} and {self.models[1]}{some}",
             rows=titles({axis: order[axis].tolist() for axis in self.cells}),
-            columns=[*self.names, "difference"],
+            columns=[*self.models, "difference"],
             axes=("row", "model"),
             unit=self.unit or self.column,
             diverging=True,
+            places=places_of_effects(frame, "difference"),
         )
 
     def summary(self, top: int = 10) -> str:
@@ -119,7 +121,7 @@ class Comparison(Result):
         frame = self.to_frame()
         names = titles({axis: frame[axis].tolist() for axis in self.cells})
         unit = f" {self.unit}" if self.unit else ""
-        first = f"{self.column} of {self.analysis}, {self.names[0]} → {self.names[1]}"
+        first = f"{self.column} of {self.analysis}, {self.models[0]} → {self.models[1]}"
         if frame["size"].max() <= self._noise:
             return f"{first}: {len(frame)} rows; they are the same"
         marked = marked_names(frame.assign(name=names).head(top))
@@ -185,7 +187,7 @@ def compare(
         a=one.values,
         b=other.in_order_of(one),
         cells={axis: tuple(own) for axis, own in one.cells.items()},
-        names=names,
+        models=names,
         column=one.column,
         unit=str(getattr(results[0], "unit", "")),
         analysis=type(results[0]).__name__,

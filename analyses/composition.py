@@ -23,6 +23,7 @@ from torch import Tensor
 
 from analyses.effects import Progress
 from analyses.figures import heatmap
+from analyses.number_text import fixed
 from analyses.result import Result
 from interp import Transformer
 from interp.circuits.composition import KINDS, head_pairs
@@ -43,17 +44,17 @@ class Composition(Result):
     weights.
 
     Attributes:
-        heads: names of the heads, in the order of writers and readers.
+        names: names of the heads, in the order of writers and readers.
         composition: the ratio, from 0 to 1, of the kinds Q, K and V.
-        baseline: root mean square of the ratio by chance.
+        control: root mean square of the ratio by chance.
         spread: standard deviation of the ratio by chance.
         offset: query position minus key position of Y; ``None`` without rotary positions.
         provenance: the model that the numbers depend on.
     """
 
-    heads: tuple[str, ...]
+    names: tuple[str, ...]
     composition: Float[Tensor, "kind writer reader"]
-    baseline: Float[Tensor, "kind writer reader"]
+    control: Float[Tensor, "kind writer reader"]
     spread: Float[Tensor, "kind writer reader"]
     offset: int | None
     provenance: Provenance
@@ -65,8 +66,8 @@ class Composition(Result):
             kind: Q, K or V: whether the reader's queries, keys or values are composed.
             writer, reader: names of the heads.
             composition: from 0 to 1.
-            baseline, spread: root mean square and standard deviation by chance.
-            excess: composition − baseline.
+            control, spread: root mean square and standard deviation by chance.
+            excess: composition − control.
         """
         cells = (~self.composition.isnan()).nonzero()
         kind, writer, reader = cells.unbind(-1)
@@ -74,16 +75,16 @@ class Composition(Result):
             name: own[kind, writer, reader].numpy()
             for name, own in (
                 ("composition", self.composition),
-                ("baseline", self.baseline),
+                ("control", self.control),
                 ("spread", self.spread),
-                ("excess", self.composition - self.baseline),
+                ("excess", self.composition - self.control),
             )
         }
         named = {"writer": writer, "reader": reader}
         frame = pd.DataFrame(
             {
                 "kind": [KINDS[index] for index in kind.tolist()],
-                **{name: [self.heads[i] for i in own.tolist()] for name, own in named.items()},
+                **{name: [self.names[i] for i in own.tolist()] for name, own in named.items()},
                 **numbers,
             }
         )
@@ -97,14 +98,14 @@ class Composition(Result):
         """
         if kind not in KINDS:
             raise InvalidInput(f"kind={shorten(kind)} is not one of {', '.join(KINDS)}.")
-        excess = (self.composition - self.baseline)[KINDS.index(kind)]
+        excess = (self.composition - self.control)[KINDS.index(kind)]
         there = ~excess.isnan()
         rows, columns = (there.any(axis).nonzero()[:, 0] for axis in (1, 0))
         return heatmap(
             excess[rows][:, columns],
             title=f"{kind}-composition − baseline: what later heads read by their {READ[kind]}",
-            rows=[self.heads[row] for row in rows.tolist()],
-            columns=[self.heads[column] for column in columns.tolist()],
+            rows=[self.names[row] for row in rows.tolist()],
+            columns=[self.names[column] for column in columns.tolist()],
             axes=("writer", "reader"),
             unit="excess",
             diverging=True,
@@ -118,7 +119,7 @@ class Composition(Result):
         for kind in KINDS:
             own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
             pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
-            shown = [f"{writer} → {reader} {value:.3f}" for writer, reader, value in pairs]
+            shown = [f"{writer} → {reader} {fixed(value, 3)}" for writer, reader, value in pairs]
             lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
         rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
         return "\n".join([*lines, *rotary])
@@ -131,7 +132,8 @@ def _top_pair(frame: pd.DataFrame) -> str:
     kind, writer, reader, value, baseline, spread, _ = frame.iloc[0]
     return (
         f"of {len(frame) // len(KINDS)} pairs of heads, {writer} → {reader} is furthest above the "
-        f"baseline: {kind}-composition {value:.3f}, by chance {baseline:.3f} ± {spread:.3f}"
+        f"baseline: {kind}-composition {fixed(value, 3)}, by chance {fixed(baseline, 3)} ± "
+        f"{fixed(spread, 3)}"
     )
 
 

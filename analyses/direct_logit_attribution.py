@@ -60,13 +60,13 @@ class DirectLogitAttribution(Result):
 
     Attributes:
         value: the logit or the difference, before any soft-cap.
-        terms: the terms that sum to it, in logits, in the order of the forward; biases of norms
+        effect: the terms that sum to it, in logits, in the order of the forward; biases of norms
             and of the unembedding come last.
         control: the same terms for tokens drawn at random in place of target and distractor.
-        sources: with ``by="source"``, each head's term by the token that it attends to; else
+        by_source: with ``by="source"``, each head's term by the token that it attends to; else
             ``None``.
         parts: what writes each term; see :class:`interp.attribution.logit_terms.Part`.
-        tokens: label of each key in ``sources``, ``None`` at padding; for an encoder–decoder, the
+        tokens: label of each key in ``by_source``, ``None`` at padding; for an encoder–decoder, the
             tokens of the source, then those of the target.
         target: label of each prompt's target.
         distractor: label of each prompt's distractor; ``None`` if there is none.
@@ -76,9 +76,9 @@ class DirectLogitAttribution(Result):
     """
 
     value: Float[Tensor, " prompt"]
-    terms: Float[Tensor, "term prompt"]
+    effect: Float[Tensor, "term prompt"]
     control: Float[Tensor, "term prompt"]
-    sources: Float[Tensor, "head prompt key"] | None
+    by_source: Float[Tensor, "head prompt key"] | None
     parts: tuple[Part, ...]
     tokens: tuple[tuple[str | None, ...], ...]
     target: tuple[str, ...]
@@ -90,11 +90,11 @@ class DirectLogitAttribution(Result):
     @property
     def error(self) -> float:
         """The largest difference between Σ terms and ``value``, over the prompts, in logits."""
-        return (self.terms.sum(0) - self.value).abs().max().item()
+        return (self.effect.sum(0) - self.value).abs().max().item()
 
     def interval(self) -> Interval:
         """The mean over prompts of each term, with interval and p-value."""
-        return interval(self.terms, self._noise)
+        return interval(self.effect, self._noise)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per term, largest size first; by source, one row per prompt, head and token.
@@ -111,16 +111,16 @@ class DirectLogitAttribution(Result):
             key, token: the token of the prompt that it attends to.
             effect: the term, in logits.
         """
-        if self.sources is not None:
-            return self._source_frame(self.sources)
+        if self.by_source is not None:
+            return self._source_frame(self.by_source)
         control = self.control.double().abs().mean(-1).tolist()
-        frame = effect_frame({**self._cells, "control": control}, self.terms, self._noise)
+        frame = effect_frame({**self._cells, "control": control}, self.effect, self._noise)
         frame["control"] = frame.pop("control")
         return _with_integers(frame)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
-        return _with_integers(prompt_frame(self._cells, effect=self.terms, control=self.control))
+        return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))
 
     def figure(self, prompt: int = 0) -> go.Figure:
         """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
@@ -129,8 +129,8 @@ class DirectLogitAttribution(Result):
             InvalidInput: there is no such prompt.
         """
         prompt = within(0, len(self.value) - 1, prompt, "prompt")
-        if self.sources is not None:
-            return self._source_figure(self.sources, prompt)
+        if self.by_source is not None:
+            return self._source_figure(self.by_source, prompt)
         return self._component_figure() if self.by == "component" else self._head_figure()
 
     def summary(self, top: int = 10) -> str:
@@ -145,7 +145,7 @@ class DirectLogitAttribution(Result):
         )
         value = number(self.value.mean().item(), sign=True)
         first = f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {of_these}"
-        lines = self._term_lines(top) if self.sources is None else self._source_lines(top)
+        lines = self._term_lines(top) if self.by_source is None else self._source_lines(top)
         cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
         return "\n".join([first, *lines, exact])
@@ -227,6 +227,7 @@ class DirectLogitAttribution(Result):
             title=f"Direct attribution of the {self._what}, mean over prompts{some}",
             labels=[self.parts[term].name for term in shown],
             unit="logits",
+            places=places_of_effects(self.to_frame()),
         )
 
     def _head_figure(self) -> go.Figure:
@@ -248,6 +249,7 @@ class DirectLogitAttribution(Result):
             axes=("layer", "head"),
             unit="logits",
             diverging=True,
+            places=places_of_effects(self.to_frame()),
         )
 
     def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:
@@ -314,9 +316,9 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
     return DirectLogitAttribution(
         value=found.values,
-        terms=found.terms,
+        effect=found.terms,
         control=found.control,
-        sources=found.sources,
+        by_source=found.sources,
         parts=found.parts,
         tokens=_labels(model, batches) if by == "source" else (),
         target=labels[0],

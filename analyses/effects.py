@@ -102,7 +102,9 @@ def effect_frame(
     return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
 
 
-def prompt_frame(cells: Cells, **values: Float[Tensor, "cell prompt"]) -> pd.DataFrame:
+def prompt_frame(
+    cells: Cells, **values: Float[Tensor, "cell prompt"] | Bool[Tensor, "cell prompt"]
+) -> pd.DataFrame:
     """One row per cell and prompt: the columns of ``cells``, ``prompt``, and each of ``values``."""
     count, prompts = next(iter(values.values())).shape
     repeated = {name: [one for one in own for _ in range(prompts)] for name, own in cells.items()}

@@ -44,7 +44,7 @@ from analyses.effects import (
     rounding,
 )
 from analyses.figures import Curve, curves
-from analyses.number_text import counted, signed
+from analyses.number_text import counted, percent, signed
 from analyses.result import Result
 from interp import Sweep, Transformer, edits, sweep
 from interp.cancellation import cancellable
@@ -167,7 +167,7 @@ class Erasing(Result):
         columns = (names, *(frame[name] for name in ("effect", "control", "removed")))
         lines = [
             f"{name:<{width}} {effect_text(effect, places, self.unit)} (in random order "
-            f"{signed(control, places)}), {removed:.1%} of the variance"
+            f"{signed(control, places)}), {percent(removed, 1)} of the variance"
             for name, effect, control, removed in zip(*columns, strict=True)
         ]
         first = (

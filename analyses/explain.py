@@ -72,17 +72,17 @@ class Explanation(Result):
         whole: the metric of the whole model on the clean prompts.
         empty: the metric without any edge, that is, on the corrupted prompts.
         counts: number of edges of each circuit that was run, ascending.
-        values: the metric of each of these circuits.
-        random: the metric of circuits of as many edges as the chosen one, drawn at random.
+        value: the metric of each of these circuits.
+        control: the metric of circuits of as many edges as the chosen one, drawn at random.
         edges: the edges of the chosen circuit: the first that is faithful, or the largest.
         score: conductance of each edge, in the metric's unit: a change from ``whole``.
         exact: the effect of patching each edge alone.
         support: edges from and to components that do the same on both prompts.
         support_effect: the effect of patching each of these alone, with its mean over tokens.
-        components: names of the components of the circuit and of ``support``, in the order of the
+        names: names of the components of the circuit and of ``support``, in the order of the
             forward.
         direct: their direct effects on the metric; NaN if it is not a logit or a logit difference.
-        ablated: the effect of replacing each component by its mean over tokens.
+        effect: the effect of replacing each component by its mean over tokens.
         roles: roles of each head on repeated random tokens; ``""`` for none.
         attends: what each head attends to most above uniform attention on these prompts, weighted
             by the lengths of values; for a head that writes to the logits, from the position of
@@ -99,16 +99,16 @@ class Explanation(Result):
     whole: Float[Tensor, " prompt"]
     empty: Float[Tensor, " prompt"]
     counts: tuple[int, ...]
-    values: Float[Tensor, "circuit prompt"]
-    random: Float[Tensor, "draw prompt"]
+    value: Float[Tensor, "circuit prompt"]
+    control: Float[Tensor, "draw prompt"]
     edges: tuple[Names, ...]
     score: Float[Tensor, "edge prompt"]
     exact: Float[Tensor, "edge prompt"]
     support: tuple[Names, ...]
     support_effect: Float[Tensor, "support prompt"]
-    components: tuple[str, ...]
+    names: tuple[str, ...]
     direct: Float[Tensor, "component prompt"]
-    ablated: Float[Tensor, "component prompt"]
+    effect: Float[Tensor, "component prompt"]
     roles: tuple[str, ...]
     attends: tuple[str, ...]
     reads: tuple[tuple[Names, ...], ...]
@@ -122,12 +122,12 @@ class Explanation(Result):
     @property
     def faithfulness(self) -> float:
         """f of the circuit."""
-        return float(self._f(self.values[-1]))
+        return float(self._f(self.value[-1]))
 
     @property
-    def random_faithfulness(self) -> float:
+    def faithfulness_control(self) -> float:
         """f of as many edges drawn at random, mean over draws."""
-        return float(self._f(self.random).mean())
+        return float(self._f(self.control).mean())
 
     @property
     def is_explained(self) -> bool:
@@ -139,8 +139,8 @@ class Explanation(Result):
 
         Columns:
             name: name of the head or MLP.
-            part: ``carries the difference`` if it is in the circuit, else ``needed alike``: it does
-                the same on both prompts.
+            reason: ``carries the difference`` if it is in the circuit, else ``needed alike``: it
+                does the same on both prompts.
             role, attends: the role of a head and what it attends to; ``–`` for none.
             score: sum of the scores of the circuit's edges that leave it.
             direct: mean direct effect on the metric.
@@ -148,33 +148,33 @@ class Explanation(Result):
                 interval.
             reads, feeds: its incoming and outgoing edges.
         """
-        found, edges = interval(self.ablated), [*self.edges, *self.support]
-        score = self.edge_frame().groupby("writer")["score"].sum(min_count=1)
+        found, edges = interval(self.effect), [*self.edges, *self.support]
+        score = self.to_edge_frame().groupby("writer")["score"].sum(min_count=1)
         return pd.DataFrame(
             {
-                "name": self.components,
-                "part": [CARRIES if self._is_carrying(own) else ALIKE for own in self.components],
+                "name": self.names,
+                "reason": [CARRIES if self._is_carrying(own) else ALIKE for own in self.names],
                 "role": [own or NONE for own in self.roles],
                 "attends": [own or NONE for own in self.attends],
-                "score": [float(score.get(own, torch.nan)) for own in self.components],
+                "score": [float(score.get(own, torch.nan)) for own in self.names],
                 "direct": self.direct.mean(-1).tolist(),
                 "effect": found.mean.tolist(),
                 "low": found.low.tolist(),
                 "high": found.high.tolist(),
                 "reads": [_joined(map(_input, own)) for own in self.reads],
-                "feeds": [_joined(r for w, r in edges if w == own) for own in self.components],
+                "feeds": [_joined(r for w, r in edges if w == own) for own in self.names],
             }
         )
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"edges": self.edge_frame()}
+        return {"edges": self.to_edge_frame()}
 
-    def edge_frame(self) -> pd.DataFrame:
+    def to_edge_frame(self) -> pd.DataFrame:
         """One row per edge, those of the circuit first.
 
         Columns:
-            writer, reader, part: the edge, and whether it carries the difference.
+            writer, reader, reason: the edge, and whether it carries the difference.
             score: its conductance; NaN for an edge that is needed alike.
             exact: mean effect of patching it alone, with what it carries on the corrupted prompt;
                 if it is needed alike, with the mean over tokens.
@@ -184,19 +184,19 @@ class Explanation(Result):
             {
                 "writer": [writer for writer, _ in edges],
                 "reader": [reader for _, reader in edges],
-                "part": [CARRIES] * len(self.edges) + [ALIKE] * len(self.support),
+                "reason": [CARRIES] * len(self.edges) + [ALIKE] * len(self.support),
                 "score": [*self.score.mean(-1).tolist(), *absent],
                 "exact": torch.cat([self.exact, self.support_effect]).mean(-1).tolist(),
             }
         )
 
-    def size_frame(self) -> pd.DataFrame:
+    def to_size_frame(self) -> pd.DataFrame:
         """One row per circuit that was run: its number of edges, and f."""
-        return pd.DataFrame({"edges": self.counts, "faithfulness": self._f(self.values).tolist()})
+        return pd.DataFrame({"count": self.counts, "faithfulness": self._f(self.value).tolist()})
 
     def figure(self) -> go.Figure:
         """The circuit as a graph with the roles of its heads, inputs at the bottom."""
-        frame = self.edge_frame()
+        frame = self.to_edge_frame()
         pairs = zip(frame["writer"], frame["reader"], strict=True)
         weights = frame["score"].fillna(frame["exact"])
         return drawn(
@@ -205,14 +205,14 @@ class Explanation(Result):
             unit=self.unit,
             labels={
                 name: role.partition(",")[0]
-                for name, role in zip(self.components, self.roles, strict=True)
+                for name, role in zip(self.names, self.roles, strict=True)
             },
         )
 
     def summary(self, paths: int = PATHS, rows: int = ROWS) -> str:
         """The circuit's faithfulness, its strongest paths, and the evidence on each component."""
         paths, rows = at_least(0, paths, "paths"), at_least(0, rows, "rows")
-        left = len(self.components) - rows
+        left = len(self.names) - rows
         return "\n".join(
             [
                 *self.conclusion(paths),
@@ -225,11 +225,11 @@ class Explanation(Result):
     def conclusion(self, paths: int = 1) -> list[str]:
         """The faithfulness, the strongest ``paths``, and what is needed though alike."""
         whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
-        alike = [name for name in self.components if not self._is_carrying(name)]
+        alike = [name for name in self.names if not self._is_carrying(name)]
         return [
             f"{self._headline} keep {percent(self.faithfulness)} of the {self.metric} "
             f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
-            f"random: {percent(self.random_faithfulness)})",
+            f"random: {percent(self.faithfulness_control)})",
             *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
             *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
         ]
@@ -255,7 +255,7 @@ class Explanation(Result):
 
     def _path_text(self, path: Sequence[Names]) -> str:
         """The nodes of a path, with the roles of heads."""
-        role = dict(zip(self.components, self.roles, strict=True))
+        role = dict(zip(self.names, self.roles, strict=True))
         words = [path[0][0]]
         for (_, reader), after in zip(path, [*(writer for writer, _ in path[1:]), ""], strict=True):
             words.append(f"{reader} ({role[after]})" if role.get(after) else reader)
@@ -266,7 +266,7 @@ class Explanation(Result):
         frame = self.to_frame()
         order = frame.assign(size=frame["score"].abs().fillna(0), own=frame["effect"].abs())
         order = order.sort_values(["size", "own"], ascending=False, kind="stable").head(rows)
-        width = max(map(len, self.components), default=0)
+        width = max(map(len, self.names), default=0)
         lines: list[str] = []
         for row in order.to_dict("records"):
             attends = f"attends to {row['attends']}"
@@ -370,16 +370,16 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         whole=scored.clean,
         empty=scored.corrupt,
         counts=found.counts,
-        values=found.values,
-        random=found.random,
+        value=found.values,
+        control=found.random,
         edges=edges,
         score=scored.effect[[number[edge] for edge in edges]],
         exact=stacked(pairs.patched(edges, "resample").values()),
         support=tuple(support),
         support_effect=stacked(support.values()),
-        components=components,
+        names=components,
         direct=stacked(direct.get(name, absent) for name in components),
-        ablated=stacked(ablated[name] for name in components),
+        effect=stacked(ablated[name] for name in components),
         roles=tuple(roles.get(name, "") for name in components),
         attends=tuple(attends.get(name, "") for name in components),
         reads=tuple(pairs.into(name, (*edges, *support)) for name in components),

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
+from analyses.number_text import fixed, number, places_of, signed
+
 _WHITE = plotly.io.templates["plotly_white"].to_plotly_json()
 TEMPLATE = go.layout.Template(
     layout=_WHITE["layout"],
@@ -31,6 +33,8 @@ FAINT = "#b8bfca"
 FONT = "system-ui, sans-serif"
 BELOW_NODE = 0.27
 """Where the label of a node stands, in rows."""
+MOST_WRITTEN = 2**16
+"""The most cells of a heatmap whose numbers are written by us; the browser formats more."""
 ROWS_OF_NODES, ROW_OF_NODES = 8, 44
 """Rows of nodes that fit the default height of a graph; height of each of more rows, in pixels."""
 
@@ -45,6 +49,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     unit: str,
     diverging: bool = False,
     top: float | None = None,
+    places: int | None = None,
     hover: Sequence[Sequence[str]] | None = None,
     text: Sequence[Sequence[str]] | None = None,
 ) -> go.Figure:
@@ -59,14 +64,22 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         unit: unit of the values, shown at the colour bar.
         diverging: centre the colour scale on zero instead of starting it there.
         top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
+        places: decimals of the values in hover texts, to share them with a table or a text;
+            ``None`` shows three digits of the largest value.
         hover: hover text of each cell; ``None`` shows row, column and value.
         text: text shown in each cell, such as tokens.
     """
     table = values.detach().cpu().double()
     numbers = table[table.isfinite()].abs().tolist()
     largest = top if top is not None else max(numbers, default=0.0) or 1.0
+    written, write = None, signed if diverging else fixed
     if hover is None:
-        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{z:.4g}} {unit}<extra></extra>"
+        places = places_of(numbers) if places is None else places
+        shown = f"z:.{places}f"
+        if table.numel() <= MOST_WRITTEN:
+            shown = "customdata"
+            written = [[write(x, places) for x in row] for row in table.tolist()]
+        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{shown}}} {unit}<extra></extra>"
     else:
         template = "%{hovertext}<extra></extra>"
     drawn = go.Heatmap(
@@ -75,6 +88,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
         zmax=largest,
         colorscale=DIVERGING if diverging else SEQUENTIAL,
         colorbar={"title": {"text": unit, "side": "right"}},
+        customdata=written,
         hovertext=hover,
         hovertemplate=template,
         text=None if text is None else [[escaped(own) for own in row] for row in text],
@@ -85,7 +99,7 @@ def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alo
     return go.Figure(drawn, _layout(title, xaxis=across, yaxis=down))
 
 
-def cell_heatmap(
+def cell_heatmap(  # noqa: PLR0913 - as for a heatmap
     values: Float[Tensor, " cell"],
     rows: Sequence[object],
     columns: Sequence[object],
@@ -93,6 +107,7 @@ def cell_heatmap(
     title: str,
     axes: tuple[str, str],
     unit: str,
+    places: int | None = None,
 ) -> go.Figure:
     """Heatmap of cells that are given by the labels of their row and column; others stay empty.
 
@@ -103,6 +118,7 @@ def cell_heatmap(
         title: title of the figure.
         axes: titles of the row axis and the column axis.
         unit: unit of the values.
+        places: as in :func:`heatmap`.
     """
     down, across = (
         {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
@@ -118,6 +134,7 @@ def cell_heatmap(
         axes=axes,
         unit=unit,
         diverging=True,
+        places=places,
     )
 
 
@@ -157,7 +174,7 @@ def token_strips(  # noqa: PLR0913 - as for a heatmap
     )
 
 
-def bars(
+def bars(  # noqa: PLR0913 - as for a heatmap
     values: Float[Tensor, " cell"],
     low: Float[Tensor, " cell"],
     high: Float[Tensor, " cell"],
@@ -165,6 +182,7 @@ def bars(
     title: str,
     labels: Sequence[str],
     unit: str,
+    places: int | None = None,
 ) -> go.Figure:
     """Horizontal bars, the first at the top, with their intervals.
 
@@ -175,7 +193,9 @@ def bars(
         title: title of the figure.
         labels: label of each bar.
         unit: unit of the values.
+        places: as in :func:`heatmap`.
     """
+    places = places_of(values.tolist()) if places is None else places
     ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
     drawn = go.Bar(
         x=values.tolist(),
@@ -183,8 +203,11 @@ def bars(
         orientation="h",
         marker={"color": LINES[0]},
         error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
-        customdata=[escaped(label) for label in labels],
-        hovertemplate=f"%{{customdata}}: %{{x:.4g}} {unit}<extra></extra>",
+        customdata=[
+            [escaped(label), signed(value, places)]
+            for label, value in zip(labels, values.tolist(), strict=True)
+        ],
+        hovertemplate=f"%{{customdata[0]}}: %{{customdata[1]}} {unit}<extra></extra>",
     )
     across = {"title": unit}
     down = {**_ticks(labels), "autorange": "reversed", "automargin": True}
@@ -237,10 +260,16 @@ def curves(
     )
     colours = cycle(LINES)
     for row, (name, unit) in enumerate(filled, 1):
+        places = places_of(y for curve in panels[name] for y in curve.y)
         for curve in panels[name]:
             colour = FAINT if curve.faint else next(colours)
             line = go.Scatter(
-                x=list(curve.x), y=list(curve.y), name=escaped(curve.name), line={"color": colour}
+                x=list(curve.x),
+                y=list(curve.y),
+                name=escaped(curve.name),
+                line={"color": colour},
+                customdata=[fixed(y, places) for y in curve.y],
+                hovertemplate=f"%{{x}}: %{{customdata}} {unit}",
             )
             figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title=f"{name} ({unit})", row=row, col=1)
@@ -297,13 +326,15 @@ def network(
     if rows > ROWS_OF_NODES:  # which would overlap in the default height
         figure.update_layout(height=ROW_OF_NODES * rows + 150)
     largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
+    places = places_of(edges.values())
     for ends, weight in edges.items():
-        figure.add_trace(_edge_line(nodes, ends, weight, largest, unit))
+        text = f"{signed(weight, places)} {unit}"
+        figure.add_trace(_edge_line(nodes, ends, weight, largest, text))
     figure.add_trace(_labels_below([node for node in nodes if node.label]))
     figure.add_trace(_circles(nodes))
     figure.add_annotation(
-        text=f"width: size of the weight ({escaped(unit)}, up to {largest:.3g}); orange: above 0, "
-        "purple: below",
+        text=f"width: size of the weight ({escaped(unit)}, up to {number(largest, 3)}); "
+        "orange: above 0, purple: below",
         showarrow=False,
         xref="paper",
         yref="paper",
@@ -315,18 +346,17 @@ def network(
 
 
 def _edge_line(
-    nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, unit: str
+    nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, text: str
 ) -> go.Scatter:
     """The line of an edge, with a point in its middle to hover over."""
     one, other = (nodes[end] for end in ends)
-    text = f"{escaped(one.name)} → {escaped(other.name)}: {weight:.4g} {unit}"
     return go.Scatter(
         x=[one.x, (one.x + other.x) / 2, other.x],
         y=[one.y, (one.y + other.y) / 2, other.y],
         mode="lines",
         line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
         opacity=0.75,
-        hovertemplate=f"{text}<extra></extra>",
+        hovertemplate=f"{escaped(one.name)} → {escaped(other.name)}: {text}<extra></extra>",
         meta={"edge": [*ends, weight]},
     )
 

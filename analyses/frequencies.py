@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import Curve, curves
+from analyses.number_text import percent
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
@@ -55,24 +56,24 @@ class Frequencies(Result):
     """Shares of the variance over residues, by frequency 1, 2, …, p/2.
 
     Attributes:
-        shares: shares of the ``embedding`` and the ``unembedding`` of the residues, and of the
+        share: shares of the ``embedding`` and the ``unembedding`` of the residues, and of the
             ``logits``.
-        controls: the same with the residues in random orders.
-        neurons: shares of each neuron, by layer; NaN for a neuron with the same activation on all
-            prompts.
-        neuron_controls: the same with the residues in random order.
-        p: the number of residues.
-        prompt: labels of the tokens, those of residues replaced by ``a`` and ``b``.
+        control: the same with the residues in random orders.
+        neuron_share: shares of each neuron, by layer; NaN for a neuron with the same activation on
+            all prompts.
+        neuron_control: the same with the residues in random order.
+        modulus: the number of residues.
+        template: labels of the tokens, those of residues replaced by ``a`` and ``b``.
         pos: the position at which neurons and logits are read.
         provenance: model, prompts and seed that the numbers depend on.
     """
 
-    shares: Mapping[str, Float[Tensor, " frequency"]]
-    controls: Mapping[str, Float[Tensor, "draw frequency"]]
-    neurons: Mapping[int, Float[Tensor, "neuron frequency"]]
-    neuron_controls: Mapping[int, Float[Tensor, "neuron frequency"]]
-    p: int
-    prompt: tuple[str, ...]
+    share: Mapping[str, Float[Tensor, " frequency"]]
+    control: Mapping[str, Float[Tensor, "draw frequency"]]
+    neuron_share: Mapping[int, Float[Tensor, "neuron frequency"]]
+    neuron_control: Mapping[int, Float[Tensor, "neuron frequency"]]
+    modulus: int
+    template: tuple[str, ...]
     pos: int
     provenance: Provenance
 
@@ -80,7 +81,7 @@ class Frequencies(Result):
         """One row per part and frequency; the largest shares of each part first.
 
         Columns:
-            part: ``embedding``, ``unembedding`` or ``logits``.
+            name: ``embedding``, ``unembedding`` or ``logits``.
             frequency: number of periods over all residues.
             share: share of the variance.
             control: the same with the residues in random order, mean over the orders.
@@ -89,18 +90,18 @@ class Frequencies(Result):
         frames = [
             pd.DataFrame(
                 {
-                    "part": part,
+                    "name": part,
                     "frequency": range(1, len(shares) + 1),
                     "share": shares.numpy(),
-                    "control": self.controls[part].mean(0).numpy(),
-                    "stands_out": (shares > self.controls[part].max()).numpy(),
+                    "control": self.control[part].mean(0).numpy(),
+                    "stands_out": (shares > self.control[part].max()).numpy(),
                 }
             ).sort_values("share", ascending=False, kind="stable")
-            for part, shares in self.shares.items()
+            for part, shares in self.share.items()
         ]
         return pd.concat(frames, ignore_index=True)
 
-    def neuron_frame(self) -> pd.DataFrame:
+    def to_neuron_frame(self) -> pd.DataFrame:
         """One row per neuron.
 
         Columns:
@@ -118,64 +119,66 @@ class Frequencies(Result):
                     "name": [f"L{layer}N{neuron}" for neuron in range(len(shares))],
                     "frequency": shares.nan_to_num().argmax(-1).numpy() + 1,
                     "share": shares.amax(-1).numpy(),
-                    "control": self.neuron_controls[layer].amax(-1).numpy(),
+                    "control": self.neuron_control[layer].amax(-1).numpy(),
                     "tuned": (shares.amax(-1) > TUNED).numpy(),
                 }
             )
-            for layer, shares in self.neurons.items()
+            for layer, shares in self.neuron_share.items()
         ]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def key_frequencies(self) -> dict[int, float]:
         """The frequencies that stand out in the embedding, with their shares; largest first."""
-        frame = self.to_frame().query("part == @EMBEDDING and stands_out")
+        frame = self.to_frame().query("name == @EMBEDDING and stands_out")
         return dict(zip(frame["frequency"], frame["share"], strict=True))
 
     def figure(self) -> go.Figure:
         """Shares by frequency: of embedding, unembedding and logits; and of tuned neurons."""
-        x = range(1, self.p // 2 + 1)
-        controls = torch.cat(list(self.controls.values())).amax(0)
-        parts = [Curve(part, x, shares.tolist()) for part, shares in self.shares.items()]
+        x = range(1, self.modulus // 2 + 1)
+        controls = torch.cat(list(self.control.values())).amax(0)
+        parts = [Curve(part, x, shares.tolist()) for part, shares in self.share.items()]
         parts.append(Curve("largest in random orders", x, controls.tolist(), faint=True))
         tuned = [
             Curve(f"neurons of layer {layer}", x, self._tuned(shares).tolist())
-            for layer, shares in self.neurons.items()
+            for layer, shares in self.neuron_share.items()
         ]
         return curves(
-            {"variance": parts, f"neurons over {TUNED:.0%}": tuned},
-            title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.p}",
-            axis=f"frequency (periods over {self.p} residues)",
+            {"variance": parts, f"neurons over {percent(TUNED)}": tuned},
+            title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.modulus}",
+            axis=f"frequency (periods over {self.modulus} residues)",
             units=["share", "share"],
         )
 
     def summary(self) -> str:
         """The frequencies that stand out, the largest of each part, and the share of neurons."""
         model, key = self.provenance.model, self.key_frequencies()
-        most = self.controls[EMBEDDING].max()
-        control = f"(in random order none has over {most:.1%})"
+        most = self.control[EMBEDDING].max()
+        control = f"(in random order none has over {percent(most, 1)})"
         if key:
             named = ", ".join(map(str, key))
-            found = f"frequencies {named} have {sum(key.values()):.0%} of the embedding's variance"
+            found = (
+                f"frequencies {named} have {percent(sum(key.values()))} of the embedding's variance"
+            )
         else:
             found = "no frequency stands out in the embedding"
-        lines = [f"{model}: {found} over residues mod {self.p} {control}"]
-        for part, shares in self.shares.items():
+        lines = [f"{model}: {found} over residues mod {self.modulus} {control}"]
+        for part, shares in self.share.items():
             top = shares.nan_to_num().topk(min(4, len(shares)))
             ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
-            shown = ", ".join(f"{frequency} ({share:.1%})" for frequency, share in ranked)
+            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
             lines.append(f"{part:<12} {shown}")
-        return "\n".join([*lines, *map(self._layer_line, self.neurons)])
+        return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
 
     def _layer_line(self, layer: int) -> str:
-        shares, control = self.neurons[layer], self.neuron_controls[layer]
+        shares, control = self.neuron_share[layer], self.neuron_control[layer]
         tuned = self._tuned(shares)
         counts = (tuned * len(shares)).round().int()
         ranked = [k for k in counts.argsort(descending=True).tolist() if counts[k]]
         named = ", ".join(f"{counts[k]} at {k + 1}" for k in ranked[:5])
         return (
-            f"layer {layer}: {tuned.sum():.1%} of {len(shares)} neurons have over {TUNED:.0%} of "
-            f"their variance at one frequency (in random order {self._tuned(control).sum():.1%})"
-            + (f": {named}" if named else "")
+            f"layer {layer}: {percent(tuned.sum(), 1)} of {len(shares)} neurons have over "
+            f"{percent(TUNED)} of their variance at one frequency (in random order "
+            f"{percent(self._tuned(control).sum(), 1)})" + (f": {named}" if named else "")
         )
 
     @staticmethod
@@ -239,15 +242,15 @@ def frequencies(
     axes = len(prompts.columns)
     letters = iter("ab")
     return Frequencies(
-        shares={name: joint_shares(x) for name, x in parts.items()},
-        controls={
+        share={name: joint_shares(x) for name, x in parts.items()},
+        control={
             name: torch.stack([joint_shares(x[order]) for order in orders])
             for name, x in parts.items()
         },
-        neurons=_by_layer(layers, values, axes),
-        neuron_controls=_by_layer(layers, [_reordered(x, orders[0], axes) for x in values], axes),
-        p=len(known),
-        prompt=tuple(
+        neuron_share=_by_layer(layers, values, axes),
+        neuron_control=_by_layer(layers, [_reordered(x, orders[0], axes) for x in values], axes),
+        modulus=len(known),
+        template=tuple(
             next(letters) if column in prompts.columns else label
             for column, label in enumerate(model.to_labels(ids[0]))
         ),

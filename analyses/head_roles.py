@@ -80,9 +80,9 @@ class HeadRoles(Result):
     """The scores of each head, by role, and their controls.
 
     Attributes:
-        scores: attention from 0 to 1 (copying: from −1 to 1) of each sample: a row, or for copying
+        score: attention from 0 to 1 (copying: from −1 to 1) of each sample: a row, or for copying
             a group of tokens. NaN where a sliding window hides the keys of a role.
-        controls: control of each score, on the same sample.
+        control: control of each score, on the same sample.
         silent: heads that write nothing: ‖z W_O‖ is a rounding error of the stream everywhere.
         half: number of tokens that are repeated.
         repeats: how many times each row contains them.
@@ -90,8 +90,8 @@ class HeadRoles(Result):
         notes: roles that this model was not measured for, and why.
     """
 
-    scores: Mapping[str, Scores]
-    controls: Mapping[str, Scores]
+    score: Mapping[str, Scores]
+    control: Mapping[str, Scores]
     silent: Bool[Tensor, "layer head"]
     half: int
     repeats: int
@@ -110,7 +110,7 @@ class HeadRoles(Result):
             has_role: whether the difference exceeds 0.1 and its interval leaves out 0; never of a
                 silent head.
         """
-        return pd.concat([self._role_frame(role) for role in self.scores], ignore_index=True)
+        return pd.concat([self._role_frame(role) for role in self.score], ignore_index=True)
 
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The roles of each head, strongest first: ``{"L0H5": ("previous-token",), …}``.
@@ -143,7 +143,7 @@ class HeadRoles(Result):
         """The heads that stand out, and up to ``top`` heads of each role, largest first."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        few = any(scores.shape[-1] < FEWEST for scores in self.scores.values())
+        few = any(scores.shape[-1] < FEWEST for scores in self.score.values())
         listed = frame[frame["difference"] > LEAST if few else frame["has_role"]]
         rare = ~listed["role"].isin(BACKGROUND)
         listed = listed.assign(rare=rare).sort_values(
@@ -176,7 +176,7 @@ class HeadRoles(Result):
         return f"{self.provenance.model}: {of} on {rows}, {', '.join(texts)} stand out most"
 
     def _role_frame(self, role: str) -> pd.DataFrame:
-        scores, controls = self.scores[role].flatten(0, 1), self.controls[role].flatten(0, 1)
+        scores, controls = self.score[role].flatten(0, 1), self.control[role].flatten(0, 1)
         layers, heads = self.silent.shape
         cells = grid(layer=range(layers), head=range(heads))
         found = mean_frame(

@@ -20,7 +20,7 @@ from interp.errors import InvalidInput, shorten
 PROMPT = "prompt"
 USUAL = ("effect", "value", "score")
 """Columns of numbers that are used by default; the first that exists."""
-NO_LABELS = ("n", "top", "rank", PROMPT)
+NO_LABELS = ("n", "top_token", "rank", PROMPT)
 """Columns of integers and texts that are results rather than labels, and the prompts."""
 POSITIONS, TOKENS = ("pos", "query", "key"), ("token", "query_token", "key_token")
 """Columns of positions, and of the tokens there, which differ from prompt to prompt."""

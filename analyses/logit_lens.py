@@ -48,24 +48,24 @@ class LogitLens(Result):
         points: the point that was read at each place, such as ``resid_pre``.
         layers: the layer of each place.
         norm: the divisor of the final norm: ``recomputed`` or ``final``.
-        lens: ``Logit lens`` or ``Tuned lens``.
+        lens_name: ``Logit lens`` or ``Tuned lens``.
         top: ids of the likeliest tokens, likeliest first.
         probability: probabilities of these tokens.
         entropy: entropy of the prediction, in nats.
         kl: KL(final prediction ‖ this one), in nats.
-        rank: rank of each prompt's target, 0 for the likeliest; ``None`` without targets.
+        rank: rank of each prompt's target, 1 for the likeliest; ``None`` without targets.
         target_probability: probability of the target; ``None`` without targets.
         real: whether there is a token rather than padding, where the numbers are meaningless.
-        labels: labels of the tokens of each prompt, padding included.
-        names: labels of the tokens in ``top``, by id.
-        targets: token ids, one per prompt; ``None`` if none were given.
+        tokens: labels of the tokens of each prompt, padding included.
+        token_labels: labels of the tokens in ``top``, by id.
+        target_ids: token ids, one per prompt; ``None`` if none were given.
         provenance: model, tokens and lens that the numbers depend on.
     """
 
     points: tuple[str, ...]
     layers: tuple[int, ...]
     norm: str
-    lens: str
+    lens_name: str
     top: Int[Tensor, "place prompt pos k"]
     probability: Float[Tensor, "place prompt pos k"]
     entropy: Float[Tensor, "place prompt pos"]
@@ -73,9 +73,9 @@ class LogitLens(Result):
     rank: Int[Tensor, "place prompt pos"] | None
     target_probability: Float[Tensor, "place prompt pos"] | None
     real: Bool[Tensor, "prompt pos"]
-    labels: tuple[tuple[str, ...], ...]
-    names: dict[int, str]
-    targets: tuple[int, ...] | None
+    tokens: tuple[tuple[str, ...], ...]
+    token_labels: dict[int, str]
+    target_ids: tuple[int, ...] | None
     provenance: Provenance
 
     def to_frame(self) -> pd.DataFrame:
@@ -99,8 +99,8 @@ class LogitLens(Result):
             "point": [self.points[own] for own, _, _ in cells],
             "prompt": prompt,
             "pos": self._positions()[prompt, pos],
-            "token": [self.labels[p][i] for _, p, i in cells],
-            "top": [self.names[int(t)] for t in self.top[place, prompt, pos, 0]],
+            "token": [self.tokens[p][i] for _, p, i in cells],
+            "top_token": [self.token_labels[int(t)] for t in self.top[place, prompt, pos, 0]],
             "probability": self.probability[place, prompt, pos, 0],
             "entropy": self.entropy[place, prompt, pos],
             "kl": self.kl[place, prompt, pos],
@@ -119,11 +119,11 @@ class LogitLens(Result):
         prompt = within(0, len(self.real) - 1, prompt, "prompt")
         shown = self.real[prompt]
         probability = self.probability[:, prompt, shown, 0]
-        labels = [label for label, real in zip(self.labels[prompt], shown, strict=True) if real]
+        labels = [label for label, real in zip(self.tokens[prompt], shown, strict=True) if real]
         names = [
             [
-                f"{place}, token {labels[pos]}<br>{self.names[int(token)]} "
-                f"{probability[row, pos]:.3f}"
+                f"{place}, token {labels[pos]}<br>{self.token_labels[int(token)]} "
+                f"{fixed(probability[row, pos], 3)}"
                 for pos, token in enumerate(tokens)
             ]
             for row, (place, tokens) in enumerate(
@@ -132,7 +132,7 @@ class LogitLens(Result):
         ]
         return heatmap(
             probability,
-            title=f"{self.lens} on prompt {prompt}: probability of the likeliest token",
+            title=f"{self.lens_name} on prompt {prompt}: probability of the likeliest token",
             rows=self._places,
             columns=labels,
             axes=("place", "token"),
@@ -151,7 +151,7 @@ class LogitLens(Result):
         ]
         rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
         size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
-        return "\n".join([f"{self.lens} on {size}: {self._headline()}", *rows])
+        return "\n".join([f"{self.lens_name} on {size}: {self._headline()}", *rows])
 
     def _headline(self) -> str:
         """The first place before the output where the likeliest token is mostly the final one."""
@@ -161,11 +161,11 @@ class LogitLens(Result):
             best = int(agree[:-1].argmax())
             return (
                 "nowhere before the output is the likeliest token the final one of most tokens "
-                f"(at most of {percent(float(agree[best]))}, at {self._places[best]})"
+                f"(at most of {percent(agree[best])}, at {self._places[best]})"
             )
         return (
             f"at {self._places[first]}, the likeliest token is first the final one of most tokens "
-            f"({percent(float(agree[first]))})"
+            f"({percent(agree[first])})"
         )
 
     @property
@@ -233,7 +233,7 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         points=tuple(point for point, _ in places),
         layers=tuple(layer for _, layer in places),
         norm=norm,
-        lens="Logit lens" if lens is None else "Tuned lens",
+        lens_name="Logit lens" if lens is None else "Tuned lens",
         top=numbers["top"],
         probability=numbers["probability"],
         entropy=numbers["entropy"],
@@ -241,9 +241,9 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         rank=numbers.get("rank"),
         target_probability=numbers.get("target_probability"),
         real=batch.is_real.cpu(),
-        labels=tuple(tuple(model.to_labels(ids)) for ids in batch.ids),
-        names=_names(model, numbers["top"]),
-        targets=None if wanted is None else tuple(wanted.tolist()),
+        tokens=tuple(tuple(model.to_labels(ids)) for ids in batch.ids),
+        token_labels=_names(model, numbers["top"]),
+        target_ids=None if wanted is None else tuple(wanted.tolist()),
         provenance=replace(
             Provenance.of(model, *batches), lens=None if lens is None else lens.digest
         ),
@@ -318,7 +318,7 @@ def _predictions(
     }
     if target is not None:
         own = log_p.gather(-1, target[:, None, None].expand(*log_p.shape[:2], 1))
-        numbers |= {"rank": (log_p > own).sum(-1), "target_probability": own[..., 0].exp()}
+        numbers |= {"rank": (log_p > own).sum(-1) + 1, "target_probability": own[..., 0].exp()}
     return numbers
 
 

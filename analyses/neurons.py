@@ -87,11 +87,11 @@ class Neurons(Result):
         active: the share of tokens with an activation above 0.
         quantiles: the activations that half, 90 %, 99 % and 99.9 % of the tokens do not exceed,
             to a relative accuracy of 2.2 %.
-        direct: direct effects on the logits where each neuron is largest; ``None`` if the logits
-            are not linear in the stream of this stack.
-        labels: labels of the tokens in ``direct``, by id.
-        cosines: cosines of input and output weights, by name.
-        cosine_controls: root mean square of the cosines with the other neurons, by name.
+        direct_effects: direct effects on the logits where each neuron is largest; ``None`` if the
+            logits are not linear in the stream of this stack.
+        token_labels: labels of the tokens in ``direct_effects``, by id.
+        cosine: cosines of input and output weights, by name.
+        cosine_control: root mean square of the cosines with the other neurons, by name.
         ablation: ablation of each neuron on the first texts; ``None`` if nothing was ablated.
         n_texts: number of texts.
         n_tokens: number of tokens.
@@ -111,10 +111,10 @@ class Neurons(Result):
     mean: Float[Tensor, " neuron"]
     active: Float[Tensor, " neuron"]
     quantiles: Float[Tensor, "neuron level"]
-    direct: DirectEffects | None
-    labels: Mapping[int, str]
-    cosines: Mapping[str, Float[Tensor, " neuron"]]
-    cosine_controls: Mapping[str, Float[Tensor, " neuron"]]
+    direct_effects: DirectEffects | None
+    token_labels: Mapping[int, str]
+    cosine: Mapping[str, Float[Tensor, " neuron"]]
+    cosine_control: Mapping[str, Float[Tensor, " neuron"]]
     ablation: NeuronAblation | None
     n_texts: int
     n_tokens: int
@@ -134,7 +134,8 @@ class Neurons(Result):
             layer, neuron, name: the neuron.
             token, value, control: its largest activation; :meth:`to_top_frame` has more.
             mean, active: over all tokens.
-            promoted, suppressed: tokens whose logits it raises and lowers most, if measured.
+            promoted_tokens, suppressed_tokens: those whose logits it raises and lowers most, if
+                measured.
             logit, logit_control: the most that a logit is raised, and its control, if measured.
             cosine, cosine_control: of input and output weights (of each pair of a gated MLP).
             effect, low, high, size, share, n, p, q, significant: of the ablation, as in ``ablate``.
@@ -150,9 +151,9 @@ class Neurons(Result):
             "active": self.active.tolist(),
             **self._logit_cells,
         }
-        for pair, own in self.cosines.items():
+        for pair, own in self.cosine.items():
             name = "cosine" if pair == "in out" else f"cosine_{pair.replace(' ', '_')}"
-            cells |= {name: own.tolist(), f"{name}_control": self.cosine_controls[pair].tolist()}
+            cells |= {name: own.tolist(), f"{name}_control": self.cosine_control[pair].tolist()}
         if self.ablation is None:
             return pd.DataFrame(cells)
         clean = self.ablation.clean
@@ -221,8 +222,8 @@ class Neurons(Result):
         ]
         if self.ablation is not None:
             lines.append(significance_text(frame, "neurons"))
-        if self.direct is not None:
-            error = self.direct.sum_error
+        if self.direct_effects is not None:
+            error = self.direct_effects.sum_error
             lines.append(
                 f"direct effects of all neurons sum to the MLP's within {error:.1e} logits"
             )
@@ -245,8 +246,8 @@ class Neurons(Result):
         mark = f" {MARK}" if row.get("significant") else ""
         activation = f"{number(row['value'], 3)} (control {number(row['control'], 2)})"
         parts = [f"{row['name'] + mark:<7} {activation} {context}"]
-        if self.direct is not None:
-            listed = " ".join(str(row["promoted"]).split()[:LISTED])
+        if self.direct_effects is not None:
+            listed = " ".join(str(row["promoted_tokens"]).split()[:LISTED])
             logit, control = number(row["logit"], 2, sign=True), number(row["logit_control"], 2)
             parts.append(f"promotes {listed} ({logit}, control {control})")
         cosine, control = signed(row["cosine"], 2), signed(row["cosine_control"], 2)
@@ -258,16 +259,16 @@ class Neurons(Result):
 
     @property
     def _logit_cells(self) -> dict[str, Sequence[object]]:
-        own = self.direct
+        own = self.direct_effects
         if own is None:
             return {}
         promoted, suppressed = (
-            [" ".join(self.labels[n] for n in row) for row in ids.tolist()]
+            [" ".join(self.token_labels[n] for n in row) for row in ids.tolist()]
             for ids in (own.promoted, own.suppressed)
         )
         return {
-            "promoted": promoted,
-            "suppressed": suppressed,
+            "promoted_tokens": promoted,
+            "suppressed_tokens": suppressed,
             "logit": own.promoted_logits[:, 0].tolist(),
             "logit_control": own.control.tolist(),
         }
@@ -381,10 +382,10 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         mean=found.distribution.mean.cpu(),
         active=(found.distribution.positive / found.distribution.n).cpu(),
         quantiles=found.distribution.quantiles(LEVELS).cpu(),
-        direct=direct,
-        labels={} if direct is None else _labels(model, direct),
-        cosines={name: cosine.cpu()[own] for name, (cosine, _) in cosines.items()},
-        cosine_controls={name: rms.cpu()[own] for name, (_, rms) in cosines.items()},
+        direct_effects=direct,
+        token_labels={} if direct is None else _labels(model, direct),
+        cosine={name: cosine.cpu()[own] for name, (cosine, _) in cosines.items()},
+        cosine_control={name: rms.cpu()[own] for name, (_, rms) in cosines.items()},
         ablation=ablation,
         n_texts=found.n_texts,
         n_tokens=found.n_tokens,

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from analyses.effects import Progress, grid, mean_frame, prompt_frame
 from analyses.figures import heatmap
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from analyses.statistics import FEWEST
 from interp import Transformer
@@ -69,23 +69,23 @@ class OrderSensitivity(Result):
     """How far heads, layers and the model are from being permutation-equivariant.
 
     Attributes:
-        values: s, from 0 to 2, mean over draws; 0 for a part that writes nothing, less than 1e-5
+        value: s, from 0 to 2, mean over draws; 0 for a part that writes nothing, less than 1e-5
             of the stream. NaN where a prompt has no two tokens to exchange.
         unmoved: the control: s of outputs that do not move with the tokens; NaN for ``bag``.
         variants: which of mask and positions are kept: ``mask and positions``, ``mask``,
             ``positions``, ``neither``; those that the model allows, the model itself first.
         permutations: kinds of permutations, and ``bag``.
-        parts: names of heads, layers and the model.
+        names: names of heads, layers and the model.
         kinds: kind of each part: ``head``, ``layer`` or ``model``.
         scope: ``whole`` if the model's tokens were permuted; ``own`` if each part's own input.
         provenance: model, tokens and seed that the numbers depend on.
     """
 
-    values: Float[Tensor, "variant permutation part prompt"]
+    value: Float[Tensor, "variant permutation part prompt"]
     unmoved: Float[Tensor, "variant permutation part prompt"]
     variants: tuple[str, ...]
     permutations: tuple[str, ...]
-    parts: tuple[str, ...]
+    names: tuple[str, ...]
     kinds: tuple[str, ...]
     scope: str
     provenance: Provenance
@@ -104,7 +104,7 @@ class OrderSensitivity(Result):
             if given not in known:
                 raise InvalidInput(f"{name}={shorten(given)}: there are {', '.join(known)}.")
         cell = self.variants.index(variant), self.permutations.index(kind)
-        return self.values[cell].nanmean(-1)
+        return self.value[cell].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per part, variant and permutation.
@@ -117,12 +117,12 @@ class OrderSensitivity(Result):
             n: number of prompts.
             unmoved: the control, s of outputs that do not move with the tokens.
         """
-        frame = mean_frame(self._cells, self.values.flatten(0, 2))
+        frame = mean_frame(self._cells, self.value.flatten(0, 2))
         return frame.assign(unmoved=self.unmoved.flatten(0, 2).nanmean(-1).numpy())
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per part, variant, permutation and prompt; ``value`` is s."""
-        return prompt_frame(self._cells, value=self.values.flatten(0, 2)).dropna(ignore_index=True)
+        return prompt_frame(self._cells, value=self.value.flatten(0, 2)).dropna(ignore_index=True)
 
     def uses(self) -> dict[str, str]:
         """What each head infers order from: ``mask``, ``positions``, both; ``""`` if it does not.
@@ -155,7 +155,7 @@ class OrderSensitivity(Result):
         return heatmap(
             torch.stack([self.of(variant, kind) for variant in self.variants], -1),
             title=f"Sensitivity to the order of {of}: {what}",
-            rows=self.parts,
+            rows=self.names,
             columns=self.variants,
             axes=("part", "what the model has"),
             unit="sensitivity s",
@@ -164,8 +164,8 @@ class OrderSensitivity(Result):
     def summary(self, top: int = 10) -> str:
         """How many heads use order, and from what; the ``top`` heads; the bag test; the control."""
         top = at_least(1, top, "top")
-        uses, n = self.uses(), self.values.shape[-1]
-        s = dict(zip(self.parts, self.of(self.variants[0]).tolist(), strict=True))
+        uses, n = self.uses(), self.value.shape[-1]
+        s = dict(zip(self.names, self.of(self.variants[0]).tolist(), strict=True))
         ordered = sorted(uses, key=s.__getitem__, reverse=True)
         names = [name for name in ordered if uses[name] or n < FEWEST]
         prompts = counted(n, "prompt")
@@ -176,7 +176,7 @@ class OrderSensitivity(Result):
         return "\n".join([first, *lines, *self._checks()])
 
     def _headline(self, uses: dict[str, str]) -> str:
-        if self.values.shape[-1] < FEWEST:
+        if self.value.shape[-1] < FEWEST:
             return f"fewer than {FEWEST} prompts, so that no head is said to use order"
         kinds = [by for by in uses.values() if by]
         counts = [f"{kinds.count(by)} by {by}" for by in sorted(set(kinds), key=BY.index)]
@@ -184,27 +184,27 @@ class OrderSensitivity(Result):
         return f"{found}: {', '.join(counts)}" if counts else found
 
     def _line(self, name: str, by: str) -> str:
-        part = self.parts.index(name)
-        each = [f"{variant} {self.of(variant)[part]:.2f}" for variant in self.variants]
+        part = self.names.index(name)
+        each = [f"{variant} {fixed(self.of(variant)[part], 2)}" for variant in self.variants]
         return f"{name:<10} {f'by {by}' if by else '':<24} s: {', '.join(each)}"
 
     def _checks(self) -> Iterator[str]:
         if MASK in self.variants and BAG in self.permutations:
             bag = self.of(MASK, BAG)
             found = [
-                f"{name} {s:.2g}"
-                for name, kind, s in zip(self.parts, self.kinds, bag.tolist(), strict=True)
+                f"{name} {number(s, 2)}"
+                for name, kind, s in zip(self.names, self.kinds, bag.tolist(), strict=True)
                 if kind == LAYER
             ]
             yield f"prefix as a bag, without positions: s at the last token {', '.join(found)}"
         if NEITHER in self.variants:
-            worst = self.values[self.variants.index(NEITHER)].nan_to_num().max()
+            worst = self.value[self.variants.index(NEITHER)].nan_to_num().max()
             yield f"control, with neither mask nor positions: s at most {worst:.1e}"
 
     @property
     def _cells(self) -> dict[str, list[object]]:
-        of_kind = dict(zip(self.parts, self.kinds, strict=True))
-        cells = grid(variant=self.variants, permutation=self.permutations, name=self.parts)
+        of_kind = dict(zip(self.names, self.kinds, strict=True))
+        cells = grid(variant=self.variants, permutation=self.permutations, name=self.names)
         return {"kind": [of_kind[str(name)] for name in cells["name"]], **cells}
 
 
@@ -261,11 +261,11 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
             "No prompt has two tokens that could change places (BOS and EOS stay where they are)."
         )
     return OrderSensitivity(
-        values=values,
+        value=values,
         unmoved=unmoved,
         variants=tuple(views),
         permutations=kinds,
-        parts=tuple(part.name for part in parts),
+        names=tuple(part.name for part in parts),
         kinds=tuple(part.kind for part in parts),
         scope=scope,
         provenance=Provenance.of(model, *batches, seed=seed),

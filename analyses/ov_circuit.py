@@ -62,11 +62,11 @@ class OVCircuit(Result):
     """What a head promotes by the token that it attends to.
 
     Attributes:
-        head: the head's name.
+        name: the head's name.
         promoted: for tokens that are attended to, the outputs that are promoted most.
         promoters: for outputs, the tokens that promote them most when attended to.
         copying: Σλ / Σ|λ|; ``None`` where outputs are not the tokens that are attended to.
-        copying_controls: the same with permuted outputs.
+        copying_control: the same with permuted outputs.
         singular: the largest singular vectors.
         deviation: standard deviation of all entries, in logits times the divisor of the final norm:
             the unit of ``promoted`` and ``promoters``.
@@ -74,11 +74,11 @@ class OVCircuit(Result):
         provenance: model and seed that the numbers depend on.
     """
 
-    head: str
+    name: str
     promoted: TopTokens
     promoters: TopTokens
     copying: float | None
-    copying_controls: Float[Tensor, " draw"]
+    copying_control: Float[Tensor, " draw"]
     singular: SingularTokens
     deviation: float
     first_mlp: bool
@@ -92,7 +92,7 @@ class OVCircuit(Result):
                 an output.
             source_token: the token that is attended to.
             output_token: the token whose logit it is.
-            rank: from 0.
+            rank: from 1.
             logit: minus the mean over outputs, in standard deviations of all entries.
             control: the mean of these logits of the output over all sources.
         """
@@ -105,15 +105,15 @@ class OVCircuit(Result):
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"singular_vectors": self.singular_frame()}
+        return {"singular_vectors": self.to_singular_frame()}
 
-    def singular_frame(self) -> pd.DataFrame:
+    def to_singular_frame(self) -> pd.DataFrame:
         """One row per singular vector, end and rank: the tokens read there, and those written.
 
         Columns:
             component, singular_value: the singular vector, largest value first.
             end: + or -.
-            rank: from 0.
+            rank: from 1.
             source_token, source_token_reading: a token, and its normalized embedding along the
                 vector.
             output_token, output_token_reading: a token, and the logit that the vector writes.
@@ -132,11 +132,11 @@ class OVCircuit(Result):
         if direction not in ("out", "in"):
             raise InvalidInput(f"direction={shorten(direction)} should be out or in.")
         if direction == "out":
-            title = f"{self.head}: outputs that it promotes when it attends to a token"
+            title = f"{self.name}: outputs that it promotes when it attends to a token"
             return self.promoted.figure(
                 title=title, token="attended to", top="promoted output", unit=UNIT
             )
-        title = f"{self.head}: tokens that promote an output when it attends to them"
+        title = f"{self.name}: tokens that promote an output when it attends to them"
         return self.promoters.figure(title=title, token="output", top="attended to", unit=UNIT)
 
     def summary(self, top: int = 5) -> str:
@@ -145,7 +145,7 @@ class OVCircuit(Result):
         mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         return "\n".join(
             [
-                f"OV circuit of {self.head} in {self.provenance.model}{mlp}: {self._copying()}",
+                f"OV circuit of {self.name} in {self.provenance.model}{mlp}: {self._copying()}",
                 "attended to → promoted outputs, in sd of all logits that the head can write so",
                 *self.promoted.lines(top),
                 "singular vectors: tokens read → outputs written",
@@ -156,7 +156,7 @@ class OVCircuit(Result):
     def _copying(self) -> str:
         if self.copying is None:
             return "outputs are not the tokens that it attends to, so there is no copying"
-        mean, deviation = self.copying_controls.mean(), self.copying_controls.std()
+        mean, deviation = self.copying_control.mean(), self.copying_control.std()
         control = f"{signed(float(mean), 2)} ± {fixed(float(deviation), 2)} with permuted outputs"
         return f"copying {signed(self.copying, 2)} ({control})"
 

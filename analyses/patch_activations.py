@@ -113,7 +113,7 @@ class ActivationPatching(Result):
         return flat.where(self._has, torch.nan).nanmean(-1).view(self.patched.shape[:-1])
 
     @property
-    def controls(self) -> tuple[str, ...]:
+    def control_lines(self) -> tuple[str, ...]:
         """Mean effect of all cells of a point together, and of the run's own activations."""
         together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
         return tuple(
@@ -161,6 +161,7 @@ class ActivationPatching(Result):
             axes=(" ".join(down), across),
             unit="share",
             diverging=True,
+            places=places_of_effects(self.to_frame()),
         )
 
     def summary(self, top: int = 10) -> str:
@@ -178,7 +179,7 @@ class ActivationPatching(Result):
         pairs = counted(self.clean.numel(), "pair")
         difference = f"{self.metric} {clean} {self.unit} clean, {corrupt} corrupted, on {pairs}"
         lines = effect_lines(frame, "", "cells", top)
-        return "\n".join([first, difference, *lines, *self.controls, *self.notes])
+        return "\n".join([first, difference, *lines, *self.control_lines, *self.notes])
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values lie from the base towards the source, as a share of the difference."""

@@ -61,7 +61,7 @@ class PathPatching(Result):
         edges: the writer and the reader of each edge.
         metric: the metric's name.
         unit: the metric's unit.
-        kind: what an edge carries: ``resample``, ``mean`` or ``zero``.
+        method: what an edge carries: ``resample``, ``mean`` or ``zero``.
         mode: ``edge`` or ``frozen heads``.
         provenance: model, tokens and settings that the numbers depend on.
         notes: notes on how the numbers were computed.
@@ -76,7 +76,7 @@ class PathPatching(Result):
     edges: tuple[tuple[str, str], ...]
     metric: str
     unit: str
-    kind: str
+    method: str
     mode: str
     provenance: Provenance
     notes: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class PathPatching(Result):
 
     def figure(self) -> go.Figure:
         """Heatmap of the mean effect, or the graph of the strongest of many edges."""
-        title = f"Change of {self.metric} when one edge is patched ({self.kind})"
+        title = f"Change of {self.metric} when one edge is patched ({self.method})"
         return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
@@ -117,7 +117,7 @@ class PathPatching(Result):
         whole = metric_text(self.metric, self.clean, self.unit, noun)
         if self.corrupt is not None:
             whole += f" ({number(self.corrupt.mean().item())} corrupted)"
-        largest = largest_text(frame, self.unit, "edges", f"{self.kind} patching")
+        largest = largest_text(frame, self.unit, "edges", f"{self.method} patching")
         lines = effect_lines(frame, self.unit, "edges", top)
         return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
 
@@ -129,7 +129,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     *,
     edges: Names | None = None,
     into: str | None = None,
-    kind: str = "resample",
+    method: str = "resample",
     mode: str = "edge",
     metric: str | Metric = "kl",
     memory: float | None = None,
@@ -147,7 +147,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             ``resample`` alone.
         edges: pairs of names as in :func:`interp.computation_graph`, e.g. ``("L0H1", "L1H0.q")``.
         into: a head or an MLP, e.g. ``L1H0``: patch every edge that it reads, instead of ``edges``.
-        kind: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
+        method: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
             tokens of the clean ones) or ``zero``.
         mode: ``edge``, or ``frozen heads``, where heads and MLPs write, and heads or the logits
             read.
@@ -160,7 +160,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: pairs that do not align, or no corrupted prompts under ``resample``; an
-            unknown kind, mode or metric; no such edge, or both ``edges`` and ``into``; or norms
+            unknown method, mode or metric; no such edge, or both ``edges`` and ``into``; or norms
             change the stream (post-norm), so that there are no edges.
         UnknownPlace: an edge or ``into`` names what the model does not have.
         Cancelled: ``cancelled`` returned True before anything was measured.
@@ -168,10 +168,10 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     check_finite_weights(model)
     check_options(model, memory, resume)
-    if corrupt is None and kind == "resample":
+    if corrupt is None and method == "resample":
         raise InvalidInput(
-            'kind="resample" puts in what is computed on corrupted prompts: give these, or take '
-            'kind="mean" or "zero".'
+            'method="resample" puts in what is computed on corrupted prompts: give these, or take '
+            'method="mean" or "zero".'
         )
     own: Batches = tuple(model.batches(clean))
     other: Batches | None = None
@@ -186,7 +186,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     edits_of = _edge_edits if mode == "edge" else _frozen_edits
     with cancellable(cancelled):
         measured = as_metric(metric, model, own)
-        values = replaced(model, own, own if other is None else other, kind, writers)
+        values = replaced(model, own, own if other is None else other, method, writers)
         made = edits_of(model, own, chosen, values)
     table = sweep(
         model,
@@ -205,7 +205,7 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         edges=tuple((writer.name, reader.name) for writer, reader in chosen),
         metric=table.metric,
         unit=table.unit,
-        kind=kind,
+        method=method,
         mode=mode,
         provenance=table.provenance,
         notes=table.notes,

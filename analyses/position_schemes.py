@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.figures import Curve
+from analyses.number_text import number
 from interp.model.attention.attention import Attention
 from interp.model.positions.alibi import ALiBi
 from interp.model.positions.grid_bias import GridBias
@@ -95,8 +96,9 @@ class RotaryScheme(Scheme):
         half = (self.mean < self.mean[0] / 2).nonzero()
         falls = f"first below half at offset {int(half[0])}" if len(half) else "nowhere below half"
         return [
-            f"{len(self.rates)} pairs, wavelengths {shortest:.3g} to {longest:.3g} positions; q·k "
-            f"of an equal query and key is {self.mean[0]:.3g} at offset 0 and {falls}"
+            f"{len(self.rates)} pairs, wavelengths {number(shortest, 3)} to {number(longest, 3)} "
+            "positions; q·k "
+            f"of an equal query and key is {number(self.mean[0], 3)} at offset 0 and {falls}"
         ]
 
 
@@ -133,10 +135,10 @@ class BiasScheme(Scheme):
         """The mean distance that each head attends to."""
         distance = torch.tensor(self.offsets).abs().to(self.attention)
         means = (self.attention @ distance).tolist()
-        shown = ", ".join(f"H{head} {own:.3g}" for head, own in enumerate(means))
+        shown = ", ".join(f"H{head} {number(own, 3)}" for head, own in enumerate(means))
         return [
             f"mean distance attended to, of equal scores: {shown} (without bias "
-            f"{distance.mean():.3g})"
+            f"{number(distance.mean(), 3)})"
         ]
 
 
@@ -154,8 +156,9 @@ class LinearBiasScheme(BiasScheme):
         """The slopes, and the distances at which an attention weight is halved."""
         low, high = self.slopes.min().item(), self.slopes.max().item()
         return [
-            f"slopes {high:.3g} to {low:.3g}: a weight is halved every {log(2) / high:.3g} to "
-            f"{log(2) / low:.3g} positions",
+            f"slopes {number(high, 3)} to {number(low, 3)}: a weight is halved every "
+            f"{number(log(2) / high, 3)} to "
+            f"{number(log(2) / low, 3)} positions",
             *super().lines(),
         ]
 

@@ -11,6 +11,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from analyses.figures import Curve
+from analyses.number_text import fixed, number, percent
 from analyses.position_schemes import Rows, Scheme
 from interp.model.embeddings import PositionEmbedding, SinusoidalPositions
 from interp.spectra.fourier import joint_shares
@@ -76,8 +77,8 @@ class TableScheme(Scheme):
             return ["all positions are alike"]
         top = int(self.spectrum.argmax())
         periods = (
-            f"most variance at frequency {top + 1}: {self.spectrum[top]:.1%} "
-            f"(permuted: {self.spectrum_control[top]:.1%})"
+            f"most variance at frequency {top + 1}: {percent(self.spectrum[top], 1)} "
+            f"(permuted: {percent(self.spectrum_control[top], 1)})"
         )
         if not self.offsets:
             return [f"{len(self.similarity)} positions, too few to fit a shift", periods]
@@ -96,8 +97,9 @@ class TableScheme(Scheme):
     def _shift_line(self) -> str:
         verdict = "a linear map" if self.r2[0] > LEAST else "no linear map"
         return (
-            f"the shift by {self.offsets[0]} is {verdict}: R² {self.r2[0]:.2f} held out "
-            f"(permuted {self.control[0].mean():.2f}, unchanged {self.unchanged[0]:.2f})"
+            f"the shift by {self.offsets[0]} is {verdict}: R² {fixed(self.r2[0], 2)} held out "
+            f"(permuted {fixed(self.control[0].mean(), 2)}, unchanged "
+            f"{fixed(self.unchanged[0], 2)})"
         )
 
     def _eigenvalue_lines(self) -> list[str]:
@@ -106,7 +108,7 @@ class TableScheme(Scheme):
         large = self.moduli[self.moduli > LEAST]
         return [
             f"{len(large)} eigenvalues of the fitted map are over {LEAST}, the largest "
-            f"{large.max():.3f}"
+            f"{fixed(large.max(), 3)}"
         ]
 
 
@@ -127,12 +129,12 @@ class SinusoidalScheme(TableScheme):
             yield "error of the rotation", "table", n, error
 
     def _shift_line(self) -> str:
-        return f"a shift is a rotation, to {self.errors.max():.1g}; {super()._shift_line()}"
+        return f"a shift is a rotation, to {number(self.errors.max(), 1)}; {super()._shift_line()}"
 
     def _eigenvalue_lines(self) -> list[str]:
         return [
             f"{len(self.moduli)} eigenvalues of the rotation by 1 are on the unit circle, to "
-            f"{(self.moduli - 1).abs().max():.1g}"
+            f"{number((self.moduli - 1).abs().max(), 1)}"
         ]
 
 

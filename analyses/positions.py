@@ -62,15 +62,15 @@ class Positions(Result):
             scheme, where: the scheme, and its stack and layers.
             quantity: ``R²`` and its controls (shares of variance), ``cosine``, ``error of the
                 rotation``; ``kernel``; ``bias`` (added to scores), ``attention``, ``bucket``.
-            part: the table, a pair of dimensions, or a head (of every layer in ``where``).
+            name: the table, a pair of dimensions, or a head (of every layer in ``where``).
             offset: position of the query minus that of the key, or n of the shift k → k + n.
             value: the number.
         """
         rows = [(one.kind, one.where, *row) for one in self.schemes for row in one.rows()]
-        columns = ["scheme", "where", "quantity", "part", "offset", "value"]
+        columns = ["scheme", "where", "quantity", "name", "offset", "value"]
         return pd.DataFrame(rows, columns=columns)
 
-    def spectrum_frame(self) -> pd.DataFrame:
+    def to_spectrum_frame(self) -> pd.DataFrame:
         """One row per frequency of positions that are added to the embedding.
 
         Columns: scheme, where, frequency (periods over all positions), share (of the variance) and

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from analyses.effects import Tokens, grid, token_ids
 from analyses.figures import token_strips
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.result import Result
 from interp import Transformer
 from interp.errors import InvalidInput
@@ -57,23 +57,23 @@ class Predictions(Result):
     The axis ``run`` has the plain run, then the run with parts ablated, if there are any.
 
     Attributes:
-        tokens: token ids of each prompt (in an encoder–decoder, of the decoder's input);
+        ids: token ids of each prompt (in an encoder–decoder, of the decoder's input);
             ``interp.PAD`` at padding.
-        labels: labels of these tokens, padding included.
+        tokens: labels of these tokens, padding included.
         surprisal: −log p of each token in nats; NaN where there is none: at the first, at padding,
             and in an encoder at all but mask tokens whose true token is known.
         kl: KL(plain ‖ ablated) of the prediction at each position, in nats; NaN at padding;
             ``None`` if nothing was ablated.
-        position: where the prediction is read: the position among the tokens of the prompt.
+        pos: where the prediction is read: the position among the tokens of the prompt.
         top: the most probable tokens there in each run, the most probable first.
         probability: probability of the tokens in ``top`` (of the run in the second axis) in each
             run (first axis).
-        names: labels of the tokens in ``top`` and of the answers, by id.
+        token_labels: labels of the tokens in ``top`` and of the answers, by id.
         answers: ids of the ``target`` and the ``distractor`` of each prompt, where they were given.
         answer_logit: logits of the answers.
         answer_probability: probabilities of the answers.
-        answer_rank: ranks of the answers, 0 for the most probable token.
-        ablated: names of the parts that were ablated together.
+        answer_rank: ranks of the answers, 1 for the most probable token.
+        ablated_names: names of the parts that were ablated together.
         method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
         replacement: a description of what they were replaced with.
         provenance: model, tokens and settings that the numbers depend on.
@@ -81,19 +81,19 @@ class Predictions(Result):
             the token at it.
     """
 
-    tokens: Int[Tensor, "prompt pos"]
-    labels: tuple[tuple[str, ...], ...]
+    ids: Int[Tensor, "prompt pos"]
+    tokens: tuple[tuple[str, ...], ...]
     surprisal: Float[Tensor, "run prompt pos"]
     kl: Float[Tensor, "prompt pos"] | None
-    position: Int[Tensor, " prompt"]
+    pos: Int[Tensor, " prompt"]
     top: Int[Tensor, "run prompt k"]
     probability: Float[Tensor, "run top_of prompt k"]
-    names: dict[int, str]
+    token_labels: dict[int, str]
     answers: Mapping[str, tuple[int, ...]]
     answer_logit: Float[Tensor, "run answer prompt"]
     answer_probability: Float[Tensor, "run answer prompt"]
     answer_rank: Int[Tensor, "run answer prompt"]
-    ablated: tuple[str, ...]
+    ablated_names: tuple[str, ...]
     method: str
     replacement: str
     provenance: Provenance
@@ -121,13 +121,13 @@ class Predictions(Result):
         return self.surprisal[1] - self.surprisal[0]
 
     @property
-    def right(self) -> Bool[Tensor, "run prompt"]:
+    def correct(self) -> Bool[Tensor, "run prompt"]:
         """Whether the target is the most probable token.
 
         Raises:
             InvalidInput: no targets were given.
         """
-        return self._answer("target", self.answer_rank) == 0
+        return self._answer("target", self.answer_rank) == 1
 
     @property
     def logit_difference(self) -> Float[Tensor, "run prompt"]:
@@ -161,16 +161,19 @@ class Predictions(Result):
             rank: from 1.
             token, id: the token predicted.
             probability: in this run.
-            plain, ablated: its probability in each run, if parts were ablated.
+            plain_probability, ablated_probability: in each run, if parts were ablated.
         """
         n, k = self.top.shape[1:]
         frame = pd.DataFrame(grid(run=self.runs, prompt=range(n), rank=range(1, k + 1)))
         ids = self.top.flatten().tolist()
         own = torch.stack([self.probability[r, r] for r in range(len(self.runs))])
-        both = {name: p.flatten().numpy() for name, p in zip(RUNS, self.probability, strict=False)}
+        both = {
+            f"{name}_probability": p.flatten().numpy()
+            for name, p in zip(RUNS, self.probability, strict=False)
+        }
         return frame.assign(
-            pos=[self.position[prompt].item() for prompt in frame["prompt"]],
-            token=[self.names[id_] for id_ in ids],
+            pos=[self.pos[prompt].item() for prompt in frame["prompt"]],
+            token=[self.token_labels[id_] for id_ in ids],
             id=ids,
             probability=own.flatten().numpy(),
             **(both if len(both) > 1 else {}),
@@ -178,34 +181,38 @@ class Predictions(Result):
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"tokens": self.token_frame(), "prompts": self.prompt_frame()}
+        return {"tokens": self.to_token_frame(), "prompts": self.to_prompt_frame()}
 
-    def token_frame(self) -> pd.DataFrame:
+    def to_token_frame(self) -> pd.DataFrame:
         """One row per prompt and token.
 
         Columns:
             prompt, pos, token, id: the token.
             surprisal: −log p of it, in nats; NaN where there is none.
-            ablated, effect, kl: if parts were ablated, its surprisal then, the change of it, and KL
-                from the plain prediction at this position.
+            ablated_surprisal, effect, kl: if parts were ablated, its surprisal then, the change of
+                it, and KL from the plain prediction at this position.
         """
-        real = self.tokens != PAD
+        real = self.ids != PAD
         prompt, column = real.nonzero().unbind(-1)
         numbers = {"surprisal": self.surprisal[0]}
         if self.kl is not None:
-            numbers |= {"ablated": self.surprisal[1], "effect": self.effect, "kl": self.kl}
+            numbers |= {
+                "ablated_surprisal": self.surprisal[1],
+                "effect": self.effect,
+                "kl": self.kl,
+            }
         cells = zip(prompt.tolist(), column.tolist(), strict=True)
         return pd.DataFrame(
             {
                 "prompt": prompt,
                 "pos": (real.cumsum(-1) - 1)[real],
-                "token": [self.labels[p][i] for p, i in cells],
-                "id": self.tokens[real],
+                "token": [self.tokens[p][i] for p, i in cells],
+                "id": self.ids[real],
                 **{name: x[real] for name, x in numbers.items()},
             }
         )
 
-    def prompt_frame(self) -> pd.DataFrame:
+    def to_prompt_frame(self) -> pd.DataFrame:
         """One row per run and prompt.
 
         Columns:
@@ -214,23 +221,23 @@ class Predictions(Result):
             kl: KL from the plain prediction at this position, if parts were ablated.
             target, target_logit, target_probability, target_rank: if targets were given; so for
                 distractors. Ranks are from 1.
-            right: whether the target is the most probable token.
+            correct: whether the target is the most probable token.
             logit_difference: with targets and distractors.
         """
-        n = len(self.tokens)
+        n = len(self.ids)
         frame = pd.DataFrame(grid(run=self.runs, prompt=range(n)))
-        frame["pos"] = self.position.tolist() * len(self.runs)
+        frame["pos"] = self.pos.tolist() * len(self.runs)
         frame["loss"] = self.loss.flatten().numpy()
         if self.kl is not None:
             own = self.kl_at_position
             frame["kl"] = torch.stack([torch.zeros_like(own), own]).flatten().numpy()
         for row, (name, ids) in enumerate(self.answers.items()):
-            frame[name] = [self.names[id_] for id_ in ids] * len(self.runs)
+            frame[name] = [self.token_labels[id_] for id_ in ids] * len(self.runs)
             frame[f"{name}_logit"] = self.answer_logit[:, row].flatten().numpy()
             frame[f"{name}_probability"] = self.answer_probability[:, row].flatten().numpy()
-            frame[f"{name}_rank"] = self.answer_rank[:, row].flatten().numpy() + 1
+            frame[f"{name}_rank"] = self.answer_rank[:, row].flatten().numpy()
         if "target" in self.answers:
-            frame["right"] = self.right.flatten().numpy()
+            frame["correct"] = self.correct.flatten().numpy()
         if len(self.answers) == len(ANSWERS):
             frame["logit_difference"] = self.logit_difference.flatten().numpy()
         return frame
@@ -239,9 +246,9 @@ class Predictions(Result):
     def kl_at_position(self) -> Float[Tensor, " prompt"]:
         """KL(plain ‖ ablated) of the prediction that is read, in nats; 0 if nothing was ablated."""
         if self.kl is None:
-            return torch.zeros(len(self.tokens))
-        real = self.tokens != PAD
-        return self.kl[real & (real.cumsum(-1) - 1 == self.position[:, None])]
+            return torch.zeros(len(self.ids))
+        real = self.ids != PAD
+        return self.kl[real & (real.cumsum(-1) - 1 == self.pos[:, None])]
 
     def figure(self) -> go.Figure:
         """The tokens of the first prompts, coloured by surprisal, or by its change."""
@@ -249,7 +256,7 @@ class Predictions(Result):
         values = self.surprisal[0]
         if self.kl is not None:
             what, values = f"Change of each token's surprisal, {self._without}", self.effect
-        n, real = min(len(values), MOST_STRIPS), self.tokens != PAD
+        n, real = min(len(values), MOST_STRIPS), self.ids != PAD
         first = f" (the first {n} of {len(values)} prompts)" if n < len(values) else ""
         return token_strips(
             [values[p, real[p]].tolist() for p in range(n)],
@@ -262,46 +269,48 @@ class Predictions(Result):
 
     def summary(self, prompts: int = SHOWN) -> str:
         """How well the prompts are predicted, and the predictions of the first ``prompts``."""
-        n, prompts = len(self.tokens), at_least(0, prompts, "prompts")
+        n, prompts = len(self.ids), at_least(0, prompts, "prompts")
         parts = [self._scores(row) for row in range(len(self.runs))]
         first = f"predictions on {counted(n, 'prompt')}: {parts[0]}"
         after = [f"{self._without}: {own}" for own in parts[1:]]
-        after += [f"what is ablated is replaced with {self.replacement}"] if self.ablated else []
+        after += (
+            [f"what is ablated is replaced with {self.replacement}"] if self.ablated_names else []
+        )
         shown = range(min(prompts, n))
         return "\n".join([first, *after, *(line for p in shown for line in self._listed(p))])
 
     def labels_of(self, prompt: int) -> list[str]:
         """The labels of a prompt's tokens, without padding."""
-        pairs = zip(self.labels[prompt], self.tokens[prompt].tolist(), strict=True)
+        pairs = zip(self.tokens[prompt], self.ids[prompt].tolist(), strict=True)
         return [label for label, id_ in pairs if id_ != PAD]
 
     def _scores(self, row: int) -> str:
         """The loss and the answers of a run, as text."""
-        n, found = len(self.tokens), []
+        n, found = len(self.ids), []
         loss = self.loss[row].nanmean().item()
-        found += [f"loss {loss:.3f} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
+        found += [f"loss {fixed(loss, 3)} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
         if "target" in self.answers:
             p = self._answer("target", self.answer_probability)[row].mean()
-            right = int(self.right[row].sum())
-            found += [f"the target comes first in {right} of {n}, mean p(target) {p:.3f}"]
+            right = int(self.correct[row].sum())
+            found += [f"the target comes first in {right} of {n}, mean p(target) {fixed(p, 3)}"]
         if row:
-            found += [f"KL {self.kl_at_position.mean():.3g} nats where they are read"]
+            found += [f"KL {number(self.kl_at_position.mean(), 3)} nats where they are read"]
         return ", ".join(found) or "the most probable tokens"
 
     def _listed(self, prompt: int) -> list[str]:
         """Lines with the end of a prompt, and the prediction of each run."""
-        text = " ".join(self.labels_of(prompt)[: int(self.position[prompt]) + 1][-TAIL:])
+        text = " ".join(self.labels_of(prompt)[: int(self.pos[prompt]) + 1][-TAIL:])
         lines = [f"prompt {prompt}: … {text}"]
         for row, name in enumerate(self.runs):
             ids, own = self.top[row, prompt].tolist(), self.probability[row, row, prompt]
             pairs = zip(ids[:SHOWN], own, strict=False)
-            tokens = [f"{self.names[id_]} {p:.3f}" for id_, p in pairs]
+            tokens = [f"{self.token_labels[id_]} {fixed(p, 3)}" for id_, p in pairs]
             lines.append(f"  {name:<{len(self.runs[-1])}}  {'  '.join(tokens)}")
         return lines
 
     @property
     def _without(self) -> str:
-        return f"with {', '.join(self.ablated)} ablated ({self.method})"
+        return f"with {', '.join(self.ablated_names)} ablated ({self.method})"
 
     def _answer(self, answer: str, numbers: Tensor) -> Tensor:
         """The numbers of the target or the distractor, ``[run prompt]``."""
@@ -379,19 +388,19 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     top_tokens, real = found["top"].movedim(0, 1), batch.is_real.cpu()
     named = {*top_tokens.flatten().tolist(), *answer_ids.flatten().tolist()}
     return Predictions(
-        tokens=batch.tokens.cpu(),
-        labels=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
+        ids=batch.tokens.cpu(),
+        tokens=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
         surprisal=found["surprisal"].movedim(0, 1),
         kl=found.get("kl"),
-        position=(real.cumsum(-1) - 1)[torch.arange(n), columns.cpu()],
+        pos=(real.cumsum(-1) - 1)[torch.arange(n), columns.cpu()],
         top=top_tokens,
         probability=found["probability"].movedim(0, 2),
-        names={id_: model.label(id_) for id_ in sorted(named)},
+        token_labels={id_: model.label(id_) for id_ in sorted(named)},
         answers={name: tuple(own.tolist()) for name, own in answers.items()},
         answer_logit=found["answer_logit"].movedim(0, -1),
         answer_probability=found["answer_probability"].movedim(0, -1),
         answer_rank=found["answer_rank"].movedim(0, -1),
-        ablated=tuple(own.name for own in components),
+        ablated_names=tuple(own.name for own in components),
         method=method if components else "",
         replacement=_replacement(method, n, others) if components else "",
         provenance=Provenance.of(model, *batches, edits=[edit for _, edit in edits], seed=seed),

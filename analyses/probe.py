@@ -22,11 +22,12 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.effects import prompt_frame
 from analyses.figures import Curve, curves
+from analyses.number_text import fixed, number
 from analyses.result import Result
 from analyses.statistics import LEVEL, interval
 from interp import Transformer
@@ -49,7 +50,7 @@ class Probe(Result):
 
     Attributes:
         correct: whether the label of each prompt is predicted.
-        control: the same for labels in random order, in each order.
+        control: the same (1 or 0) for labels in random order, in each order.
         points: the point that was read at each place, such as ``resid_pre``.
         layers: the layer of each place.
         labels: the label of each prompt.
@@ -60,7 +61,7 @@ class Probe(Result):
     """
 
     correct: Bool[Tensor, "place prompt"]
-    control: Bool[Tensor, "place draw prompt"]
+    control: Float[Tensor, "place draw prompt"]
     points: tuple[str, ...]
     layers: tuple[int, ...]
     labels: tuple[str, ...]
@@ -82,7 +83,7 @@ class Probe(Result):
             p: p-value of an accuracy by chance, corrected for the number of places.
             significant: whether p ≤ 0.05.
         """
-        correct, control = self.correct.double(), self.control.double()
+        correct, control = self.correct.double(), self.control
         accuracy, by_chance = correct.mean(-1), control.mean(-1)
         found = interval(correct - control.mean(1))
         as_good = by_chance.amax(0) >= accuracy[:, None]
@@ -106,12 +107,10 @@ class Probe(Result):
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per place and prompt: point, layer, name, prompt, correct, control.
 
-        ``correct`` is 1 where the label is predicted; ``control`` is the share of random orders of
+        ``correct``: whether the label is predicted; ``control`` is the share of random orders of
         the labels in which it is.
         """
-        return prompt_frame(
-            self._cells, correct=self.correct.double(), control=self.control.double().mean(1)
-        )
+        return prompt_frame(self._cells, correct=self.correct, control=self.control.mean(1))
 
     @property
     def constant(self) -> float:
@@ -124,7 +123,7 @@ class Probe(Result):
         for point in dict.fromkeys(self.points):
             own = [number for number, name in enumerate(self.points) if name == point]
             x = [self.layers[number] for number in own]
-            control = self.control[own].double().mean((1, 2))
+            control = self.control[own].mean((1, 2))
             shown += [
                 Curve(point, x, self.correct[own].double().mean(-1).tolist()),
                 Curve(f"{point}, labels in random order", x, control.tolist(), faint=True),
@@ -143,8 +142,8 @@ class Probe(Result):
         best, classes = frame.iloc[0], len(set(self.labels))
         width = max(map(len, self._cells["name"]))
         lines = [
-            f"{name:<{width}} accuracy {own:.2f}, control {control:.2f}, "
-            f"p {'≤' if p <= LEVEL else '='} {max(p, LEVEL):.2g}"
+            f"{name:<{width}} accuracy {fixed(own, 2)}, control {fixed(control, 2)}, "
+            f"p {'≤' if p <= LEVEL else '='} {number(max(p, LEVEL), 2)}"
             for name, own, control, p in zip(
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
             )
@@ -152,8 +151,8 @@ class Probe(Result):
         return "\n".join(
             [
                 f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
-                f"accuracy {best['accuracy']:.2f} held out (in random order "
-                f"{best['control']:.2f}, constant {self.constant:.2f})",
+                f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
+                f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})",
                 *lines,
             ]
         )
@@ -215,7 +214,7 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
     cells = given.cells
     return Probe(
         correct=correct[:, 0],
-        control=correct[:, 1:],
+        control=correct[:, 1:].double(),
         points=tuple(cells["point"]),
         layers=tuple(cells["layer"]),
         labels=given.labels,

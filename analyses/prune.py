@@ -28,7 +28,7 @@ from torch import Tensor
 from analyses.circuit_figure import drawn
 from analyses.effects import as_metric, prompt_frame, rounding
 from analyses.figures import Curve, curves
-from analyses.number_text import counted, fixed, number
+from analyses.number_text import counted, fixed, number, percent
 from analyses.result import Result
 from interp import Transformer, computation_graph, run_circuits
 from interp.circuits.written import replaced
@@ -54,28 +54,28 @@ class Pruning(Result):
 
     Attributes:
         counts: number of edges of each circuit.
-        values: the metric of each circuit.
-        random: the metric of as many edges in a random order, the control.
+        value: the metric of each circuit.
+        control: the metric of as many edges in a random order.
         whole: the metric of the whole model.
         empty: the metric without any edge.
-        order: all edges, highest-ranked first.
-        scores: score of each edge, in that order.
-        rank: how they were ranked: ``size`` or ``signed``.
-        kind: what edges outside the circuit carry: ``resample``, ``mean`` or ``zero``.
+        edges: all edges, highest-ranked first.
+        score: score of each edge, in that order.
+        ranked_by: what they were ranked by: ``size`` or ``signed``.
+        method: what edges outside the circuit carry: ``resample``, ``mean`` or ``zero``.
         metric: the metric's name.
         unit: the metric's unit.
         provenance: model and tokens that the numbers depend on.
     """
 
     counts: tuple[int, ...]
-    values: Float[Tensor, "circuit prompt"]
-    random: Float[Tensor, "draw circuit prompt"]
+    value: Float[Tensor, "circuit prompt"]
+    control: Float[Tensor, "draw circuit prompt"]
     whole: Float[Tensor, " prompt"]
     empty: Float[Tensor, " prompt"]
-    order: tuple[tuple[str, str], ...]
-    scores: tuple[float, ...]
-    rank: str
-    kind: str
+    edges: tuple[tuple[str, str], ...]
+    score: tuple[float, ...]
+    ranked_by: str
+    method: str
     metric: str
     unit: str
     provenance: Provenance
@@ -83,12 +83,12 @@ class Pruning(Result):
     @property
     def faithfulness(self) -> Float[Tensor, " circuit"]:
         """f of each circuit, from means over prompts."""
-        return self._faithfulness_of(self.values)
+        return self._faithfulness_of(self.value)
 
     @property
-    def random_faithfulness(self) -> Float[Tensor, "draw circuit"]:
+    def faithfulness_control(self) -> Float[Tensor, "draw circuit"]:
         """f of the control."""
-        return self._faithfulness_of(self.random)
+        return self._faithfulness_of(self.control)
 
     @property
     def cpr(self) -> float:
@@ -101,71 +101,71 @@ class Pruning(Result):
         return self._area(self.faithfulness, distance=True)
 
     @property
-    def random_cmd(self) -> float:
+    def cmd_control(self) -> float:
         """CMD of the control, mean over draws."""
-        areas = [self._area(own, distance=True) for own in self.random_faithfulness]
+        areas = [self._area(own, distance=True) for own in self.faithfulness_control]
         return sum(areas) / len(areas)
 
     def circuit(self, count: int) -> tuple[tuple[str, str], ...]:
         """The ``count`` highest-ranked edges."""
-        return self.order[:count]
+        return self.edges[:count]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per circuit.
 
         Columns:
-            edges, share: number of edges, and their share of all.
+            count, share: number of edges, and their share of all.
             faithfulness, distance: f, and |1 − f|.
             value: the metric of the circuit, mean over prompts.
-            random: f of as many edges in a random order, mean over draws.
+            control: f of as many edges in a random order, mean over draws.
         """
         f = self.faithfulness
         return pd.DataFrame(
             {
-                "edges": self.counts,
-                "share": [count / len(self.order) for count in self.counts],
+                "count": self.counts,
+                "share": [count / len(self.edges) for count in self.counts],
                 "faithfulness": f.numpy(),
                 "distance": (1 - f).abs().numpy(),
-                "value": self.values.mean(-1).numpy(),
-                "random": self.random_faithfulness.mean(0).numpy(),
+                "value": self.value.mean(-1).numpy(),
+                "control": self.faithfulness_control.mean(0).numpy(),
             }
         )
 
     def to_prompt_frame(self) -> pd.DataFrame:
-        """One row per circuit and prompt: edges, prompt, value, random, whole, empty.
+        """One row per circuit and prompt: count, prompt, value, control, whole, empty.
 
-        ``value`` is the metric of the circuit, ``random`` that of as many edges in a random order
+        ``value`` is the metric of the circuit, ``control`` that of as many edges in a random order
         (mean over draws), ``whole`` and ``empty`` those of the model and of no edge.
         """
         return prompt_frame(
-            {"edges": self.counts},
-            value=self.values,
-            random=self.random.mean(0),
-            whole=self.whole.expand_as(self.values),
-            empty=self.empty.expand_as(self.values),
+            {"count": self.counts},
+            value=self.value,
+            control=self.control.mean(0),
+            whole=self.whole.expand_as(self.value),
+            empty=self.empty.expand_as(self.value),
         )
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"edges": self.edge_frame()}
+        return {"edges": self.to_edge_frame()}
 
-    def edge_frame(self) -> pd.DataFrame:
-        """One row per edge, highest-ranked first: place, writer, reader, score."""
+    def to_edge_frame(self) -> pd.DataFrame:
+        """One row per edge, highest-ranked first: rank (from 1), writer, reader, score."""
         return pd.DataFrame(
             {
-                "place": range(1, len(self.order) + 1),
-                "writer": [writer for writer, _ in self.order],
-                "reader": [reader for _, reader in self.order],
-                "score": self.scores,
+                "rank": range(1, len(self.edges) + 1),
+                "writer": [writer for writer, _ in self.edges],
+                "reader": [reader for _, reader in self.edges],
+                "score": self.score,
             }
         )
 
     def figure(self) -> go.Figure:
         """Faithfulness over the number of edges, and that of the control."""
         lines = [
-            Curve(f"{self.rank} of the scores", self.counts, self.faithfulness.tolist()),
+            Curve(f"{self.ranked_by} of the scores", self.counts, self.faithfulness.tolist()),
             Curve("the whole model", self.counts, [1.0] * len(self.counts), faint=True),
-            Curve("random order", self.counts, self.random_faithfulness.mean(0).tolist()),
+            Curve("random order", self.counts, self.faithfulness_control.mean(0).tolist()),
         ]
         figure = curves(
             {"faithfulness": lines},
@@ -183,20 +183,21 @@ class Pruning(Result):
             InvalidInput: fewer than one edge.
         """
         count = at_least(1, count, "count")
-        shown = dict(zip(self.order[:count], self.scores[:count], strict=True))
-        title = f"The {len(shown)} highest-ranked of {len(self.order)} edges"
+        shown = dict(zip(self.edges[:count], self.score[:count], strict=True))
+        title = f"The {len(shown)} highest-ranked of {len(self.edges)} edges"
         return drawn(shown, title=title, unit=self.unit)
 
     def summary(self) -> str:
         """The areas under the curve, and f at each size."""
         first = (
-            f"CMD {self.cmd:.3f} (random order {self.random_cmd:.3f}), CPR {self.cpr:.3f} on "
+            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
+            f"{fixed(self.cpr, 3)} on "
             f"{counted(len(self.whole), 'pair')}; {self.metric} {number(self.whole.mean().item())} "
             f"{self.unit} whole, {number(self.empty.mean().item())} without edges"
         )
-        total = len(self.order)
+        total = len(self.edges)
         rows = [
-            f"{count:>6} edges ({count / total:6.1%}): f = {fixed(f, 3)}"
+            f"{count:>6} edges ({percent(count / total, 1):>7}): f = {fixed(f, 3)}"
             for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
         ]
         return "\n".join([first, *rows])
@@ -207,7 +208,7 @@ class Pruning(Result):
 
     def _area(self, f: Float[Tensor, " circuit"], *, distance: bool = False) -> float:
         """The area under f, or |1 − f|, by trapezoids; without edges, f = 0."""
-        shares = torch.tensor([0, *self.counts], dtype=torch.float64) / len(self.order)
+        shares = torch.tensor([0, *self.counts], dtype=torch.float64) / len(self.edges)
         heights = torch.cat([f.new_zeros(1), f])
         return float(torch.trapezoid((1 - heights).abs() if distance else heights, shares))
 
@@ -221,7 +222,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     metric: str | Metric,
     sizes: Sequence[float] = SIZES,
     rank: str = "size",
-    kind: str = "resample",
+    method: str = "resample",
     heldout: tuple[Any, Any, Metric] | None = None,
     draws: int = 3,
     seed: int = 0,
@@ -241,7 +242,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
             All edges are run last.
         rank: ``size``: by the absolute score; ``signed``: by how much of the metric's difference
             patching removes.
-        kind: what edges outside the circuit carry: ``resample`` (the corrupted prompt), ``mean``,
+        method: what edges outside the circuit carry: ``resample`` (the corrupted prompt), ``mean``,
             ``zero``.
         heldout: other clean and corrupted prompts and their metric, on which circuits are run
             instead.
@@ -251,7 +252,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
         progress: called with the number of circuits × prompts done and their total.
 
     Raises:
-        InvalidInput: scores of other edges than the model's, invalid sizes, rank or kind; pairs
+        InvalidInput: scores of other edges than the model's, invalid sizes, rank or method; pairs
             that do not align; or a metric that is the same with all edges and with none.
     """
     check_finite_weights(model)
@@ -265,7 +266,7 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     clean, corrupt, metric = (clean, corrupt, metric) if heldout is None else _heldout(heldout)
     own, other = aligned(model, clean, corrupt)
     measured = as_metric(metric, model, own)
-    values = replaced(model, own, other, kind)
+    values = replaced(model, own, other, method)
 
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
@@ -285,14 +286,14 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     names = [(writer.name, reader.name) for writer, reader in graph.edges]
     return Pruning(
         counts=counts,
-        values=found[0],
-        random=found[1:],
+        value=found[0],
+        control=found[1:],
         whole=whole,
         empty=empty,
-        order=tuple(names[edge] for edge in order.tolist()),
-        scores=tuple(given[order].tolist()),
-        rank=rank,
-        kind=kind,
+        edges=tuple(names[edge] for edge in order.tolist()),
+        score=tuple(given[order].tolist()),
+        ranked_by=rank,
+        method=method,
         metric=measured.name,
         unit=measured.unit,
         provenance=provenance,

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from analyses.effects import Progress
 from analyses.figures import Curve, curves
+from analyses.number_text import fixed
 from analyses.result import Result
 from analyses.top_tokens import (
     Side,
@@ -59,7 +60,7 @@ class QKCircuit(Result):
     """Which tokens a head attends to.
 
     Attributes:
-        head: the head's name.
+        name: the head's name.
         keys: for queries, the keys with the highest scores.
         queries: for keys, the queries with the highest scores.
         key_bias: the part of each score in ``keys`` that is due to b_Q; NaN where a norm of queries
@@ -75,7 +76,7 @@ class QKCircuit(Result):
         provenance: the model that the numbers depend on.
     """
 
-    head: str
+    name: str
     keys: TopTokens
     queries: TopTokens
     key_bias: Float[Tensor, "query k"]
@@ -94,7 +95,7 @@ class QKCircuit(Result):
         Columns:
             direction: ``keys`` of a query, or ``queries`` of a key.
             query_token, key_token: the two tokens.
-            rank: from 0.
+            rank: from 1.
             score: in nats, minus its mean over all keys.
             control: the mean of these scores of the key over all queries.
             bias: the part of the control due to b_Q; NaN where a norm of queries follows it.
@@ -112,9 +113,9 @@ class QKCircuit(Result):
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
-        return {"singular_vectors": self.singular_frame(), "offsets": self.offset_frame()}
+        return {"singular_vectors": self.to_singular_frame(), "offsets": self.to_offset_frame()}
 
-    def offset_frame(self) -> pd.DataFrame:
+    def to_offset_frame(self) -> pd.DataFrame:
         """One row per offset.
 
         Columns:
@@ -123,13 +124,13 @@ class QKCircuit(Result):
         """
         return pd.DataFrame({"offset": self.offsets.tolist(), "score": self.by_offset.numpy()})
 
-    def singular_frame(self) -> pd.DataFrame:
+    def to_singular_frame(self) -> pd.DataFrame:
         """One row per singular vector, end and rank: the tokens that queries and keys read there.
 
         Columns:
             component, singular_value: the singular vector, largest value first.
             end: + or -.
-            rank: from 0.
+            rank: from 1.
             query_token, query_token_reading: a token, and its normalized embedding along the
                 vector.
             key_token, key_token_reading: likewise.
@@ -151,7 +152,7 @@ class QKCircuit(Result):
         of = self.keys if direction == "keys" else self.queries
         given, top = ("query", "key") if direction == "keys" else ("key", "query")
         return of.figure(
-            title=f"{self.head}: {direction} with the highest scores, by {given}{at}",
+            title=f"{self.name}: {direction} with the highest scores, by {given}{at}",
             token=given,
             top=top,
             unit="nats",
@@ -165,10 +166,10 @@ class QKCircuit(Result):
         """
         if not len(self.offsets):
             raise InvalidInput("Queries and keys of cross-attention have no offset in common.")
-        line = Curve(self.head, self.offsets.tolist(), self.by_offset.tolist())
+        line = Curve(self.name, self.offsets.tolist(), self.by_offset.tolist())
         return curves(
             {"score": [line]},
-            title=f"{self.head}: mean score by offset, over all pairs of tokens",
+            title=f"{self.name}: mean score by offset, over all pairs of tokens",
             axis="query position − key position",
             units=["nats"],
         )
@@ -180,8 +181,8 @@ class QKCircuit(Result):
         at = "" if self.offset is None else f" at offset {self.offset}"
         return "\n".join(
             [
-                f"QK circuit of {self.head} in {self.provenance.model}{mlp}: scores vary by "
-                f"{self.spread:.2f} nats with content (sd){at}{self._offset_text()}",
+                f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
+                f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}",
                 "query → keys with the highest scores, in nats above the mean key",
                 *self.keys.lines(top),
                 "singular vectors: tokens of queries → tokens of keys",
@@ -194,7 +195,7 @@ class QKCircuit(Result):
         if not len(self.offsets):
             return ""
         best = int(self.offsets[self.by_offset.argmax()])
-        return f", {self.by_offset.std():.2f} with the offset (highest at {best})"
+        return f", {fixed(self.by_offset.std(), 2)} with the offset (highest at {best})"
 
 
 @torch.no_grad()

@@ -74,12 +74,12 @@ class Steering(Result):
         control: the same with a random vector of the same length.
         plain: the new tokens without a vector; ``interp.PAD`` after the end of a text.
         steered: the new tokens with the vector.
-        random: the new tokens with the random vector.
+        steered_control: the new tokens with the random vector.
         prompts: the last tokens of each prompt, as a text.
-        labels: labels of the new tokens, by id.
+        token_labels: labels of the new tokens, by id.
         separator: text between labels.
         provenance: model, tokens and settings that the numbers depend on.
-        ablated: names of the components that were ablated in all texts but the plain ones.
+        ablated_names: names of the components that were ablated in all texts but the plain ones.
         method: ``zero`` or ``mean``; ``""`` if nothing was ablated.
     """
 
@@ -91,12 +91,12 @@ class Steering(Result):
     control: Float[Tensor, "strength prompt token"]
     plain: Int[Tensor, "prompt token"]
     steered: Int[Tensor, "strength prompt token"]
-    random: Int[Tensor, "strength prompt token"]
+    steered_control: Int[Tensor, "strength prompt token"]
     prompts: tuple[str, ...]
-    labels: dict[int, str]
+    token_labels: dict[int, str]
     separator: str
     provenance: Provenance
-    ablated: tuple[str, ...] = ()
+    ablated_names: tuple[str, ...] = ()
     method: str = ""
 
     @property
@@ -110,9 +110,9 @@ class Steering(Result):
         return (self.steered != self.plain).any(-1).double().mean(-1)
 
     @property
-    def control_changed(self) -> Float[Tensor, " strength"]:
+    def changed_control(self) -> Float[Tensor, " strength"]:
         """The share of texts that the random vector changes."""
-        return (self.random != self.plain).any(-1).double().mean(-1)
+        return (self.steered_control != self.plain).any(-1).double().mean(-1)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per strength.
@@ -122,20 +122,20 @@ class Steering(Result):
             kl, low, high, n: mean over the tokens of each plain text, then over prompts, in nats,
                 with the 95 % interval (NaN below five prompts).
             control: the same for the random vector.
-            changed, control_changed: shares of texts that differ from the plain ones.
+            changed, changed_control: shares of texts that differ from the plain ones.
         """
         frame = mean_frame({"strength": self.strengths}, self.kl.nanmean(-1).double())
         return frame.rename(columns={"mean": "kl"}).assign(
             control=self.control.nanmean((1, 2)).numpy(),
             changed=self.changed.numpy(),
-            control_changed=self.control_changed.numpy(),
+            changed_control=self.changed_control.numpy(),
         )
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per strength and prompt.
 
-        Columns: strength, prompt, kl, control, same_tokens (see ``same``), plain, steered, random
-        (the texts).
+        Columns: strength, prompt, kl, control, same_tokens (see ``same``), plain_text,
+        steered_text, steered_control_text.
         """
         n = len(self.plain)
         cells = grid(strength=self.strengths, prompt=range(n))
@@ -143,15 +143,15 @@ class Steering(Result):
             kl=self.kl.nanmean(-1).flatten().numpy(),
             control=self.control.nanmean(-1).flatten().numpy(),
             same_tokens=self.same.flatten().numpy(),
-            plain=[self.text(own) for own in self.plain] * len(self.strengths),
-            steered=[self.text(own) for own in self.steered.flatten(0, 1)],
-            random=[self.text(own) for own in self.random.flatten(0, 1)],
+            plain_text=[self.text(own) for own in self.plain] * len(self.strengths),
+            steered_text=[self.text(own) for own in self.steered.flatten(0, 1)],
+            steered_control_text=[self.text(own) for own in self.steered_control.flatten(0, 1)],
         )
 
     def to_token_frame(self) -> pd.DataFrame:
         """One row per strength, prompt and plain new token: pos (from 0), token, kl, control."""
         n, width = self.plain.shape
-        tokens = [self.labels.get(one, "") for one in self.plain.flatten().tolist()]
+        tokens = [self.token_labels.get(one, "") for one in self.plain.flatten().tolist()]
         frame = pd.DataFrame(grid(strength=self.strengths, prompt=range(n), pos=range(width)))
         numbers = {"kl": self.kl.flatten().numpy(), "control": self.control.flatten().numpy()}
         frame = frame.assign(token=tokens * len(self.strengths), **numbers)
@@ -179,33 +179,35 @@ class Steering(Result):
         last, n = self._strongest, len(self.plain)
         kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
         changed, other = (
-            round(float(own[last]) * n) for own in (self.changed, self.control_changed)
+            round(float(own[last]) * n) for own in (self.changed, self.changed_control)
         )
         texts = [line for p in range(min(top, n)) for line in self._texts(p)]
-        changes = f"changes {changed} of {n} texts, KL {kl:.3g} nats a token"
+        changes = f"changes {changed} of {n} texts, KL {number(kl, 3)} nats a token"
         if not self.place:
             return "\n".join([f"{self.edited} on {counted(n, 'prompt')} {changes}", *texts])
         first = (
             f"{self.edited} on {counted(n, 'prompt')}: strength "
-            f"{number(self.strengths[last])} {changes} (random vector: {other}, {control:.3g})"
+            f"{number(self.strengths[last])} {changes} (random vector: {other}, "
+            f"{number(control, 3)})"
         )
         size = (
-            f"the vector has length {self.vector.norm():.3g}, the stream {self.stream_norm:.3g} on "
+            f"the vector has length {number(self.vector.norm(), 3)}, the stream "
+            f"{number(self.stream_norm, 3)} on "
             "average"
         )
         return "\n".join([first, size, *texts])
 
     def text(self, tokens: Int[Tensor, " token"]) -> str:
         """New tokens as a text, up to its end."""
-        return self.separator.join(self.labels[n] for n in tokens.tolist() if n != PAD)
+        return self.separator.join(self.token_labels[n] for n in tokens.tolist() if n != PAD)
 
     @property
     def edited(self) -> str:
         """A description of the edit, such as ``steering at resid_pre 1``."""
-        ablation = f"ablation of {', '.join(self.ablated)} ({self.method})"
+        ablation = f"ablation of {', '.join(self.ablated_names)} ({self.method})"
         if not self.place:
             return ablation
-        return f"steering at {self.place}{f' and {ablation}' if self.ablated else ''}"
+        return f"steering at {self.place}{f' and {ablation}' if self.ablated_names else ''}"
 
     def _texts(self, prompt: int) -> list[str]:
         """The texts of one prompt, one below the other."""
@@ -217,7 +219,9 @@ class Steering(Result):
             name = f"strength {strength:g}" if self.place else "ablated"
             rows.append((name, self.text(own) + where))
         if self.place:
-            rows.append((f"random {self.strengths[last]:g}", self.text(self.random[last, prompt])))
+            rows.append(
+                (f"random {self.strengths[last]:g}", self.text(self.steered_control[last, prompt]))
+            )
         width = max(len(name) for name, _ in rows)
         return [
             f"prompt {prompt}: {self.prompts[prompt]}",
@@ -319,14 +323,14 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         control=torch.stack(kl[1::2]),
         plain=plain.new.cpu(),
         steered=steered,
-        random=random,
+        steered_control=random,
         prompts=tuple(
             separator.join(model.to_labels(ids[ids != PAD])[-TAIL:]) for ids in inputs[0].tokens
         ),
-        labels={n: model.label(n) for n in ids if n != PAD},
+        token_labels={n: model.label(n) for n in ids if n != PAD},
         separator=separator,
         provenance=Provenance.of(model, *inputs, edits=fixed, seed=seed),
-        ablated=tuple(own.name for own in components),
+        ablated_names=tuple(own.name for own in components),
         method=method if components else "",
     )
 

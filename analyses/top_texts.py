@@ -28,6 +28,7 @@ from torch import Tensor
 
 from analyses.effects import Progress
 from analyses.figures import Curve, curves, token_strips
+from analyses.number_text import number
 from analyses.result import Result
 from interp import Transformer
 from interp.corpus.measures import measure_of
@@ -128,10 +129,9 @@ class TopTexts(Result):
         }
         return pd.DataFrame(columns)
 
-    def quantile_frame(self) -> pd.DataFrame:
-        """One row per share of cells: ``share`` (text), and the ``value`` not exceeded by it."""
-        shares = [f"{100 * level:g} %" for level in self.levels]
-        return pd.DataFrame({"share": shares, "value": self.quantiles})
+    def to_quantile_frame(self) -> pd.DataFrame:
+        """One row per share of cells (``level``), and the ``value`` that it does not exceed."""
+        return pd.DataFrame({"level": self.levels, "value": self.quantiles})
 
     def figure(self) -> go.Figure:
         """A strip of tokens for each cell, coloured by the values along its text."""
@@ -169,7 +169,7 @@ class TopTexts(Result):
             strict=True,
         )
         lines = [
-            f"{value:.4g} (control {control:.3g})  text {text}: {own.marked}"
+            f"{number(value, 4)} (control {number(control, 3)})  text {text}: {own.marked}"
             for value, control, text, own in rows
         ]
         control = "control: the value with the other tokens of the text in random order"
@@ -183,8 +183,10 @@ class TopTexts(Result):
         median, far = (self.quantiles[self.levels.index(level)] for level in (0.5, 0.99))
         return (
             f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "
-            f"{self.value[0]:.3g} at {self._where(0)} (control {self.control[0]:.3g}); of "
-            f"{self.n_cells} cells the median is {median:.3g}, 99 % are at most {far:.3g}"
+            f"{number(self.value[0], 3)} at {self._where(0)} (control "
+            f"{number(self.control[0], 3)}); of "
+            f"{self.n_cells} cells the median is {number(median, 3)}, 99 % are at most "
+            f"{number(far, 3)}"
         )
 
     def _where(self, row: int) -> str:

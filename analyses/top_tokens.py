@@ -12,7 +12,7 @@ from torch import Tensor
 
 from analyses.effects import grid
 from analyses.figures import heatmap
-from analyses.number_text import signed
+from analyses.number_text import number, signed
 from interp import Transformer
 from interp.circuits.top_entries import top_columns
 from interp.errors import InvalidTokens, shorten
@@ -55,7 +55,7 @@ class TopTokens:
             {
                 token: [label for label in self.labels for _ in range(k)],
                 top: [label for row in self.top_labels for label in row],
-                "rank": list(range(k)) * n,
+                "rank": list(range(1, k + 1)) * n,
                 value: self.values.flatten().numpy(),
                 "control": self.controls.flatten().numpy(),
             }
@@ -67,7 +67,7 @@ class TopTokens:
             self.values,
             title=title,
             rows=self.labels,
-            columns=[str(rank) for rank in range(self.top.shape[1])],
+            columns=[str(rank + 1) for rank in range(self.top.shape[1])],
             axes=(token, f"{top}, by rank"),
             unit=unit,
             diverging=True,
@@ -212,7 +212,7 @@ class SingularTokens:
     def frame(self, first: str, second: str) -> pd.DataFrame:
         """One row per component, end and rank; the arguments name the columns of tokens."""
         components, ends, k = self.first.shape
-        cells = grid(component=range(components), end=ENDS[:ends], rank=range(k))
+        cells = grid(component=range(components), end=ENDS[:ends], rank=range(1, k + 1))
         values = self.values.repeat_interleave(ends * k)
         return pd.DataFrame(
             {
@@ -228,7 +228,7 @@ class SingularTokens:
     def lines(self, most: int = 2, shown: int = 4) -> list[str]:
         """A line for each end of the largest components."""
         return [
-            f"σ{n} {self.values[n]:.3g} {ENDS[end]}  "
+            f"σ{n} {number(self.values[n], 3)} {ENDS[end]}  "
             f"{' '.join(self.first_labels[n][end][:shown])} → "
             f"{' '.join(self.second_labels[n][end][:shown])}"
             for n in range(min(most, len(self.values)))

@@ -25,7 +25,7 @@ from torch import Tensor
 from analyses.effect_text import bracketed
 from analyses.effects import Progress, effect_frame, prompt_frame, rounding
 from analyses.figures import Curve, curves
-from analyses.number_text import counted, signed
+from analyses.number_text import counted, fixed, signed
 from analyses.result import Result
 from interp import Transformer, TunedLens
 from interp.errors import InvalidInput, shorten
@@ -113,7 +113,8 @@ class LensTraining(Result):
         closer = int((frame["effect"] < 0).sum())
         steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
         lines = [
-            f"resid_pre {row['layer']}  KL {row['logit_lens']:.3f} → {row['tuned_lens']:.3f} nats, "
+            f"resid_pre {row['layer']}  KL {fixed(row['logit_lens'], 3)} → "
+            f"{fixed(row['tuned_lens'], 3)} nats, "
             f"change {signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)}"
             for row in frame.to_dict("records")
         ]

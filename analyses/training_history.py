@@ -22,6 +22,7 @@ from torch import Tensor
 
 from analyses.figures import Curve, curves
 from analyses.labelled_rows import check_same_rows, rows_of, titles
+from analyses.number_text import number
 from analyses.result import Result
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
@@ -64,14 +65,14 @@ class TrainingHistory(Result):
     """Losses and scores over the steps of a training.
 
     Attributes:
-        name: the model's name.
+        model: the model's name.
         history: losses in nats, measured figures, and the steps of the checkpoints.
-        scores: the numbers of ``score=`` at the checkpoints; ``None`` without it.
+        checkpoint_scores: the numbers of ``score=`` at the checkpoints; ``None`` without it.
     """
 
-    name: str
+    model: str
     history: History
-    scores: Scores | None = None
+    checkpoint_scores: Scores | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """One row per figure and step: step (updates done), figure, value, kept (as a checkpoint).
@@ -86,27 +87,27 @@ class TrainingHistory(Result):
             for step, figures in self.history.measured.items()
             for name, value in figures.items()
         ]
-        if self.scores is not None:
+        if self.checkpoint_scores is not None:
             rows += [
-                (step, f"{name} {self.scores.column}", value)
-                for name, values in self.scores.changes
-                for step, value in zip(self.scores.steps, values, strict=True)
+                (step, f"{name} {self.checkpoint_scores.column}", value)
+                for name, values in self.checkpoint_scores.changes
+                for step, value in zip(self.checkpoint_scores.steps, values, strict=True)
             ]
-        frame = pd.DataFrame(rows, columns=["step", "figure", "value"])
+        frame = pd.DataFrame(rows, columns=["step", "quantity", "value"])
         return frame.assign(kept=frame["step"].isin(kept))
 
     def figure(self) -> go.Figure:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
-        if (own := self.scores) is not None:
+        if (own := self.checkpoint_scores) is not None:
             shown = own.changes[:SHOWN]
             lines = [Curve(name, own.steps, values) for name, values in shown]
             panels["at checkpoints"] = lines
             units.append(own.unit or own.column)
         return curves(
             panels,
-            title=f"Training of {self.name}{dotted}",
+            title=f"Training of {self.model}{dotted}",
             axis="training step",
             units=units,
             marked=self.history.checkpoints,
@@ -114,23 +115,24 @@ class TrainingHistory(Result):
 
     def summary(self) -> str:
         """First and last value of each figure, and the step at which it was halfway between."""
-        lines = [f"{self.name}: {len(self.history.losses)} steps, last {self._last()}"]
+        lines = [f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"]
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
-                f"{name}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{name}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway by step "
                 f"{steps[_halfway(values)]}"
             )
-        if (own := self.scores) is not None:
+        if (own := self.checkpoint_scores) is not None:
             lines += [
-                f"{name}, {own.column}: {values[0]:.3g} → {values[-1]:.3g}, halfway by step "
+                f"{name}, {own.column}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway "
+                "by step "
                 f"{own.steps[_halfway(values)]}"
                 for name, values in own.changes[:SHOWN]
             ]
         return "\n".join(lines)
 
     def _last(self) -> str:
-        return f"{self.history.losses[-1]:.3g} nats" if self.history.losses else "nothing"
+        return f"{number(self.history.losses[-1], 3)} nats" if self.history.losses else "nothing"
 
     def _names(self) -> list[str]:
         every = (name for figures in self.history.measured.values() for name in figures)

@@ -27,6 +27,7 @@ from analyses import (
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.head_roles import BACKGROUND
+from analyses.number_text import fixed
 from analyses.result import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
@@ -105,7 +106,7 @@ def _(result: AttentionStatistics, top: int | None = None) -> Table:
 def _(result: Ablation, top: int | None = None) -> Table:
     """For pairs of heads, their interactions."""
     if result.units == "pairs":
-        return table_of_frame(result.interaction_frame(), top)
+        return table_of_frame(result.to_interaction_frame(), top)
     return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
 
 
@@ -202,7 +203,7 @@ def _(result: Explanation, top: int | None = None) -> Table:
 def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
     """The terms, the largest first also where they are by source."""
     frame = result.to_frame()
-    if result.sources is not None:
+    if result.by_source is not None:
         frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
     return table_of_frame(frame, top)
 
@@ -212,7 +213,7 @@ def _(result: AttentionStatistics) -> str:
     first = result.summary().splitlines()[0].rstrip(":")
     heads = _furthest_from_uniform(result).head(NAMED)
     columns = (heads[name] for name in ("name", "statistic", "mean"))
-    named = [f"{name} ({mass} {mean:.2f})" for name, mass, mean in zip(*columns, strict=True)]
+    named = [f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in zip(*columns, strict=True)]
     return _sentence(f"{first}: {', '.join(named)}")
 
 

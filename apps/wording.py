@@ -194,7 +194,8 @@ def _what_is_significant(result: HeadAblation) -> str:
         )
     return (
         "Intervals are 95 % intervals of the effect. By chance alone, about "
-        f"{result.expected_by_chance():.2g} of the heads would have p ≤ {LEVEL}. So {MARK} is set "
+        f"{number(result.expected_by_chance(), 2)} of the heads would have p ≤ {LEVEL}. So {MARK} "
+        "is set "
         f"only where q ≤ {LEVEL}, where q is p corrected for the number of heads: of the heads "
         f"with {MARK}, at most about one in twenty is there by chance. More prompts make more "
         "effects significant, but none larger."

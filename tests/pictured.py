@@ -5,6 +5,8 @@ from html import unescape
 
 import numpy as np
 
+from analyses.number_text import places_of, signed
+
 
 def numbers(sent) -> np.ndarray:
     array = np.frombuffer(base64.b64decode(sent["data"]), sent["dtype"])
@@ -55,9 +57,10 @@ def check_curves(view, figure):
 def check_network(view, figure):
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     assert len(lines) == len(view["edges"])
+    places = places_of(weight for *_, weight in view["edges"])
     for (start, end, weight), trace in zip(view["edges"], lines, strict=True):
         one, other = (view["nodes"][n] for n in (start, end))
-        text = f"{one['name']} → {other['name']}: {weight:.4g} {view['unit']}"
+        text = f"{one['name']} → {other['name']}: {signed(weight, places)} {view['unit']}"
         assert unescape(trace.hovertemplate.removesuffix("<extra></extra>")) == text
         assert [trace.x[0], trace.y[0], trace.x[2], trace.y[2]] == [
             one["x"], one["y"], other["x"], other["y"],

@@ -133,7 +133,7 @@ class AttributionName(StrEnum):
     EXACT = "exact"
 
 
-class KindName(StrEnum):
+class PatchName(StrEnum):
     """The value that a patched edge carries in place of its own."""
 
     RESAMPLE = "resample"
@@ -151,8 +151,8 @@ Metric = Annotated[
 PairMetric = Annotated[
     PairMetricName, typer.Option(help="Metric; logit and prob are those of the target alone.")
 ]
-Kind = Annotated[
-    KindName,
+Patch = Annotated[
+    PatchName,
     typer.Option(
         help="What a patched edge carries: the value on the corrupted prompt (resample), a mean or "
         "zero."

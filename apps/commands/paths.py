@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from apps.commands.command import analysis_command
-from apps.commands.options import Kind, KindName, MetricName
+from apps.commands.options import MetricName, Patch, PatchName
 
 if TYPE_CHECKING:
     from analyses import PathPatching
@@ -37,7 +37,7 @@ Metric = Annotated[
 def paths(
     inputs: "Inputs",
     *,
-    kind: Kind = KindName.RESAMPLE,
+    method: Patch = PatchName.RESAMPLE,
     mode: Mode = ModeName.EDGE,
     metric: Metric = MetricName.LOGIT_DIFF,
 ) -> "PathPatching":
@@ -47,7 +47,7 @@ def paths(
     return patch_paths(
         inputs.model,
         *inputs.pairs,
-        kind=kind.value,
+        method=method.value,
         mode=mode.replace("-", " "),
         metric=inputs.metric(metric),
         **inputs.how_resumable(patch_paths),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from apps.commands.command import analysis_command
-from apps.commands.options import AttributionName, Kind, KindName, PairMetric, PairMetricName
+from apps.commands.options import AttributionName, PairMetric, PairMetricName, Patch, PatchName
 
 if TYPE_CHECKING:
     from analyses import Pruning
@@ -45,7 +45,7 @@ def prune(
     *,
     scores: Scores = AttributionName.CONDUCTANCE,
     rank: Rank = RankName.SIZE,
-    kind: Kind = KindName.RESAMPLE,
+    method: Patch = PatchName.RESAMPLE,
     metric: PairMetric = PairMetricName.LOGIT_DIFF,
     heldout: HeldOut = None,
 ) -> "Pruning":
@@ -71,7 +71,7 @@ def prune(
         *pairs,
         metric=measured,
         rank=rank.value,
-        kind=kind.value,
+        method=method.value,
         heldout=None if held is None else (*held.pairs, held.token_metric(metric)),
         **inputs.how(prune_edges),
     )

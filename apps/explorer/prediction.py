@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 import interp
 from analyses import Predictions, predictions
+from analyses.number_text import number
 from apps.commands.inputs import Inputs
 from apps.explorer.controls import switch
 from apps.explorer.forward_cost import is_long_forward
@@ -126,26 +127,26 @@ def line_of(found: Predictions) -> Markup:
     parts: list[Markup | str] = [_most_probable(found)]
     parts += [_probabilities(found, name) for name in found.answers]
     if "target" in found.answers:
-        parts.append(_verdict([bool(own) for own in found.right[:, 0]]))
-    if found.ablated:
-        parts.append(Markup("{} ablated ({})").format(", ".join(found.ablated), found.method))
+        parts.append(_verdict([bool(own) for own in found.correct[:, 0]]))
+    if found.ablated_names:
+        parts.append(Markup("{} ablated ({})").format(", ".join(found.ablated_names), found.method))
     spans = [Markup("<span>{}</span>").format(part) for part in parts]
     return Markup('<div class="interp-prediction">{}</div>').format(Markup(" ").join(spans))
 
 
 def _most_probable(found: Predictions) -> Markup:
     """The most probable tokens of the plain prediction, with their probabilities in each run."""
-    position, row = int(found.position[0]), len(found.runs) - 1
+    position, row = int(found.pos[0]), len(found.runs) - 1
     at = found.labels_of(0)[position]
     before = "next token after" if found.predicts_next else "at"
     tokens = [
         Markup("<bdi>{}</bdi> {}").format(
-            found.names[id_], _shares([float(p[0, 0, n]) for p in found.probability])
+            found.token_labels[id_], _shares([float(p[0, 0, n]) for p in found.probability])
         )
         for n, id_ in enumerate(found.top[0, 0, :LISTED].tolist())
     ]
     first = found.top[row, 0, 0].item()
-    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(found.names[int(first)])
+    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(found.token_labels[int(first)])
     where = Markup("{} <bdi>{}</bdi> (position {}): ").format(before, at, position)
     changed = row > 0 and first != found.top[0, 0, 0].item()
     return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
@@ -155,13 +156,14 @@ def _probabilities(found: Predictions, name: str) -> Markup:
     """The probability of the target or the distractor in each run."""
     row = [*found.answers].index(name)
     shares = _shares([float(own[row, 0]) for own in found.answer_probability])
-    label = found.names[found.answers[name][0]]
+    label = found.token_labels[found.answers[name][0]]
     return Markup("p({} <bdi>{}</bdi>) {}").format(name, label, shares)
 
 
 def _shares(values: Sequence[float]) -> str:
     """Probabilities as percentages, the plain one first."""
-    return " → ".join(f"{100 * own:.3g}" if own >= 0.0005 else "< 0.05" for own in values) + " %"  # noqa: PLR2004
+    shares = (number(100 * own, 3) if own >= 0.0005 else "< 0.05" for own in values)  # noqa: PLR2004
+    return f"{' → '.join(shares)} %"
 
 
 def _verdict(right: Sequence[bool]) -> str:

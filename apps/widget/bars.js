@@ -159,5 +159,5 @@ function barsPlot(view) {
 
 /** A number with three significant digits. */
 function readable3(value, signed) {
-  return readable(Number(value.toPrecision(3)), signed);
+  return readable(value, signed, 3);
 }

@@ -59,12 +59,18 @@ function exact(value) {
   return String(value);
 }
 
-/** A number with four significant digits for display, with a true minus sign; optionally with a plus. */
-function readable(value, signed = false) {
+/** A number with some significant digits for display, with a true minus sign; optionally with a plus.
+ *  The same function as number in analyses/number_text.py: an exponent below 0.0001 and from a million on. */
+function readable(value, signed = false, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
   if (Number.isNaN(value)) return NONE;
-  const text = String(Number(value.toPrecision(4))).replace("-", MINUS).replace("e-", `e${MINUS}`);
-  return signed && value > 0 ? `+${text}` : text;
+  const plus = signed && value > 0 ? "+" : "";
+  if (!Number.isFinite(value)) return value > 0 ? `${plus}\u221e` : `${MINUS}\u221e`;
+  const rounded = Number(value.toPrecision(digits));
+  if (rounded === 0) return "0";
+  const [factor, exponent] = value.toExponential(digits - 1).split("e").map(Number);
+  const text = exponent >= -4 && exponent < 6 ? String(rounded) : `${factor}e${exponent}`;
+  return plus + minus(text);
 }
 
 /** A compact number format for cells with equal decimals, given the largest absolute value. */

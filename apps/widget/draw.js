@@ -87,9 +87,7 @@ const BAR_LENGTH = 110;
 function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
-  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(
-    Number(value.toPrecision(3)), signed,
-  ));
+  const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(value, signed, 3));
   return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
 }
 

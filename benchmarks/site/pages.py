@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILINE)
 TITLE = re.compile(r'title="Not run in the tests: ([^"]+)"')
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
-NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+-]\d+)?)(?!\.?\w)")
+NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+−-]?\d+)?)(?!\.?\w)")
 ROUNDING_ERROR = Decimal("1e-9")
 """Numbers below this are rounding errors of float64."""
 REST = "…"

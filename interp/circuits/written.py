@@ -17,7 +17,7 @@ from interp.model.network import Network
 
 ROWS = 64
 """Number of prompts run at a time."""
-KINDS = ("resample", "mean", "zero")
+METHODS = ("resample", "mean", "zero")
 """The kinds of replacement values for edges outside a circuit, or for patched edges."""
 Written = dict[str, Float[Tensor, "*batch_pos d_model"]]
 """The output of each writer by its name; a bias is a vector."""
@@ -70,7 +70,7 @@ def replaced(
     model: Network,
     clean: Sequence[Batch],
     corrupt: Sequence[Batch],
-    kind: str,
+    method: str,
     names: Iterable[str] | None = None,
 ) -> Written:
     """The values that replace the outputs of writers.
@@ -79,18 +79,20 @@ def replaced(
         model: the model.
         clean: the prompts that are run, for each stack.
         corrupt: their corrupted counterparts.
-        kind: ``resample`` for the outputs on the corrupted prompts; ``mean`` for the mean outputs
+        method: ``resample`` for the outputs on the corrupted prompts; ``mean`` for the mean outputs
             over all tokens of the clean prompts; ``zero``.
         names: names of the writers; by default all.
 
     Raises:
-        InvalidInput: the kind is unknown; see also :func:`written`.
+        InvalidInput: the method is unknown; see also :func:`written`.
     """
-    if kind not in KINDS:
-        raise InvalidInput(f"kind={shorten(kind)} is not known; it is one of {', '.join(KINDS)}.")
-    if kind == "resample":
+    if method not in METHODS:
+        raise InvalidInput(
+            f"method={shorten(method)} is not known; it is one of {', '.join(METHODS)}."
+        )
+    if method == "resample":
         return written(model, corrupt, names)
-    if kind == "mean":
+    if method == "mean":
         return _means(model, clean, names)
     zero = torch.zeros(model.d_model, dtype=model.dtype, device=model.device)
     return {writer.name: zero for writer in _writers(model, names)}

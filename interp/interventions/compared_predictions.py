@@ -49,7 +49,8 @@ class ComparedPredictions:
         Returns:
             ``surprisal`` ``[prompt run pos]``; ``top`` ``[prompt run k]`` (token ids);
             ``probability`` ``[prompt run top_of k]``, that of the ``top`` of every run;
-            ``answer_logit``, ``answer_probability`` and ``answer_rank`` ``[prompt run answer]``;
+            ``answer_logit``, ``answer_probability`` and ``answer_rank`` (from 1)
+            ``[prompt run answer]``;
             and with edits ``kl`` ``[prompt pos]``, KL(plain ‖ edited), which is NaN at padding.
         """
         shape = (*self.batches[-1].ids.shape, self.model.config.n_logits)
@@ -96,7 +97,7 @@ class ComparedPredictions:
             ),
             "answer_logit": own,
             "answer_probability": p.gather(-1, answers),
-            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1),
+            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1) + 1,
         }
 
 

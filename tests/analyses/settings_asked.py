@@ -196,7 +196,7 @@ ASKED = (
         {
             "edges": (TEXT, BELOW, LISTED, [], [("L0H0", 3)]),
             "into": CHOICE,
-            "kind": CHOICE,
+            "method": CHOICE,
             "mode": CHOICE,
             "metric": CHOICE,
             **SWEPT,
@@ -210,7 +210,7 @@ ASKED = (
             "metric": CHOICE,
             "sizes": (TEXT, BELOW, BROKEN, LISTED, [TEXT]),
             "rank": CHOICE,
-            "kind": CHOICE,
+            "method": CHOICE,
             "heldout": SOMETHING,
             "draws": COUNT,
             "seed": SEED,

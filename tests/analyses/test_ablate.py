@@ -239,7 +239,7 @@ def test_an_interaction_is_the_effect_together_less_the_effects_alone():
         else:
             a, b = own
             assert_close(found.interaction[row], found.effect[row] - alone[a] - alone[b])
-    frame = found.interaction_frame()
+    frame = found.to_interaction_frame()
     assert list(frame.columns)[:5] == ["first", "second", "name", "interaction", "low"]
     assert len(frame) == 15
     assert frame["size"].max() > 1e-3
@@ -250,7 +250,7 @@ def test_heads_whose_outputs_only_add_up_do_not_interact():
     found = ablate(
         build("biased-seed"), given("biased-seed"), units="pairs", method="zero", metric=METRIC
     )
-    size = found.interaction_frame().set_index("name")["size"]
+    size = found.to_interaction_frame().set_index("name")["size"]
     within = [name for name in size.index if name.count("L1") == 2]
     assert size[within].max() <= 1e-12
     assert size.drop(within).min() > 1e-6

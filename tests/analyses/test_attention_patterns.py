@@ -15,7 +15,7 @@ def model():
 
 def test_the_induction_head_looks_at_the_token_after_the_earlier_one(model):
     shown = attention_pattern(model, "QxmQ", layer=1, head=0)
-    assert shown.queries == shown.keys == ("<|bos|>", "Q", "x", "m", "Q")
+    assert shown.query_tokens == shown.key_tokens == ("<|bos|>", "Q", "x", "m", "Q")
     assert shown.pattern[4].argmax() == 2
     assert shown.pattern[4, 2] > 0.99
     assert torch.allclose(shown.pattern.sum(-1), torch.ones(5))
@@ -35,7 +35,7 @@ def test_frame_figure_and_summary(model):
     assert len(frame) == 16
     cell = frame[(frame["query"] == 2) & (frame["key"] == 1)].iloc[0]
     assert (cell["query_token"], cell["key_token"]) == ("b", "a")
-    assert cell["attention"] == pytest.approx(1.0)
+    assert cell["pattern"] == pytest.approx(1.0)
     figure = shown.figure()
     assert figure.layout.title.text == "Attention of L0H0"
     assert list(figure.layout.xaxis.ticktext) == ["&lt;|bos|&gt;", "a", "b", "a"]
@@ -126,7 +126,7 @@ class TestEncoderDecoder:
         ):
             shown = attention_pattern(dates, ids[0], 1, 2, target=ids[1], attention=attention)
             assert torch.equal(shown.pattern, cache[name][0, 2])
-            assert shown.pattern.shape == (len(shown.queries), len(shown.keys))
+            assert shown.pattern.shape == (len(shown.query_tokens), len(shown.key_tokens))
 
     def test_the_year_is_read_where_it_is_written(self, dates, ids):
         head = interp.card("dates").figures["cross-attention head that aligns the year best"]
@@ -134,18 +134,18 @@ class TestEncoderDecoder:
         shown = attention_pattern(
             dates, "3 March 2021", layer, head, target=ids[1], attention="cross"
         )
-        assert shown.keys == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
-        assert shown.queries[:5] == ("<|start|>", "2", "0", "2", "1")
+        assert shown.key_tokens == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
+        assert shown.query_tokens[:5] == ("<|start|>", "2", "0", "2", "1")
         assert shown.pattern[:4, 4:8].sum(-1).mean() > 0.8
         assert shown.name == f"cross.L{layer}H{head}"
         frame = shown.to_frame()
         assert len(frame) == 12 * 9
         cell = frame[(frame["query"] == 1) & (frame["key"] == 2)].iloc[0]
         assert (cell["query_token"], cell["key_token"]) == ("2", "March")
-        assert cell["attention"] == pytest.approx(shown.pattern[1, 2].item())
+        assert cell["pattern"] == pytest.approx(shown.pattern[1, 2].item())
         figure = shown.figure()
         assert list(figure.layout.yaxis.ticktext) == [
-            label.replace("<", "&lt;").replace(">", "&gt;") for label in shown.queries
+            label.replace("<", "&lt;").replace(">", "&gt;") for label in shown.query_tokens
         ]
         assert "March" in shown.summary()
 
@@ -155,7 +155,7 @@ class TestEncoderDecoder:
             found = attention_patterns(dates, ids[0], **kind)
             alone = attention_pattern(dates, ids[0], 1, 2, **kind)
             assert torch.equal(found.patterns[1][2], alone.pattern)
-            assert (found.queries, found.keys) == (alone.queries, alone.keys)
+            assert (found.query_tokens, found.key_tokens) == (alone.query_tokens, alone.key_tokens)
             assert found.is_causal == causal
         assert found.query_ids == tuple(ids[1][0].tolist())
         assert found.key_ids == tuple(ids[0][0].tolist())
@@ -164,7 +164,7 @@ class TestEncoderDecoder:
         """As the decoder was trained to read it: no query is shifted."""
         cross = {"attention": "cross"}
         shown = attention_pattern(dates, "3 March 2021", 1, 0, target="2021-03-03", **cross)
-        assert shown.queries == ("<|start|>", *"2021-03-03")
+        assert shown.query_tokens == ("<|start|>", *"2021-03-03")
         whole = attention_pattern(dates, ids[0], 1, 0, target=ids[1], **cross)
         assert torch.allclose(shown.pattern, whole.pattern[:11], atol=1e-6)
 

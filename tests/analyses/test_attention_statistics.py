@@ -32,7 +32,7 @@ CLASSES = {"odd": [1, 3, 5, 9], "six": 6}
 
 def statistic(found, name, weighting="attention"):
     """``[layer head prompt]``."""
-    return found.values[WEIGHTINGS.index(weighting), ..., found.statistics.index(name)]
+    return found.value[WEIGHTINGS.index(weighting), ..., found.statistics.index(name)]
 
 
 def with_zeros(name, **heads):
@@ -52,7 +52,7 @@ def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
     found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
     indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
-    for masses in (found.values, found.uniform):
+    for masses in (found.value, found.uniform):
         total = masses[..., indices].sum(-1)
         assert_close(total, torch.ones_like(total))
     assert 0 < statistic(found, "odd").min() < 1
@@ -63,7 +63,7 @@ def test_with_sinks_they_sum_to_what_is_not_the_sinks(name):
     """By values, where weights are divided by their sum, and by uniform weights, to one."""
     found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
     indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
-    total = found.values[..., indices].sum(-1)
+    total = found.value[..., indices].sum(-1)
     assert bool((total[0] < 1).all())
     assert_close(total[1], torch.ones_like(total[1]))
     assert_close(found.uniform[..., indices].sum(-1), torch.ones_like(found.uniform[..., 0]))
@@ -82,7 +82,7 @@ def test_a_head_without_queries_is_uniform(name):
     found = attention_statistics(
         with_zeros(name, W_Q="b_Q"), padded(ROWS, "right"), classes=CLASSES
     )
-    uniform = found.values[0, 0, 1]
+    uniform = found.value[0, 0, 1]
     assert_close(uniform.nan_to_num(-1), found.uniform[0].nan_to_num(-1))
     assert_close(statistic(found, "normalized entropy")[0, 1], torch.ones(3).double())
     assert statistic(found, "normalized entropy")[0, 0].max() < 1 - 1e-6
@@ -144,7 +144,7 @@ def test_scaling_the_values_of_a_head_changes_nothing():
     with torch.no_grad():
         other.blocks[1].attn.W_O[2] *= 5
     one, two = (attention_statistics(m, padded(ROWS, "left")) for m in (model, other))
-    assert_close(two.values.nan_to_num(-1), one.values.nan_to_num(-1))
+    assert_close(two.value.nan_to_num(-1), one.value.nan_to_num(-1))
 
 
 def test_a_head_that_writes_nothing_has_no_value_weights():
@@ -203,7 +203,7 @@ def test_few_prompts_at_a_time_give_the_same(name, monkeypatch):
     whole = attention_statistics(build(name), tokens, classes=CLASSES)
     monkeypatch.setattr(sys.modules[attention_statistics.__module__], "CHUNK", 1)
     few = attention_statistics(build(name), tokens, classes=CLASSES)
-    assert_close(few.values.nan_to_num(-1), whole.values.nan_to_num(-1))
+    assert_close(few.value.nan_to_num(-1), whole.value.nan_to_num(-1))
     assert_close(few.uniform.nan_to_num(-1), whole.uniform.nan_to_num(-1))
 
 
@@ -220,8 +220,8 @@ def test_permuting_heads_permutes_their_statistics(name):
             if getattr(attn, bias.lower()) is not None:
                 getattr(attn, bias).copy_(getattr(attn, bias)[order].clone())
     after = attention_statistics(model, tokens, classes=CLASSES)
-    assert_close(after.values[:, 0].nan_to_num(-1), before.values[:, 0, order].nan_to_num(-1))
-    assert_close(after.values[:, 1].nan_to_num(-1), before.values[:, 1].nan_to_num(-1), 1e-10)
+    assert_close(after.value[:, 0].nan_to_num(-1), before.value[:, 0, order].nan_to_num(-1))
+    assert_close(after.value[:, 1].nan_to_num(-1), before.value[:, 1].nan_to_num(-1), 1e-10)
 
 
 # ---- encoder–decoders ---------------------------------------------------------------------------
@@ -309,9 +309,9 @@ def test_what_it_refuses():
 def test_half_precision_is_averaged_in_float32():
     tokens = padded(ROWS, "left")
     half = attention_statistics(build("gpt2", dtype=torch.bfloat16), tokens, classes=CLASSES)
-    assert half.values.dtype == torch.float32
+    assert half.value.dtype == torch.float32
     exact = attention_statistics(build("gpt2"), tokens, classes=CLASSES)
-    assert_close(half.values.nan_to_num(-1).double(), exact.values.nan_to_num(-1), 0.1)
+    assert_close(half.value.nan_to_num(-1).double(), exact.value.nan_to_num(-1), 0.1)
 
 
 def test_attention_that_is_not_a_number_is_named():

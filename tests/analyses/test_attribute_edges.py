@@ -48,13 +48,13 @@ def test_conductance_ranks_the_live_edges_of_compiled_models_first(name):
 def test_steps_are_the_number_of_steps(method, points):
     """A tolerance alone adds more; the summary says how many."""
     found = attributed("rasp-histogram", 2, method=method, steps=3, check=0)
-    assert set(found.points.tolist()) == {points} == {most_points(method, 3)}
+    assert set(found.n_points.tolist()) == {points} == {most_points(method, 3)}
     assert f"{points} points a path" in found.summary()
 
 
 def test_a_tolerance_halves_steps():
     found = attributed("rasp-histogram", 2, steps=3, tolerance=0.01, check=0)
-    assert 4 < int(found.points.max()) <= most_points("conductance", 3, 0.01)
+    assert 4 < int(found.n_points.max()) <= most_points("conductance", 3, 0.01)
 
 
 def test_a_summary_goes_by_size_whether_or_not_effects_are_significant():

@@ -39,7 +39,7 @@ ASKED = {
     "logit_lens": logit_lens,
     "patch_activations": lambda model, _: patch_activations(model, *PAIR, metric=LOGIT),
 }
-COLUMN = {"attention_pattern": "attention", "logit_lens": "kl"}
+COLUMN = {"attention_pattern": "pattern", "logit_lens": "kl"}
 
 
 def compared(name, a=A, b=B):
@@ -51,7 +51,7 @@ def test_a_model_differs_from_itself_by_exactly_zero(name):
     found = compared(name, B, B)
     assert found.difference.nan_to_num().eq(0).all()
     assert found.summary().endswith("they are the same")
-    assert found.names == (f"{B} (first)", f"{B} (second)")
+    assert found.models == (f"{B} (first)", f"{B} (second)")
     assert not found.to_frame()["significant"].any()
 
 

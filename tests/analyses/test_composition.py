@@ -20,7 +20,7 @@ def test_rows_are_all_pairs_the_furthest_above_the_baseline_first():
     frame = result.to_frame()
     assert len(frame) == 3 * 4 * 4
     assert frame["excess"].is_monotonic_decreasing
-    assert list(frame["excess"]) == pytest.approx(list(frame["composition"] - frame["baseline"]))
+    assert list(frame["excess"]) == pytest.approx(list(frame["composition"] - frame["control"]))
     first = frame.iloc[0]
     assert f"{first['writer']} → {first['reader']}" in result.summary().splitlines()[0]
 

@@ -53,16 +53,16 @@ def test_terms_sum_to_the_logit_and_to_the_difference(name, by):
         logits = model(*tokens)[:, 1]
     cap = model.unembed.soft_cap
     one, other = (attributed(name, target=t, pos=1, by=by) for t in (3, (5, 0)))
-    assert_close(cap(one.terms.sum(0)), logits[:, 3], BOUND)
-    assert_close(cap(other.terms.sum(0)), logits[torch.arange(2), [5, 0]], BOUND)
+    assert_close(cap(one.effect.sum(0)), logits[:, 3], BOUND)
+    assert_close(cap(other.effect.sum(0)), logits[torch.arange(2), [5, 0]], BOUND)
     both = attributed(name, target=3, distractor=(5, 0), pos=1, by=by)
-    assert_close(both.terms.sum(0), one.value - other.value, BOUND)
+    assert_close(both.effect.sum(0), one.value - other.value, BOUND)
     assert max(found.error for found in (one, other, both)) <= BOUND
 
 
 def test_the_error_that_is_stated_is_that_of_the_sum():
     found = attributed("gpt2")
-    worse = replace(found, terms=found.terms * 1.5)
+    worse = replace(found, effect=found.effect * 1.5)
     assert worse.error == pytest.approx(0.5 * float(found.value.abs().max()))
     assert f"within {worse.error:.1e} logits" in worse.summary()
 
@@ -81,22 +81,22 @@ def test_every_bias_is_a_term_and_none_is_missing():
 def test_heads_and_sources_are_finer_sums(name):
     """Σ heads of a layer = its component; Σ tokens of a head = the head."""
     whole, heads, sources = (attributed(name, by=by) for by in ("component", "head", "source"))
-    assert_close(sources.terms, heads.terms)
+    assert_close(sources.effect, heads.effect)
     by_head = [n for n, part in enumerate(heads.parts) if part.head is not None]
-    assert_close(sources.sources.sum(-1), heads.terms[by_head])
+    assert_close(sources.by_source.sum(-1), heads.effect[by_head])
     together = {}
-    for part, values in zip(heads.parts, heads.terms, strict=True):
+    for part, values in zip(heads.parts, heads.effect, strict=True):
         key = part.name if part.head is None else f"{part.name[: -len(f'H{part.head}')]} heads"
         together[key] = together.get(key, 0) + values
     assert list(together) == [part.name for part in whole.parts]
-    assert_close(torch.stack([*together.values()]), whole.terms)
+    assert_close(torch.stack([*together.values()]), whole.effect)
 
 
 def test_a_head_of_a_pair_gets_its_term_from_the_stack_that_it_attends_to():
     model, (source, target) = build("t5"), tokens_of("t5")
     found = analyse(model, (source, target), target=3, by="source")
     heads = [part.name for part in found.parts if part.head is not None]
-    for name, by_key in zip(heads, found.sources, strict=True):
+    for name, by_key in zip(heads, found.by_source, strict=True):
         of_source, of_target = by_key.split([source.shape[1], target.shape[1]], -1)
         elsewhere = of_target if name.startswith("cross.") else of_source
         assert (elsewhere == 0).all()
@@ -106,15 +106,15 @@ def test_a_head_of_a_pair_gets_its_term_from_the_stack_that_it_attends_to():
 def test_exchanging_target_and_distractor_changes_the_sign():
     one = attributed("llama", target=3, distractor=4)
     other = attributed("llama", target=4, distractor=3)
-    assert_close(one.terms, -other.terms)
-    assert one.terms.abs().max() > 0.1
+    assert_close(one.effect, -other.effect)
+    assert one.effect.abs().max() > 0.1
 
 
 def test_prompts_run_in_parts_change_nothing(monkeypatch):
     together = attributed("gpt2", by="source")
     monkeypatch.setattr(attributed_logits, "ROWS", 1)
     apart = attributed("gpt2", by="source")
-    for name in ("value", "terms", "control", "sources"):
+    for name in ("value", "effect", "control", "by_source"):
         assert_close(getattr(apart, name), getattr(together, name))
 
 
@@ -145,7 +145,7 @@ def test_exactly_what_the_circuit_has_before_the_logits_writes_to_them(name):
     predicted = interp.run(model, rows).logits[:, 2].argmax(-1)
     others = (predicted + 1) % model.config.d_vocab
     found = analyse(model, rows, target=predicted, distractor=others, pos=2, by="head")
-    size = found.terms.abs().amax(-1)
+    size = found.effect.abs().amax(-1)
     writing = {
         part.name
         for part, largest in zip(found.parts, size, strict=True)
@@ -177,7 +177,9 @@ def test_a_target_may_be_a_text_of_one_token():
     model = interp.load("python-2l")
     texts = analyse(model, PYTHON, target=" (", distractor=["self", "if"])
     ids = [model.to_single_token(text) for text in (" (", "self", "if")]
-    assert torch.equal(texts.terms, analyse(model, PYTHON, target=ids[0], distractor=ids[1:]).terms)
+    assert torch.equal(
+        texts.effect, analyse(model, PYTHON, target=ids[0], distractor=ids[1:]).effect
+    )
     assert texts.target == ("·(", "·(")
     assert texts.distractor == ("self", "if")
     assert texts.summary().startswith("logit of ·( minus each prompt's distractor")
@@ -189,8 +191,8 @@ def test_the_position_is_that_of_each_prompt():
     last = analyse(model, padded(rows, "left"), target=3, pos=1)
     for number, row in enumerate(rows):
         alone = analyse(model, row[None, :2], target=3)
-        assert_close(last.terms[:, number], alone.terms[:, 0])
-    assert not torch.allclose(last.terms, analyse(model, padded(rows, "left"), target=3).terms)
+        assert_close(last.effect[:, number], alone.effect[:, 0])
+    assert not torch.allclose(last.effect, analyse(model, padded(rows, "left"), target=3).effect)
 
 
 def test_a_soft_cap_is_stated_and_not_applied():
@@ -204,7 +206,7 @@ def test_the_control_is_the_attribution_of_other_tokens():
     one, same, other = (attributed("gpt2", seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one.control, same.control)
     assert not torch.equal(one.control, other.control)
-    every = torch.stack([attributed("gpt2", target=t).terms for t in range(D_VOCAB) if t != 3])
+    every = torch.stack([attributed("gpt2", target=t).effect for t in range(D_VOCAB) if t != 3])
     off = (every - one.control).abs().amax(1).amin(0)
     assert off.max() <= BOUND
     assert one.provenance.seed == 0
@@ -220,13 +222,13 @@ def test_frames_have_the_axes_first_and_then_the_effects():
     assert list(frame) == ["kind", "layer", "head", *effects]
     assert frame.loc["L1H2", ["layer", "head"]].tolist() == [1, 2]
     means = {
-        part.name: float(m) for part, m in zip(by_head.parts, by_head.terms.mean(-1), strict=True)
+        part.name: float(m) for part, m in zip(by_head.parts, by_head.effect.mean(-1), strict=True)
     }
     assert frame["effect"].to_dict() == pytest.approx(means)
     rows = by_source.to_frame()
     assert list(rows) == ["prompt", "name", "layer", "head", "key", "token", "effect"]
     assert rows.groupby("prompt")["effect"].sum().tolist() == pytest.approx(
-        by_source.sources.sum((0, 2)).tolist()
+        by_source.by_source.sum((0, 2)).tolist()
     )
     each = by_head.to_prompt_frame()
     assert each[each["prompt"] == 1]["effect"].sum() == pytest.approx(float(by_head.value[1]))

@@ -27,18 +27,18 @@ def test_the_circuit_is_run_by_itself(architecture):
     assert_close(found.empty, ends[1])
     values = written(model, [model.batch(CORRUPT)])
     (own,) = run_circuits(model, CLEAN, [found.edges], values, METRIC)
-    assert_close(found.values[-1], own)
+    assert_close(found.value[-1], own)
     f = 1 - (own - ends[0]).abs().sum() / (ends[1] - ends[0]).abs().sum()
     assert found.faithfulness == pytest.approx(float(f))
     assert found.is_explained == (float(f) >= FAITHFUL)
-    assert {name for name, *_ in found.to_frame().itertuples(index=False)} == set(found.components)
+    assert {name for name, *_ in found.to_frame().itertuples(index=False)} == set(found.names)
 
 
 def test_it_is_the_first_that_is_faithful():
-    found = of("llama").size_frame()
+    found = of("llama").to_size_frame()
     assert len(found) > 1
     assert (found["faithfulness"][:-1] < FAITHFUL).all()
-    assert found["edges"].is_monotonic_increasing
+    assert found["count"].is_monotonic_increasing
 
 
 def test_few_edges_explain_nothing_and_this_is_said():
@@ -48,7 +48,7 @@ def test_few_edges_explain_nothing_and_this_is_said():
     assert found.paths == (found.edges,)
     assert found.summary().startswith("No small circuit explains this: ")
     assert not found.support
-    assert (found.to_frame()["part"] == CARRIES).all()
+    assert (found.to_frame()["reason"] == CARRIES).all()
 
 
 def test_faithfulness_of_each_prompt_is_at_most_that_of_means():
@@ -65,11 +65,11 @@ def test_an_edge_that_scores_and_one_that_is_needed_are_told_apart():
     model = load("induction-by-hand")
     v, w = (model.to_single_token(letter) for letter in "vw")
     found = explain(model, "QxmvbQxm", "QxmwbQxm", metric=metrics.logit_diff(v, w))
-    parts = dict(zip(found.components, found.to_frame()["part"], strict=True))
+    parts = dict(zip(found.names, found.to_frame()["reason"], strict=True))
     assert parts == {"L0H0": ALIKE, "L1H0": CARRIES}
     assert found.paths == ((("embed", "L1H0.v"), ("L1H0", "logits")),)
     assert ("L0H0", "L1H0.k") in found.support
-    assert found.random_faithfulness < 0.1
+    assert found.faithfulness_control < 0.1
     assert "1 pair;" in found.summary()
     *_, labels, nodes = found.figure().data
     assert set(labels.text) == {"previous-token", "induction"}
@@ -99,7 +99,7 @@ def test_an_encoder_decoder():
     found = explain(build("t5"), tuple(pair[0]), tuple(pair[1]), metric=METRIC)
     assert found.edges
     assert "repeats random tokens" in found.notes[0]
-    assert any(name.startswith("cross.") for name in found.components)
+    assert any(name.startswith("cross.") for name in found.names)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_a_model_that_normalizes_its_stream_is_refused():
 def test_the_control_has_as_many_edges():
     one, two = of("llama"), of("llama", seed=1)
     assert one.edges == two.edges
-    assert not torch.equal(one.random, two.random)
+    assert not torch.equal(one.control, two.control)

@@ -53,13 +53,13 @@ def test_addition_names_its_frequencies(found):
     assert list(found.key_frequencies()) == [27, 10, 9]
     assert found.key_frequencies()[27] > 0.4
     frame = found.to_frame()
-    logits = frame[frame["part"] == "logits"]
+    logits = frame[frame["name"] == "logits"]
     assert list(logits["frequency"].head(3)) == [27, 10, 9]
-    assert found.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97%")
+    assert found.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97 %")
 
 
 def test_nearly_every_neuron_of_addition_has_one_frequency(found):
-    frame = found.neuron_frame()
+    frame = found.to_neuron_frame()
     assert frame["tuned"].mean() == pytest.approx(0.94, abs=0.005)
     assert set(frame[frame["tuned"]]["frequency"]) == {27, 10, 9}
     assert (frame["control"] < 0.2).all()
@@ -74,7 +74,7 @@ def test_shares_of_the_logits_are_those_of_cosines_of_the_sum(addition, found):
     shares = explained(of_sums)
     assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
     for k in (27, 10):
-        assert found.shares["logits"][k - 1].item() == pytest.approx(shares[k], abs=0.05)
+        assert found.share["logits"][k - 1].item() == pytest.approx(shares[k], abs=0.05)
 
 
 def test_an_untrained_model_has_no_frequencies(addition):
@@ -82,7 +82,7 @@ def test_an_untrained_model_has_no_frequencies(addition):
     untrained = interp.Transformer(replace(addition.config, d_vocab=38))
     found = frequencies(untrained, torch.tensor([[4, 9, 37]]), residues=range(37))
     assert not found.key_frequencies()
-    assert not found.neuron_frame()["tuned"].any()
+    assert not found.to_neuron_frame()["tuned"].any()
     assert "no frequency stands out" in found.summary()
 
 
@@ -91,10 +91,10 @@ def test_a_planted_frequency_is_found_and_its_shares_add_up(p, k):
     model = planted(p, k)
     found = frequencies(model, torch.tensor([[1, 2]]), residues=range(p))
     one = torch.eye(p // 2).double()[k - 1]
-    assert_close(found.shares["embedding"], one)
-    assert_close(found.shares["unembedding"].sum(), torch.tensor(1.0).double())
-    assert_close(found.shares["logits"].sum(), torch.tensor(1.0).double())
-    assert found.neurons[0].argmax(-1).eq(k - 1).all()
+    assert_close(found.share["embedding"], one)
+    assert_close(found.share["unembedding"].sum(), torch.tensor(1.0).double())
+    assert_close(found.share["logits"].sum(), torch.tensor(1.0).double())
+    assert found.neuron_share[0].argmax(-1).eq(k - 1).all()
 
 
 def test_the_order_of_the_residues_is_what_has_a_frequency():
@@ -102,7 +102,7 @@ def test_the_order_of_the_residues_is_what_has_a_frequency():
     model, p, k = planted(13, 3), 13, 3
     steps = [2 * n % p for n in range(p)]
     found = frequencies(model, torch.tensor([[1, 2]]), residues=steps)
-    assert found.shares["embedding"].argmax() + 1 == 2 * k
+    assert found.share["embedding"].argmax() + 1 == 2 * k
     order = torch.randperm(p, generator=torch.Generator().manual_seed(0)).tolist()
     found = frequencies(model, torch.tensor([[1, 2]]), residues=order)
     assert not found.key_frequencies()
@@ -116,8 +116,8 @@ def test_a_prompt_with_one_residue_has_one_axis():
     waves = torch.fft.fft(post, dim=0).abs().square()
     varies = waves[1:].sum(0) > 0
     share = (waves[3] + waves[8]) / waves[1:].sum(0)
-    assert_close(found.neurons[0][varies, 2], share[varies])
-    assert found.prompt == ("a",)
+    assert_close(found.neuron_share[0][varies, 2], share[varies])
+    assert found.template == ("a",)
 
 
 def test_a_neuron_that_does_not_vary_has_no_frequency():
@@ -125,14 +125,14 @@ def test_a_neuron_that_does_not_vary_has_no_frequency():
     with torch.no_grad():
         model.blocks[0].mlp.W_in[:, 2] = 0
     found = frequencies(model, torch.tensor([[1, 2]]), residues=range(11))
-    assert found.neurons[0][2].isnan().all()
-    assert not found.neuron_frame()["tuned"][2]
+    assert found.neuron_share[0][2].isnan().all()
+    assert not found.to_neuron_frame()["tuned"][2]
 
 
 def test_a_model_without_mlps_has_no_neurons():
     found = frequencies(build("seed"), torch.tensor([[1, 2]]), residues=range(5))
-    assert found.neurons == {}
-    assert set(found.shares) == {"embedding", "unembedding", "logits"}
+    assert found.neuron_share == {}
+    assert set(found.share) == {"embedding", "unembedding", "logits"}
     found.figure()
 
 

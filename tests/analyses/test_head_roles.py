@@ -52,7 +52,7 @@ def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
             for batch in (drawn.repeated, drawn.unrepeated)
         )
         seen = pattern[0].amax(0) > 0
-        for role, scores in found.scores.items():
+        for role, scores in found.score.items():
             cells = [
                 [j for j in keys_of(role, i, half, 0) if 0 <= j < n and seen[i, j]]
                 for i in range(n)
@@ -65,10 +65,10 @@ def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
             assert_close(scores[layer], own, what=role)
             if role in ("induction", "duplicate-token"):
                 control = torch.stack([other[:, :, i, cells[i]].sum(-1) for i in queries])
-                assert_close(found.controls[role][layer], control.mean(0).T, what=role)
+                assert_close(found.control[role][layer], control.mean(0).T, what=role)
             else:
                 equal = sum(len(cells[i]) / int(seen[i].sum()) for i in queries) / len(queries)
-                assert found.controls[role][layer].sub(equal).abs().max() < 1e-12
+                assert found.control[role][layer].sub(equal).abs().max() < 1e-12
     assert not found.to_frame().isna().drop(columns=["low", "high"]).any(axis=None)
 
 
@@ -104,14 +104,14 @@ def copying_model(sign):
 
 def test_a_head_that_moves_a_token_to_its_own_logit_copies():
     found = head_roles(copying_model(1), rows=5)
-    assert found.scores["copying"][0, 0].sub(1).abs().max() < 1e-9
-    assert found.controls["copying"][0, 0].max() < 0.9
+    assert found.score["copying"][0, 0].sub(1).abs().max() < 1e-9
+    assert found.control["copying"][0, 0].max() < 0.9
     assert "copying" in found.roles()["L0H0"]
 
 
 def test_a_head_that_moves_it_to_the_opposite_does_not():
     found = head_roles(copying_model(-1), rows=5)
-    assert found.scores["copying"][0, 0].add(1).abs().max() < 1e-9
+    assert found.score["copying"][0, 0].add(1).abs().max() < 1e-9
     assert "copying" not in found.roles()["L0H0"]
 
 
@@ -120,7 +120,7 @@ def copying_with(change):
     model = untied_model()
     with torch.no_grad():
         model.unembed.weight += change
-    return head_roles(model, rows=5).scores["copying"]
+    return head_roles(model, rows=5).score["copying"]
 
 
 def untied_model():
@@ -147,14 +147,14 @@ def test_a_head_that_writes_nothing_is_silent(weight):
     assert torch.equal(found.silent, expected)
     for layer, head in expected.nonzero().tolist():
         assert found.roles()[f"L{layer}H{head}"] == ("silent",)
-    assert not any(own.isnan().any() for own in found.scores.values())
+    assert not any(own.isnan().any() for own in found.score.values())
     assert "silent " in found.summary()
 
 
 def test_in_half_precision_only_heads_that_write_nothing_are_silent():
     found = head_roles(build("llama", dtype=torch.bfloat16), rows=5)
     assert not found.silent.any()
-    assert all(own.dtype == torch.float32 for own in found.scores.values())
+    assert all(own.dtype == torch.float32 for own in found.score.values())
 
 
 def test_a_head_that_attends_evenly_has_no_role():
@@ -164,8 +164,8 @@ def test_a_head_that_attends_evenly_has_no_role():
         model.blocks[0].attn.W_Q[1].zero_()
         model.blocks[0].attn.b_Q[1].zero_()
     found = head_roles(model, rows=5)
-    for role, scores in found.scores.items():
-        assert_close(scores[0, 1], found.controls[role][0, 1], what=role)
+    for role, scores in found.score.items():
+        assert_close(scores[0, 1], found.control[role][0, 1], what=role)
     assert found.roles()["L0H1"] == ()
 
 
@@ -179,10 +179,10 @@ def test_a_window_that_hides_the_keys_of_a_role_leaves_it_out():
 
 def test_an_encoder_has_next_token_heads_and_no_induction():
     found = head_roles(build("bert"), rows=5)
-    assert "next-token" in found.scores
-    assert "induction" not in found.scores
+    assert "next-token" in found.score
+    assert "induction" not in found.score
     assert "attention to next tokens predicts none" in found.summary()
-    assert "next-token" not in head_roles(build("gpt2"), rows=5).scores
+    assert "next-token" not in head_roles(build("gpt2"), rows=5).score
 
 
 def test_fewer_than_five_rows_name_no_head():
@@ -222,22 +222,22 @@ def test_the_roles_of_python_2l():
     assert "L1H0 (induction " in first
     assert "copying" not in first
     assert "sink" not in first
-    assert "bos-sink" in found.scores
+    assert "bos-sink" in found.score
 
 
 def test_without_bos_the_sink_is_the_first_position():
     found = head_roles(build("gpt2"), rows=5)
-    assert "first-position-sink" in found.scores
-    assert "bos-sink" not in found.scores
+    assert "first-position-sink" in found.score
+    assert "bos-sink" not in found.score
 
 
 def test_copying_after_the_first_mlp_reads_what_it_adds_to_embeddings():
     """In layer 0, which reads embeddings alone, nothing changes; other roles never change."""
     model = interp.load("python-4l")
     plain, after = (head_roles(model, rows=2, half=8, first_mlp=own) for own in (False, True))
-    assert torch.equal(plain.scores["copying"][0], after.scores["copying"][0])
-    assert (plain.scores["copying"][1:] - after.scores["copying"][1:]).abs().amin(0).max() > 0.01
-    assert torch.equal(plain.scores["induction"], after.scores["induction"])
+    assert torch.equal(plain.score["copying"][0], after.score["copying"][0])
+    assert (plain.score["copying"][1:] - after.score["copying"][1:]).abs().amin(0).max() > 0.01
+    assert torch.equal(plain.score["induction"], after.score["induction"])
     with pytest.raises(InvalidInput, match="no MLP"):
         head_roles(interp.load("python-2l"), rows=2, first_mlp=True)
 
@@ -289,5 +289,5 @@ def test_tokens_outside_the_vocabulary():
 
 def test_copying_is_not_measured_of_few_tokens():
     found = head_roles(build("gpt2"), rows=5)
-    assert "copying" not in found.scores
+    assert "copying" not in found.score
     assert "copying: not measured, for it needs 32 tokens or more" in found.summary()

@@ -55,7 +55,7 @@ def test_each_place_is_the_unembedding_of_its_stream():
         assert_close(found.target_probability[place], p[..., 5])
         last = done.logits.softmax(-1)
         assert_close(found.kl[place], (last * (last / p).log()).sum(-1))
-        assert torch.equal(found.rank[place], (p > p[..., 5:6]).sum(-1))
+        assert torch.equal(found.rank[place], (p > p[..., 5:6]).sum(-1) + 1)
         assert torch.equal(found.top[place], p.argsort(dim=-1, descending=True))
 
 

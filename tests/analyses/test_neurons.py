@@ -44,10 +44,10 @@ def test_the_ablation_is_that_of_the_first_texts():
 def test_batches_do_not_matter():
     model, texts = build("llama"), rows()
     few, many = (neurons(model, texts, layer=0, rows=n, ablate=3) for n in (2, 64))
-    assert_close(few.direct.promoted_logits, many.direct.promoted_logits)
-    assert_close(few.direct.control, many.direct.control)
-    assert torch.equal(few.direct.promoted, many.direct.promoted)
-    assert few.direct.sum_error <= 1e-10
+    assert_close(few.direct_effects.promoted_logits, many.direct_effects.promoted_logits)
+    assert_close(few.direct_effects.control, many.direct_effects.control)
+    assert torch.equal(few.direct_effects.promoted, many.direct_effects.promoted)
+    assert few.direct_effects.sum_error <= 1e-10
     assert_close(few.ablation.ablated, many.ablation.ablated)
     assert_close(few.control, many.control)
 
@@ -66,7 +66,7 @@ def test_a_planted_neuron_is_found_with_what_it_reads_and_writes():
         model.blocks[0].mlp.W_out[4] = model.W_U[:, 7]
     texts = torch.arange(13).repeat(6, 1).roll(3, -1)
     frame = neurons(model, texts, layer=0, neurons=[4], top=1).to_frame().iloc[0]
-    assert (frame["token"], frame["promoted"].split()[0]) == ("5", "7")
+    assert (frame["token"], frame["promoted_tokens"].split()[0]) == ("5", "7")
     assert frame["value"] == pytest.approx(1)
     assert frame["control"] == pytest.approx(1)  # of its token, not of the context
     assert frame["cosine"] == pytest.approx(float(model.W_E[5].detach() @ model.W_U[:, 7].detach()))
@@ -76,8 +76,8 @@ def test_a_planted_neuron_is_found_with_what_it_reads_and_writes():
 def test_models_without_linear_logits_have_no_direct_effects():
     for name in ("bert-types", HEADLESS):
         found = neurons(build(name), rows(), layer=1, top=2)
-        assert found.direct is None
-        assert "promoted" not in found.to_frame()
+        assert found.direct_effects is None
+        assert "promoted_tokens" not in found.to_frame()
         assert (found.ablation is None) is (name is HEADLESS)
         assert "direct effects" not in found.summary()
     assert "cosine" in found.to_frame()

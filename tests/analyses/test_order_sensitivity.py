@@ -47,11 +47,11 @@ def prompts_of(name):
 @pytest.mark.parametrize("name", covering(ARCHITECTURES, FAST))
 def test_only_mask_and_positions_tell_the_order(name, scope):
     found = order_sensitivity(build(name), prompts_of(name), scope=scope, draws=1)
-    assert found.values[found.variants.index(NOTHING)].nan_to_num().max() <= ZERO
+    assert found.value[found.variants.index(NOTHING)].nan_to_num().max() <= ZERO
     for variant in found.variants:
         if variant != NOTHING and scope == "whole":
             assert found.of(variant)[-1] > 1e-3, variant
-    assert found.values.nan_to_num().max() <= 2
+    assert found.value.nan_to_num().max() <= 2
 
 
 def test_patches_of_an_image_are_tokens():
@@ -59,8 +59,8 @@ def test_patches_of_an_image_are_tokens():
     images = torch.randn(3, 2, 4, 6, generator=torch.Generator().manual_seed(0)).double()
     found = order_sensitivity(model, images, draws=1)
     assert found.variants == ("positions", "neither")
-    assert found.values[1].max() <= ZERO
-    assert found.values[0].min() > 1e-3
+    assert found.value[1].max() <= ZERO
+    assert found.value[0].min() > 1e-3
     batch = model.batch(images)
     order = torch.tensor([[0, 1, 4, 2, 3, 7, 5, 6]]).expand(3, -1)
     moved = permuted(batch, order, model.stacks[0].input)
@@ -72,7 +72,7 @@ def test_patches_of_an_image_are_tokens():
 def test_learned_positions_move_along_with_a_heads_own_input(name):
     """Of itself, a head that reads them knows order by the mask alone."""
     found = order_sensitivity(build(name), prompts_of(name), scope="own", draws=1)
-    assert "model" not in found.parts
+    assert "model" not in found.names
     assert found.of("positions").max() <= ZERO
     if "mask" in found.variants:
         assert found.of("mask").min() > 1e-3
@@ -85,8 +85,8 @@ def test_in_the_first_layer_a_head_reads_the_same_prompt_either_way():
         order_sensitivity(build("llama"), prompts_of("llama"), scope=scope, draws=1)
         for scope in ("whole", "own")
     )
-    assert own.parts == whole.parts[:-1]
-    assert_close(own.values[:, :, :4].nan_to_num(), whole.values[:, :, :4].nan_to_num())
+    assert own.names == whole.names[:-1]
+    assert_close(own.value[:, :, :4].nan_to_num(), whole.value[:, :, :4].nan_to_num())
     assert (own.of("positions") - whole.of("positions")[:-1])[4:].abs().max() > 1e-2
 
 
@@ -103,8 +103,8 @@ def test_s_is_what_the_equation_says():
     )
     moved = x[order[0]]
     half = (moved.square().sum() + y.square().sum()) / 2
-    part = found.parts.index("L1H2")
-    assert_close(found.values[0, 0, part, 0], (y - moved).norm() / half.sqrt())
+    part = found.names.index("L1H2")
+    assert_close(found.value[0, 0, part, 0], (y - moved).norm() / half.sqrt())
     assert_close(found.unmoved[0, 0, part, 0], (x - moved).norm() / x.norm())
 
 
@@ -128,7 +128,7 @@ def test_what_follows_positions_alone_does_not_move():
         model.encoder.weight_e.copy_(model.encoder.weight_e[:1].expand(D_VOCAB, -1))
     found = order_sensitivity(model, prompts_of("bert"), draws=2)
     known = ~found.unmoved[0].isnan()
-    assert_close(found.values[0][known], found.unmoved[0][known])
+    assert_close(found.value[0][known], found.unmoved[0][known])
     assert found.of("positions").min() > 1e-3
 
 
@@ -143,8 +143,8 @@ def test_a_head_that_writes_nothing_uses_no_order():
     )
     assert [n for n, _ in done] == list(range(1, len(done) + 1))
     assert done[-1] == (len(done), 4 * (1 + 2 * 2))
-    part = found.parts.index("L1H2")
-    assert found.values[:, :, part].nan_to_num().max() == 0
+    part = found.names.index("L1H2")
+    assert found.value[:, :, part].nan_to_num().max() == 0
     assert {name for name, by in found.uses().items() if not by} == {"L1H2"}
     assert found.summary().startswith("5 of 6 heads use order: ")
 
@@ -232,11 +232,11 @@ def test_below_five_prompts_nothing_is_said_to_matter():
 def test_prompts_too_short_are_left_out():
     ids = padded([torch.tensor([2]), torch.tensor([3, 1, 4])], "right")
     found = order_sensitivity(build("gpt2"), ids, draws=1)
-    assert found.values[..., 0].isnan().all()
-    assert not found.values[..., 1].isnan().any()
+    assert found.value[..., 0].isnan().all()
+    assert not found.value[..., 1].isnan().any()
     assert set(found.to_prompt_frame()["prompt"]) == {1}
     two = order_sensitivity(build("gpt2"), torch.tensor([[3, 1]]), draws=1)
-    assert two.values[:, two.permutations.index("bag")].isnan().all()
+    assert two.value[:, two.permutations.index("bag")].isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_singular_vectors_add_up_to_the_circuit():
     model = build("gpt2")
     result = ov(model, 1, 0, top=13)
     rebuilt = torch.zeros(13, 13, dtype=torch.float64)
-    for _, own in result.singular_frame().query("end == '+'").groupby("component"):
+    for _, own in result.to_singular_frame().query("end == '+'").groupby("component"):
         read, written = (
             torch.tensor(
                 own.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
@@ -111,7 +111,7 @@ def test_the_head_that_was_set_to_copy_promotes_what_it_attends_to():
     assert result.promoted.labels == ("a", "Q")
     assert [top[0] for top in result.promoted.top_labels] == ["a", "Q"]
     assert result.copying == pytest.approx(1, abs=1e-4)
-    assert result.copying_controls.abs().max() < 0.05
+    assert result.copying_control.abs().max() < 0.05
     assert "copying +1.00" in result.summary().splitlines()[0]
 
 
@@ -128,7 +128,7 @@ def test_sources_of_cross_attention_are_tokens_of_the_encoder():
     result = ov(model, 1, 0, 16, attention="cross")
     assert result.promoted.tokens.tolist() == [16]
     assert result.copying is None
-    assert result.head == "cross.L1H0"
+    assert result.name == "cross.L1H0"
     with pytest.raises(InvalidTokens, match=r"within 0\.\.12"):
         ov(model, 1, 0, 16, attention="decoder")
 

@@ -234,4 +234,4 @@ def test_the_mean_effect_is_over_the_prompts_that_are_long_enough():
         assert float(result.mean_effect[0, layer, pos]) == pytest.approx(
             effect, rel=1e-9, abs=1e-12
         )
-    assert all(line in result.summary() for line in result.controls)
+    assert all(line in result.summary() for line in result.control_lines)

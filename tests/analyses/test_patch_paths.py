@@ -47,25 +47,25 @@ def test_edges_that_carry_the_same_have_no_effect():
     biases = [(w.name, r.name) for w, r in computation_graph(model).edges if w.name.endswith("b_O")]
     same = patch_paths(model, clean, corrupt, edges=biases, metric=METRIC)
     assert same.effect.abs().max() < 1e-12
-    zero = patch_paths(model, clean, corrupt, edges=biases, metric=METRIC, kind="zero")
+    zero = patch_paths(model, clean, corrupt, edges=biases, metric=METRIC, method="zero")
     assert zero.effect.abs().amax(1).min() > 1e-6
 
 
-@pytest.mark.parametrize("kind", ["resample", "mean", "zero"])
-def test_frozen_heads(kind):
+@pytest.mark.parametrize("method", ["resample", "mean", "zero"])
+def test_frozen_heads(method):
     """Wang et al. 2022: the sender acts through MLPs; all other heads compute what they did."""
     model, clean, corrupt = pair("gpt2")
     batch, other = model.batch(clean), model.batch(corrupt)
     edges = [("L0H1", "L1H0.q"), ("L0H1", "logits"), ("embed", "L1H2.v"), ("L0MLP", "L1H1.k")]
     result = patch_paths(
-        model, clean, corrupt, edges=edges, metric=METRIC, kind=kind, mode="frozen heads"
+        model, clean, corrupt, edges=edges, metric=METRIC, method=method, mode="frozen heads"
     )
     own = written(model, [batch])
     new = {
         "resample": lambda name: written(model, [other])[name],
         "mean": lambda name: own[name].mean((0, 1)),
         "zero": lambda name: 0 * own[name],
-    }[kind]
+    }[method]
     z = run(model, clean, record="z").cache
     frozen = [edits.replace("z", z["z", layer], layer=layer) for layer in range(2)]
     for (writer, reader), found in zip(edges, result.patched, strict=True):
@@ -130,7 +130,7 @@ def test_a_cancelled_call_is_resumed():
         ({"edges": [("L0H9", "logits")]}, UnknownPlace, "L0H9"),
         ({"edges": [("L1H0", "L0H0.q")]}, InvalidInput, "There is no edge"),
         ({"edges": []}, InvalidInput, "no edge"),
-        ({"kind": "noise"}, InvalidInput, "kind='noise'"),
+        ({"method": "noise"}, InvalidInput, "method='noise'"),
         ({"mode": "all"}, InvalidInput, "mode='all'"),
         ({"metric": "logits"}, InvalidInput, "metric='logits'"),
         ({"edges": [("L0.b_O", "logits")], "mode": "frozen heads"}, InvalidInput, "is a bias"),
@@ -163,11 +163,11 @@ def test_the_edges_into_a_component_are_all_that_it_reads(name):
     assert {reader for _, reader in mlp.edges} == {"L1MLP"}
 
 
-@pytest.mark.parametrize("kind", ["mean", "zero"])
-def test_means_and_zeros_need_no_corrupted_prompts(kind):
+@pytest.mark.parametrize("method", ["mean", "zero"])
+def test_means_and_zeros_need_no_corrupted_prompts(method):
     model, clean, corrupt = pair("gpt2")
-    alone = patch_paths(model, clean, into="L1H0", kind=kind, metric=METRIC)
-    beside = patch_paths(model, clean, corrupt, into="L1H0", kind=kind, metric=METRIC)
+    alone = patch_paths(model, clean, into="L1H0", method=method, metric=METRIC)
+    beside = patch_paths(model, clean, corrupt, into="L1H0", method=method, metric=METRIC)
     assert_close(alone.patched, beside.patched)
     assert alone.corrupt is None
     assert "corrupted" not in alone.summary()
@@ -178,9 +178,9 @@ def test_means_and_zeros_need_no_corrupted_prompts(kind):
     ("settings", "error", "match"),
     [
         ({"into": "L1H0"}, InvalidInput, "corrupted prompts"),
-        ({"into": "L9H0", "kind": "zero"}, UnknownPlace, "L9H0"),
-        ({"into": "embed", "kind": "zero"}, InvalidInput, "names no edge"),
-        ({"into": "L1H0", "edges": [("embed", "logits")], "kind": "zero"}, InvalidInput, "both"),
+        ({"into": "L9H0", "method": "zero"}, UnknownPlace, "L9H0"),
+        ({"into": "embed", "method": "zero"}, InvalidInput, "names no edge"),
+        ({"into": "L1H0", "edges": [("embed", "logits")], "method": "zero"}, InvalidInput, "both"),
     ],
 )
 def test_what_cannot_be_patched_alone(settings, error, match):

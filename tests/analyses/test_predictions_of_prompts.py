@@ -58,12 +58,12 @@ def test_the_most_probable_tokens_are_those_of_the_forward(name):
         by_size = sorted(range(len(own)), key=lambda id_, own=own: -float(own[id_]))
         assert found.top[0, prompt].tolist() == by_size[:4]
         assert_close(found.probability[0, 0, prompt], own[by_size[:4]])
-        assert found.answer_rank[0, 0, prompt] == by_size.index(3)
-        assert found.right[0, prompt] == (by_size[0] == 3)
+        assert found.answer_rank[0, 0, prompt] == by_size.index(3) + 1
+        assert found.correct[0, prompt] == (by_size[0] == 3)
     assert_close(found.answer_probability[0, 0], p[:, 3])
     rows, distractors = range(3), [1, 2, 3]
     assert_close(found.logit_difference[0], logits[:, 3] - logits[rows, distractors])
-    assert (found.position == tokens_of(name)[-1].shape[1] - 1).all()
+    assert (found.pos == tokens_of(name)[-1].shape[1] - 1).all()
 
 
 @pytest.mark.parametrize(("name", "method"), in_turn(PREDICTING, METHODS, SOME))
@@ -107,7 +107,7 @@ def test_nothing_ablated_is_inert(method):
     with torch.no_grad():
         p = model(tokens)[:, -1].softmax(-1)
     assert_identical(plain.probability[0, 0], p.gather(-1, plain.top[0]))
-    assert (plain.runs, plain.kl, plain.ablated, plain.method) == (("plain",), None, (), "")
+    assert (plain.runs, plain.kl, plain.ablated_names, plain.method) == (("plain",), None, (), "")
     edited = predictions(model, tokens, ablate=["L1H0"], method=method)
     assert_identical(edited.surprisal[0], plain.surprisal[0])
     assert_identical(edited.top[0], plain.top[0])
@@ -131,7 +131,7 @@ def test_surprisal_is_the_loss_of_each_token_wherever_padding_stands(side):
     found = predictions(model, together, ablate=["L0H0"], method="zero")
     done = run(model, together)
     assert_close(found.loss[0], measure(metrics.loss(), done.logits, done.batch))
-    frame = found.token_frame()
+    frame = found.to_token_frame()
     for number, row in enumerate(rows()):
         own = frame[frame["prompt"] == number]
         assert own["pos"].tolist() == list(range(len(row)))
@@ -161,7 +161,7 @@ def test_of_a_pair_the_decoder_is_read(name):
         log_p = model(source, target).log_softmax(-1)
     expected = -log_p[:, :-1].gather(-1, target[:, 1:, None])[..., 0]
     assert_close(found.surprisal[0, :, 1:], expected)
-    assert torch.equal(found.tokens, target)
+    assert torch.equal(found.ids, target)
     assert found.effect[:, 1:].abs().max() > 1e-6
 
 
@@ -178,7 +178,7 @@ def test_an_encoder_is_read_at_its_mask_and_surprised_there_alone():
     tokens[0, 1], tokens[1, 3] = MASK, MASK
     found = predictions(model, tokens, targets=[2, 9], ablate=["L0H1"])
     log_p = model(tokens).log_softmax(-1)
-    assert found.position.tolist() == [1, 3]
+    assert found.pos.tolist() == [1, 3]
     assert_close(found.surprisal[0, [0, 1], [1, 3]], -log_p[[0, 1], [1, 3], [2, 9]].detach())
     assert found.surprisal.isfinite().sum() == 4
     loss = ablate(
@@ -221,12 +221,12 @@ def test_a_bundled_model_is_described_in_words():
         ablate=["L0H5", "L1H0"],
     )
     lines = found.summary().splitlines()
-    assert f"comes first in {int(found.right[0].sum())} of 4" in lines[0]
+    assert f"comes first in {int(found.correct[0].sum())} of 4" in lines[0]
     assert lines[1].startswith("with L0H5, L1H0 ablated (mean): loss")
     assert (
         lines[2] == "what is ablated is replaced with its mean over all tokens of these 4 prompts"
     )
-    tokens, own = found.token_frame(), found.prompt_frame()
+    tokens, own = found.to_token_frame(), found.to_prompt_frame()
     by_prompt = tokens.groupby("prompt")["surprisal"].mean()
     assert by_prompt.tolist() == pytest.approx(own["loss"][:4].tolist(), rel=1e-6)
     title = found.figure().layout.title.text

@@ -26,7 +26,7 @@ def test_all_edges_are_the_model_and_none_is_the_corrupted_run():
     assert_close(result.empty, METRIC(empty.logits, empty.batch))
     assert result.counts[-1] == len(NAMES)
     assert_close(result.faithfulness[-1], torch.tensor(1.0, dtype=torch.float64))
-    assert_close(result.random_faithfulness[:, -1], torch.ones(3, dtype=torch.float64))
+    assert_close(result.faithfulness_control[:, -1], torch.ones(3, dtype=torch.float64))
     assert len(set(result.faithfulness.tolist())) > 3
 
 
@@ -34,14 +34,14 @@ def test_all_edges_are_the_model_and_none_is_the_corrupted_run():
 def test_a_circuit_is_of_the_highest_ranked_edges(rank):
     result = prune(SCORES, MODEL, CLEAN, CORRUPT, metric=METRIC, sizes=(0.1, 0.4), rank=rank)
     values = written(MODEL, [MODEL.batch(CORRUPT)])
-    for count, found in zip(result.counts, result.values, strict=True):
+    for count, found in zip(result.counts, result.value, strict=True):
         own = run_circuits(MODEL, CLEAN, [result.circuit(count)], values, METRIC)
         assert_close(found, own[0])
     assert result.counts == (round(0.1 * len(NAMES)), round(0.4 * len(NAMES)), len(NAMES))
     sign = 1 if result.whole.mean() > result.empty.mean() else -1
-    by = [abs(s) if rank == "size" else -sign * s for s in result.scores]
+    by = [abs(s) if rank == "size" else -sign * s for s in result.score]
     assert by == sorted(by, reverse=True)
-    assert [SCORES[name] for name in result.order] == list(result.scores)
+    assert [SCORES[name] for name in result.edges] == list(result.score)
 
 
 def test_the_areas():
@@ -56,8 +56,8 @@ def test_held_out_pairs_are_run_instead():
     others = [tokens_of("gpt2", batch=2, seed=seed)[0] for seed in (2, 3)]
     one = prune(SCORES, MODEL, CLEAN, CORRUPT, metric=METRIC, heldout=(*others, METRIC))
     two = prune(SCORES, MODEL, *others, metric=METRIC)
-    assert_close(one.values, two.values, 0.0)
-    assert one.values.shape[-1] == 2
+    assert_close(one.value, two.value, 0.0)
+    assert one.value.shape[-1] == 2
 
 
 def test_a_ranking_by_exact_patching_beats_a_random_order():
@@ -67,9 +67,9 @@ def test_a_ranking_by_exact_patching_beats_a_random_order():
     scores = patch_paths(model, clean, corrupt, metric=metric).scores
     result = prune(scores, model, clean, corrupt, metric=metric)
     assert result.cmd <= 0.15
-    assert result.random_cmd >= 0.5
+    assert result.cmd_control >= 0.5
     assert result.summary().startswith(f"CMD {result.cmd:.3f} (random order")
-    assert len(result.edge_frame()) == 257
+    assert len(result.to_edge_frame()) == 257
 
 
 def test_the_circuit_is_drawn_by_layers():
@@ -91,7 +91,7 @@ def test_the_circuit_is_drawn_by_layers():
         (SCORES, {"sizes": (0.5, 0.1)}, "rising"),
         (SCORES, {"sizes": (0.0,)}, "above 0"),
         (SCORES, {"rank": "best"}, "rank='best'"),
-        (SCORES, {"kind": "noise"}, "kind='noise'"),
+        (SCORES, {"method": "noise"}, "method='noise'"),
         (SCORES, {"metric": metrics.accuracy(-1 % 13)}, "faithfulness is undefined"),
     ],
 )

@@ -44,7 +44,7 @@ def test_singular_vectors_add_up_to_the_scores():
     """Of heads without biases and norms of queries, which are no part of W_Q W_Kᵀ."""
     result = qk(build("llama"), 1, 2, IDS, offset=3, top=13)
     rebuilt = torch.zeros(13, 13, dtype=torch.float64)
-    for _, own in result.singular_frame().query("end == '+'").groupby("component"):
+    for _, own in result.to_singular_frame().query("end == '+'").groupby("component"):
         queries, keys = (
             torch.tensor(
                 own.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
@@ -129,7 +129,7 @@ def test_numbers_do_not_depend_on_the_basis_of_heads(name):
 
 def test_cross_attention_reads_the_encoder_and_has_no_offsets():
     result = qk(build("t5"), 1, 0, [3], attention="cross")
-    assert result.head == "cross.L1H0"
+    assert result.name == "cross.L1H0"
     assert len(result.offsets) == 0
     assert "with the offset" not in result.summary()
     with pytest.raises(InvalidInput, match="no offset in common"):

@@ -4,10 +4,12 @@ import base64
 import copy
 import json
 import pickle
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache, partial
 from importlib import import_module
-from inspect import signature, unwrap
+from inspect import getattr_static, getmembers_static, signature, unwrap
 from pkgutil import iter_modules
 
 import numpy as np
@@ -16,6 +18,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from pictured import check_view
+from result_vocabulary import KIND, VOCABULARY
 from torch import Tensor
 
 import analyses
@@ -147,7 +150,13 @@ MEANS = {
     "LensTraining": ("tuned_lens", "tuned_lens"),
 }
 """The column of single prompts, and that of the means, of results that have both."""
-OTHERWISE = {"AttentionStatistics", "DirectLogitAttribution", "OrderSensitivity", "Steering"}
+OTHERWISE = {
+    "AttentionStatistics",
+    "DirectLogitAttribution",
+    "OrderSensitivity",
+    "Predictions",
+    "Steering",
+}
 """Results whose tables say other things of single prompts."""
 
 
@@ -168,6 +177,66 @@ def test_means_are_those_of_the_values_of_single_prompts(name):
     pd.testing.assert_series_equal(
         found.sort_index(), expected.sort_index(), check_names=False, check_dtype=False, atol=1e-6
     )
+
+
+def entry_kind(value: object) -> str | None:
+    """The kind of the entries of a value of any shape; ``None`` if there are none."""
+    if isinstance(value, Tensor):
+        value = value.flatten()[:1].tolist()
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, list | tuple):
+        (kind,) = {entry_kind(own) for own in value} - {None} or {None}
+        return kind
+    kinds = {bool: "bool", int: "int", float: "float", str: "text", type(None): None}
+    return kinds.get(type(value), "object")
+
+
+def frames_of(result: Result) -> dict[str, pd.DataFrame]:
+    """The tables of a result, by the names of their methods."""
+    methods = (
+        name
+        for name, member in getmembers_static(type(result), callable)
+        if not name.startswith("_") and signature(unwrap(member)).return_annotation is pd.DataFrame
+    )
+    return {name: getattr(result, name)() for name in methods}
+
+
+def named_values(result: Result) -> Iterator[tuple[str, object]]:
+    """The fields, properties and columns of a result: all that have a name."""
+    for name in dir(type(result)):
+        if not name.startswith("_") and isinstance(getattr_static(type(result), name), property):
+            yield name, getattr(result, name)
+    for field in fields(result):
+        yield field.name, getattr(result, field.name)
+    for frame in frames_of(result).values():
+        for name in frame:
+            yield name, frame[name].dropna().tolist()
+
+
+def test_every_name_has_one_meaning():
+    names = [name for own in VOCABULARY.values() for name in own]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_fields_and_columns_have_names_of_the_vocabulary(name):
+    """The same thing has the same name in every result, and another thing another name."""
+    for own, value in named_values(made(name)):
+        assert own in KIND, f"{own} is not in result_vocabulary.py"
+        assert KIND[own] == "object" or entry_kind(value) in (KIND[own], None), own
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tables_are_named_alike(name):
+    """``to_frame``, and ``to_…_frame`` for others; ranks count from 1."""
+    result = made(name)
+    frames = frames_of(result)
+    assert all(own == "to_frame" or re.fullmatch("to_[a-z]+_frame", own) for own in frames)
+    for own in (*frames.values(), *result.more_frames().values()):
+        assert "rank" not in own or own["rank"].min() >= 1
+    for own in result.more_frames().values():
+        assert any(own.equals(frame) for frame in frames.values())
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -48,7 +48,7 @@ def test_strength_0_is_the_plain_model_bit_for_bit_and_another_is_not(name, temp
     found = steer(model, prompts_of(name), layer=0, vector=vector(), strengths=(0, 9), **settings)
     tokens = tokens_of(name)
     plain = model.generate(*tokens, max_new_tokens=NEW, temperature=temperature)
-    for own in (found.plain, found.steered[0], found.random[0]):
+    for own in (found.plain, found.steered[0], found.steered_control[0]):
         assert torch.equal(own, plain[:, tokens[-1].shape[1] :])
     assert (found.kl[0] == 0).all()
     assert (found.control[0] == 0).all()
@@ -123,8 +123,12 @@ def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method
     assert torch.equal(both.steered[0], generated())
     assert torch.equal(both.steered[1], generated(edits.add(place, 5 * vector())))
     assert torch.equal(both.plain, alone.plain)
-    assert alone.summary().startswith(f"ablation of {', '.join(alone.ablated)} ({method}) on 2")
-    assert f"steering at resid_pre {layer} and ablation of {alone.ablated[0]}" in both.summary()
+    assert alone.summary().startswith(
+        f"ablation of {', '.join(alone.ablated_names)} ({method}) on 2"
+    )
+    assert (
+        f"steering at resid_pre {layer} and ablation of {alone.ablated_names[0]}" in both.summary()
+    )
 
 
 def test_the_control_is_a_vector_of_the_same_length():
@@ -136,7 +140,7 @@ def test_the_control_is_a_vector_of_the_same_length():
     same_length = drawn * (vector().norm() / drawn.norm())
     other = steer(model, prompts, layer=0, vector=same_length, strengths=(1.5,), new_tokens=NEW)
     assert_close(found.control, other.kl)
-    assert torch.equal(found.random, other.steered)
+    assert torch.equal(found.steered_control, other.steered)
 
 
 def test_a_text_that_ends_early_counts_to_its_end():
@@ -181,8 +185,8 @@ def test_frames_and_summary_show_texts_side_by_side():
     )
     assert ticks == [(n, 4) for n in (1, 2, 3, 4)]
     frame = found.to_prompt_frame()
-    assert frame["plain"].tolist()[:2] == [model.to_string(own) for own in found.plain]
-    assert frame["steered"].tolist()[:2] == frame["plain"].tolist()[:2]
+    assert frame["plain_text"].tolist()[:2] == [model.to_string(own) for own in found.plain]
+    assert frame["steered_text"].tolist()[:2] == frame["plain_text"].tolist()[:2]
     assert list(found.to_frame()["strength"]) == [0, 50]
     lines = found.summary().splitlines()
     assert lines[0].startswith("steering at resid_pre 1 on 2 prompts: strength 50 changes ")

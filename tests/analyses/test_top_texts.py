@@ -80,7 +80,7 @@ def test_the_quantiles_and_the_shares_are_of_all_cells():
     values = found.value.sort().values
     wanted = [values[max(0, -(-int(level * 1000) * 23 // 1000) - 1)] for level in found.levels]
     assert found.quantiles.tolist() == pytest.approx([float(own) for own in wanted], rel=0.022)
-    assert list(found.quantile_frame()["share"])[3] == "50 %"
+    assert list(found.to_quantile_frame()["level"])[3] == 0.5
 
 
 def test_a_figure_shows_the_tokens_and_their_values():

@@ -23,16 +23,16 @@ HISTORY = History(
 
 def test_the_table_holds_every_number_once():
     frame = training_history("x", HISTORY).to_frame()
-    assert list(frame.columns) == ["step", "figure", "value", "kept"]
+    assert list(frame.columns) == ["step", "quantity", "value", "kept"]
     assert len(frame) == 4 + 6
-    scores = frame[frame["figure"] == "score"]
+    scores = frame[frame["quantity"] == "score"]
     assert scores["value"].tolist() == [0.0, 0.1, 0.9]
     assert scores["kept"].tolist() == [True, False, True]
 
 
 def test_a_batch_is_foreseen_by_the_weights_that_have_not_learned_from_it():
     frame = training_history("x", HISTORY).to_frame()
-    batch = frame[frame["figure"] == "loss of the batch (nats)"]
+    batch = frame[frame["quantity"] == "loss of the batch (nats)"]
     assert batch["step"].tolist() == [0, 1, 2, 3]
     assert batch["value"].tolist() == HISTORY.losses
     assert batch["kept"].tolist() == [True, False, False, False]
@@ -73,12 +73,12 @@ def test_any_analysis_is_asked_of_the_steps_whose_weights_were_kept():
     """Its first and last step are the two sides of their comparison."""
     own = replace(history("python-2l"), checkpoints=[0, 400])
     found = training_history("python-2l", own, score=roles)
-    assert found.scores.steps == (0, 400, 2500)
+    assert found.checkpoint_scores.steps == (0, 400, 2500)
     ends = compare("python-2l@0", "python-2l", analysis=roles)
-    torch.testing.assert_close(found.scores.values[:, 0], ends.a[:, 0])
-    torch.testing.assert_close(found.scores.values[:, -1], ends.b[:, 0])
+    torch.testing.assert_close(found.checkpoint_scores.values[:, 0], ends.a[:, 0])
+    torch.testing.assert_close(found.checkpoint_scores.values[:, -1], ends.b[:, 0])
     frame = found.to_frame()
-    scores = frame[frame["figure"] == "L1H0 induction score"]
+    scores = frame[frame["quantity"] == "L1H0 induction score"]
     assert scores["step"].tolist() == [0, 400, 2500]
     assert scores["value"].iloc[0] < 0.1
     assert scores["value"].iloc[-1] > 0.5

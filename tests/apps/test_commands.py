@@ -28,7 +28,7 @@ RUNS = {
     "circuits": ([], "circuits", "L0H0 → L1H0"),
     "ablate": (["--units", "layers"], "layers", "largest effect of 2 layers (mean ablation)"),
     "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
-    "paths": ([*PAIRS, "--kind", "zero"], "paths", "edges (zero patching)"),
+    "paths": ([*PAIRS, "--method", "zero"], "paths", "edges (zero patching)"),
     "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
     "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes (atp)"),
     "prune": (PAIRS, "prune", "CMD 0"),

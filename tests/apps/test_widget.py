@@ -1,5 +1,6 @@
 """The widget's functions, run by the Node that Playwright brings; its source and its bundle."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import playwright
 import pytest
 
+from analyses.number_text import number
 from apps.widget import FILES, HERE, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
@@ -30,6 +32,21 @@ def test_its_functions(tmp_path):
     file = tmp_path / "functions.test.cjs"
     file.write_text(f"{bundle()}\n{(TESTS / 'functions.js').read_text()}")
     assert passed(file) >= 10
+
+
+def test_numbers_are_written_as_in_summaries(tmp_path):
+    """By the one function of the widget and the one of analyses, for 21 numbers of any size."""
+    sizes = [(-1) ** n * 1.2345678 * 10.0 ** (n - 8) for n in range(17)]
+    values = [0.0, 0.5, -1234.5, 999999.5, *sizes]
+    script = tmp_path / "numbers.cjs"
+    script.write_text(
+        f"{bundle()}\nconst values = {json.dumps(values)};\n"
+        "const texts = (x) => [readable(x), readable(x, true), readable(x, false, 3)];\n"
+        "console.log(JSON.stringify(values.map(texts)));"
+    )
+    done = run_node(script)
+    expected = [[number(x), number(x, sign=True), number(x, 3)] for x in values]
+    assert json.loads(done.stdout) == expected, done.stderr
 
 
 def test_its_mounts(tmp_path):

@@ -26,11 +26,14 @@ from interp.symmetries.parts import (
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
 TOKEN_COLUMNS = (
-    *("token", "query_token", "key_token", "source_token", "output_token", "top"),
+    *("token", "query_token", "key_token", "source_token", "output_token", "top_token"),
     *("target", "distractor"),
 )
 """Columns of a frame that hold the label of a token."""
-TEXT_COLUMNS = ("context", "promoted", "suppressed", "plain", "steered", "random")
+TEXT_COLUMNS = (
+    *("context", "promoted_tokens", "suppressed_tokens"),
+    *("plain_text", "steered_text", "steered_control_text"),
+)
 """Columns of a frame that hold several labels of tokens."""
 PROMPT_COLUMNS = ("prompt", "text")
 """Columns of a frame that hold the number of a prompt."""
@@ -208,9 +211,9 @@ class Permutation:
 def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
     """The numbers of each row of a frame, by its labels in the new order.
 
-    Numbers are the columns of floats; the other columns are labels.
+    Numbers are the columns of floats, but for levels; the other columns are labels.
     """
-    numbers = list(frame.select_dtypes("float"))
+    numbers = [name for name in frame.select_dtypes("float") if name != "level"]
     labels = [name for name in frame if name not in (*numbers, *ENDS)]
     found = {
         tuple((name, permutation.label(name, row)) for name in labels): [row[n] for n in numbers]

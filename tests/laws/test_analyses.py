@@ -92,14 +92,16 @@ def ablated_layers(model: Transformer, given: Any, n: int) -> Rows:
 
 def patterns(model: Transformer, given: Any, n: int) -> Rows:
     shown = [attention_pattern(model, row_of(given, i), 1, 2) for i in range(n)]
-    assert all(one.pattern.shape == (len(one.queries), len(one.keys)) for one in shown)
+    assert all(one.pattern.shape == (len(one.query_tokens), len(one.key_tokens)) for one in shown)
     return [{"pattern": one.pattern} for one in shown]
 
 
 def all_patterns(model: Transformer, given: Any, n: int) -> Rows:
     shown = [attention_patterns(model, row_of(given, i), weighted=True) for i in range(n)]
     for one in shown:
-        assert {own.shape[1:] for own in one.patterns} == {(len(one.queries), len(one.keys))}
+        assert {own.shape[1:] for own in one.patterns} == {
+            (len(one.query_tokens), len(one.key_tokens))
+        }
     return [{f"layer {n}": own for n, own in enumerate(one.patterns)} for one in shown]
 
 
@@ -117,7 +119,7 @@ def patterns_of_pairs(attention: str) -> Callable[[Transformer, Any, int], Rows]
 
 def statistics(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
     found = attention_statistics(model, given, **settings)
-    numbers = {"values": found.values, "uniform": found.uniform}
+    numbers = {"values": found.value, "uniform": found.uniform}
     return [{name: x[..., i, :].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
 
 
@@ -144,12 +146,14 @@ def predicted(model: Transformer, given: Any, n: int, *, ablate: str = "L1H0") -
 def attributed(model: Transformer, given: Any, n: int) -> Rows:
     found = direct_logit_attribution(model, given, target=3, by="source")
     real = [torch.tensor([token is not None for token in row]) for row in found.tokens]
-    return [{"terms": found.terms[:, i], "sources": found.sources[:, i, real[i]]} for i in range(n)]
+    return [
+        {"terms": found.effect[:, i], "sources": found.by_source[:, i, real[i]]} for i in range(n)
+    ]
 
 
 def ordered(model: Transformer, given: Any, n: int, **settings: Any) -> Rows:
     found = order_sensitivity(model, given, permutations=["random"], draws=1, **settings)
-    numbers = {"values": found.values, "unmoved": found.unmoved}
+    numbers = {"values": found.value, "unmoved": found.unmoved}
     return [{name: x[..., i].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
 
 
@@ -174,7 +178,7 @@ def attributed_edges(model: Transformer, given: Any, n: int) -> Rows:
     result = attribute_edges(
         model, given, other_tokens(model, given), metric=METRIC, steps=2, check=0
     )
-    return [{"effect": result.effect[:, i], "sums": result.sums[:, i]} for i in range(n)]
+    return [{"effect": result.effect[:, i], "sums": result.sum[:, i]} for i in range(n)]
 
 
 def explained(model: Transformer, given: Any, n: int) -> Rows:
@@ -194,7 +198,7 @@ def pruned(model: Transformer, given: Any, n: int) -> Rows:
     result = prune(
         scores, model, given, other_tokens(model, given), metric=metrics.prob(3), draws=1
     )
-    return [{"values": result.values[:, i], "empty": result.empty[i]} for i in range(n)]
+    return [{"values": result.value[:, i], "empty": result.empty[i]} for i in range(n)]
 
 
 def patched(model: Transformer, given: Any, n: int) -> Rows:

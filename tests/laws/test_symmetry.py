@@ -96,7 +96,7 @@ def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
         heads = range(case.model.blocks[1].attn.n_heads)
         found = [ask(case.model, 1, head, top=4, **settings) for head in heads]
         return {
-            name: pd.concat([tables(own)[name].assign(name=own.head) for own in found])
+            name: pd.concat([tables(own)[name].assign(name=own.name) for own in found])
             for name in tables(found[0])
         }
 
@@ -237,7 +237,7 @@ ANALYSES: dict[str, Analysis] = {
     "patch_activations, key/value heads": grids("v", over=("layer", "head"), direction="noise"),
     "patch_paths": paths,
     "patch_paths, frozen heads": lambda case: paths(
-        case, kind="mean", mode="frozen heads", edges=to_logits(case)
+        case, method="mean", mode="frozen heads", edges=to_logits(case)
     ),
     "permutation_covariance": lambda case: permutation_covariance(case.model),
     "positions": lambda case: positions(case.model),
@@ -262,7 +262,7 @@ LEFT_OUT = {
     "permutation_covariance": ["error"],
     "predictions": ["id"],
     "neurons": ["rank"],
-    "prune": ["random", "place"],
+    "prune": ["control", "rank"],
     "top_texts": ["rank", "source"],
 }
 """Columns that are not compared: values drawn at random, ranks among possibly equal values, names

@@ -149,8 +149,8 @@ def test_a_view_without_a_mask_predicts_no_next_token():
 def test_roles_of_heads_follow_the_view():
     model = interp.load("induction-by-hand")
     found, bare = (head_roles(one, rows=4) for one in (model, model.without(mask=True)))
-    assert "induction" in found.scores
-    assert "induction" not in bare.scores
+    assert "induction" in found.score
+    assert "induction" not in bare.score
     assert any("not measured" in note for note in bare.notes)
 
 

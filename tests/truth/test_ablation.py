@@ -130,7 +130,7 @@ def test_a_logit_difference_sees_only_the_position_that_it_reads():
 def test_two_heads_in_a_row_do_the_work_of_one(name):
     """Either is needed by what follows: together they cost no more than one of them."""
     found = ablate(model_of(name), rows_of(name), units="pairs", method="zero", metric="kl")
-    frame = found.interaction_frame()
+    frame = found.to_interaction_frame()
     interacting = frame[frame["significant"]]
     assert [*interacting["name"]] == [" + ".join(sorted(truth(name, "heads")))]
     assert (interacting["interaction"] < -1).all()

@@ -48,8 +48,8 @@ def test_it_ranks_induction_heads_first(k_composition):
 def test_it_is_far_from_chance_and_the_others_near(k_composition):
     name, induction, others = k_composition
     frame = composition(interp.load(name)).to_frame()
-    assert frame["baseline"].round(3).unique() == [0.063]
+    assert frame["control"].round(3).unique() == [0.063]
     assert 0.0015 < frame["spread"].median() < 0.0035
-    baseline = frame["baseline"][0]
+    baseline = frame["control"][0]
     assert (induction - baseline).min() > 0.04
     assert (others - baseline).abs().median() < 0.015

@@ -18,18 +18,18 @@ def found(request):
     model, layer = interp.load(name), LAYER[name]
     roles, tokens = head_roles(model, rows=8).roles(), torch.tensor(trained_tokens(model))
     circuits = [ov(model, layer, head, tokens, top=1) for head in range(model.n_heads)]
-    return [("induction" in roles[circuit.head], circuit) for circuit in circuits]
+    return [("induction" in roles[circuit.name], circuit) for circuit in circuits]
 
 
 @pytest.mark.slow
 def test_induction_heads_copy(found):
     for is_induction, circuit in found:
         if is_induction:
-            assert circuit.copying > circuit.copying_controls.max() + 0.1
+            assert circuit.copying > circuit.copying_control.max() + 0.1
 
 
 def test_permuted_outputs_copy_nothing(found):
-    assert max(abs(float(own.copying_controls.mean())) for _, own in found) < 0.15
+    assert max(abs(float(own.copying_control.mean())) for _, own in found) < 0.15
 
 
 def test_that_a_token_ranks_itself_first_tells_nothing(found):

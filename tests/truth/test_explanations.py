@@ -27,8 +27,8 @@ def explained(name, pairs=None, shift=0, n=12):
 def test_every_component_of_a_compiled_program_is_named_and_no_other(name):
     found, circuit = explained(name), card(name).circuit
     assert found.faithfulness >= FAITHFUL
-    assert found.random_faithfulness < 0.4
-    assert set(found.components) == {*circuit.heads, *circuit.mlps}
+    assert found.faithfulness_control < 0.4
+    assert set(found.names) == {*circuit.heads, *circuit.mlps}
     assert {*found.edges, *found.support} <= set(circuit.edges)
     assert set(found.edges) <= set(circuit.live.resample)
     assert set(found.support) <= set(circuit.live.mean)
@@ -39,10 +39,10 @@ def test_induction_in_a_trained_model():
     """The strongest path is that of the previous-token head and the induction head."""
     found = explained("python-2l")
     assert found.faithfulness >= FAITHFUL
-    assert found.random_faithfulness < 0.2
+    assert found.faithfulness_control < 0.2
     assert found.paths[0] == (("embed", "L0H5.v"), ("L0H5", "L1H0.k"), ("L1H0", "logits"))
-    roles = dict(zip(found.components, found.roles, strict=True))
-    attends = dict(zip(found.components, found.attends, strict=True))
+    roles = dict(zip(found.names, found.roles, strict=True))
+    attends = dict(zip(found.names, found.attends, strict=True))
     assert roles["L0H5"].startswith("previous-token")
     assert roles["L1H0"].startswith("induction")
     assert attends["L0H5"].startswith("previous 0.9")

@@ -66,7 +66,7 @@ def test_exact_patching_names_exactly_the_live_edges(name, kind):
     """On the pairs of the card; what is live is part of the circuit."""
     model, _, clean, corrupt = given(name)
     circuit = card(name).circuit
-    result = patch_paths(model, clean, corrupt, kind=kind)
+    result = patch_paths(model, clean, corrupt, method=kind)
     effects = zip(result.edges, result.effect.abs().amax(-1).tolist(), strict=True)
     named = {edge for edge, effect in effects if effect > LEAST}
     assert named == set(getattr(circuit.live, kind))

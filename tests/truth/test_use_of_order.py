@@ -55,13 +55,13 @@ def test_a_live_head_that_counts_all_uses_no_order():
     for name in ("rasp-reverse", "rasp-histogram"):
         assert "L0H0" in read_card(MODEL_FOLDER / name).circuit.heads
         result = found(name)
-        assert result.of("positions")[result.parts.index("L0H0")] <= ROUNDING
+        assert result.of("positions")[result.names.index("L0H0")] <= ROUNDING
 
 
 def test_the_fraction_is_counted_behind_the_mask():
     """Positions add nothing to it, and without the mask it is a count of all."""
     result = found("rasp-fraction")
-    part = result.parts.index("L1H0")
+    part = result.names.index("L1H0")
     of = {variant: float(result.of(variant)[part]) for variant in result.variants}
     assert abs(of["mask"] - of["mask and positions"]) <= ROUNDING
     assert 0.5 < of["mask"] < 0.8
@@ -84,7 +84,7 @@ def test_the_previous_token_head_follows_positions_and_induction_heads_the_mask(
     """Of their own inputs: what the head before wrote into them has moved along."""
     result = found("python-2l", "own")
     s = {
-        variant: dict(zip(result.parts, result.of(variant).tolist(), strict=True))
+        variant: dict(zip(result.names, result.of(variant).tolist(), strict=True))
         for variant in result.variants
     }
     assert s["positions"]["L0H5"] > 1.1 > s["mask"]["L0H5"]
@@ -97,7 +97,7 @@ def test_the_previous_token_head_follows_positions_and_induction_heads_the_mask(
 def test_behind_the_mask_only_later_layers_know_the_order_of_the_prefix(name):
     """Without positions the first layer sums over a set, and the last token sees all of it."""
     result = found(name)
-    bag = dict(zip(result.parts, result.of("mask", "bag").tolist(), strict=True))
+    bag = dict(zip(result.names, result.of("mask", "bag").tolist(), strict=True))
     assert max(s for part, s in bag.items() if part.startswith("L0H")) <= 5e-16
     later = [s for part, s in bag.items() if part in ("L1", "L2", "L3")]
     assert len(later) == (1 if name == "python-2l" else 3)

@@ -59,7 +59,7 @@ def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
         found += _circuit(view, circuit)
     if isinstance(promoted, OVCircuit):
         note = {
-            "note": f"Computed from the weights alone. The attention pattern of {promoted.head} is "
+            "note": f"Computed from the weights alone. The attention pattern of {promoted.name} is "
             "on the page Heads."
         }
         figure = promoted.figure("out")
@@ -69,11 +69,11 @@ def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
 
 def _circuit(view: View, result: Pruning) -> list[ViewData]:
     """The highest-ranked edges as a graph, and the faithfulness of circuits by size."""
-    count, every = min(view.edges, len(result.order)), len(result.order)
-    nodes, weights = graph_of(dict(zip(result.order[:count], result.scores, strict=False)))
+    count, every = min(view.edges, len(result.edges)), len(result.edges)
+    nodes, weights = graph_of(dict(zip(result.edges[:count], result.score, strict=False)))
     run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
     kept = _percent(result.faithfulness[run])
-    random = _percent(result.random_faithfulness[:, run].mean())
+    random = _percent(result.faithfulness_control[:, run].mean())
     curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {

@@ -4,7 +4,7 @@ import streamlit as st
 from torch import Tensor
 
 import interp
-from analyses import Steering, steer
+from analyses import Steering, number_text, steer
 from analyses.payload import encoded
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
@@ -126,7 +126,7 @@ def continuation_views(result: Steering) -> list[ViewData]:
     rows.append(_row("edited", result, result.steered[0, 0], kl.nanmean().item()))
     if result.place:
         control = result.control[0, 0].nanmean().item()
-        rows.append(_row("random vector", result, result.random[0, 0], control))
+        rows.append(_row("random vector", result, result.steered_control[0, 0], control))
     columns = [("run", "left"), ("text", "left"), ("same tokens", "right"), ("KL (nats)", "right")]
     title = f"Continuations, plain and with {edits}"
     note = "The random vector has the norm of the steering vector." if result.place else ""
@@ -134,9 +134,9 @@ def continuation_views(result: Steering) -> list[ViewData]:
 
 
 def _labels(result: Steering, tokens: Tensor) -> list[str]:
-    return [PAD_LABEL if n == PAD else result.labels[n] for n in tokens.tolist()]
+    return [PAD_LABEL if n == PAD else result.token_labels[n] for n in tokens.tolist()]
 
 
 def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
     same = (tokens == result.plain[0]).int().cumprod(-1).sum()
-    return name, result.text(tokens), str(int(same)), f"{kl:.3g}"
+    return name, result.text(tokens), str(int(same)), number_text.number(kl, 3)

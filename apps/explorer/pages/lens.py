@@ -40,12 +40,13 @@ def lens_views(
     lens = known.get("lens")
     if not isinstance(lens, LogitLens):
         return []
-    columns = [f"{n} {label}" for n, label in enumerate(lens.labels[0])]
+    columns = [f"{n} {label}" for n, label in enumerate(lens.tokens[0])]
     column = _column(view, model)
     grid = {
         "kind": "matrix",
         "id": "lens",
-        "title": f"{lens.lens}: the most probable token at each layer and position; {view.model}",
+        "title": f"{lens.lens_name}: the most probable token at each layer and position; "
+        f"{view.model}",
         "note": "The last row is the model's prediction. "
         + ("" if view.prompts else "Click a cell to read predictions at its position."),
         "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
@@ -54,7 +55,7 @@ def lens_views(
         "column_axis": "position",
         "unit": "probability",
         "values": encoded(lens.probability[:, 0, :, 0]),
-        "texts": [[lens.names[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
+        "texts": [[lens.token_labels[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
         "scale": PROBABILITIES,
         "pick": "cell",
         # The widget scrolls to the position that was asked about.
@@ -65,7 +66,7 @@ def lens_views(
         return [grid]
     return [
         grid,
-        _ranks(answers, column, f"{lens.lens}: the answers after {columns[column]}"),
+        _ranks(answers, column, f"{lens.lens_name}: the answers after {columns[column]}"),
     ]
 
 

@@ -17,6 +17,7 @@ from analyses import (
     attribute_nodes,
     patch_activations,
 )
+from analyses.number_text import number
 from analyses.patch_activations import VERBS
 from analyses.payload import encoded
 from analyses.result import Result
@@ -181,7 +182,7 @@ def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> View
             views have them.
     """
     values = torch.empty(0) if result.by_position is None else result.by_position.nanmean(1)
-    own = [n for n, name in enumerate(result.nodes) if _kind(name) in NODES.get(view.at, ALL_NODES)]
+    own = [n for n, name in enumerate(result.names) if _kind(name) in NODES.get(view.at, ALL_NODES)]
     shown = sorted(sorted(own, key=lambda n: -float(values[n].abs().nan_to_num().max()))[:MOST])
     hidden = f"{len(own) - len(shown)} nodes with smaller effects are not shown. "
     agreement = result.agreement
@@ -194,7 +195,7 @@ def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> View
         "note": (hidden if len(shown) < len(own) else "")
         + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
         + " ".join(agreement.warnings("node")),
-        "rows": [result.nodes[n] for n in shown],
+        "rows": [result.names[n] for n in shown],
         "columns": [f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
         "row_axis": "node",
         "column_axis": "position",
@@ -226,9 +227,10 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
         "id": "patching",
         "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
         f"{VERBS[result.direction]}; {view.model}, {_n(result.clean)}",
-        "note": f"The {result.metric} is {clean:+.3g} {result.unit} on the clean prompt and "
-        f"{corrupt:+.3g} on the corrupted one. A share of 0 is no change, of 1 the whole "
-        f"difference. {result.controls[0].capitalize()}.",
+        "note": f"The {result.metric} is {number(clean, 3, sign=True)} {result.unit} on the clean "
+        "prompt and "
+        f"{number(corrupt, 3, sign=True)} on the corrupted one. A share of 0 is no change, of "
+        f"1 the whole difference. {result.control_lines[0].capitalize()}.",
         "rows": [f"L{n}" for n in range(len(values))],
         "columns": [
             f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()

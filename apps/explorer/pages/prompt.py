@@ -9,6 +9,7 @@ from torch import Tensor
 
 import interp
 from analyses import Predictions, Steering
+from analyses.number_text import fixed, number
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
@@ -90,20 +91,20 @@ def controls(view: View, model: interp.Transformer) -> None:
 
 def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> ViewData:
     """The prompt with each token coloured by its surprisal, or by the change of its surprisal."""
-    changes = bool(found.ablated) and view.colour == "change"
+    changes = bool(found.ablated_names) and view.colour == "change"
     values = found.effect[0] if changes else found.surprisal[0, 0]
     largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
-    edit = f", {', '.join(found.ablated)} ablated ({found.method})" if changes else ""
-    losses = [f"{own:.3f}" for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
+    edit = f", {', '.join(found.ablated_names)} ablated ({found.method})" if changes else ""
+    losses = [fixed(own, 3) for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
     mean = f", mean {' → '.join(losses)} nats" if losses else ""
-    ids, special = found.tokens[0].tolist(), model.config.tokens
+    ids, special = found.ids[0].tolist(), model.config.tokens
     return {
         "kind": "tokens",
         "id": "tokens",
         "title": f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
         "note": _strip_note(model, changes=changes),
-        "tokens": [*found.labels[0]],
+        "tokens": [*found.tokens[0]],
         "ids": ids,
         "values": encoded(values.float()),
         "unit": "nats",
@@ -147,22 +148,22 @@ def source_view(view: View, model: interp.Transformer) -> ViewData:
 
 def top_view(found: Predictions) -> ViewData:
     """The most probable tokens, without and with the ablation side by side."""
-    tokens, position = found.candidates(), int(found.position[0])
+    tokens, position = found.candidates(), int(found.pos[0])
     columns = [encoded(Tensor(own)) for own in zip(*tokens.values(), strict=True)]
-    where = f"{'after' if found.predicts_next else 'at'} {found.labels[0][position]!r}"
+    where = f"{'after' if found.predicts_next else 'at'} {found.tokens[0][position]!r}"
     drawn: ViewData = {
         "kind": "bars",
         "id": "top",
         "title": f"Most probable tokens {where} (position {position})",
         "note": _top_note(found),
-        "labels": [found.names[id_] for id_ in tokens],
+        "labels": [found.token_labels[id_] for id_ in tokens],
         "values": columns[0],
         "unit": "probability",
         "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
         "pick": None,
     }
     if len(columns) > 1:
-        title = f"{', '.join(found.ablated)} ablated ({found.method})"
+        title = f"{', '.join(found.ablated_names)} ablated ({found.method})"
         drawn |= {"first": "plain", "second": {"title": title, "values": columns[1]}}
     return drawn
 
@@ -170,24 +171,30 @@ def top_view(found: Predictions) -> ViewData:
 def _top_note(found: Predictions) -> str:
     """The ranks of the answers, the ablation, and how far it moves the prediction."""
     notes = [
-        f"{name} {found.names[ids[0]]!r}: rank "
-        + " → ".join(str(int(own) + 1) for own in found.answer_rank[:, row, 0])
+        f"{name} {found.token_labels[ids[0]]!r}: rank "
+        + " → ".join(str(int(own)) for own in found.answer_rank[:, row, 0])
         for row, (name, ids) in enumerate(found.answers.items())
     ]
-    if found.ablated:
+    if found.ablated_names:
         kl = max(0.0, float(found.kl_at_position[0]))
-        notes.append(f"z of {', '.join(found.ablated)} is replaced with {found.replacement}")
-        notes.append(f"KL(plain ‖ ablated) at this position: {kl:.3g} nats")
+        notes.append(f"z of {', '.join(found.ablated_names)} is replaced with {found.replacement}")
+        notes.append(f"KL(plain ‖ ablated) at this position: {number(kl, 3)} nats")
     return "; ".join(notes)
 
 
 def set_view(view: View, found: Predictions) -> ViewData:
     """The model's prompts: the metric of each without edits, and whether it is answered right."""
     numbers = _metric_of_set(view, found)
-    rights = found.right[0].tolist() if "target" in found.answers else [None] * len(found.tokens)
+    rights = found.correct[0].tolist() if "target" in found.answers else [None] * len(found.ids)
     words = {True: "right", False: "wrong", None: ""}
     rows = [
-        [_label(prompt.text), _label(prompt.target or ""), found.names[top], value, words[right]]
+        [
+            _label(prompt.text),
+            _label(prompt.target or ""),
+            found.token_labels[top],
+            value,
+            words[right],
+        ]
         for prompt, top, value, right in zip(
             examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
         )
@@ -222,7 +229,7 @@ def _metric_of_set(view: View, found: Predictions) -> list[float | None]:
     }
     needs = {LOGIT_DIFF: 2, "prob": 1, "logit": 1}.get(view.metric, 0)
     if view.metric not in of or len(found.answers) < needs:
-        return [None] * len(found.tokens)
+        return [None] * len(found.ids)
     values = of[view.metric]().tolist()
     return [round(own, 4) if own == own else None for own in values]  # noqa: PLR0124 - NaN
 

@@ -13,6 +13,7 @@ import torch
 
 import interp
 from analyses import DirectLogitAttribution, PathPatching, patch_paths
+from analyses.number_text import number
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.explorer.canvas import ViewData
@@ -47,7 +48,7 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
             view.model,
             *batches,
             into=view.component,
-            kind=view.method,
+            method=view.method,
             metric=target_metric(view, inputs),
         )
 
@@ -78,16 +79,16 @@ def upstream_views(
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
     """The direct contribution of the chosen head, by the tokens that it attends to."""
     heads = [part.name for part in result.parts if part.head is not None]
-    if result.sources is None or view.component not in heads:
+    if result.by_source is None or view.component not in heads:
         return []
-    values = result.sources[heads.index(view.component), 0]
+    values = result.by_source[heads.index(view.component), 0]
     return [
         {
             "kind": "tokens",
             "id": "sources",
             "title": f"{view.component}: its direct contribution, by the token that it attends to",
-            "note": f"The contributions sum to {values.sum():+.3g} logits, at the position of the "
-            "answer.",
+            "note": f"The contributions sum to {number(values.sum(), 3, sign=True)} logits, at the "
+            "position of the answer.",
             "tokens": [label or "" for label in result.tokens[0]],
             "values": encoded(values.double()),
             "scale": signed_scale(values),
@@ -113,7 +114,7 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         "kind": "matrix",
         "id": "upstream",
         "title": f"Upstream of {view.component}: change of the {result.metric} when it reads "
-        f"{DONOR[result.kind]} in place of an earlier component's output{where(view)}",
+        f"{DONOR[result.method]} in place of an earlier component's output{where(view)}",
         "note": f"{hidden}All other components still read the original output; the change of "
         f"{view.component} has its effect by all paths to the logits. Click a row to go further "
         "upstream.",

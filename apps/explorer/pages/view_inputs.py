@@ -135,7 +135,7 @@ def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
         InvalidInput: a prompt has no target, or one that is not a single token.
     """
     found = JOBS.run(set_question(view, model))
-    return found.right[0].tolist() if isinstance(found, Predictions) else []
+    return found.correct[0].tolist() if isinstance(found, Predictions) else []
 
 
 def metric_of(view: View, inputs: Inputs) -> str | Metric:

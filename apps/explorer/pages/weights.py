@@ -23,6 +23,7 @@ from analyses import (
     positions,
     qk,
 )
+from analyses.number_text import fixed, signed
 from analyses.result import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
@@ -173,37 +174,37 @@ def views_of(result: Result, _view: View) -> list[ViewData]:
 def _(result: OVCircuit, _view: View) -> list[ViewData]:
     copying = ""
     if result.copying is not None:
-        control = result.copying_controls
+        control = result.copying_control
         copying = (
-            f"Copying score Σλ/Σ|λ|: {result.copying:+.2f}; with permuted outputs "
-            f"{control.mean():+.2f} ± {control.std():.2f}."
+            f"Copying score Σλ/Σ|λ|: {signed(result.copying, 2)}; with permuted outputs "
+            f"{signed(control.mean(), 2)} ± {fixed(control.std(), 2)}."
         )
-    title = f"{result.head}: singular vectors of OV"
+    title = f"{result.name}: singular vectors of OV"
     return [
         *_noted(views_of_figure(result.figure("out"), "out"), copying),
         *views_of_figure(result.figure("in"), "in"),
-        table_view("singular", title, table_of_frame(result.singular_frame())),
+        table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
 
 @views_of.register
 def _(result: QKCircuit, _view: View) -> list[ViewData]:
     by_offset = [result.offset_figure()] if len(result.offsets) else []
-    spread = f"Standard deviation of all scores by content: {result.spread:.2f} nats."
-    title = f"{result.head}: singular vectors of QK"
+    spread = f"Standard deviation of all scores by content: {fixed(result.spread, 2)} nats."
+    title = f"{result.name}: singular vectors of QK"
     return [
         *_noted(views_of_figure(result.figure("keys"), "keys"), spread),
         *views_of_figure(result.figure("queries"), "queries"),
         *(own for figure in by_offset for own in views_of_figure(figure, "offsets")),
-        table_view("singular", title, table_of_frame(result.singular_frame())),
+        table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
 
 @views_of.register
 def _(result: Composition, view: View) -> list[ViewData]:
     chance = (
-        f"The composition of random matrices, {result.baseline.nanmean():.3f} ± "
-        f"{result.spread.nanmean():.3f}, is subtracted. Click a cell to open its later head."
+        f"The composition of random matrices, {fixed(result.control.nanmean(), 3)} ± "
+        f"{fixed(result.spread.nanmean(), 3)}, is subtracted. Click a cell to open its later head."
     )
     drawn = _noted(views_of_figure(result.figure(view.kind), "map"), chance)
     return [{**own, "pick": "cell"} for own in drawn]
@@ -228,7 +229,7 @@ def _(result: PermutationCovariance, _view: View) -> list[ViewData]:
 def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
     unmoved = (
         "For comparison, s of outputs that do not move with their tokens: "
-        f"{result.unmoved.nanmean():.2f}. Click a row to open its head."
+        f"{fixed(result.unmoved.nanmean(), 2)}. Click a row to open its head."
     )
     drawn = _noted(views_of_figure(result.figure(), "map"), unmoved)
     return [{**own, "pick": "cell"} for own in drawn]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import interp
 from analyses import Ablation, DirectLogitAttribution, ablate
+from analyses.number_text import number
 from analyses.payload import encoded
 from analyses.result import Result
 from apps.commands.inputs import Inputs
@@ -127,16 +128,18 @@ def _components(
     largest = torch.maximum(found.size, ablated.abs().nan_to_num()).argsort(descending=True)
     is_shown = torch.isin(order, largest[:MOST])
     shown, hidden = order[is_shown], order[~is_shown]
-    size, control = (own.double().abs().mean().item() for own in (direct.terms, direct.control))
+    size, control = (own.double().abs().mean().item() for own in (direct.effect, direct.control))
     note = (
-        f"The {len(order)} contributions, biases included, sum to {direct.value.mean():+.4g} "
+        f"The {len(order)} contributions, biases included, sum to "
+        f"{number(direct.value.mean(), 4, sign=True)} "
         f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "
-        f"{size:.2g} logits; to the logits of random tokens, it is {control:.2g}. Ablation: the "
+        f"{number(size, 2)} logits; to the logits of random tokens, it is {number(control, 2)}. "
+        "Ablation: the "
         "change from the unablated model, below 0 if the component helps. "
     )
     if len(hidden):
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
-        note += f"{found.mean[hidden].sum():+.2g} logits. "
+        note += f"{number(found.mean[hidden].sum(), 2, sign=True)} logits. "
     return {
         **_bars([parts[row].name for row in shown.tolist()], found.mean[shown]),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "

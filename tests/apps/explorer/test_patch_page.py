@@ -85,8 +85,8 @@ def test_the_preview_estimates_what_exact_patching_measures():
     settings = {"metric": metric, "method": "atp", "positions": True, "check": 16}
     result = attribute_nodes(loaded(NAME), corrupt, clean, **settings)
     assert result.by_position is not None
-    assert preview["rows"] == [name for name in result.nodes if "." not in name]
-    rows = [result.nodes.index(name) for name in preview["rows"]]
+    assert preview["rows"] == [name for name in result.names if "." not in name]
+    rows = [result.names.index(name) for name in preview["rows"]]
     np.testing.assert_allclose(
         numbers(preview["values"]), result.by_position[rows, 0], rtol=1e-6, atol=1e-12
     )
@@ -126,11 +126,11 @@ def test_the_circuit_is_drawn_on_request_and_says_what_it_hides():
     names = [own["name"] for own in circuit["nodes"]]
     drawn = {(names[one], names[other]): weight for one, other, weight in circuit["edges"]}
     expected: dict[tuple[str, str], float] = {}
-    for (writer, reader), score in zip(result.circuit(13), result.scores, strict=False):
+    for (writer, reader), score in zip(result.circuit(13), result.score, strict=False):
         ends = writer, reader.partition(".")[0]
         expected[ends] = expected.get(ends, 0) + score
     assert drawn == pytest.approx(expected)
-    assert f"The 13 highest-ranked of {len(result.order)} edges, 244 hidden" in circuit["title"]
+    assert f"The 13 highest-ranked of {len(result.edges)} edges, 244 hidden" in circuit["title"]
     kept = result.faithfulness[result.counts.index(13)]
     assert f"13 edges keep {kept:.0%}" in circuit["note"]
     assert any(own["pick"] == "x" for name, own in views.items() if name.startswith("faithfulness"))

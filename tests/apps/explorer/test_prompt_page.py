@@ -111,7 +111,7 @@ def test_a_click_reads_the_prediction_at_a_token():
     view = on_pick(VIEW, {"view": "tokens", "pick": "position", "row": 2})
     assert view == replace(VIEW, position=2)
     results, drawn = known_of(view)
-    assert results["prediction"].position.tolist() == [2]
+    assert results["prediction"].pos.tolist() == [2]
     assert drawn["top"]["title"] == "Most probable tokens after 'b' (position 2)"
 
 
@@ -136,7 +136,7 @@ def test_a_sweep_respects_the_filter():
     view = default_view("python-mlm", "prompt")
     model, prompts = model_of(view.model), examples(view.model)
     view = replace(view, prompts="examples")
-    right = JOBS.run(set_question(view, model)).right[0].tolist()
+    right = JOBS.run(set_question(view, model)).correct[0].tolist()
     assert {True, False} == set(right)
     for answered in ("right", "wrong", ""):
         taken = inputs_of(replace(view, answered=answered), model, swept=True).prompts
@@ -168,7 +168,7 @@ def test_a_mask_in_mid_text_is_where_the_model_is_read():
     model = model_of(view.model)
     results, drawn = known_of(view)
     mask = model.position_of(MASKED, "<|mask|>")
-    assert results["prediction"].position.tolist() == [mask]
+    assert results["prediction"].pos.tolist() == [mask]
     assert 0 < mask < len(drawn["tokens"]["ids"]) - 1
     assert drawn["tokens"]["masked"] == [mask]
     own = numbers_of(drawn["tokens"]["values"])
@@ -244,7 +244,7 @@ def test_a_vector_of_two_texts_steers_beside_the_ablated_heads():
     results, drawn = known_of(view)
     found = results["continuation"]
     assert (found.strengths, found.place) == ((50.0,), "resid_pre 1")
-    assert found.ablated == ("L1H0", "L0H0")
+    assert found.ablated_names == ("L1H0", "L0H0")
     assert [row[0] for row in drawn["continuations"]["rows"]] == [
         "plain",
         "edited",
@@ -256,7 +256,7 @@ def test_an_encoder_decoder_is_continued_in_its_decoder():
     view = replace(default_view("dates", "prompt"), asked=("continuation",), heads=(Head(0, 2),))
     view = replace(view, ablated=True, attention="cross", positive="1 May 2001", negative="2/3/94")
     results, drawn = known_of(view)
-    assert results["continuation"].ablated == ("cross.L0H2",)
+    assert results["continuation"].ablated_names == ("cross.L0H2",)
     assert drawn["source"]["tokens"][0] == model_of("dates").to_labels(view.text)[0]
     model = model_of("dates")
     source, prefix = inputs_of(view, model).batch

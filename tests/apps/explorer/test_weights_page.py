@@ -55,7 +55,7 @@ def test_the_numbers_of_the_composition_are_those_of_the_analysis():
     view = replace(default_view("python-2l"), weights="composition", kind="K")
     (found,), _ = shown(view)
     result = composition(load("python-2l"))
-    excess = (result.composition - result.baseline)[1, :8, 8:]
+    excess = (result.composition - result.control)[1, :8, 8:]
     values = interp_values(found["values"])
     torch.testing.assert_close(values.double(), excess.double(), rtol=1e-6, atol=1e-7)
     assert (found["row_axis"], found["column_axis"]) == ("writer", "reader")

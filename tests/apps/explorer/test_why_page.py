@@ -9,6 +9,7 @@ from answered import answers, loaded, numbers, opened, shown
 from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
+from analyses.number_text import number
 from apps.explorer.pages.why import WHY
 from apps.explorer.view import Head, View, from_address
 from interp.metrics import logit_diff
@@ -34,7 +35,7 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert {name for name, own in second.items() if not np.isnan(own)} == set(effects.index)
     for name, effect in effects.items():
         assert second[name] == pytest.approx(effect, rel=1e-6)
-    assert f"sum to {known['direct'].value.mean():+.4g} logits" in bars["note"]
+    assert f"sum to {number(known['direct'].value.mean(), sign=True)} logits" in bars["note"]
     assert np.isnan(second["embed"])
 
 
@@ -68,13 +69,13 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
         loaded(NAME),
         view.text,
         edges=[("L0H5", "L1H0.k")],
-        kind="mean",
+        method="mean",
         metric=logit_diff(*map(loaded(NAME).to_single_token, (view.target, view.distractor))),
     )
     assert keys[upstream["rows"].index("L0H5")] == pytest.approx(float(exact.effect), rel=1e-6)
     sources = numbers(views["sources"]["values"])
     assert views["sources"]["tokens"][int(sources.argmax())].endswith("th")
-    term = dict(zip(known["direct"].parts, known["direct"].terms[:, 0].tolist(), strict=True))
+    term = dict(zip(known["direct"].parts, known["direct"].effect[:, 0].tolist(), strict=True))
     assert sources.sum() == pytest.approx(
         next(own for part, own in term.items() if part.name == "L1H0"), rel=1e-5
     )
@@ -123,13 +124,13 @@ def test_the_lens_shows_tokens_and_the_ranks_of_the_answers():
     model = loaded(NAME)
     lens = logit_lens(model, view.text, targets=view.target, top=1)
     np.testing.assert_array_equal(numbers(views["lens"]["values"]), lens.probability[:, 0, :, 0])
-    assert views["lens"]["texts"][-1][-1] == lens.names[int(lens.top[-1, 0, -1, 0])] == "·th"
+    assert views["lens"]["texts"][-1][-1] == lens.token_labels[int(lens.top[-1, 0, -1, 0])] == "·th"
     probability, rank = (
         {own["name"]: own["y"] for own in panel["curves"]} for panel in views["ranks"]["panels"]
     )
     assert rank["target"] == lens.rank[:, 0, -1].tolist()
     assert probability["target"] == lens.target_probability[:, 0, -1].tolist()
-    assert rank["target"][-1] == 0 < rank["distractor"][-1]
+    assert rank["target"][-1] == 1 < rank["distractor"][-1]
 
 
 def test_a_click_in_the_lens_asks_at_its_position():
@@ -211,7 +212,7 @@ def test_a_head_of_cross_attention_reads_two_stacks():
     """Its query reads the decoder, its key and value the encoder."""
     model = build("t5")
     source, target = tokens_of("t5")
-    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", kind="mean")}
+    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", method="mean")}
     view = View(model="t5", component="cross.L0H1")
     (upstream,) = WHY.views(view, model, known)
     assert upstream["columns"] == ["query", "key", "value"]
@@ -228,12 +229,12 @@ def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
     known, _ = answers(WHY, view)
     bars = shown(WHY, view, known)["components"]
     direct = known["direct"]
-    terms = dict(zip(map(str, direct.parts), direct.terms[:, 0].tolist(), strict=True))
+    terms = dict(zip(map(str, direct.parts), direct.effect[:, 0].tolist(), strict=True))
     assert 0 < len(bars["labels"]) < len(terms)
     hidden = [name for name in terms if name not in bars["labels"]]
     rest = sum(terms[name] for name in hidden)
-    note = f"{len(hidden)} smaller contributions are not shown; they sum to {rest:+.2g}"
-    assert note in bars["note"]
+    smaller = f"{len(hidden)} smaller contributions are not shown; they sum to "
+    assert f"{smaller}{number(rest, 2, sign=True)}" in bars["note"]
     sizes = {name: abs(own) for name, own in terms.items()}
     for name in ("ablation of heads", "ablation of MLPs"):
         for row in known[name].to_frame().itertuples():

@@ -162,7 +162,7 @@ def _heads_view(
         "kind": "heads",
         "id": "heads",
         "title": f"{view.model}: {which} of each head",
-        "tokens": [*patterns.keys],
+        "tokens": [*patterns.key_tokens],
         "ids": [*patterns.key_ids],
         "bos": patterns.key_ids[:1] == (model.config.tokens.bos,),
         "causal": patterns.is_causal,
@@ -171,7 +171,7 @@ def _heads_view(
         "truth": card_labels(view.model, attention) or None,
     }
     if attention == "cross":
-        shown |= {"queries": [*patterns.queries], "query_ids": [*patterns.query_ids]}
+        shown |= {"queries": [*patterns.query_tokens], "query_ids": [*patterns.query_ids]}
     if attention is not None:
         shown["names"] = [
             [f"{attention}.{Head(layer, head)}" for head in range(n)]

@@ -6,6 +6,7 @@ import torch
 
 import interp
 from analyses import HeadRoles
+from analyses.number_text import fixed
 from apps.defaults import card_of
 from apps.explorer.offered import source_of
 from apps.explorer.pages.heads.scores import table_of
@@ -35,7 +36,7 @@ def roles(result: HeadRoles) -> dict[str, str]:
     texts: dict[str, list[str]] = {name: [] for name in frame["name"].unique()}
     found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
     for row in found.to_dict("records"):
-        text = f"{row['role']} {row['score']:.2f} (control {row['control']:.2f})"
+        text = f"{row['role']} {fixed(row['score'], 2)} (control {fixed(row['control'], 2)})"
         texts[row["name"]].append(text)
     for layer, head in result.silent.nonzero().tolist():
         texts[str(Head(layer, head))] = ["silent: it writes nothing"]

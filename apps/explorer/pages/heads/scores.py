@@ -12,7 +12,7 @@ from analyses import Ablation, AttentionStatistics, HeadRoles
 from analyses.attention_statistics import BOS, FIRST, NORMALIZED, WEIGHTINGS
 from analyses.effects import by_chance
 from analyses.head_roles import COPYING, OF_REPETITION
-from analyses.number_text import counted
+from analyses.number_text import counted, fixed, number
 from analyses.payload import encoded
 from analyses.result import Result
 from analyses.statistics import FEWEST, LEVEL
@@ -51,7 +51,7 @@ def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> li
     if isinstance(result, Ablation):
         return [of_ablation(result, sizes, attention)]
     if isinstance(result, HeadRoles):
-        return [of_role(result, role, sizes) for role in ROLES if role in result.scores]
+        return [of_role(result, role, sizes) for role in ROLES if role in result.score]
     if isinstance(result, AttentionStatistics):
         there = [one for one in STATISTICS if one in result.statistics]
         return [of_statistic(result, one, sizes) for one in there]
@@ -73,11 +73,12 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
     if n < FEWEST:
         lines.append(f"fewer than {FEWEST} prompts, so no intervals")
     if is_done.any():
-        lines.append(f"mean size of the effect of a head: {frame['size'].mean():.2g}")
+        lines.append(f"mean size of the effect of a head: {number(frame['size'].mean(), 2)}")
     if is_done.any() and n >= FEWEST:
         count = int((frame["p"] <= LEVEL).sum())
         lines.append(
-            f"p ≤ {LEVEL}: {counted(count, 'head')}, of which {by_chance(frame):.2g} by chance"
+            f"p ≤ {LEVEL}: {counted(count, 'head')}, of which {number(by_chance(frame), 2)} by "
+            "chance"
         )
     if not is_done.all():
         lines.append(f"{is_done.sum()} of {len(frame)} heads so far")
@@ -97,7 +98,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
     """The score of a role minus its control."""
     frame = table_of(result)
     frame = frame[frame["role"] == role]
-    n, what = result.scores[role].shape[-1], "uniform attention"
+    n, what = result.score[role].shape[-1], "uniform attention"
     if role in OF_REPETITION:
         what = "the same cells of sequences without repetition"
     if role == COPYING:
@@ -109,7 +110,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
         "scale": _signed(1.0),
         "n": n,
         "good": None,
-        "control": f"control: {what}, {round(frame['control'].mean(), 2) + 0.0:.2f} on average",
+        "control": f"control: {what}, {fixed(frame['control'].mean(), 2)} on average",
         **_numbers(frame, "difference", n, sizes),
     }
 
@@ -126,7 +127,7 @@ def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, 
         "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
         "n": n,
         "good": None,
-        "control": f"uniform attention: {frame['uniform'].mean():.2f}"
+        "control": f"uniform attention: {fixed(frame['uniform'].mean(), 2)}"
         if n
         else "not defined for any query",
         **_numbers(frame, "mean", n, sizes),
