@@ -477,10 +477,16 @@ HALF, OTHER_HALF = COVERING[::2], COVERING[1::2]
 """Of them, for laws that take a run a place."""
 
 
-def covering(names: Iterable[str], some: Iterable[str] = COVERING) -> list[Any]:
-    """All ``names`` as parameters of a test; all but ``some`` of them are marked slow."""
-    some = set(some)
-    return [name if name in some else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def covering(
+    names: Iterable[Any], some: Iterable[Any] = COVERING, nightly: Iterable[Any] = ()
+) -> list[Any]:
+    """All ``names`` as parameters of a test; all but ``some`` are marked slow, or ``nightly``."""
+    some, nightly = set(some), set(nightly)
+
+    def later(name: Any) -> pytest.MarkDecorator:
+        return pytest.mark.nightly if name in nightly else pytest.mark.slow
+
+    return [name if name in some else pytest.param(name, marks=later(name)) for name in names]
 
 
 def in_turn(

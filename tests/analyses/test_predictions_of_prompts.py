@@ -66,7 +66,7 @@ def test_the_most_probable_tokens_are_those_of_the_forward(name):
     assert (found.pos == tokens_of(name)[-1].shape[1] - 1).all()
 
 
-@pytest.mark.parametrize(("name", "method"), in_turn(PREDICTING, METHODS, SOME))
+@pytest.mark.parametrize(("name", "method"), in_turn(PREDICTING, METHODS, SOME, 1))
 def test_ablated_together_is_what_the_sweep_of_a_group_gives(name, method):
     model, members = build(name), two_heads(name)
     found = predictions(model, given(name), targets=3, ablate=members, method=method, seed=2)

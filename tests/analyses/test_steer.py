@@ -8,7 +8,7 @@ from architectures import (
     HEADLESS,
     assert_close,
     build,
-    covering,
+    in_turn,
     padded,
     tokens_of,
     with_eos,
@@ -41,8 +41,9 @@ def rows() -> list[Tensor]:
     return [torch.randint(13, (n,), generator=generator) for n in (4, 2, 6, 5, 3)]
 
 
-@pytest.mark.parametrize("name", covering(GENERATORS, ["gpt2", "gemma2", "mixtral", "t5"]))
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("name", "temperature"), in_turn(GENERATORS, [0.0, 1.0], ["gpt2", "gemma2", "mixtral", "t5"], 1)
+)
 def test_strength_0_is_the_plain_model_bit_for_bit_and_another_is_not(name, temperature):
     model, settings = build(name), {"new_tokens": NEW, "temperature": temperature}
     found = steer(model, prompts_of(name), layer=0, vector=vector(), strengths=(0, 9), **settings)
@@ -99,8 +100,9 @@ def test_the_vector_is_the_difference_of_means():
     )
 
 
-@pytest.mark.parametrize("name", covering(GENERATORS, ["gpt2", "t5"]))
-@pytest.mark.parametrize("method", ["zero", "mean"])
+@pytest.mark.parametrize(
+    ("name", "method"), in_turn(GENERATORS, ["zero", "mean"], ["gpt2", "t5"], 1)
+)
 def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method):
     """Alone, beside a vector of strength 0, and beside a stronger one."""
     model, prompts, tokens = build(name), prompts_of(name), tokens_of(name)

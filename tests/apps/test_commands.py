@@ -95,7 +95,7 @@ def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_
     assert unescape(conclusion[1]) == described["answer"]
 
 
-@pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"]))
+@pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"], nightly=[*RUNS][::2]))
 def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
     options, table, _ = RUNS[name]
     first, again = tmp_path / "first", tmp_path / "again"

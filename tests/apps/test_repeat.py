@@ -61,7 +61,9 @@ SWEEPS = {
 }
 
 
-@pytest.mark.parametrize("name", covering(SWEEPS, ["ablate kl", "patch"]))
+@pytest.mark.parametrize(
+    "name", covering(SWEEPS, ["ablate kl", "patch"], nightly=["paths", "attribute"])
+)
 def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
     words = SWEEPS[name]
     done = command(*words, "--out", tmp_path / "sliced")

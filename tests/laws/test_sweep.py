@@ -99,7 +99,7 @@ def edits_at_places(model: Transformer, tokens: tuple[Tensor, ...], padding: str
     ]
 
 
-@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, HALF, kinds_a_name=2))
+@pytest.mark.parametrize(("name", "padding"), in_turn(ARCHITECTURES, PADDING, HALF, kinds_a_name=1))
 def test_reuse_is_brute_force(name: str, padding: str) -> None:
     """metric(sweep)[edit, prompt] = metric(one whole forward with that edit)[prompt].
 

@@ -11,15 +11,15 @@ from interp.zoo.card import Card
 from interp.zoo.training.build import remeasure
 from interp.zoo.training.recipes import CARDS
 
-SMALLER = [name for name in interp.bundled() if name != "python-4l"]
-"""Models that are measured in seconds."""
-
 
 @pytest.fixture(
     scope="module",
     params=[
-        *covering(SMALLER, ["induction-by-hand", "rasp-duplicates", "addition-mod-113"]),
-        pytest.param("python-4l", marks=pytest.mark.nightly),
+        *covering(
+            interp.bundled(),
+            ["induction-by-hand", "rasp-duplicates", "addition-mod-113"],
+            nightly=["python-2l", "python-4l", "dates"],
+        )
     ],
 )
 def both(request, trained_here) -> tuple[Card, Card]:

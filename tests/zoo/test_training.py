@@ -430,8 +430,7 @@ def test_an_unknown_recipe_and_no_steps_are_refused(tmp_path):
         build_model("python-2l", tmp_path, steps=0, report=quiet)
 
 
-@pytest.mark.parametrize("name", covering(["python-4l", "python-mlm"], ["python-mlm"]))
-@pytest.mark.slow
+@pytest.mark.parametrize("name", covering(["python-4l", "python-mlm"], nightly=["python-4l"]))
 def test_a_recipe_of_text_runs(tmp_path, small_corpus, name):
     model = RECIPES[name](TrainingRun(quiet, steps=2)).model
     assert model.config.name == name
@@ -453,7 +452,7 @@ def test_a_training_on_a_gpu_completes_and_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "n_steps"),
     [
-        pytest.param(addition_mod_113.NAME, 60, marks=pytest.mark.slow),
+        pytest.param(addition_mod_113.NAME, 30, marks=pytest.mark.slow),
         pytest.param(python_2l.NAME, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )

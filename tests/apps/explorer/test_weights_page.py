@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from architectures import in_turn
 
 import interp
 from analyses import composition, ov
@@ -42,9 +43,7 @@ def test_each_section_shows_titled_views_with_ids_of_their_own(section):
     assert all(own["title"] for own in found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", bundled())
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(("model", "section"), in_turn(bundled(), SECTIONS, [], 2))
 def test_a_section_of_any_model_is_shown_or_refused_in_words(section, model):
     found, known = shown(replace(default_view(model), weights=section))
     assert found or known.errors
