@@ -76,6 +76,7 @@ def test_an_edge_that_scores_and_one_that_is_needed_are_told_apart():
     assert set(nodes.text) == {"embed", "pos_embed", "L0H0", "L1H0", "logits"}
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_no_logit_has_no_direct_effects():
     model = build("llama")
     found = explain(model, CLEAN, CORRUPT, metric=metrics.prob(1))
@@ -83,6 +84,7 @@ def test_a_metric_that_is_no_logit_has_no_direct_effects():
     assert not of("llama").direct.isnan().any()
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     rows = [CLEAN[0, :4], CLEAN[1]], [CORRUPT[0, :4], CORRUPT[1]]
     left, right = (
@@ -94,6 +96,7 @@ def test_padding_changes_nothing():
     assert_close(left.score, right.score)
 
 
+@pytest.mark.slow
 def test_an_encoder_decoder():
     pair = [tokens_of("t5", batch=2, seed=seed) for seed in (0, 1)]
     found = explain(build("t5"), tuple(pair[0]), tuple(pair[1]), metric=METRIC)
@@ -121,6 +124,7 @@ def test_a_model_that_normalizes_its_stream_is_refused():
         explain(build("bert"), CLEAN, CORRUPT, metric=METRIC)
 
 
+@pytest.mark.slow
 def test_the_control_has_as_many_edges():
     one, two = of("llama"), of("llama", seed=1)
     assert one.edges == two.edges

@@ -49,6 +49,7 @@ def planted(p: int, k: int, *, seed: int = 0) -> interp.Transformer:
     return model
 
 
+@pytest.mark.slow
 def test_addition_names_its_frequencies(found):
     assert list(found.key_frequencies()) == [27, 10, 9]
     assert found.key_frequencies()[27] > 0.4

@@ -60,6 +60,7 @@ def test_held_out_pairs_are_run_instead():
     assert one.value.shape[-1] == 2
 
 
+@pytest.mark.slow
 def test_a_ranking_by_exact_patching_beats_a_random_order():
     model, prompts = load("python-2l"), read_prompts("python-2l-pairs")[:12]
     clean, corrupt = ([getattr(p, own) for p in prompts] for own in ("text", "corrupt"))

@@ -20,6 +20,7 @@ SHORT = 6
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_damaged_files_are_read_or_refused():
     tallies = campaign(SHORT * len(KINDS), first=5000)
     wrong = [outcome for tally in tallies for outcome in (*tally.failed, *tally.too_large)]

@@ -441,6 +441,7 @@ def test_the_projects_document_is_ready():
     assert (markdown.NOT_RUN in figures) != ("Measured on one" in figures)
 
 
+@pytest.mark.slow
 def test_it_needs_few_packages():
     """Neither a page nor a plot nor a command line is imported, nor another library of hooks."""
     unwanted = ["plotly", "streamlit", "typer", "rich", "jinja2", "pyarrow", "hypothesis"]

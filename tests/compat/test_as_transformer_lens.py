@@ -165,6 +165,7 @@ def test_installing_is_undone(in_process):
     assert not any(type(finder).__module__.startswith("interp") for finder in sys.meta_path)
 
 
+@pytest.mark.slow
 def test_an_imported_transformer_lens_is_not_replaced():
     code, _, err = run(
         "import sys, types; sys.modules['transformer_lens'] = types.ModuleType('x')\n" + INSTALL

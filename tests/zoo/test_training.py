@@ -274,6 +274,7 @@ def test_a_complete_model_leaves_no_checkpoint(tmp_path, small_corpus):
     assert interp.load(f"{folder}@2").dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_beginning_anew_discards_the_checkpoint(tmp_path, small_corpus):
     with pytest.raises(Killed):
         build_model("python-2l", tmp_path, report=killed_after(3))
@@ -326,6 +327,7 @@ def test_a_users_own_file_is_not_replaced(tmp_path, small_corpus):
     assert readme.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
     class Kill(BaseException):
         pass
