@@ -17,7 +17,14 @@ from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
 from apps.commands.report import report
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
-from apps.terminal import escape_unencodable, print_stderr, print_stdout, print_table, progress
+from apps.terminal import (
+    escape_unencodable,
+    print_stderr,
+    print_stdout,
+    print_table,
+    print_warnings_as_lines,
+    progress,
+)
 
 DEFAULT_EXPLORED = "python-4l"
 
@@ -264,5 +271,6 @@ def train(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command ``interp``."""
     escape_unencodable()
+    print_warnings_as_lines()
     interrupt_when_terminated()
     app(args=arguments, prog_name="interp")

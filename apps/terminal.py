@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -39,6 +40,15 @@ def escape_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def print_warnings_as_lines() -> None:
+    """Print each warning as one line on stderr, without the line of code that caused it."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        print_stderr(f"warning: {message}")
+
+    warnings.showwarning = show
 
 
 def stdout() -> Console:

@@ -35,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse options that would write a part of a table only."""
+    if config.getoption("--write-models") and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--write-models needs one process, which sees all errors: -n 0")
+
+
 ON_REQUEST = ("nightly", "package", "site")
 """Markers of tests that run only where the marker is named."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
@@ -19,7 +20,7 @@ from tables import each
 import interp
 from apps.cli import main
 from apps.failures import terminated
-from apps.terminal import print_table, progress
+from apps.terminal import print_table, print_warnings_as_lines, progress
 from interp.loading import bundled, load
 
 ROOT = Path(__file__).parents[2]
@@ -239,6 +240,14 @@ def test_debug_shows_the_traceback(command, tmp_path, place):
     assert done.exit_code == 3
     assert "Traceback" in done.stderr
     assert "Traceback" not in command(*words).stderr
+
+
+def test_a_warning_is_one_line_without_code(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        print_warnings_as_lines()
+        warnings.warn("fields \x1b[2J are ignored", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: fields \\x1b[2J are ignored\n"
 
 
 def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path):
