@@ -22,7 +22,7 @@ completeness), that a role measured on random tokens is what a head does here, o
 circuit serves other prompts: it was chosen on these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -333,7 +333,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed=seed,
         memory=memory,
     )
-    least = NEEDED * _difference(scored)
+    least, scores = NEEDED * _difference(scored), scored.scores
     values = written(model, other)
 
     def run(circuits: Sequence[Circuit]) -> Float[Tensor, "circuit prompt"]:
@@ -343,7 +343,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     found = smallest_faithful(
         pairs.graph,
-        _candidates(pairs.graph, scored, most),
+        _candidates(pairs.graph, scores, most),
         run,
         ends=(scored.clean, scored.corrupt),
         least=FAITHFUL,
@@ -365,7 +365,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         return torch.stack([absent, *rows])[1:]
 
     number = {edge: n for n, edge in enumerate(scored.edges)}
-    weights = {edge: scored.scores[edge] for edge in edges}
+    weights = {edge: scores[edge] for edge in edges}
     return Explanation(
         whole=scored.clean,
         empty=scored.corrupt,
@@ -404,11 +404,11 @@ def _difference(scored: EdgeAttribution) -> float:
     return difference
 
 
-def _candidates(graph: Graph, scored: EdgeAttribution, most: int) -> list[Circuit]:
+def _candidates(graph: Graph, scores: Mapping[Names, float], most: int) -> list[Circuit]:
     """Circuits of the highest-ranked edges, smallest first; or the strongest path of all edges."""
-    order = sorted(scored.edges, key=lambda edge: -abs(scored.scores[edge]))
-    found = candidates(graph, order, min(most, len(order) // 2))
-    return found or [strongest_paths(graph, scored.scores)[0].edges]
+    order = sorted(scores, key=lambda edge: -abs(scores[edge]))
+    circuits = candidates(graph, order, min(most, len(order) // 2))
+    return circuits or [strongest_paths(graph, scores)[0].edges]
 
 
 def _input(edge: Names) -> str:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from architectures import assert_close, build, padded, tokens_of
 
-from analyses import explain, prune
+from analyses import EdgeAttribution, explain, prune
+from analyses.edge_table import scores_by_edge
 from analyses.explain import ALIKE, CARRIES, FAITHFUL
 from interp import computation_graph, load, metrics, run, run_circuits
 from interp.circuits.written import written
@@ -129,3 +130,16 @@ def test_the_control_has_as_many_edges():
     one, two = of("llama"), of("llama", seed=1)
     assert one.edges == two.edges
     assert not torch.equal(one.control, two.control)
+
+
+def test_the_scores_of_all_edges_are_listed_once(monkeypatch):
+    """A model of 30 × 9 heads has 110,000 edges: once for each edge would take hours."""
+    calls = []
+
+    def scores(result):
+        calls.append(result)
+        return scores_by_edge(result.edges, result.effect)
+
+    monkeypatch.setattr(EdgeAttribution, "scores", property(scores))
+    of("llama")
+    assert len(calls) == 1
