@@ -43,10 +43,13 @@ def escape_unencodable() -> None:
 
 
 def print_warnings_as_lines() -> None:
-    """Print each warning as one line on stderr, without the line of code that caused it."""
+    """Print each warning once, as one line on stderr, without the line of code that caused it."""
+    printed: set[str] = set()
 
     def show(message: Warning | str, *_: object) -> None:
-        print_stderr(f"warning: {message}")
+        if str(message) not in printed:
+            printed.add(str(message))
+            print_stderr(f"warning: {message}")
 
     warnings.showwarning = show
 

@@ -242,11 +242,12 @@ def test_debug_shows_the_traceback(command, tmp_path, place):
     assert "Traceback" not in command(*words).stderr
 
 
-def test_a_warning_is_one_line_without_code(capsys):
+def test_a_warning_is_one_line_without_code_and_printed_once(capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         print_warnings_as_lines()
-        warnings.warn("fields \x1b[2J are ignored", UserWarning, stacklevel=1)
+        for _ in range(2):
+            warnings.warn("fields \x1b[2J are ignored", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: fields \\x1b[2J are ignored\n"
 
 
