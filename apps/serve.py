@@ -53,9 +53,10 @@ def settings(port: int) -> dict[str, object]:
         "client.showErrorLinks": False,
         "client.toolbarMode": "minimal",
         "global.developmentMode": False,
-        # A browser told to reuse a message of an earlier run may just have dropped it, and then the
-        # page stops with "Cached ForwardMsg MISS": every message is sent whole.
-        "global.minCachedMessageSize": 1e12,
+        # The browser keeps large messages, and says so when it asks for a run. By default it drops
+        # those that two runs did not use, perhaps while that run is on its way, and the page then
+        # stops with "Cached ForwardMsg MISS".
+        "global.maxCachedMessageAge": 50,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
