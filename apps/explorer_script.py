@@ -31,7 +31,7 @@ STYLE = """<style>
 [data-testid=stSidebarHeader] { height: 2.4rem; padding-bottom: 0; margin-bottom: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0; }
 [class*=st-key-interp_parts] { display: none; }
-/* A clicked Cancel says so at once, before the server answers. */
+/* The label of a clicked Cancel changes at once, before the server answers. */
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p { font-size: 0; }
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p::after {
   content: "cancelling…"; font-size: 1rem; }

@@ -53,9 +53,9 @@ def settings(port: int) -> dict[str, object]:
         "client.showErrorLinks": False,
         "client.toolbarMode": "minimal",
         "global.developmentMode": False,
-        # The browser keeps large messages, and says so when it asks for a run. By default it drops
-        # those that two runs did not use, perhaps while that run is on its way, and the page then
-        # stops with "Cached ForwardMsg MISS".
+        # The browser keeps large messages and lists them when it asks for a run. By default it
+        # drops those that two runs did not use, perhaps while that run is on its way, and the page
+        # then stops with "Cached ForwardMsg MISS".
         "global.maxCachedMessageAge": 50,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.timing import Absent, Work
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+CLEAR = Path("/proc/self/clear_refs")
 RESET_HIGH_WATER = "5"
 
 
@@ -55,16 +55,25 @@ def reset_high_water() -> int:
         CLEAR.write_text(RESET_HIGH_WATER, encoding="ascii")
     except (OSError, AttributeError) as error:
         raise Absent("peak memory can be read only on Linux with glibc") from error
-    return _resident("VmRSS")
+    return resident()
 
 
-def high_water() -> int:
-    """Largest size of the resident set since :func:`reset_high_water`, in bytes.
+def resident(pid: int | str = "self") -> int:
+    """Size of the resident set of a process, in bytes.
 
     Raises:
         Absent: this system does not report it.
     """
-    return _resident("VmHWM")
+    return _status(pid, "VmRSS")
+
+
+def high_water(pid: int | str = "self") -> int:
+    """Largest size of the resident set of a process since :func:`reset_high_water`, in bytes.
+
+    Raises:
+        Absent: this system does not report it.
+    """
+    return _status(pid, "VmHWM")
 
 
 def _peak_resident(work: Work) -> int:
@@ -75,8 +84,10 @@ def _peak_resident(work: Work) -> int:
     return most
 
 
-def _resident(which: str) -> int:
-    found = re.search(rf"^{which}:\s+(\d+) kB", STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    if found is None:
-        raise Absent(f"{STATUS} has no {which}")
-    return int(found[1]) * 1024
+def _status(pid: int | str, field: str) -> int:
+    """A field of a process's status, in bytes."""
+    path = Path(f"/proc/{pid}/status")
+    line = re.search(rf"^{field}:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
+    if line is None:
+        raise Absent(f"{path} has no {field}")
+    return int(line[1]) * 1024

@@ -22,8 +22,9 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.browser import Served, Visit, chromium, served, visit
+from benchmarks.browser import Visit, chromium, served, visit
 from benchmarks.machine import load_average
+from benchmarks.memory import high_water
 from benchmarks.table import write_between
 from interp.execution.machine import processor
 
@@ -125,7 +126,9 @@ def _explorer(folder: Path) -> Iterator[Cost]:
     with served(str(folder)) as server, chromium() as browser, visit(browser, server) as visitor:
 
         def measured(step: str, began: float) -> Cost:
-            return Cost(f"explorer: {step}", time.perf_counter() - began, _peak(server))
+            return Cost(
+                f"explorer: {step}", time.perf_counter() - began, high_water(server.process.pid)
+            )
 
         began = time.perf_counter()
         visitor.open(server.address(page="heads"))
@@ -151,13 +154,6 @@ def _ask(visitor: Visit, text: str) -> None:
     visitor.page.wait_for_url(lambda url: "France" in url)
     visitor.page.wait_for_selector("[data-view=heads][data-ready=true]")
     visitor.settle()
-
-
-def _peak(server: Served) -> int:
-    """The largest resident set of the server so far, in bytes."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class _Reader:
         return ReportConfig(title, pages)
 
     def _number_of_pages(self, entry: dict[str, Any]) -> int:
-        """The number of pages of an entry, as far as can be told before it is checked."""
+        """An estimate of the number of pages of an entry that is not checked yet."""
         _, spec = self.specs.get(str(entry.get("command")), (None, None))
         names = ("models", "heads", *(["prompts"] if spec is not None and spec.reads else []))
         lists = [entry.get(name, self.values.get(name)) for name in names]

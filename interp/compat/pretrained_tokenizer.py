@@ -23,8 +23,8 @@ def tokenizer_of(published: Published, source: Transformer) -> Any:
     """The tokenizer of a model, whose name is that of the model in TransformerLens.
 
     BOS is added by the tokenizer itself wherever it can, as in TransformerLens, because a tokenizer
-    may encode a text after a BOS in another way. If ``transformers`` can't load the tokenizer, a
-    warning says so.
+    may encode a text after a BOS in another way. There is a warning if ``transformers`` can't
+    load the tokenizer.
 
     Args:
         published: where the model comes from.

@@ -42,7 +42,7 @@ PREFIXING = (
     "XGLMTokenizer",
     "XLMRobertaTokenizer",
 )
-"""Classes that put a space before a text if ``add_prefix_space`` says so, with the character ▁."""
+"""Classes that put a space before a text if ``add_prefix_space`` is true, with the character ▁."""
 STRIP_ACCENTS = "strip_accents"
 GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 """Classes that read none of the settings of normalizers and pre-tokenizers."""
@@ -55,7 +55,7 @@ LOWERCASING = (
     "RemBertTokenizer",
     "XLNetTokenizer",
 )
-"""Classes that lower the case if ``do_lower_case`` says so, whatever their normalizer is."""
+"""Classes that lower the case if ``do_lower_case`` is true, whatever their normalizer is."""
 BERT_SETTINGS = {
     "do_lower_case": "lowercase",
     STRIP_ACCENTS: STRIP_ACCENTS,

@@ -5,17 +5,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.browser import TIMEOUT, served, visit
+from benchmarks.memory import resident
 
 pytestmark = pytest.mark.browser
 
 FIRST = 12
 """Prompts after which the memory is read first."""
-
-
-def resident(pid: int) -> int:
-    """Bytes of a process that are in memory."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
