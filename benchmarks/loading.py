@@ -23,6 +23,10 @@ from benchmarks.table import Mark, Row
 from benchmarks.timing import Absent, Work
 
 SECONDS, MEMORY = Mark(1.5), Mark(1.3)
+MERGED = 6000
+"""Tokens that the random merges are drawn from."""
+LONGEST = 12
+"""Most characters of a token."""
 
 
 def loading(bench: Bench) -> Iterator[Row]:
@@ -75,10 +79,12 @@ def _tokenizer(size: int) -> Tokenizer:
     tokens = sorted(pre_tokenizers.ByteLevel.alphabet())[:size]
     vocab = {token: id_ for id_, token in enumerate(tokens)}
     merges: list[tuple[str, str]] = []
-    while len(vocab) < size:
-        pair = generator.choice(tokens), generator.choice(tokens)
-        if "".join(pair) not in vocab:
-            vocab["".join(pair)] = len(vocab)
+    while len(tokens) < size:
+        pair = generator.choice(tokens[:MERGED]), generator.choice(tokens[:MERGED])
+        token = "".join(pair)
+        if token not in vocab and len(token) <= LONGEST:
+            vocab[token] = len(vocab)
+            tokens.append(token)
             merges.append(pair)
     backend = Tokenizer(models.BPE(vocab, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -7,7 +7,7 @@ A :class:`Weight` holds the keys that it reads and a function of those tensors. 
 to tensors on the meta device, so that shapes are checked before any data is read or allocated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -64,7 +64,7 @@ class Weight:
         def reorder(x: Tensor) -> Tensor:
             by_head = x.reshape(n_kv_heads, n_sharing + 2, -1, *x.shape[1:])
             parts = by_head.split([n_sharing, 1, 1], dim=1)
-            return torch.cat([part.flatten(0, 2) for part in parts])
+            return cat([part.flatten(0, 2) for part in parts])
 
         return self.map(reorder)
 
@@ -91,7 +91,7 @@ def concatenated(*weights: Weight) -> Weight:
         for weight, count in zip(weights, counts, strict=True):
             inputs, tensors = tensors[:count], tensors[count:]
             parts.append(weight.compute(*inputs))
-        return torch.cat(parts)
+        return cat(parts)
 
     return Weight(tuple(key for weight in weights for key in weight.keys), compute)
 
@@ -99,6 +99,24 @@ def concatenated(*weights: Weight) -> Weight:
 def stacked(*weights: Weight) -> Weight:
     """Several weights of one shape stacked along a new first axis."""
     return concatenated(*(weight.map(lambda x: x[None]) for weight in weights))
+
+
+def cat(parts: Sequence[Tensor]) -> Tensor:
+    """``torch.cat(parts)`` along the first axis.
+
+    On the meta device only the shape is computed: PyTorch would import its compiler to do so, which
+    takes longer than loading a small model.
+
+    Raises:
+        RuntimeError: the shapes differ in another axis than the first.
+    """
+    if not parts[0].is_meta:
+        return torch.cat(list(parts))
+    rows, rest = sum(len(part) for part in parts), parts[0].shape[1:]
+    if any(part.shape[1:] != rest for part in parts):
+        shapes = ", ".join(str(tuple(part.shape)) for part in parts)
+        raise RuntimeError(f"tensors of shapes {shapes} can't be concatenated")
+    return parts[0].new_empty(rows, *rest)
 
 
 # ---- tables of parts ----------------------------------------------------------------------------

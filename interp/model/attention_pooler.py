@@ -30,7 +30,7 @@ class AttentionPooler(nn.Module):
 
     def __init__(self, config: AttentionPoolerConfig, d_model: int) -> None:
         super().__init__()
-        self.probe = nn.Parameter(torch.randn(d_model) * 0.02)
+        self.probe = nn.Parameter(torch.randn(d_model).mul_(0.02))
         self.attn = CrossAttention(config.attention, d_model)
         self.norm = norm_of(config.norm, d_model)
         self.mlp = MLP(config.mlp, d_model)

@@ -67,7 +67,7 @@ class LearnedPositions(PositionEmbedding):
 
     def __init__(self, n_ctx: int, d_model: int) -> None:
         super().__init__()
-        self.W_pos = nn.Parameter(torch.randn(n_ctx, d_model) * 0.02)
+        self.W_pos = nn.Parameter(torch.randn(n_ctx, d_model).mul_(0.02))
 
     def at(self, positions: Tensor) -> Tensor:
         """W_pos[position]."""
@@ -113,7 +113,7 @@ class TokenTypes(NoEmbedding):
 
     def __init__(self, n_types: int, d_model: int) -> None:
         super().__init__()
-        self.W_type = nn.Parameter(torch.randn(n_types, d_model) * 0.02)
+        self.W_type = nn.Parameter(torch.randn(n_types, d_model).mul_(0.02))
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:
         """``x + W_type[type]``."""
@@ -184,7 +184,7 @@ class Patches(Linear):
         self.weight = matrix(d_model, config.channels * config.size**2)
         self.bias = bias_of(d_model, config.bias)
         n = config.n_special
-        self.special = nn.Parameter(torch.randn(n, d_model) * 0.02) if n else None
+        self.special = nn.Parameter(torch.randn(n, d_model).mul_(0.02)) if n else None
 
     def forward(self, batch: Batch, context: Context, weight_e: None) -> Tensor:  # noqa: ARG002
         """``[batch pos d_model]``: each special token, then the patches row by row."""

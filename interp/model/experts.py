@@ -291,4 +291,4 @@ def _biases(n: int, size: int, *, present: bool) -> nn.Parameter | None:
 
 def _matrices(n: int, n_out: int, n_in: int) -> nn.Parameter:
     """Random weights [n out in] that preserve the variance of their input."""
-    return nn.Parameter(torch.randn(n, n_out, n_in) / n_in**0.5)
+    return nn.Parameter(torch.randn(n, n_out, n_in).div_(n_in**0.5))

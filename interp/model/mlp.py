@@ -76,7 +76,7 @@ def gating_of(config: MLPConfig) -> Gating:
 
 def matrix(n_out: int, n_in: int) -> nn.Parameter:
     """Random weights [out in] that preserve the variance of their input."""
-    return nn.Parameter(torch.randn(n_out, n_in) / n_in**0.5)
+    return nn.Parameter(torch.randn(n_out, n_in).div_(n_in**0.5))
 
 
 def bias_of(n: int, present: bool) -> nn.Parameter | None:  # noqa: FBT001 - reads as its config

@@ -183,4 +183,4 @@ def token_weights(config: Config, name: str) -> nn.Parameter | None:
     if own.patches is not None:
         return None
     width = own.width or own.sum_width or config.d_model
-    return nn.Parameter(torch.randn(config.vocabulary_of(name), width) * 0.02)
+    return nn.Parameter(torch.randn(config.vocabulary_of(name), width).mul_(0.02))

@@ -55,7 +55,7 @@ class Unembedding(Exit):
     def __init__(self, config: Config, tied_to: nn.Parameter | None) -> None:
         super().__init__()
         width = config.unembed_width
-        free = torch.randn(config.n_logits, width) / width**0.5
+        free = torch.randn(config.n_logits, width).div_(width**0.5)
         self.weight = nn.Parameter(free) if tied_to is None else tied_to
         self.b_U = bias_of(config.n_logits, config.bias_u)
         self.soft_cap = soft_cap_of(config.logit_cap)

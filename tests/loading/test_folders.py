@@ -17,6 +17,7 @@ from transformers import GPT2Config, GPT2Model
 import interp
 from interp.errors import InvalidInput, ModelLoadError
 from interp.loading import hub, save_folder
+from interp.loading.weight import cat
 from interp.zoo.training.bpe import train_bpe
 
 ROOT = Path(__file__).parents[2]
@@ -260,6 +261,25 @@ def test_neither_transformers_nor_code_of_the_folder_is_imported(folder, tmp_pat
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "a-gpt2 []"
     assert not marker.exists()
+
+
+def test_loading_does_not_import_the_compiler_of_pytorch(folder):
+    """It takes longer than loading a small model does."""
+    code = (
+        "import sys, interp; interp.load(sys.argv[1]), interp.load('python-2l'); "
+        "print([n for n in sys.modules if n in ('torch._dynamo', 'torch._inductor')])"
+    )
+    words = [sys.executable, "-c", code, str(folder.path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_shapes_are_concatenated_as_tensors_are():
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    assert cat([part.to("meta") for part in parts]).shape == cat(parts).shape == (6, 3)
+    for device in ("cpu", "meta"):
+        with pytest.raises(RuntimeError):
+            cat([torch.ones(2, 3, device=device), torch.ones(4, 1, device=device)])
 
 
 # Folders of save_folder.

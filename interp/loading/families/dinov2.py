@@ -19,6 +19,7 @@ from interp.loading.foreign_config import ForeignConfig
 from interp.loading.weight import (
     Table,
     Weight,
+    cat,
     concatenated,
     each_layer,
     from_key,
@@ -119,7 +120,7 @@ def _positions(positions: Tensor, registers: Tensor | None = None) -> Tensor:
     if registers is None:
         return positions[0]
     zeros = torch.zeros_like(registers[0])
-    return torch.cat([positions[0, :1], zeros, positions[0, 1:]])
+    return cat([positions[0, :1], zeros, positions[0, 1:]])
 
 
 FAMILIES = [

@@ -22,7 +22,7 @@ class RelativeBiasTable(nn.Module):
 
     def __init__(self, n_buckets: int, n_heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(n_buckets, n_heads) * 0.1)
+        self.weight = nn.Parameter(torch.randn(n_buckets, n_heads).mul_(0.1))
 
     def of_layer(self, layer: int) -> "RelativeBiasTable":  # noqa: ARG002
         """The table of one layer: itself."""
