@@ -80,7 +80,8 @@ def _tokenizer(size: int) -> Tokenizer:
     vocab = {token: id_ for id_, token in enumerate(tokens)}
     merges: list[tuple[str, str]] = []
     while len(tokens) < size:
-        pair = generator.choice(tokens[:MERGED]), generator.choice(tokens[:MERGED])
+        bound = min(len(tokens), MERGED)
+        pair = tokens[generator.randrange(bound)], tokens[generator.randrange(bound)]
         token = "".join(pair)
         if token not in vocab and len(token) <= LONGEST:
             vocab[token] = len(vocab)
