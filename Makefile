@@ -108,11 +108,11 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 
 .PHONY: fields
 fields: .venv/.installed-dev ## List the fields of configurations that transformers reads, in interp/loading
-	$(BIN)/python -m benchmarks.transformers_fields
+	$(BIN)/python -m tools.transformers_fields
 
 .PHONY: analyses
 analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses.md
-	$(BIN)/python -m benchmarks.analyses_page --docs docs/reference/analyses.md
+	$(BIN)/python -m tools.analyses_page --docs docs/reference/analyses.md
 
 # Without the note on what may come after MkDocs 1. With --quiet, --strict would find nothing.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
@@ -134,18 +134,18 @@ notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells asse
 
 .PHONY: notebook-pages
 notebook-pages: .venv/.installed-notebooks ## Execute the notebooks and write docs/notebooks
-	$(BIN)/python -m benchmarks.notebook_pages --docs docs/notebooks
+	$(BIN)/python -m tools.notebook_pages --docs docs/notebooks
 
 .PHONY: strip-notebooks
 strip-notebooks: .venv/.installed ## Take outputs out of the notebooks before a commit
-	$(BIN)/python -m benchmarks.notebook_pages --strip
+	$(BIN)/python -m tools.notebook_pages --strip
 
 .PHONY: cards
 cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its card, SHA256SUMS, pairs
 	$(BIN)/python -c "from interp.loading import MODEL_FOLDER, bundled; \
 		from interp.loading.checksums import write_sums; \
-		from interp.zoo.training.build import remeasure; \
-		from interp.zoo.training.minimal_pairs import write_pairs; \
+		from training.build import remeasure; \
+		from training.minimal_pairs import write_pairs; \
 		write_sums(MODEL_FOLDER); write_pairs(); \
 		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
@@ -174,19 +174,19 @@ bench: .venv/.installed-bench ## Time everything against transformers and Transf
 
 .PHONY: screenshots
 screenshots: .venv/.installed-dev ## Take pictures of every page of the explorer
-	$(BIN)/python -m benchmarks.screenshots $(SHOTS)
+	$(BIN)/python -m tools.screenshots $(SHOTS)
 
 .PHONY: faults
 faults: .venv/.installed-dev ## Interrupt everything that writes folders; docs/reference/reliability.md
-	$(BIN)/python -m benchmarks.faults --docs
+	$(BIN)/python -m tools.faults --docs
 
 .PHONY: fuzz
 fuzz: .venv/.installed-dev ## Read 5 000 damaged files of all kinds; docs/reference/reliability.md
-	$(BIN)/python -m benchmarks.fuzz --docs
+	$(BIN)/python -m tools.fuzz --docs
 
 .PHONY: gpu
 gpu: .venv/.installed-dev ## Run the tests and timings that need a GPU; docs/reference/gpu.md
-	$(BIN)/python -m benchmarks.gpu --out reports/gpu $(GPU)
+	$(BIN)/python -m tools.gpu --out reports/gpu $(GPU)
 
 .PHONY: hooks
 hooks: .venv/.installed-dev ## Lint before every commit

@@ -11,6 +11,7 @@ from analyses.attention_patterns import (
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
@@ -19,6 +20,9 @@ from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
+from analyses.methods.circuits import run_circuits
+from analyses.methods.lens import TunedLens
+from analyses.methods.symmetries import verify
 from analyses.neurons import Neurons, neurons
 from analyses.order_sensitivity import OrderSensitivity, order_sensitivity
 from analyses.ov_circuit import OVCircuit, ov
@@ -66,6 +70,7 @@ __all__ = [
     "Steering",
     "TopTexts",
     "TrainingHistory",
+    "TunedLens",
     "ablate",
     "ablate_heads",
     "attention_pattern",
@@ -73,6 +78,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "check_prompts",
     "compare",
     "composition",
     "direct_logit_attribution",
@@ -92,8 +98,10 @@ __all__ = [
     "probe",
     "prune",
     "qk",
+    "run_circuits",
     "steer",
     "top_texts",
     "train_lens",
     "training_history",
+    "verify",
 ]

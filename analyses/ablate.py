@@ -27,29 +27,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effect_text import effect_lines, largest_text, metric_text, places_of_effects
-from analyses.effects import (
+from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
+from analyses.results import (
     Progress,
+    Result,
     as_metric,
+    bars,
     cancelled_note,
+    cell_heatmap,
     effect_frame,
+    effect_lines,
     in_cells,
+    interval,
+    largest_text,
+    metric_text,
+    places_of_effects,
     prompt_frame,
     rounding,
 )
-from analyses.figures import bars, cell_heatmap
-from analyses.result import Result
-from analyses.statistics import interval
 from interp import Sweep, Transformer, sweep
-from interp.cancellation import cancellable
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.interventions.components import KINDS, Components, Units, components_of
-from interp.interventions.replacements import Replacements
+from interp.io import cancellable
 from interp.metrics import Metric
-from interp.sweeps.validate import check_options
-from interp.weights.finite import check_finite_weights
+from interp.sweeps import check_options
+from interp.weights import check_finite_weights
 
 Groups = Mapping[str, str | Sequence[str]]
 """For each group name, the names of its components, or a single name."""
@@ -256,7 +259,8 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
             * ``"neurons"``: the activation of each neuron.
             * ``"pairs"``: each head alone, and every two heads together, for their interaction.
             * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, with
-              names as in :mod:`interp.interventions.components`. An empty group changes nothing.
+              names as in :mod:`analyses.methods.components.components`. An empty group changes
+              nothing.
         layers: ablate in these layers (of each stack) only; not allowed with groups.
         method: ``zero``, ``mean`` or ``resample``.
         part: the tensor of a head that is replaced: ``z``; its attention ``pattern``, while its

@@ -19,31 +19,34 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effect_text import effect_lines, largest_text, metric_text, places_of_effects
-from analyses.effects import (
+from analyses.methods.components import Replacements, components_of
+from analyses.results import (
+    Interval,
     Progress,
+    Result,
     as_metric,
     by_chance,
     cancelled_note,
     effect_frame,
+    effect_lines,
     grid,
+    heatmap,
     in_cells,
+    interval,
+    largest_text,
+    metric_text,
+    places_of_effects,
     prompt_frame,
     rounding,
 )
-from analyses.figures import heatmap
-from analyses.result import Result
-from analyses.statistics import Interval, interval
 from interp import Sweep, Transformer, sweep
-from interp.cancellation import cancellable
 from interp.errors import InvalidInput
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.interventions.components import components_of
-from interp.interventions.replacements import Replacements
+from interp.io import cancellable
 from interp.metrics import Metric
-from interp.sweeps.validate import check_options
-from interp.weights.finite import check_finite_weights
+from interp.sweeps import check_options
+from interp.weights import check_finite_weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,17 +18,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.figures import escaped, heatmap
-from analyses.number_text import fixed
-from analyses.result import Result
+from analyses.methods.heads import pattern_at, value_weights
+from analyses.results import Result, escaped, fixed, heatmap
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
-from interp.heads.attention_averages import pattern_at, value_weights
+from interp.execution import Provenance
 from interp.integers import within
-from interp.model.attentions import AttentionName, Attentions, attentions_of
-from interp.model.batch import Batch, ImageInput
-from interp.weights.finite import check_finite_weights
+from interp.model import AttentionName, Attentions, Batch, ImageInput, attentions_of
+from interp.weights import check_finite_weights
 
 LONGEST_HOVER = 256
 """Longer prompts get no hover text in each cell, which would take megabytes."""

@@ -25,27 +25,25 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses.effects import grid, mean_frame, prompt_frame
-from analyses.figures import heatmap
-from analyses.number_text import counted, fixed, number
-from analyses.result import Result
-from interp import Transformer, run
-from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
-from interp.heads.attention_averages import (
+from analyses.methods.heads import (
+    Classes,
     entropy,
     mass,
     mean_over_queries,
     pattern_at,
+    selected_tokens,
+    tokens_of_classes,
     uniform_weights,
     value_weights,
     visible_keys,
 )
-from interp.heads.token_classes import Classes, selected_tokens, tokens_of_classes
+from analyses.results import Result, counted, fixed, grid, heatmap, mean_frame, number, prompt_frame
+from interp import Transformer, run
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
 from interp.integers import within
-from interp.model.attentions import AttentionName, Attentions, attentions_of
-from interp.model.batch import Batch
-from interp.weights.finite import check_finite_weights
+from interp.model import AttentionName, Attentions, Batch, attentions_of
+from interp.weights import check_finite_weights
 
 WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"

@@ -22,21 +22,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.ablate_heads import ablate_heads
-from analyses.effect_text import (
+from analyses.results import (
+    Result,
     bracketed,
+    check_same_rows,
+    effect_frame,
     effect_text,
+    fixed,
+    heatmap,
     marked_names,
     places_of_effects,
+    prompt_frame,
+    rounding,
+    rows_of,
+    signed,
     significance_text,
+    titles,
 )
-from analyses.effects import effect_frame, prompt_frame, rounding
-from analyses.figures import heatmap
-from analyses.labelled_rows import check_same_rows, rows_of, titles
-from analyses.number_text import fixed, signed
-from analyses.result import Result
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import at_least
 
 SHOWN = 30
@@ -88,7 +93,7 @@ class Comparison(Result):
             a, b: the mean of each model over prompts.
             difference, low, high: b − a, with the 95 % interval of paired differences.
             size, n, p, q, significant: of the differences, as in
-                :func:`analyses.effects.effect_frame`. Without numbers per prompt, n is 1.
+                :func:`analyses.results.effect_frame`. Without numbers per prompt, n is 1.
         """
         means = {name: own.nanmean(-1).tolist() for name, own in (("a", self.a), ("b", self.b))}
         has = ~self.difference.isnan()

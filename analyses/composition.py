@@ -21,17 +21,13 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.effects import Progress
-from analyses.figures import heatmap
-from analyses.number_text import fixed
-from analyses.result import Result
+from analyses.methods.circuits import KINDS, head_pairs, rotates
+from analyses.results import Progress, Result, fixed, heatmap
 from interp import Transformer
-from interp.circuits.composition import KINDS, head_pairs
-from interp.circuits.folded_heads import rotates
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import at_least, within
-from interp.weights.finite import check_finite_weights
+from interp.weights import check_finite_weights
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
 

@@ -35,32 +35,33 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.effects import grid, mean_frame
-from analyses.figures import heatmap
-from analyses.number_text import counted, fixed
-from analyses.result import Result
-from analyses.statistics import FEWEST
-from interp import LowRank, Transformer, run
-from interp.circuits.token_streams import streams_of_tokens
-from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
-from interp.heads.attention_averages import (
+from analyses.methods.circuits import streams_of_tokens
+from analyses.methods.heads import (
+    SINKS,
+    RepeatedRows,
     mass,
     mean_over_queries,
     pattern_at,
+    repeated_rows,
     uniform_weights,
     visible_keys,
 )
-from interp.heads.repetition import SINKS, RepeatedRows, repeated_rows
+from analyses.results import FEWEST, Result, counted, fixed, grid, heatmap, mean_frame
+from interp import LowRank, Transformer, run
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.metrics.logits import at_least_float32, relative_rounding
-from interp.model.attention.attention import Attention
-from interp.model.attentions import attentions_of
-from interp.model.batch import ImageInput
-from interp.model.inputs import whole_numbers
-from interp.model.unembedding import MaskedHead, Unembedding
-from interp.weights.finite import check_finite_weights
-from interp.zoo.access import trained_tokens
+from interp.metrics import at_least_float32, relative_rounding
+from interp.model import (
+    Attention,
+    ImageInput,
+    MaskedHead,
+    Unembedding,
+    attentions_of,
+    whole_numbers,
+)
+from interp.weights import check_finite_weights
+from interp.zoo import trained_tokens
 
 LEAST = 0.1
 """The amount by which a score must exceed its control."""

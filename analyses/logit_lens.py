@@ -20,22 +20,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.effects import Tokens, token_ids
-from analyses.figures import heatmap
-from analyses.number_text import counted, fixed, percent
-from analyses.result import Result
-from interp import Transformer, TunedLens, run
+from analyses.methods.lens import PlaceNames, TunedLens, decode, decoded_places, final_scale
+from analyses.results import Result, Tokens, counted, fixed, heatmap, percent, token_ids
+from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
-from interp.execution.first_nan import check_no_nan
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance, check_no_nan
 from interp.integers import within
-from interp.lens.decode import PlaceNames, decode, decoded_places, final_scale
-from interp.metrics.divergence import divergence
-from interp.metrics.logits import at_least_float32, parts_of_rows
-from interp.model.batch import Batch
-from interp.model.network import unembedding_of
+from interp.metrics import at_least_float32, divergence, parts_of_rows
+from interp.model import Batch, unembedding_of
 from interp.points import Point
-from interp.weights.finite import check_finite_weights
+from interp.weights import check_finite_weights
 
 NORMS = ("recomputed", "final")
 
@@ -261,7 +255,7 @@ def _check(model: Transformer, norm: object, lens: object, top: int) -> None:
         raise InvalidInput(f"norm={shorten(norm)} should be one of {', '.join(NORMS)}.")
     within(1, model.config.n_logits, top, "top")
     if not isinstance(lens, TunedLens | None):
-        raise InvalidInput(f"lens={shorten(lens)} should be an interp.TunedLens.")
+        raise InvalidInput(f"lens={shorten(lens)} should be an analyses.TunedLens.")
     if lens is not None:
         lens.check_model(model)
 

@@ -26,27 +26,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.effects import Progress
-from analyses.number_text import fixed, signed
-from analyses.result import Result
-from analyses.top_tokens import (
+from analyses.methods.circuits import (
     Side,
     SingularTokens,
-    Tokens,
+    TokenCircuits,
+    TokenList,
     TopTokens,
     given_tokens,
     singular_tokens,
+    strongest,
     top_tokens,
 )
+from analyses.results import Progress, Result, fixed, signed
 from interp import Transformer
-from interp.circuits.token_circuits import TokenCircuits
-from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.linalg import LowRank
-from interp.model.attentions import AttentionName
-from interp.weights.finite import check_finite_weights
+from interp.model import AttentionName
+from interp.weights import check_finite_weights
 
 DRAWS = 8
 """Permutations that copying is compared with."""
@@ -166,7 +164,7 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     layer: int,
     head: int,
-    tokens: Tokens | None = None,
+    tokens: TokenList | None = None,
     *,
     top: int = 10,
     attention: AttentionName | None = None,

@@ -22,27 +22,35 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.edge_table import edge_cells, edge_figure, scores_by_edge
-from analyses.effect_text import effect_lines, largest_text, metric_text
-from analyses.effects import Progress, as_metric, effect_frame, in_cells, prompt_frame, rounding
-from analyses.number_text import number
-from analyses.result import Result
+from analyses.methods.circuits import Written, next_writers, replaced
+from analyses.methods.components import Batches, aligned
+from analyses.results import (
+    Progress,
+    Result,
+    as_metric,
+    edge_cells,
+    edge_figure,
+    effect_frame,
+    effect_lines,
+    in_cells,
+    largest_text,
+    metric_text,
+    number,
+    prompt_frame,
+    rounding,
+    scores_by_edge,
+)
 from interp import Sweep, Transformer, computation_graph, edits, run, sweep
-from interp.cancellation import cancellable
-from interp.circuits.paths import next_writers
-from interp.circuits.written import Written, replaced
 from interp.edits import Edge, Edit, Selection
 from interp.errors import InvalidInput, UnknownPlace, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.graph import Graph, Reader, Writer, pairs_of
 from interp.integers import at_least
-from interp.interventions.minimal_pairs import Batches, aligned
-from interp.metrics import Metric
-from interp.metrics.measuring import measure_prompts
+from interp.io import TensorData, cancellable
+from interp.metrics import Metric, measure_prompts
 from interp.points import Point
-from interp.sweeps.validate import check_options
-from interp.tensor_data import TensorData
-from interp.weights.finite import check_finite_weights
+from interp.sweeps import check_options
+from interp.weights import check_finite_weights
 
 MODES = ("edge", "frozen heads")
 Names = Sequence[tuple[str, str]]

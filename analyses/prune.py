@@ -25,22 +25,30 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses.circuit_figure import drawn
-from analyses.effects import as_metric, prompt_frame, rounding
-from analyses.figures import Curve, curves
-from analyses.number_text import counted, fixed, number, percent
-from analyses.result import Result
-from interp import Transformer, computation_graph, run_circuits
-from interp.circuits.written import replaced
+from analyses.methods.circuits import replaced, run_circuits
+from analyses.methods.components import aligned
+from analyses.results import (
+    Curve,
+    Result,
+    as_metric,
+    counted,
+    curves,
+    drawn,
+    fixed,
+    number,
+    percent,
+    prompt_frame,
+    rounding,
+)
+from interp import Transformer, computation_graph
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.graph import Graph
 from interp.integers import as_seed, at_least
-from interp.interventions.minimal_pairs import aligned
+from interp.io import ProgressLike
 from interp.metrics import Metric
-from interp.progress import ProgressLike
-from interp.sweeps.validate import check_options
-from interp.weights.finite import check_finite_weights
+from interp.sweeps import check_options
+from interp.weights import check_finite_weights
 
 Scores = Mapping[tuple[str, str], float]
 """The effect of patching each edge, by the names of its writer and reader."""

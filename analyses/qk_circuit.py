@@ -25,28 +25,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.effects import Progress
-from analyses.figures import Curve, curves
-from analyses.number_text import fixed
-from analyses.result import Result
-from analyses.top_tokens import (
+from analyses.methods.circuits import (
     Side,
     SingularTokens,
-    Tokens,
+    TokenCircuits,
+    TokenList,
     TopTokens,
     given_tokens,
     singular_tokens,
+    strongest,
     top_tokens,
 )
+from analyses.results import Curve, Progress, Result, curves, fixed
 from interp import Transformer
-from interp.circuits.token_circuits import TokenCircuits
-from interp.circuits.top_entries import strongest
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import at_least, within
 from interp.linalg import LowRank
-from interp.model.attentions import AttentionName
-from interp.weights.finite import check_finite_weights
+from interp.model import AttentionName
+from interp.weights import check_finite_weights
 
 COMPONENTS = 8
 """Singular vectors that are reported."""
@@ -203,7 +200,7 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     layer: int,
     head: int,
-    tokens: Tokens | None = None,
+    tokens: TokenList | None = None,
     *,
     offset: int = 1,
     positions: int = 32,

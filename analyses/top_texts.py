@@ -26,20 +26,22 @@ import plotly.graph_objects as go
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.effects import Progress
-from analyses.figures import Curve, curves, token_strips
-from analyses.number_text import number
-from analyses.result import Result
+from analyses.methods.corpus import (
+    Settings,
+    Snippet,
+    measure_of,
+    shuffled_values,
+    snippets,
+    stream_corpus,
+    strips,
+)
+from analyses.results import Curve, Progress, Result, curves, number, token_strips
 from interp import Transformer
-from interp.corpus.measures import measure_of
-from interp.corpus.snippets import Snippet, snippets
-from interp.corpus.stream import Settings, stream_corpus
-from interp.corpus.strips import shuffled_values, strips
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.points import PlaceLike
-from interp.weights.finite import check_finite_weights
+from interp.weights import check_finite_weights
 
 ENDS = ("highest", "lowest")
 LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)

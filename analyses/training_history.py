@@ -20,13 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.figures import Curve, curves
-from analyses.labelled_rows import check_same_rows, rows_of, titles
-from analyses.number_text import number
-from analyses.result import Result
+from analyses.results import Curve, Result, check_same_rows, curves, number, rows_of, titles
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
-from interp.zoo.history import History
+from interp.zoo import History
 
 BATCH = "loss of the batch (nats)"
 NATS = "(nats)"

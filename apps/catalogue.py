@@ -4,10 +4,9 @@ from pathlib import Path
 
 import interp
 from interp.errors import ModelLoadError, shorten
-from interp.loading import MODEL_FOLDER, bundled, find_folder, hub, load
-from interp.loading.folder import steps_of
-from interp.saving import CONFIG
-from interp.zoo.card import read_card
+from interp.loading import MODEL_FOLDER, bundled, find_folder, hub, load, steps_of
+from interp.transformer import CONFIG
+from interp.zoo import read_card
 
 COLUMNS = [
     ("model", "left"),

@@ -23,7 +23,6 @@ from apps.terminal import (
     print_stdout,
     print_table,
     print_warnings_as_lines,
-    progress,
 )
 
 DEFAULT_EXPLORED = "python-4l"
@@ -94,8 +93,8 @@ def verify(*, model: Model = DEFAULT_MODEL) -> None:
 
     The exit code is 1 if one fails.
     """
+    from analyses.methods.symmetries import verify as check_identities  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
-    from interp.verify import verify as check_identities  # noqa: PLC0415
 
     identities = check_identities(load(model))
     print_table(
@@ -216,56 +215,6 @@ def _models_of(results: Sequence[Path]) -> list[str]:
 
     of = dict.fromkeys(report.model for path in results for report in read_written(path))
     return [name for name in of if name in bundled()]
-
-
-@app.command()
-@reports_errors
-def train(
-    name: Annotated[str, typer.Argument(help="A bundled model; see `interp models`.")],
-    *,
-    steps: Annotated[
-        int | None,
-        typer.Option(help="Number of training steps.", show_default="as for the bundled model"),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Output folder, created if missing.", show_default="models/NAME"),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Device: cpu, cuda, …", show_default="a GPU if available")
-    ] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Start from scratch instead of resuming.")
-    ] = False,
-) -> None:
-    """Train a bundled model from scratch.
-
-    To resume a training that was stopped, run the same command again.
-    """
-    from apps.devices import default_device, parse_device  # noqa: PLC0415
-    from interp import card  # noqa: PLC0415
-    from interp.zoo.training.build import build_model, has_checkpoint  # noqa: PLC0415
-
-    folder = out or Path("models") / name
-    if has_checkpoint(name, folder) and not anew:
-        print_stderr(f"Resuming the unfinished training in {folder} (--anew starts from scratch).")
-    with progress(f"Training {name}") as tick:
-        build_model(
-            name,
-            folder,
-            report=lambda step, of, loss: tick(step, of, f"loss {loss:.3f} nats"),
-            steps=steps,
-            device=parse_device(device or default_device()),
-            anew=anew,
-        )
-    print_stdout(
-        f"{name} is in {folder}, described in its README.md. Use it with --model {folder}."
-    )
-    if card(folder).data != card(name).data:
-        print_stderr(
-            "It was trained on other data than the bundled model (see the cards of both), so its "
-            "measured figures differ."
-        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

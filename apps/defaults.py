@@ -5,9 +5,9 @@ from pathlib import Path
 from interp.errors import InvalidInput
 from interp.loading import AT_STEP, bundled
 from interp.loading import MODEL_FOLDER as MODELS
-from interp.text.prompts import bundled_prompts
-from interp.zoo.card import FILE as CARD
-from interp.zoo.card import Card, read_card
+from interp.text import bundled_prompts
+from interp.zoo import FILE as CARD
+from interp.zoo import Card, read_card
 
 LOSS, LOGIT_DIFF, MASKED_LOSS = "loss", "logit-diff", "masked-loss"
 """The metrics, by the names that the command line gives them."""

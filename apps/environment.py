@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import interp
-from analyses.statistics import FEWEST, LEVEL
-from interp.execution.machine import device_name
+from analyses.results import FEWEST, LEVEL
+from interp.execution import device_name
 
 PACKAGES = ("numpy", "pandas", "plotly", "scipy", "tokenizers")
 GIT_SECONDS = 10
@@ -21,7 +21,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
 
     Args:
         model: the model that was run.
-        kernels: the operations that :func:`interp.execution.machine.operations_taken` recorded.
+        kernels: the operations that :func:`interp.execution.operations_taken` recorded.
     """
     return {
         "code": code(),

@@ -70,7 +70,7 @@ def code_and_message(error: BaseException) -> tuple[int, str]:
         return code, str(error) or "Interrupted; nothing was written."
     # Imported here, because torch is not needed for --help.
     from interp.errors import InterpError  # noqa: PLC0415
-    from interp.sweeps.memory import is_out_of_memory  # noqa: PLC0415
+    from interp.sweeps import is_out_of_memory  # noqa: PLC0415
 
     match error:
         case InterpError():

@@ -5,15 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.effect_text import MARK
-from analyses.number_text import (
-    corrected,
-    fixed,
-    interval_text,
-    percent,
-    places_of,
-    signed,
-)
+from analyses.results import MARK, corrected, fixed, interval_text, percent, places_of, signed
 
 Table = tuple[list[tuple[str, str]], list[tuple[str, ...]]]
 """Columns (title, alignment: ``left`` or ``right``) and rows."""

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from textwrap import dedent
 
-from analyses.result import Result
+from analyses.results import Result
 
 
 @dataclass(frozen=True)

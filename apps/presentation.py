@@ -27,12 +27,11 @@ from analyses import (
 )
 from analyses.attention_statistics import WEIGHTINGS
 from analyses.head_roles import BACKGROUND
-from analyses.number_text import fixed
-from analyses.result import Result
+from analyses.methods.circuits import KINDS
+from analyses.results import Result, fixed
 from apps import wording
 from apps.frame_table import Table, table_of_frame
-from interp.circuits.composition import KINDS
-from interp.execution.provenance import Provenance
+from interp.execution import Provenance
 
 NAMED = 3
 """Number of heads that a conclusion names."""

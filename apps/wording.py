@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from math import isnan
 
 from analyses import HeadAblation
-from analyses.effect_text import LARGE, MARK
-from analyses.number_text import (
+from analyses.results import (
+    FEWEST,
+    LARGE,
+    LEVEL,
+    MARK,
     NONE,
     corrected,
     counted,
@@ -16,7 +19,6 @@ from analyses.number_text import (
     places_of,
     signed,
 )
-from analyses.statistics import FEWEST, LEVEL
 from apps.frame_table import Table
 
 NAMED = 3

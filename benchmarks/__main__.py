@@ -9,7 +9,7 @@
     make bench BENCH="--from bench.json --readme README.md --readme docs/index.md"  # short forms
 
 Models have GPT-2-small's shape and the same random weights in every library. For the benchmarks of
-a GPU, which do not need TransformerLens, and the tests on it, see ``python -m benchmarks.gpu``.
+a GPU, which do not need TransformerLens, and the tests on it, see ``python -m tools.gpu``.
 """
 
 import argparse

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 import interp
+from analyses.methods.attribution import Path, edge_scores
 from benchmarks.bench import Bench, Makers
 from benchmarks.patching import difference, other_prompts
 from benchmarks.sweeps import LastResult
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
-from interp.attribution.edges import edge_scores
-from interp.attribution.path import Path
 from interp.metrics import measure
 
 STEPS = 10

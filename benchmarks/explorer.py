@@ -50,7 +50,7 @@ def explorer(bench: Bench) -> Iterator[Row]:
         why = f"{', '.join(missing)} is not installed" if missing else "--quick leaves it out"
         yield Row(section="explorer", work="the explorer in a browser", kernel="", why=why)
         return
-    from benchmarks.browser import chromium, served, visit  # noqa: PLC0415 - not on every machine
+    from tools.browser import chromium, served, visit  # noqa: PLC0415 - not on every machine
 
     opened: list[float] = []
     with served(MODEL) as server, chromium() as browser:

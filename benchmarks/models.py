@@ -9,7 +9,7 @@ from torch import Tensor
 
 import interp
 from benchmarks.timing import Absent
-from interp.execution.machine import operations_of_forward
+from interp.execution import operations_of_forward
 
 KERNELS = ("default", "packed")
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import interp
+from analyses.methods.circuits import written
 from benchmarks.bench import Bench, Makers
 from benchmarks.models import KERNELS
 from benchmarks.patching import difference, difference_of, other_prompts
@@ -23,7 +24,6 @@ from benchmarks.sweeps import LastResult, gap_note, swept
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
 from interp import edits
-from interp.circuits.written import written
 from interp.edits import Edit
 from interp.graph import Graph, Reader, Writer
 

@@ -22,11 +22,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.browser import Visit, chromium, served, visit
 from benchmarks.machine import load_average
 from benchmarks.memory import high_water
 from benchmarks.table import write_between
-from interp.execution.machine import processor
+from interp.execution import processor
+from tools.browser import Visit, chromium, served, visit
 
 MARKERS = ("<!-- figures of a real model -->", "<!-- end of a real model -->")
 N_PAIRS = 8

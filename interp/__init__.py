@@ -9,9 +9,7 @@ run.logits, run.cache["pattern", 0]
 """
 
 from interp import edits, metrics
-from interp.cache.cache import Cache
-from interp.cache.file import load_cache
-from interp.circuits.masked_runs import run_circuits
+from interp.cache import Cache, load_cache
 from interp.config import (
     NO_NORM,
     AttentionConfig,
@@ -29,30 +27,25 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
-from interp.corpus.prompt_check import check_prompts
 from interp.errors import InterpError
-from interp.execution.estimate import Estimate, estimate
-from interp.execution.prepared import Start
-from interp.execution.provenance import versions
-from interp.execution.run import Run, run
+from interp.execution import Estimate, Run, Start, estimate, run, versions
 from interp.graph import computation_graph
-from interp.lens.tuned_lens import TunedLens
 from interp.linalg import LowRank
-from interp.loading import bundled, load, load_towers
-from interp.loading.torch_transformer import from_torch
-from interp.model.batch import PAD
+from interp.loading import bundled, from_torch, load, load_towers
+from interp.model import PAD
 from interp.points import Place, Point
-from interp.sweeps.estimate import estimate_sweep
-from interp.sweeps.sweep import Interrupted, Sweep, sweep
-from interp.text.prompts import bundled_prompts, iter_prompts, read_prompts
-from interp.text.template import Template
-from interp.text.template_file import read_template
-from interp.text.tokenizer import Tokenizer
-from interp.transformer import Transformer
-from interp.two_towers import TwoTowers
-from interp.verify import verify
-from interp.weights.packed import packed, packing_gain
-from interp.zoo.access import card, history
+from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
+from interp.text import (
+    Template,
+    Tokenizer,
+    bundled_prompts,
+    iter_prompts,
+    read_prompts,
+    read_template,
+)
+from interp.transformer import Transformer, TwoTowers
+from interp.weights import packed, packing_gain
+from interp.zoo import card, history
 
 __version__ = versions()["interp"]
 
@@ -86,12 +79,10 @@ __all__ = [
     "Tokenizer",
     "TokensConfig",
     "Transformer",
-    "TunedLens",
     "TwoTowers",
     "bundled",
     "bundled_prompts",
     "card",
-    "check_prompts",
     "computation_graph",
     "edits",
     "estimate",
@@ -108,7 +99,5 @@ __all__ = [
     "read_prompts",
     "read_template",
     "run",
-    "run_circuits",
     "sweep",
-    "verify",
 ]

@@ -26,12 +26,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
-from interp.model.attention.attention import Attention
-from interp.model.mlp import MLP
-from interp.model.network import Network
-from interp.model.residual import Step
-from interp.model.stack import Stack
-from interp.model.unembedding import Unembedding
+from interp.model import MLP, Attention, Network, Stack, Step, Unembedding
 from interp.points import Place, Point
 
 

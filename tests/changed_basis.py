@@ -1,12 +1,12 @@
-"""The same model in another basis of each head; see :mod:`interp.symmetries.bases`."""
+"""The same model in another basis of each head; see `analyses.permutation_covariance.bases`."""
 
 import copy
 
 import torch
 
+from analyses.permutation_covariance.bases import change_basis, free_bases, score_bases
 from interp import Transformer
 from interp.model.attention.attention import Attention
-from interp.symmetries.bases import change_basis, free_bases, score_bases
 
 
 def in_another_basis(model: Transformer, seed: int = 0) -> Transformer:

@@ -5,7 +5,7 @@ from html import unescape
 
 import numpy as np
 
-from analyses.number_text import places_of, signed
+from analyses.results.number_text import places_of, signed
 
 
 def numbers(sent) -> np.ndarray:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from interp import atomic_folder as atomic
-from interp.atomic_folder import MANIFEST, atomic_folder
 from interp.errors import InterpError, InvalidInput, OutOfResources
-from interp.files import locked, write_text_whole
+from interp.io import atomic_folder as atomic
+from interp.io.atomic_folder import MANIFEST, atomic_folder
+from interp.io.files import locked, write_text_whole
 
 
 def write(

@@ -3,9 +3,9 @@
 import pytest
 from architectures import ARCHITECTURES, build, covering
 
+from analyses.methods.components.components import PARTS, components_of
 from interp.errors import InvalidInput, UnknownPlace
 from interp.graph import computation_graph
-from interp.interventions.components import PARTS, components_of
 from interp.model.attention.attention import Attention
 
 ADDING = [

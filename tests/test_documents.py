@@ -9,9 +9,9 @@ import yaml
 
 import analyses
 import interp
-from benchmarks.site import diagrams
-from benchmarks.site.pages import FENCE, PageError, agrees, blocks_of, check, main
-from benchmarks.site.roles import without_roles
+from tools.site import diagrams
+from tools.site.pages import FENCE, PageError, agrees, blocks_of, check, main
+from tools.site.roles import without_roles
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -166,7 +166,7 @@ def test_the_reference_has_every_public_name():
 
 
 def test_roles_of_sphinx_become_code():
-    text = "See :func:`~interp.sweeps.sweep.sweep`, :class:`Cache` and `x`."
+    text = "See :func:`~interp.sweeps.sweep`, :class:`Cache` and `x`."
     assert without_roles(text) == "See `sweep`, `Cache` and `x`."
 
 
@@ -213,7 +213,7 @@ def test_diagrams_are_those_that_the_command_draws(tmp_path):
     assert diagrams.main([str(tmp_path)]) == 0
     for path in tmp_path.iterdir():
         drawn = (DOCS / "explanation/figures" / path.name).read_text(encoding="utf-8")
-        assert path.read_text(encoding="utf-8") == drawn, "python -m benchmarks.site.diagrams"
+        assert path.read_text(encoding="utf-8") == drawn, "python -m tools.site.diagrams"
         ElementTree.fromstring(drawn)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import interp
 from interp.errors import InterpError
-from interp.files import UNREADABLE, read_bounded
+from interp.io.files import UNREADABLE, read_bounded
 
 READERS = {
     "load": interp.load,

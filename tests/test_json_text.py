@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
-from interp.json_text import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
+from interp.io.json_text import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -61,7 +61,7 @@ WHOLE_NAMES = {
     "interp/model/tap.py": {"scoped": "at"},
     "interp/model/embeddings.py": {"token types": "Types"},
     "interp/model/recipe.py": {"compute": "make", "stored": "KEPT"},
-    "interp/tensor_data.py": {"tensor data": "Values"},
+    "interp/io/tensor_data.py": {"tensor data": "Values"},
     "interp/loading": {"registry": "foreign", "sliding window": "windows"},
 }
 """Names of which only the whole is meant, fields and constants among them."""

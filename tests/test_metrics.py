@@ -342,7 +342,7 @@ def uses_of_a_metric():
         "run": lambda model, m: interp.run(model, clean, record="z", gradients_of=m).cache[
             "z_grad", 0
         ],
-        "circuits": lambda model, m: interp.run_circuits(model, clean, [[]], 0.0, m),
+        "circuits": lambda model, m: analyses.run_circuits(model, clean, [[]], 0.0, m),
         "estimate": lambda model, m: interp.estimate_sweep(model, clean, ZEROED, metric=m).peak,
         "ablate_heads": lambda model, m: analyses.ablate_heads(model, clean, metric=m).effect,
         "patch": lambda model, m: (

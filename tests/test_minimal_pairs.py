@@ -6,9 +6,9 @@ from architectures import build, padded, tokens_of
 from tables import each
 
 import interp
+from analyses.methods.components.minimal_pairs import SHOWN, aligned, aligned_prompts
 from interp import PAD, metrics
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import SHOWN, aligned, aligned_prompts
 from interp.text.prompts import Prompt
 
 GPT2, TYPED, PAIR = build("gpt2"), build("bert-types"), build("t5")

@@ -7,8 +7,9 @@ from architectures import build, tokens_of
 
 import interp
 from analyses import ablate_heads, top_texts
-from interp import edits, metrics, progress
-from interp.progress import as_progress
+from interp import edits, metrics
+from interp.io import progress
+from interp.io.progress import as_progress
 
 ZEROED = [edits.zero("z", layer=0, head=head) for head in range(2)]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from apps.commands.report import SECTIONS
-from benchmarks.site.pages import blocks_of, commands_of
 from interp.loading.registry import families
+from tools.site.pages import blocks_of, commands_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

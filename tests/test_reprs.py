@@ -11,7 +11,7 @@ import interp
 from interp import Config, LowRank, Transformer, edits, run, sweep
 from interp.config import parts
 from interp.config import stack as stacks
-from interp.table import Table
+from interp.io.table import Table
 
 TOKENS = tokens_of("gpt2")
 NAMES = vars(interp) | vars(parts) | vars(stacks) | {"inf": float("inf")}

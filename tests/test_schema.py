@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tables import each
 
 from interp.errors import InvalidConfig
-from interp.schema import build, without_version
+from interp.io.schema import build, without_version
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from interp.errors import InterpError
-from interp.tensor_file import (
+from interp.io.tensor_file import (
     CHECKSUM,
     DAMAGED,
     STORED,

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from interp.toml_text import MAX_BARE, MAX_DEPTH, MAX_PARTS, MAX_TABLES, parse_toml
+from interp.io.toml_text import MAX_BARE, MAX_DEPTH, MAX_PARTS, MAX_TABLES, parse_toml
 
 
 def dotted(parts, piece="a", between="."):

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 import interp
-from analyses.effects import Progress
-from analyses.result import Result
+from analyses.results import Progress, Result
 from apps.commands.command import CommandSpec
 from apps.commands.inputs import Inputs
 from apps.commands.options import FILES
@@ -23,11 +22,10 @@ from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
-from interp.execution.machine import operations_taken
+from interp.execution import operations_taken
 from interp.loading import load
-from interp.sweeps.memory import Budget
-from interp.text.prompts import Prompt, PromptFile, bundled_prompts, read_prompt_file
-from interp.text.token_bytes import visible
+from interp.sweeps import Budget
+from interp.text import Prompt, PromptFile, bundled_prompts, read_prompt_file, visible
 
 METRICS_READ = {
     LOGIT_DIFF: ("target", "distractor"),

@@ -39,10 +39,7 @@ def _cost(options: Mapping[str, Any]) -> str:
     method, check = AttributionName(options["method"]), options["check"]
     if method is AttributionName.EXACT:
         return "Patching every edge"
-    from interp.attribution.edges import (  # noqa: PLC0415 - imports torch
-        most_points,
-        steps_and_tolerance,
-    )
+    from analyses.methods.attribution import most_points, steps_and_tolerance  # noqa: PLC0415 - imports torch
 
     given = options["steps"], options["tolerance"]
     steps, tolerance = steps_and_tolerance(method.value, *given)

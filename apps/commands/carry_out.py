@@ -10,7 +10,7 @@ from apps.commands.outputs import describe, write_files
 from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
 from apps.terminal import print_json, print_stderr, print_stdout, print_table, progress
-from interp.atomic_folder import atomic_folder
+from interp.io import atomic_folder
 
 NOT_SETTINGS = ("out", "resume", "json", "top")
 """Shared options that do not affect the numbers."""

@@ -70,8 +70,8 @@ def circuits(
 
 def _head(model: "interp.Transformer", name: str) -> dict[str, Any]:
     """The layer, head and, in an encoder–decoder, attention that the name of a head stands for."""
+    from analyses.methods.components import components_of  # noqa: PLC0415
     from interp.errors import InvalidInput  # noqa: PLC0415
-    from interp.interventions.components import components_of  # noqa: PLC0415
 
     found = components_of(model).named(name)
     if found.head is None:

@@ -24,7 +24,7 @@ import typer
 from apps.commands.options import SHARED, ResumeWithoutEffect
 
 if TYPE_CHECKING:
-    from analyses.result import Result
+    from analyses.results import Result
 
 Label = str | Callable[[Mapping[str, Any]], str]
 SPEC = "spec"

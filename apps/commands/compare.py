@@ -10,7 +10,7 @@ from apps.commands.options import Metric
 
 if TYPE_CHECKING:
     from analyses import Comparison
-    from analyses.result import Result
+    from analyses.results import Result
     from apps.commands.inputs import Inputs
     from interp import Transformer
 

@@ -7,17 +7,19 @@ from random import Random
 from typing import Any
 
 import interp
-from analyses.effects import Progress
+from analyses.methods.components import Batches, aligned_prompts
+from analyses.results import Progress
 from apps.defaults import LOGIT_DIFF, MASKED_LOSS
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import Batches, aligned_prompts
-from interp.metrics import Metric, logit, prob
-from interp.metrics.prompts import (
+from interp.metrics import (
+    Metric,
+    logit,
     logit_diff_of_prompts,
     masked_loss_of_targets,
+    prob,
     tokens_of_prompts,
 )
-from interp.text.prompts import Prompt, read_prompt_file
+from interp.text import Prompt, read_prompt_file
 
 
 class OptionWithoutEffect(InvalidInput):

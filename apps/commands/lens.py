@@ -49,8 +49,10 @@ def lens(
     lens: Tuned = None,
 ) -> "LogitLens":
     """Read a prediction from the residual stream at each layer (logit lens or tuned lens)."""
-    from analyses import logit_lens  # noqa: PLC0415
-    from interp import TunedLens  # noqa: PLC0415
+    from analyses import (  # noqa: PLC0415 - imports torch
+        TunedLens,
+        logit_lens,
+    )
 
     return logit_lens(
         inputs.model,

@@ -41,7 +41,7 @@ def order(
 ) -> "OrderSensitivity":
     """Permute tokens, with and without mask and positions, to find which heads use their order."""
     from analyses import order_sensitivity  # noqa: PLC0415
-    from interp.symmetries.orders import KINDS  # noqa: PLC0415
+    from analyses.methods.symmetries import KINDS  # noqa: PLC0415
 
     return order_sensitivity(
         inputs.model,

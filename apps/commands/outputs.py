@@ -11,7 +11,7 @@ from analyses import (
     HeadAblation,
     LensTraining,
 )
-from analyses.result import Result
+from analyses.results import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.csv_text import csv_text
 from apps.presentation import conclusion, provenance_of

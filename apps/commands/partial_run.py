@@ -17,14 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import interp
-from analyses.effects import Progress
-from analyses.result import Result
+from analyses.results import Progress, Result
 from apps.commands.inputs import Inputs
 from interp.errors import InterpError, InvalidInput, reason, shorten
-from interp.files import UNREADABLE, beside, refuse_link, write_whole
-from interp.json_text import read_json
-from interp.progress import as_progress
-from interp.schema import build
+from interp.io import UNREADABLE, as_progress, beside, build, read_json, refuse_link, write_whole
 
 SLICE = 10.0
 """Least duration of a slice, in seconds."""

@@ -61,7 +61,7 @@ def patterns(
 def _from_json(classes: str) -> Any:  # noqa: ANN401 - checked by the analysis
     """Parse the classes of tokens by name."""
     from interp.errors import InvalidInput, first_line, shorten  # noqa: PLC0415
-    from interp.json_text import parse_json  # noqa: PLC0415
+    from interp.io import parse_json  # noqa: PLC0415
 
     try:
         found = parse_json(classes)

@@ -12,8 +12,8 @@ from apps.terminal import print_stdout, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from interp.corpus.prompt_check import PromptCheck
-    from interp.text.prompt import Prompt
+    from analyses.check_prompts import PromptCheck
+    from interp.text import Prompt
 
 SUFFIX = ".jsonl"
 """The extension of an output file."""
@@ -39,8 +39,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with all proble
 
 def list_sets() -> None:
     """List the bundled prompt sets."""
-    from interp.text.prompt import FIELDS  # noqa: PLC0415
-    from interp.text.prompts import bundled_prompts, read_prompts  # noqa: PLC0415
+    from interp.text import (  # noqa: PLC0415 - imports torch
+        FIELDS,
+        bundled_prompts,
+        read_prompts,
+    )
 
     rows: list[tuple[str, str, str]] = []
     for name in bundled_prompts():
@@ -63,7 +66,7 @@ def check(
 
     The exit code is 1 if a prompt has a problem; a wrong prediction is not one.
     """
-    from interp.text.prompts import iter_prompts, path_of_prompts  # noqa: PLC0415
+    from interp.text import iter_prompts, path_of_prompts  # noqa: PLC0415
 
     prompts = iter_prompts(file)
     path = path_of_prompts(file)
@@ -109,8 +112,8 @@ def fill(  # noqa: PLR0913 - the options of one command
     exit code is 1.
     """
     from interp.errors import InvalidInput  # noqa: PLC0415
-    from interp.files import write_text_whole  # noqa: PLC0415
-    from interp.text.template_file import read_template  # noqa: PLC0415
+    from interp.io import write_text_whole  # noqa: PLC0415
+    from interp.text import read_template  # noqa: PLC0415
 
     if out is not None and out.suffix != SUFFIX:
         raise InvalidInput(f"--out {out} should end in {SUFFIX}: prompts are JSON lines.")
@@ -133,8 +136,8 @@ def fill(  # noqa: PLR0913 - the options of one command
 def _checked(
     model: str, prompts: "Iterable[Prompt]", device: str, *, same_length: bool
 ) -> "PromptCheck":
+    from analyses.check_prompts import check_prompts  # noqa: PLC0415
     from apps.devices import parse_device  # noqa: PLC0415
-    from interp.corpus.prompt_check import check_prompts  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
 
     loaded = load(model, parse_device(device))

@@ -52,7 +52,7 @@ def prune(
     """Rank all edges, and run circuits that consist of the highest-ranked ones alone."""
     from analyses import attribute_edges  # noqa: PLC0415
     from analyses import prune as prune_edges  # noqa: PLC0415
-    from interp.attribution.edges import TOLERANCE  # noqa: PLC0415
+    from analyses.methods.attribution import TOLERANCE  # noqa: PLC0415
 
     scored, held = _divided(inputs, heldout)
     pairs, measured = scored.pairs, scored.token_metric(metric)

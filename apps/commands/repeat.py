@@ -53,7 +53,7 @@ def repeat(run: Run, *, out: Out = None, device: Device = None, dtype: DType = N
 
 def _write(run: "AnalysisRun", out: Path) -> None:
     from apps.commands.outputs import write_files  # noqa: PLC0415
-    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
+    from interp.io import atomic_folder  # noqa: PLC0415
 
     with atomic_folder(out) as temporary:
         write_files(run, temporary)

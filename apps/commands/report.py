@@ -92,7 +92,7 @@ def report(  # noqa: PLR0913 - the options of a command
         _site(config, out)
         return
     from apps.presentation import conclusion  # noqa: PLC0415
-    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
+    from interp.io import atomic_folder  # noqa: PLC0415
 
     specs = _specs(section or SECTIONS)
     place = out or Path("reports") / Path(model).resolve().name
@@ -114,8 +114,11 @@ def _site(config: Path, out: Path | None) -> None:
     from apps.commands.report_config import read_config  # noqa: PLC0415
     from apps.commands.report_pages import write_pages  # noqa: PLC0415
     from apps.report.site import write_site  # noqa: PLC0415
-    from interp.atomic_folder import atomic_folder  # noqa: PLC0415
-    from interp.files import beside, refuse_link  # noqa: PLC0415
+    from interp.io import (  # noqa: PLC0415 - imports torch
+        atomic_folder,
+        beside,
+        refuse_link,
+    )
 
     site = read_config(config)
     place = out or Path("reports") / config.stem

@@ -34,10 +34,9 @@ from apps.commands.carry_out import NOT_SETTINGS
 from apps.commands.command import CommandSpec, parsed, spec_of
 from apps.commands.options import FILES
 from interp.errors import InterpError, InvalidInput, reason, shorten
-from interp.files import UNREADABLE, read_file_or_pipe
+from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
 from interp.loading import bundled
-from interp.text.prompts import bundled_prompts, path_of_prompts
-from interp.toml_text import parse_toml
+from interp.text import bundled_prompts, path_of_prompts
 
 HOW = ("device", "dtype", "seed", "rows", "memory")
 """Shared options that can be given once, for all analyses."""

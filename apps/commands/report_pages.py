@@ -21,12 +21,10 @@ from apps.presentation import conclusion, table
 from apps.report import write_report
 from apps.report.site import MAX_BYTES, PAGE_FACTS, PageFacts
 from apps.terminal import Tick
-from interp.atomic_folder import atomic_folder
 from interp.errors import InvalidInput
-from interp.files import UNREADABLE
-from interp.json_text import read_json
+from interp.io import UNREADABLE, atomic_folder, read_json
 from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub
-from interp.text.prompts import path_of_prompts
+from interp.text import path_of_prompts
 
 HOME = "../index.html"
 

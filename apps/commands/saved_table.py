@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from interp.errors import InvalidInput, first_line
-from interp.files import read_inside
-from interp.text.parquet_pages import largest_page
+from interp.io import read_inside
+from interp.text import largest_page
 
 MAX_BYTES = 2**28
 

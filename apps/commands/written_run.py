@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.effects import Progress
+from analyses.results import Progress
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import parsed, spec_of
@@ -18,10 +18,8 @@ from apps.commands.outputs import describe, tables
 from apps.commands.partial_run import MAX_BUDGET
 from apps.commands.saved_table import saved_table
 from interp.errors import InterpError, InvalidInput, reason, shorten
-from interp.files import UNREADABLE, read_file_or_pipe
-from interp.json_text import parse_json
-from interp.schema import value_of
-from interp.text.prompts import path_of_prompts, read_prompt_file
+from interp.io import UNREADABLE, parse_json, read_file_or_pipe, value_of
+from interp.text import path_of_prompts, read_prompt_file
 
 FILE = "run.json"
 MAX_BYTES = 2**26

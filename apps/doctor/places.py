@@ -27,7 +27,7 @@ def memory_here() -> Finding:
     """:func:`memory` for this machine."""
     import torch  # noqa: PLC0415
 
-    from interp.execution.free_bytes import free_bytes  # noqa: PLC0415
+    from interp.execution import free_bytes  # noqa: PLC0415
 
     return memory(free_bytes(torch.device("cpu")))
 

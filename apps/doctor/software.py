@@ -117,8 +117,11 @@ def optional_packages() -> Iterator[Finding]:
 
 def bundled_models() -> Finding:
     """Whether the weights of the bundled models are those that interp was released with."""
-    from interp.loading import MODEL_FOLDER, bundled  # noqa: PLC0415 - imports torch
-    from interp.loading.checksums import damaged  # noqa: PLC0415 - imports torch
+    from interp.loading import (  # noqa: PLC0415 - imports torch
+        MODEL_FOLDER,
+        bundled,
+        damaged,
+    )
 
     return models(len(bundled()), damaged(MODEL_FOLDER))
 

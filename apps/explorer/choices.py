@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import interp
+from analyses.methods.circuits import KINDS
+from analyses.methods.components import METHODS
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.metrics_offered import NAMES, offered_metrics
 from apps.explorer.opened import reports
@@ -19,9 +21,7 @@ from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
 from apps.explorer.pages.weights import SECTIONS
 from apps.explorer.view import ATTENTIONS, DEFAULT, View
-from interp.circuits.composition import KINDS
 from interp.errors import InterpError, shorten
-from interp.interventions.replacements import METHODS
 
 REQUESTS = (TEXTS, CONTINUATION, CIRCUIT)
 """The names of the long analyses that a view can request."""

@@ -6,13 +6,13 @@ A model without prompts of its own opens on a sentence.
 from dataclasses import dataclass, replace
 
 import interp
+from analyses.methods.components import aligned_prompts
 from apps.defaults import default_metric, default_prompts
 from apps.explorer.offered import model_of, source_of
 from apps.explorer.view import Head, View
 from interp.errors import InterpError, InvalidInput
-from interp.interventions.minimal_pairs import aligned_prompts
 from interp.loading import AT_STEP
-from interp.text.prompts import Prompt, read_prompts
+from interp.text import Prompt, read_prompts
 
 EXAMPLES = "examples"
 """The name of the model's own prompt set, in the field ``prompts`` of a view."""

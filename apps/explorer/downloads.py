@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from analyses.result import Result
+from analyses.results import Result
 from apps.csv_text import csv_text
 from apps.explorer.offered import source_of
 from apps.explorer.questions import Question

@@ -12,12 +12,12 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 
 import interp
-from analyses.result import Result
+from analyses.results import Result
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
-from interp.cancellation import cancellable
 from interp.errors import Cancelled, InterpError, OutOfResources
+from interp.io import cancellable
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""

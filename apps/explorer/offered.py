@@ -12,9 +12,8 @@ import torch
 
 import interp
 from interp.errors import ModelLoadError, shorten
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load
-from interp.loading.folder import steps_of
-from interp.weights.hash import weight_hash
+from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load, steps_of
+from interp.weights import weight_hash
 
 MAX_MODELS = 6
 """Number of models that stay loaded."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import streamlit as st
 
 import interp
-from analyses.result import Result
+from analyses.results import Result
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.clicks import checked
 from apps.explorer.downloads import show_code_and_files

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 import interp
 from analyses import Predictions, predictions
-from analyses.number_text import number
+from analyses.results import number
 from apps.commands.inputs import Inputs
 from apps.explorer.controls import switch
 from apps.explorer.forward_cost import is_long_forward

@@ -11,10 +11,9 @@ from typing import Any
 
 import analyses
 import interp
-from analyses.effects import Progress
-from analyses.result import Result
+from analyses.results import Progress, Result
+from interp.io import TensorData
 from interp.metrics import Metric
-from interp.tensor_data import TensorData
 
 LIVE = ("progress", "cancelled", "resume")
 """Arguments that affect how an analysis runs, but not its result."""

@@ -13,8 +13,7 @@ from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
-from interp.text.prompts import Prompt
-from interp.text.token_bytes import visible
+from interp.text import Prompt, visible
 
 MAX_LABEL = 60
 """Largest number of characters of an example in the list."""

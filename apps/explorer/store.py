@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from analyses.result import Result
+from analyses.results import Result
 from apps.explorer.questions import Question
 
 MAX_BYTES = 2**28

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyses.result import Result
+from analyses.results import Result
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from math import isnan
 
 from analyses import HeadAblation
-from analyses.number_text import fixed, percent, signed
+from analyses.results import fixed, percent, signed
 from apps.report.contents import Report
 from apps.report.page import render
 from apps.report.strip import StripPlot, strip_plot

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analyses.result import Result
+from analyses.results import Result
 from apps.presentation import conclusion, provenance_of
 from apps.report.contents import Report
 from apps.widget import bundle

@@ -8,14 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from analyses.result import Result
+from analyses.results import Result
 from apps.frame_table import table_of_frame
 from apps.method_text import Paragraph, method_text, paragraphs, question
 from apps.report.page import page, provenance_facts
 from interp.errors import InterpError, InvalidInput, reason
-from interp.files import UNREADABLE
-from interp.json_text import read_json
-from interp.schema import as_object, build, value_of
+from interp.io import UNREADABLE, as_object, build, read_json, value_of
 
 PAGE_FACTS, RUN = "page.json", "run.json"
 MAX_BYTES = 2**26

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from analyses.number_text import signed
+from analyses.results import signed
 from apps.wording import HeadEffect
 
 MARGIN = 0.04

@@ -1,6 +1,6 @@
 """The views of a result's figures, which the widget shows."""
 
-from analyses.result import Result
+from analyses.results import Result
 from apps.presentation import figures
 from apps.widget.pictures import View, views_of_figure
 

@@ -12,9 +12,7 @@ import pandas as pd
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import View, table_view
 from interp.errors import InterpError, InvalidInput, reason, shorten
-from interp.files import UNREADABLE, is_file, read_inside
-from interp.json_text import parse_json
-from interp.schema import as_object, value_of
+from interp.io import UNREADABLE, as_object, is_file, parse_json, read_inside, value_of
 
 PAGE = "report.html"
 MAX_ROWS = 1000

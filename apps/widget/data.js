@@ -60,7 +60,7 @@ function exact(value) {
 }
 
 /** A number with some significant digits for display, with a true minus sign; optionally with a plus.
- *  The same function as number in analyses/number_text.py: an exponent below 0.0001 and from a million on. */
+ *  The same function as number in analyses/results/number_text.py: an exponent below 0.0001 and from a million on. */
 function readable(value, signed = false, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
   if (Number.isNaN(value)) return NONE;

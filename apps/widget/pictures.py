@@ -8,8 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import torch
 
-from analyses.figures import FAINT
-from analyses.payload import encoded
+from analyses.results import FAINT, encoded
 from apps.frame_table import Table
 from interp.errors import InvalidInput
 
@@ -23,7 +22,7 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
     """The views that show a figure.
 
     Args:
-        figure: a figure that :mod:`analyses.figures` made.
+        figure: a figure that :mod:`analyses.results.figures` made.
         id: the id of the view.
 
     Raises:
@@ -36,7 +35,7 @@ def views_of_figure(figure: go.Figure, id: str) -> list[View]:
     traces: Any = figure.data
     kinds = ", ".join(dict.fromkeys(trace.type for trace in traces)) or "no traces"
     raise InvalidInput(
-        f"A figure of {kinds} can't be shown; expected a figure made by analyses.figures."
+        f"A figure of {kinds} can't be shown; expected a figure made by analyses.results.figures."
     )
 
 

@@ -23,12 +23,11 @@ from interp.cache.writes import Writes, writes_of
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 from interp.graph import computation_graph
-from interp.model.network import Network
+from interp.io import Table, as_path
+from interp.model import Network
 from interp.names import Request
-from interp.paths import as_path
 from interp.points import Place, PlaceLike
-from interp.table import Table
-from interp.weights.hash import weight_hash
+from interp.weights import weight_hash
 
 GRAD = "_grad"
 

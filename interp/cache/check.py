@@ -2,9 +2,7 @@
 
 from interp.cache.format import Contents
 from interp.config import Config
-from interp.model.context import Context
-from interp.model.network import Network
-from interp.model.shapes import fixed_axes
+from interp.model import Context, Network, fixed_axes
 from interp.points import Place
 
 

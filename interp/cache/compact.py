@@ -6,8 +6,7 @@ from math import prod
 from torch import Tensor
 
 from interp.cache.derive import sources_of
-from interp.model.network import Network
-from interp.model.shapes import fixed_axes
+from interp.model import Network, fixed_axes
 from interp.points import TOKEN_AXES, Place
 
 WASTE = 1.25

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from interp.errors import NotRecorded, StaleCache
-from interp.model.context import Context
-from interp.model.network import Network
-from interp.model.recipe import Recipe
+from interp.model import Context, Network, Recipe, WeightVersion
 from interp.points import Place, Point
-from interp.weight_version import WeightVersion
 
 
 class Derivation:

@@ -10,9 +10,9 @@ from interp.cache.check import mismatch
 from interp.cache.format import Contents, read_contents
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, first_line
-from interp.model.network import Network, as_network
-from interp.paths import as_path
-from interp.weights.hash import weight_hash
+from interp.io import as_path
+from interp.model import Network, as_network
+from interp.weights import weight_hash
 
 
 def load_cache(path: str | Path, model: Network | None = None) -> Cache:

@@ -17,12 +17,20 @@ from torch import Tensor
 from interp.cache.compact import is_fresh, view_of
 from interp.config import Config
 from interp.errors import InvalidConfig, InvalidInput, OutOfResources, reason, shorten
-from interp.files import is_file, write_whole
-from interp.json_text import parse_json
-from interp.model.context import Context
+from interp.io import (
+    DAMAGED,
+    STORED,
+    as_object,
+    build,
+    is_file,
+    parse_json,
+    read_header,
+    save_tensors,
+    verify_checksum,
+    write_whole,
+)
+from interp.model import Context
 from interp.points import Place, Point
-from interp.schema import as_object, build
-from interp.tensor_file import DAMAGED, STORED, read_header, save_tensors, verify_checksum
 
 HEADER = "interp_cache"
 VERSION = 1

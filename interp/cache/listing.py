@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor
 
 from interp.config import Config
-from interp.model.context import Context
-from interp.model.shapes import fixed_axes
+from interp.io import Table
+from interp.model import Context, fixed_axes
 from interp.points import Place
-from interp.table import Table
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.model.network import Network
+from interp.model import Network
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from torch import Tensor
 
 from interp.errors import StaleCache
+from interp.model import version_of
 from interp.points import Place
-from interp.weight_version import version_of
 
 
 class Stored(MutableMapping[Place, Tensor]):

@@ -25,12 +25,9 @@ from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import transposed, whole
 from interp.errors import InvalidInput, NoSuchAttribute
-from interp.model.block import Block as CoreBlock
-from interp.model.embeddings import LearnedPositions, TokenTypes
-from interp.model.norm import Norm as CoreNorm
-from interp.model.norm import ScaledNorm
-from interp.model.stack import Stack
-from interp.model.unembedding import MaskedHead
+from interp.model import Block as CoreBlock
+from interp.model import LearnedPositions, MaskedHead, ScaledNorm, Stack, TokenTypes
+from interp.model import Norm as CoreNorm
 
 
 class TokenTypeEmbed(FixedParts):

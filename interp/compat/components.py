@@ -23,11 +23,10 @@ from interp.compat.solu_norm import ActivationNorm
 from interp.compat.utils.activation_functions import solu
 from interp.compat.weight_views import bias_heads, input_heads, output_heads, transposed, whole
 from interp.errors import NoSuchAttribute
+from interp.model import Attention as CoreAttention
+from interp.model import Block as CoreBlock
+from interp.model import Experts, ScaledNorm
 from interp.model import mlp as core_mlp
-from interp.model.attention.attention import Attention as CoreAttention
-from interp.model.block import Block as CoreBlock
-from interp.model.experts import Experts
-from interp.model.norm import ScaledNorm
 
 
 class Part(FixedParts):

@@ -10,6 +10,7 @@ from typing import Any
 from interp.compat.config import HookedTransformerConfig
 from interp.config import (
     NO_NORM,
+    Activation,
     AttentionConfig,
     Config,
     EmbeddingConfig,
@@ -21,7 +22,6 @@ from interp.config import (
     ScalingConfig,
     StackConfig,
 )
-from interp.config.parts import Activation
 from interp.errors import InvalidConfig
 
 ACTIVATION_OF: dict[str, Activation] = {

@@ -19,7 +19,7 @@ from interp.config import (
     StackConfig,
 )
 from interp.errors import InvalidConfig
-from interp.loading.settings import UNBOUNDED
+from interp.loading import UNBOUNDED
 
 N_TYPES = 2
 """Token types of TransformerLens's BERT."""

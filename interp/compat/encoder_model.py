@@ -24,10 +24,7 @@ from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.model.attention.mask import Causal, Masking
-from interp.model.inputs import as_mask
-from interp.model.stack import Stack
-from interp.model.unembedding import Unembedding
+from interp.model import Causal, Masking, Stack, Unembedding, as_mask
 from interp.points import Place, Point
 from interp.transformer import Transformer
 

@@ -8,13 +8,15 @@ import torch
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.source_state import State, attention_state, mlp_state, norm_state
 from interp.errors import InvalidInput
-from interp.loading import find_folder
-from interp.loading.hub import PREFIX, fetch
-from interp.loading.source import SafetensorsSource, Source, StateDictSource
-from interp.model.block import Block
-from interp.model.embeddings import LearnedPositions, TokenTypes
-from interp.model.positions.relative_bias import RelativeBiasTable
-from interp.model.unembedding import MaskedHead, Unembedding
+from interp.loading import PREFIX, SafetensorsSource, Source, StateDictSource, fetch, find_folder
+from interp.model import (
+    Block,
+    LearnedPositions,
+    MaskedHead,
+    RelativeBiasTable,
+    TokenTypes,
+    Unembedding,
+)
 from interp.transformer import Transformer
 
 NEXT_SENTENCE = "cls.seq_relationship"

@@ -20,8 +20,7 @@ from interp.compat.facade import Facade, Where
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.model.attention.mask import Mask, Visible
-from interp.model.context import Context
+from interp.model import Context, Mask, Visible
 from interp.points import Point
 
 _SUMS = (Point.RESID_MID, Point.CROSS_RESID_MID)

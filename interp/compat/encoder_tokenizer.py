@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.compat.tokenizer import HookedTokenizer
 from interp.config import TokensConfig
 from interp.errors import InvalidInput, shorten
-from interp.text.tokenizer import Tokenizer
+from interp.text import Tokenizer
 
 PADDING = ("[PAD]", "<pad>")
 """The padding tokens of BERT and T5."""

@@ -17,7 +17,7 @@ from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import one_expert, whole
-from interp.model.experts import Experts
+from interp.model import Experts
 from interp.points import Point
 
 NEURONS = {

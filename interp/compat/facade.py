@@ -8,7 +8,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
-from interp.model.attention.attention import Attention
+from interp.model import Attention
 from interp.points import Point
 
 Where = tuple[Point, int | None, str | None]

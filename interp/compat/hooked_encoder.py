@@ -23,9 +23,7 @@ from interp.compat.fixed_parts import FixedList
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.stack import Span
+from interp.model import Batch, Context, Span
 from interp.points import Point
 from interp.transformer import Transformer
 

@@ -32,9 +32,7 @@ from interp.compat.sampling import (
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Block
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.stack import Stack
+from interp.model import Batch, Context, Stack
 from interp.points import Point
 from interp.transformer import Transformer
 

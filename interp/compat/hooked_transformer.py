@@ -28,9 +28,7 @@ from interp.compat.solu_norm import SoluNorm
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
 from interp.errors import InvalidInput, NoSuchAttribute
-from interp.model.embeddings import LearnedPositions
-from interp.model.norm import ScaledNorm
-from interp.model.unembedding import Unembedding
+from interp.model import LearnedPositions, ScaledNorm, Unembedding
 from interp.transformer import Transformer
 
 PARTS = (

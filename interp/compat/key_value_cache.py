@@ -14,8 +14,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from interp.errors import InvalidInput, shorten
-from interp.model.attention.attention import Attention
-from interp.model.context import Context, KeysValues, NoKVCache
+from interp.model import Attention, Context, KeysValues, NoKVCache
 
 
 @dataclass

@@ -18,10 +18,7 @@ from interp.compat.settings import Settings
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.stack import Span
-from interp.model.unembedding import Unembedding
+from interp.model import Batch, Context, Span, Unembedding
 
 RETURN_TYPES = ("logits", "loss", "both", None)
 

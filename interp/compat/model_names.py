@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from interp.errors import InvalidInput
-from interp.loading.hub import WELL_KNOWN
+from interp.loading import WELL_KNOWN
 
 ORGANISATIONS = {
     "01-ai": "Yi-6B Yi-34B Yi-6B-Chat Yi-34B-Chat",

@@ -7,7 +7,7 @@ from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import flat
-from interp.model.norm import LayerNorm, ScaledNorm
+from interp.model import LayerNorm, ScaledNorm
 
 
 class Norm(FixedParts):

@@ -13,11 +13,17 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.model.attention.attention import Attention
-from interp.model.attention.mask import Bidirectional, Causal, Masking, Visible, Window
-from interp.model.context import Context
-from interp.model.positions.alibi import ALiBi
-from interp.model.positions.none import PositionBias
+from interp.model import (
+    ALiBi,
+    Attention,
+    Bidirectional,
+    Causal,
+    Context,
+    Masking,
+    PositionBias,
+    Visible,
+    Window,
+)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.compat.patching_sweep import metric_value, swept
 from interp.compat.utils.act_names import get_act_name
 from interp.errors import InvalidInput
-from interp.frame import frame_of
+from interp.io import frame_of
 
 PatchSetter = Callable[..., Tensor]
 Metric = Callable[[Tensor], Tensor]

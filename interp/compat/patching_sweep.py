@@ -18,16 +18,11 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
 from interp.errors import InterpError, InvalidInput
-from interp.execution.free_bytes import free_bytes
-from interp.execution.machine import processor
+from interp.execution import free_bytes, processor
 from interp.metrics import MetricLike
-from interp.model.network import Network
-from interp.sweeps.cases import cases_of
-from interp.sweeps.memory import Budget
-from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Job
-from interp.sweeps.worker import Worker
-from interp.weights.packed import packed
+from interp.model import Network
+from interp.sweeps import Budget, Job, RestartMap, Worker, cases_of
+from interp.weights import packed
 
 OF_HEADS = ("q", "k", "v", "z", "rot_q", "rot_k", "result")
 OF_STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")

@@ -11,7 +11,7 @@ from typing import Any
 from interp.compat.published import Published
 from interp.compat.tokenizer import HookedTokenizer
 from interp.errors import first_line
-from interp.loading.hub import PREFIX, fetch, parse_name
+from interp.loading import PREFIX, fetch, parse_name
 from interp.transformer import Transformer
 
 FILES = ("tokenizer.json", "tokenizer_config.json")

@@ -13,9 +13,8 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import ACTIVATION_OF, WRITE_NORM
 from interp.compat.model_names import hub_name
 from interp.errors import ModelLoadError, reason
-from interp.json_text import read_json
-from interp.loading import bundled
-from interp.loading.hub import PREFIX, fetch, is_cached, parse_name
+from interp.io import read_json
+from interp.loading import PREFIX, bundled, fetch, is_cached, parse_name
 
 ORGANISATIONS = ("openai-community/gpt2", "distilbert/distilgpt2")
 """Repositories that TransformerLens, like their old names, calls without an organisation."""

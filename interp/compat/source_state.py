@@ -4,11 +4,7 @@ import torch
 from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
-from interp.model.attention.attention import Attention
-from interp.model.block import Block
-from interp.model.experts import Experts
-from interp.model.mlp import MLP, GatedMLP
-from interp.model.norm import Norm, ScaledNorm
+from interp.model import MLP, Attention, Block, Experts, GatedMLP, Norm, ScaledNorm
 from interp.transformer import Transformer
 
 State = dict[str, Tensor]

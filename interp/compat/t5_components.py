@@ -11,9 +11,9 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import whole
 from interp.errors import NoSuchAttribute
-from interp.model.attention.attention import Attention as CoreAttention
-from interp.model.block import Block as CoreBlock
-from interp.model.positions.relative_bias import RelativeBias
+from interp.model import Attention as CoreAttention
+from interp.model import Block as CoreBlock
+from interp.model import RelativeBias
 
 
 class BiasTable(FixedParts):

@@ -11,7 +11,7 @@ import torch
 
 from interp.config import TokensConfig
 from interp.errors import InvalidInput, NoSuchAttribute, shorten
-from interp.text.tokenizer import Tokenizer
+from interp.text import Tokenizer
 
 
 class Encoding(dict[str, Any]):

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.metrics import AtPosition
-from interp.model.batch import Batch
+from interp.model import Batch
 
 GETTERS = ("shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "layout")
 ABOUT_IT = {

@@ -10,9 +10,7 @@ from interp.config.pooler import AttentionPoolerConfig
 from interp.config.short import settings, short_repr
 from interp.config.stack import StackConfig
 from interp.errors import InvalidConfig
-from interp.json_text import parse_json
-from interp.schema import VERSION, build, without_version
-from interp.table import Table
+from interp.io import VERSION, Table, build, parse_json, without_version
 
 NEWEST: Final = 1
 """The version of the JSON form. Files of older versions are read; newer ones are refused."""

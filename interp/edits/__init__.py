@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor
 
-from interp.edits.edge import Edge
+from interp.edits.batch_values import donor_tokens, summing_dtype, token_mean
+from interp.edits.edge import Edge, attention_at, input_of, term_of
 from interp.edits.edit import (
     OF_BATCH,
     Add,
@@ -26,11 +27,13 @@ from interp.edits.edit import (
     Scale,
     Zero,
 )
+from interp.edits.order import check_order
+from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows, values_of
 from interp.edits.selection import EditSite, Selection
 from interp.errors import InvalidEdit
 from interp.integers import as_integer, whole_number
+from interp.io import TensorData
 from interp.points import Place, PlaceLike, Point
-from interp.tensor_data import TensorData
 
 Indices = int | Sequence[int] | None
 
@@ -298,19 +301,33 @@ def _number(value: object) -> float:
 
 
 __all__ = [
+    "Apply",
+    "BatchSplit",
     "Edge",
     "Edit",
     "EditSite",
     "Hook",
+    "Replace",
     "Selection",
     "add",
     "apply",
+    "attention_at",
+    "batch_split",
+    "check_order",
+    "donor_tokens",
     "edge",
+    "first_changed_column",
+    "for_rows",
     "from_dict",
+    "input_of",
     "mean",
     "patch",
     "replace",
     "resample",
     "scale",
+    "summing_dtype",
+    "term_of",
+    "token_mean",
+    "values_of",
     "zero",
 ]

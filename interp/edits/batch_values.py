@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.edits.selection import EditSite
 from interp.errors import InvalidEdit, InvalidInput
-from interp.model.batch import tokens_first
+from interp.model import tokens_first
 
 
 def summing_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from interp.edits.selection import EditSite, Index, Selection, as_tuple
 from interp.errors import InvalidEdit
+from interp.io import TensorData
 from interp.points import Place
-from interp.tensor_data import TensorData
 
 
 def check_returned(returned: object, old: Tensor, name: str) -> Tensor:

@@ -24,12 +24,9 @@ from interp.edits.edit import Edit
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import InvalidEdit
 from interp.graph import Reader, Writer, computation_graph, pairs_of
-from interp.model.attention.attention import Attention
-from interp.model.network import Network
-from interp.model.residual import Step
-from interp.model.tap import untouched
+from interp.io import TensorData
+from interp.model import Attention, Network, Step, untouched
 from interp.points import Place
-from interp.tensor_data import TensorData
 
 Stream = Float[Tensor, "batch pos d_model"]
 

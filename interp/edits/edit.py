@@ -20,10 +20,9 @@ from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by
 from interp.edits.function_digest import function_digest
 from interp.edits.selection import EditSite, Index, Selection
 from interp.errors import HookFailed, InvalidEdit
-from interp.model.network import Network
+from interp.io import TensorData
+from interp.model import Network, version_of
 from interp.points import Place
-from interp.tensor_data import TensorData
-from interp.weight_version import version_of
 
 EVERYTHING = Selection()
 OF_BATCH = "batch"

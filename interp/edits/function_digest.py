@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.tensor_data import tensor_bytes
+from interp.io import tensor_bytes
 
 SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None), type(Ellipsis))
 

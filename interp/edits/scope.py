@@ -11,9 +11,9 @@ from enum import IntEnum
 from interp.edits.broadcast import aligned_shape, exceeds_selection
 from interp.edits.edit import Edit, Mean, Scale, Zero
 from interp.edits.selection import as_tuple
-from interp.model.batch import Batch, column_of
+from interp.io import TensorData
+from interp.model import Batch, column_of
 from interp.points import TOKEN_AXES, Place
-from interp.tensor_data import TensorData
 
 
 class BatchSplit(IntEnum):

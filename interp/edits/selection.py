@@ -12,8 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.errors import InvalidEdit
-from interp.model.batch import column_of
-from interp.model.context import Context
+from interp.model import Context, column_of
 from interp.points import TOKEN_AXES, Place
 
 AxisIndices = int | tuple[int, ...] | None

@@ -1,1 +1,47 @@
 """Planning, executing and recording a run; text generation; provenance."""
+
+from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to, shape_at
+from interp.execution.first_nan import check_forward, check_no_nan, first_nan, naming_first_nan
+from interp.execution.free_bytes import free_bytes, size_of
+from interp.execution.generate import check_temperature, generate, with_start
+from interp.execution.machine import device_name, operations_of_forward, operations_taken, processor
+from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
+from interp.execution.prepared import Start, logits_of
+from interp.execution.provenance import Provenance, versions
+from interp.execution.recorder import Recorder
+from interp.execution.run import Run, run, run_edited, run_measured
+
+__all__ = [
+    "Estimate",
+    "LiveBytes",
+    "Plan",
+    "Provenance",
+    "Recorder",
+    "Run",
+    "Shapes",
+    "Start",
+    "as_edits",
+    "check_forward",
+    "check_no_nan",
+    "check_temperature",
+    "device_name",
+    "estimate",
+    "first_nan",
+    "free_bytes",
+    "generate",
+    "given_to",
+    "logits_of",
+    "naming_first_nan",
+    "operations_of_forward",
+    "operations_taken",
+    "place_edits",
+    "processor",
+    "resolve_edits",
+    "run",
+    "run_edited",
+    "run_measured",
+    "shape_at",
+    "size_of",
+    "versions",
+    "with_start",
+]

@@ -19,17 +19,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from interp.cache.compact import storage_of
+from interp.cache import storage_of
 from interp.edits import Edit, EditSite
 from interp.errors import OutOfResources
 from interp.execution.free_bytes import free_bytes, size_of
 from interp.execution.plan import Change
 from interp.execution.prepared import Options, Prepared, execute, prepare
-from interp.model.attention.attention import Attention
-from interp.model.batch import Batch
-from interp.model.experts import Experts
-from interp.model.network import Network
-from interp.model.shapes import fixed_axes
+from interp.model import Attention, Batch, Experts, Network, fixed_axes
 from interp.points import TOKEN_AXES, Place, Point
 
 LARGE = 2**30

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput, NotANumber
 from interp.execution.run import run
-from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model import Batch, Network
 from interp.points import Place
 
 ROWS = 64

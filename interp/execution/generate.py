@@ -19,10 +19,7 @@ from interp.errors import InvalidInput, InvalidTokens, NotANumber, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
 from interp.integers import as_seed, at_least
-from interp.model.batch import Batch
-from interp.model.context import Context
-from interp.model.kv_cache import KVCache
-from interp.model.network import Network
+from interp.model import Batch, Context, KVCache, Network
 
 
 def generate(  # noqa: PLR0913 - each is a setting of its own

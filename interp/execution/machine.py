@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp.model.network import Network
+from interp.model import Network
 
 
 def processor() -> str:

@@ -6,15 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from interp.cache.derive import needs_of, required_places
-from interp.edits import Edit, EditSite
-from interp.edits.order import check_order
-from interp.edits.scope import values_of
+from interp.cache import needs_of, required_places
+from interp.edits import Edit, EditSite, check_order, values_of
 from interp.errors import InvalidEdit, InvalidInput, shorten
-from interp.model.attention.attention import in_forward_mode
-from interp.model.network import Network
-from interp.model.shapes import fixed_axes
-from interp.model.stack import Span
+from interp.model import Network, Span, fixed_axes, in_forward_mode
 from interp.points import Place, Point
 
 KERNELS = ("auto", "fused", "explicit")

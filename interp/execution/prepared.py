@@ -8,17 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.cache.cache import Cache
-from interp.cache.derive import Derivation
+from interp.cache import Cache, Derivation
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution.plan import Plan, place_edits, places_in, plan_of
 from interp.execution.recorder import Recorder
 from interp.integers import as_integer
 from interp.metrics import Metric, MetricLike, measure, measure_stream, with_ids
-from interp.model.batch import Batch
-from interp.model.network import Network, as_network
-from interp.model.stack import Span
+from interp.model import Batch, Network, Span, as_network
 from interp.names import Request
 from interp.points import Place
 

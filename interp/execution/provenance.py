@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from interp.edits import Edit
-from interp.model.batch import Batch
-from interp.model.network import Network
-from interp.weights.hash import weight_hash
+from interp.model import Batch, Network
+from interp.weights import weight_hash
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from interp.edits import EditSite
 from interp.errors import InvalidEdit, InvalidInput
 from interp.execution.plan import Plan
-from interp.model.context import Context
+from interp.model import Context
 from interp.points import Place, Point
 
 

@@ -14,19 +14,17 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.cache.cache import Cache
-from interp.cancellation import check_cancelled
+from interp.cache import Cache
 from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.estimate import refuse_too_large
 from interp.execution.plan import plan_of_edits
 from interp.execution.prepared import Start, execute, execute_measured, logits_of, prepare
 from interp.execution.recorder import Recorder
+from interp.io import Table, check_cancelled
 from interp.metrics import Metric, MetricLike
-from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.model import Batch, Network
 from interp.names import Request
-from interp.table import Table
 
 
 @dataclass(frozen=True, eq=False)

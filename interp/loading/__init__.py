@@ -11,19 +11,23 @@ import torch
 
 from interp.config import Config
 from interp.errors import InvalidInput, ModelLoadError, nearest, shorten
+from interp.io import as_path
 from interp.loading import hub
 from interp.loading.assemble import as_dtype
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
-from interp.loading.checksums import check_listed
-from interp.loading.folder import load_folder
+from interp.loading.checksums import check_listed, damaged
+from interp.loading.families import gpt2
+from interp.loading.folder import load_folder, steps_of
+from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
 from interp.loading.registry import families
+from interp.loading.settings import UNBOUNDED
+from interp.loading.source import SafetensorsSource, Source, StateDictSource
 from interp.loading.state_dict import load_state_dict
+from interp.loading.torch_transformer import from_torch
+from interp.loading.transformers_fields import TABLE
 from interp.loading.two_towers import load_folder_of_towers, load_live_towers, named
-from interp.paths import as_path
-from interp.saving import CONFIG, save_folder, weights_file
-from interp.transformer import Transformer
-from interp.two_towers import TwoTowers
+from interp.transformer import CONFIG, Transformer, TwoTowers, save_folder, weights_file
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 GGUF = ".gguf"
@@ -268,11 +272,25 @@ def _renamed(model: Transformer, name: str) -> Transformer:
 
 __all__ = [
     "MODEL_FOLDER",
+    "PREFIX",
+    "TABLE",
+    "UNBOUNDED",
+    "WELL_KNOWN",
+    "SafetensorsSource",
+    "Source",
+    "StateDictSource",
     "bundled",
+    "damaged",
     "families",
+    "fetch",
     "find_folder",
+    "from_torch",
+    "gpt2",
+    "is_cached",
     "load",
     "load_folder",
     "load_towers",
+    "parse_name",
     "save_folder",
+    "steps_of",
 ]

@@ -4,7 +4,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from interp.errors import ModelLoadError, reason
-from interp.files import UNREADABLE, open_regular, read_bounded, write_text_whole
+from interp.io import UNREADABLE, open_regular, read_bounded, write_text_whole
 
 SUMS = "SHA256SUMS"
 MAX_BYTES = 2**20

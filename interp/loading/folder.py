@@ -15,15 +15,14 @@ import torch
 
 from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, reason, shorten
-from interp.json_text import read_json
+from interp.io import read_json
 from interp.loading.assemble import assemble, assemble_native
 from interp.loading.registry import family_of
 from interp.loading.source import SafetensorsSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
 from interp.loading.tokenizer_config import configure, read_tokenizer_config
-from interp.saving import CONFIG, STEPS, TOKENIZER, weights_file
-from interp.text.tokenizer import Tokenizer
-from interp.transformer import Transformer
+from interp.text import Tokenizer
+from interp.transformer import CONFIG, STEPS, TOKENIZER, Transformer, weights_file
 
 ADAPTER, GENERATION = "adapter_config.json", "generation_config.json"
 MAX_CONFIG_BYTES = 2**22

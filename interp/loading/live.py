@@ -26,8 +26,7 @@ from interp.loading.family import Family
 from interp.loading.registry import family_of
 from interp.loading.source import DTYPES, StateDictSource
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
-from interp.model.embeddings import Patches
-from interp.model.unembedding import ProjectedExit, ProjectedUnembedding
+from interp.model import Patches, ProjectedExit, ProjectedUnembedding
 from interp.transformer import Transformer
 
 LOGITS = ("logits", "prediction_logits", "image_embeds", "text_embeds")

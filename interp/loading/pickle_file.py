@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line, reason, shorten
-from interp.files import open_regular, size_of
+from interp.io import open_regular, size_of
 
 OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first bytes of a file of ``torch.save`` before version 1.6."""

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from interp.errors import ModelLoadError, reason, shorten
-from interp.files import UNREADABLE
+from interp.io import DAMAGED, STORED, UNREADABLE, Entry, Header, read_header, verify_checksum
 from interp.loading.pickle_file import check_weights, unpickled
 from interp.loading.weight_files import (
     PICKLE,
@@ -26,15 +26,7 @@ from interp.loading.weight_files import (
     is_stored,
     variants,
 )
-from interp.saving import COMPUTE_DTYPE
-from interp.tensor_file import (
-    DAMAGED,
-    STORED,
-    Entry,
-    Header,
-    read_header,
-    verify_checksum,
-)
+from interp.transformer import COMPUTE_DTYPE
 
 DTYPES = {name: STORED[name] for name in ("F64", "F32", "F16", "BF16")}
 """The dtypes that a model can compute in, by their names in safetensors."""

@@ -13,7 +13,7 @@ import tokenizers
 from interp.config import Config, TokensConfig
 from interp.errors import ModelLoadError
 from interp.loading.registry import family_of
-from interp.text.tokenizer import Tokenizer
+from interp.text import Tokenizer
 from interp.transformer import Transformer
 
 

@@ -22,11 +22,8 @@ import tokenizers
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from interp.errors import ModelLoadError, reason, shorten
-from interp.files import UNREADABLE
-from interp.json_text import read_json
-from interp.schema import as_object
-from interp.text.growth import NormalizedLength
-from interp.text.tokenizer_file import MAX_CHARACTERS
+from interp.io import UNREADABLE, as_object, read_json
+from interp.text import MAX_CHARACTERS, NormalizedLength
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 MAX_BYTES = 2**24

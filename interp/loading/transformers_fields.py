@@ -1,6 +1,6 @@
 """Which fields of a ``config.json`` ``transformers`` reads, for each type of model.
 
-The table is generated from its sources by ``python -m benchmarks.transformers_fields``. It errs to
+The table is generated from its sources by ``python -m tools.transformers_fields``. It errs to
 one side: a name that ``transformers`` may read is in it.
 """
 

@@ -35,10 +35,8 @@ from interp.loading.live import generation_of as live_generation_of
 from interp.loading.registry import two_tower_family_of
 from interp.loading.source import Source, StateDictSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
-from interp.saving import CONFIG
-from interp.text.tokenizer import Tokenizer
-from interp.transformer import Transformer
-from interp.two_towers import EmbeddingAt, TwoTowers
+from interp.text import Tokenizer
+from interp.transformer import CONFIG, EmbeddingAt, Transformer, TwoTowers
 
 OF_TEXT = re.compile(r"text_(model|projection)\.")
 OF_IMAGE = re.compile(r"(vision_model|visual_projection)\.")
@@ -59,7 +57,7 @@ def load_folder_of_towers(  # noqa: PLR0913 - the arguments of load_towers
     """Read a folder with both towers; the arguments are those of :func:`interp.load_towers`.
 
     Raises:
-        ModelLoadError: as for :func:`interp.loading.folder.load_folder`; the folder holds a model
+        ModelLoadError: as for :func:`interp.loading.load_folder`; the folder holds a model
             of another kind.
     """
     check_whole(folder)

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from interp.errors import InvalidInput, ModelLoadError, reason, shorten
-from interp.files import UNREADABLE
-from interp.json_text import read_json
-from interp.schema import as_object, value_of
-from interp.tensor_file import MAX_HEADER_BYTES
+from interp.io import MAX_HEADER_BYTES, UNREADABLE, as_object, read_json, value_of
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 WEIGHTS, INDEX = SAFETENSORS, f"{SAFETENSORS}.index.json"

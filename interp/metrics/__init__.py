@@ -23,7 +23,8 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.integers import whole_number
-from interp.metrics.divergence import KL, KLAt
+from interp.io import TensorData
+from interp.metrics.divergence import KL, KLAt, divergence
 from interp.metrics.kinds import (
     Accuracy,
     AtPosition,
@@ -35,27 +36,36 @@ from interp.metrics.kinds import (
     Probability,
 )
 from interp.metrics.logits import (
+    NO_MASK_TOKEN,
     Position,
     Targets,
     at_least_float32,
+    at_position,
     batch_loss,
     columns_read,
     next_token_losses,
+    parts_of_rows,
+    relative_rounding,
+    required_columns,
+    row_targets,
 )
 from interp.metrics.measuring import (
     MetricLike,
     cause_of_nan,
     check_values,
+    gets_nan_at_padding,
     measure,
+    measure_prompts,
     measure_stream,
     measured,
     with_ids,
 )
-from interp.tensor_data import TensorData
+from interp.metrics.prompts import logit_diff_of_prompts, masked_loss_of_targets, tokens_of_prompts
 
 __all__ = [
     "KINDS",
     "KL",
+    "NO_MASK_TOKEN",
     "Accuracy",
     "AtPosition",
     "KLAt",
@@ -70,21 +80,32 @@ __all__ = [
     "accuracy",
     "as_position",
     "at_least_float32",
+    "at_position",
     "batch_loss",
     "cause_of_nan",
     "check_values",
     "columns_read",
+    "divergence",
     "from_dict",
+    "gets_nan_at_padding",
     "kl",
     "logit",
     "logit_diff",
+    "logit_diff_of_prompts",
     "loss",
     "masked_loss",
+    "masked_loss_of_targets",
     "measure",
+    "measure_prompts",
     "measure_stream",
     "measured",
     "next_token_losses",
+    "parts_of_rows",
     "prob",
+    "relative_rounding",
+    "required_columns",
+    "row_targets",
+    "tokens_of_prompts",
     "with_ids",
 ]
 

@@ -6,10 +6,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InvalidInput
+from interp.io import TensorData
 from interp.metrics.kinds import AtPosition, Metric
 from interp.metrics.logits import at_least_float32, at_position
-from interp.model.batch import Batch
-from interp.tensor_data import TensorData
+from interp.model import Batch
 
 
 @dataclass(frozen=True)

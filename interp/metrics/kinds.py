@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
+from interp.io import TensorData
 from interp.metrics.logits import (
     Position,
     Targets,
@@ -20,8 +21,7 @@ from interp.metrics.logits import (
     next_token_losses,
     row_targets,
 )
-from interp.model.batch import Batch
-from interp.tensor_data import TensorData
+from interp.model import Batch
 
 _Metric = TypeVar("_Metric", bound="Metric")
 
@@ -37,7 +37,7 @@ class Metric(ABC):
         targets: the fields that hold target tokens.
         pos: the position that is read, for a metric at a single position: an index among each row's
             real tokens, or ``"mask"`` for the position of its mask token. ``None`` is the default
-            position (see :func:`~interp.metrics.logits.columns_read`).
+            position (see :func:`~interp.metrics.columns_read`).
     """
 
     kind: ClassVar[str]

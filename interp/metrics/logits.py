@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput, shorten
-from interp.model.batch import Batch, column_of, tokens_first
+from interp.model import Batch, column_of, tokens_first
 
 Targets = int | str | tuple[int | str, ...]
 """A token, or one per prompt: its id, or a text that the model's tokenizer reads as one token."""

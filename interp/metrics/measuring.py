@@ -11,8 +11,7 @@ from torch import Tensor
 from interp.errors import InvalidInput, NotANumber, shorten
 from interp.metrics.kinds import AtPosition, Metric
 from interp.metrics.logits import at_least_float32, at_position, parts_of_rows
-from interp.model.batch import Batch
-from interp.model.network import Network, unembedding_of
+from interp.model import Batch, Network, unembedding_of
 
 _Metric = TypeVar("_Metric")
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from interp.errors import InvalidInput, InvalidTokens
+from interp.io import TensorData
 from interp.metrics.kinds import LogitDiff, MaskedLoss
 from interp.metrics.logits import NO_MASK_TOKEN
-from interp.model.batch import Batch
-from interp.tensor_data import TensorData
-from interp.text.prompts import Prompt
+from interp.model import Batch
+from interp.text import Prompt
 
 
 def logit_diff_of_prompts(

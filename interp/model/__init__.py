@@ -1,1 +1,120 @@
 """The Transformer, part by part; the forward reads like its formula."""
+
+from interp.model.attention.attention import Attention, in_forward_mode
+from interp.model.attention.mask import Bidirectional, Causal, Mask, Masking, Visible, Window
+from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
+from interp.model.batch import PAD, Batch, ImageInput, TokenInput, column_of, repeated, tokens_first
+from interp.model.block import Block
+from interp.model.clip import ClippedNorm
+from interp.model.context import Context, KeysValues, NoKVCache
+from interp.model.embeddings import (
+    LearnedPositions,
+    Patches,
+    PositionEmbedding,
+    ProjectedTokens,
+    SinusoidalPositions,
+    TokenTypes,
+)
+from interp.model.experts import Experts, SharedExperts
+from interp.model.inputs import as_mask, is_text, whole_numbers
+from interp.model.kv_cache import KVCache, RepeatedKV
+from interp.model.linear import DEFAULT, Kernel, Linear
+from interp.model.mean_pooling import MeanPooledNorm
+from interp.model.mlp import MLP, GatedMLP
+from interp.model.network import Network, as_network, unembedding_of
+from interp.model.norm import BlockNorm, LayerNorm, Norm, OffsetRMSNorm, ScaledNorm
+from interp.model.positions.alibi import ALiBi
+from interp.model.positions.grid_bias import GridBias
+from interp.model.positions.none import NoPositions, PositionBias
+from interp.model.positions.relative_bias import RelativeBias, RelativeBiasTable
+from interp.model.positions.rotary import Rotary
+from interp.model.recipe import Recipe
+from interp.model.residual import Step
+from interp.model.restart import RestartPoint
+from interp.model.shapes import KeyHeads, Logits, Matrix, Stream, fixed_axes
+from interp.model.stack import Span, Stack
+from interp.model.sublayer import Sublayer
+from interp.model.tap import Untouched, untouched
+from interp.model.unembedding import MaskedHead, ProjectedExit, ProjectedUnembedding, Unembedding
+from interp.model.weight_version import WeightVersion, owner_of, version_of
+
+__all__ = [
+    "DEFAULT",
+    "MLP",
+    "PAD",
+    "ALiBi",
+    "Attention",
+    "AttentionName",
+    "Attentions",
+    "Batch",
+    "Bidirectional",
+    "Block",
+    "BlockNorm",
+    "Causal",
+    "ClippedNorm",
+    "Context",
+    "Experts",
+    "GatedMLP",
+    "GridBias",
+    "ImageInput",
+    "KVCache",
+    "Kernel",
+    "KeyHeads",
+    "KeysValues",
+    "LayerNorm",
+    "LearnedPositions",
+    "Linear",
+    "Logits",
+    "Mask",
+    "MaskedHead",
+    "Masking",
+    "Matrix",
+    "MeanPooledNorm",
+    "Network",
+    "NoKVCache",
+    "NoPositions",
+    "Norm",
+    "OffsetRMSNorm",
+    "Patches",
+    "PositionBias",
+    "PositionEmbedding",
+    "ProjectedExit",
+    "ProjectedTokens",
+    "ProjectedUnembedding",
+    "Recipe",
+    "RelativeBias",
+    "RelativeBiasTable",
+    "RepeatedKV",
+    "RestartPoint",
+    "Rotary",
+    "ScaledNorm",
+    "SharedExperts",
+    "SinusoidalPositions",
+    "Span",
+    "Stack",
+    "Step",
+    "Stream",
+    "Sublayer",
+    "TokenInput",
+    "TokenTypes",
+    "Unembedding",
+    "Untouched",
+    "Visible",
+    "WeightVersion",
+    "Window",
+    "as_mask",
+    "as_network",
+    "attentions_of",
+    "column_of",
+    "every_attention",
+    "fixed_axes",
+    "in_forward_mode",
+    "is_text",
+    "owner_of",
+    "repeated",
+    "tokens_first",
+    "unembedding_of",
+    "untouched",
+    "version_of",
+    "whole_numbers",
+]

@@ -47,7 +47,7 @@ class Attentions:
         return self._place(self.layers[0].points.z, layer)
 
     def head_name(self, layer: int, head: int) -> str:
-        """Name of a head, as in :mod:`interp.interventions.components`."""
+        """Name of a head, as in :mod:`analyses.methods.components.components`."""
         before = f"{self.name}." if self.name else ""
         return f"{before}L{layer}H{head}"
 

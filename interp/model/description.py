@@ -2,9 +2,15 @@
 
 from torch import nn
 
-from interp.config import Config, StackConfig
-from interp.config.parts import AttentionConfig, MLPConfig, NormConfig, PositionsConfig
-from interp.table import Table
+from interp.config import (
+    AttentionConfig,
+    Config,
+    MLPConfig,
+    NormConfig,
+    PositionsConfig,
+    StackConfig,
+)
+from interp.io import Table
 
 
 def describe(model: nn.Module, config: Config) -> Table:

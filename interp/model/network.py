@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
+from interp.io import Table
 from interp.model.attention_pooler import pooler_of
 from interp.model.batch import Batch
 from interp.model.block import Block
@@ -31,7 +32,6 @@ from interp.model.tap import Tap, untouched
 from interp.model.torch_hooks import refuse_hooks
 from interp.model.unembedding import Unembedding, exit_of
 from interp.names import Names
-from interp.table import Table
 
 
 class Network(nn.Module):

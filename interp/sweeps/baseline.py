@@ -10,10 +10,8 @@ from itertools import chain
 
 from torch import Tensor
 
-from interp.execution.run import run
-from interp.model.batch import Batch
-from interp.model.context import Context, KeysValues
-from interp.model.kv_cache import RepeatedKV
+from interp.execution import run
+from interp.model import Batch, Context, KeysValues, RepeatedKV
 from interp.points import Place
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Job

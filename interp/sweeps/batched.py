@@ -15,12 +15,9 @@ from torch import Tensor
 
 from interp.edits import Edit, EditSite
 from interp.errors import InvalidInput
-from interp.execution.plan import Plan
-from interp.execution.recorder import Recorder
+from interp.execution import Plan, Recorder
 from interp.metrics import AtPosition, at_least_float32, check_values, columns_read, measured
-from interp.model.batch import repeated
-from interp.model.context import Context
-from interp.model.network import unembedding_of
+from interp.model import Context, repeated, unembedding_of
 from interp.points import Place, Point
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.cases import Case

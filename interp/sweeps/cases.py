@@ -8,12 +8,10 @@ the decoder restarts at its first cross-attention.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from interp.edits import Edit
-from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
+from interp.edits import BatchSplit, Edit, batch_split, first_changed_column, for_rows
 from interp.errors import InvalidEdit
-from interp.execution.plan import as_edits, place_edits, resolve_edits
-from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.execution import as_edits, place_edits, resolve_edits
+from interp.model import Batch, Network
 from interp.points import Place
 from interp.sweeps.restart_map import Restart, RestartMap
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from interp.edits import Edit, EditSite
-from interp.execution.estimate import Estimate, LiveBytes, Shapes, given_to
-from interp.execution.recorder import Recorder
+from interp.execution import Estimate, LiveBytes, Recorder, Shapes, given_to
 from interp.metrics import AtPosition, Metric, MetricLike, with_ids
-from interp.model.network import Network
+from interp.model import Network
 from interp.points import Point
 from interp.sweeps.baseline import Baseline
 from interp.sweeps.batched import BatchedForward

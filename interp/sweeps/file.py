@@ -17,14 +17,19 @@ from torch import Tensor
 from interp import edits, metrics
 from interp.edits import Apply
 from interp.errors import InterpError, InvalidInput, OutOfResources, reason
-from interp.execution.provenance import Provenance
-from interp.files import write_whole
+from interp.execution import Provenance
+from interp.io import (
+    DAMAGED,
+    TensorData,
+    build,
+    read_header,
+    save_tensors,
+    verify_checksum,
+    write_whole,
+)
 from interp.metrics import Metric, MetricLike
 from interp.points import Place
-from interp.schema import build
 from interp.sweeps.cases import PlacedEdits, label_of
-from interp.tensor_data import TensorData
-from interp.tensor_file import DAMAGED, read_header, save_tensors, verify_checksum
 
 HEADER = "interp_sweep"
 VERSION = 1
@@ -33,7 +38,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The fields of a sweep that are saved; see :class:`~interp.sweeps.result.Sweep`."""
+    """The fields of a sweep that are saved; see :class:`~interp.sweeps.Sweep`."""
 
     values: Tensor
     baseline: Tensor

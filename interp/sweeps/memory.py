@@ -13,8 +13,8 @@ import torch
 
 from interp.config import StackConfig
 from interp.errors import InterpError, InvalidInput, shorten
-from interp.execution.free_bytes import free_bytes
-from interp.model.network import Network
+from interp.execution import free_bytes
+from interp.model import Network
 from interp.points import Place, Point
 
 SHARE = 0.25

@@ -8,9 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from interp.model.attention.attention import Attention
-from interp.model.network import Network
-from interp.model.restart import RestartPoint
+from interp.model import Attention, Network, RestartPoint
 from interp.points import Place, Point
 
 

@@ -11,18 +11,15 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
-from interp.execution.provenance import Provenance
-from interp.frame import DataFrame, frame_of
-from interp.metrics import Metric, MetricLike
-from interp.metrics.measuring import gets_nan_at_padding
-from interp.model.batch import Batch
-from interp.model.network import Network
+from interp.execution import Provenance
+from interp.io import DataFrame, Table, frame_of
+from interp.metrics import Metric, MetricLike, gets_nan_at_padding
+from interp.model import Batch, Network
 from interp.sweeps.cases import Case, PlacedEdits
 from interp.sweeps.executors import Outcome
 from interp.sweeps.file import Contents, read_contents, write_contents
 from interp.sweeps.rows import OPTIONAL, columns_of, nan_note
 from interp.sweeps.schedule import Job
-from interp.table import Table
 
 SAVED = ("values", "baseline", "done", "placed", "measured", "provenance")
 """The fields that are saved to a file."""

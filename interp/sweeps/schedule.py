@@ -10,9 +10,9 @@ from itertools import groupby
 
 import torch
 
-from interp.edits.scope import BatchSplit
+from interp.edits import BatchSplit
 from interp.metrics import Metric, MetricLike
-from interp.model.batch import Batch
+from interp.model import Batch
 from interp.sweeps.cases import Case
 from interp.sweeps.restart_map import RestartMap
 

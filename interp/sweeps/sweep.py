@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp.edits import Edit
+from interp.io import ProgressLike, as_progress
 from interp.metrics import Metric, MetricLike, with_ids
-from interp.model.network import Network, as_network
-from interp.progress import ProgressLike, as_progress
+from interp.model import Network, as_network
 from interp.sweeps.cases import cases_of
 from interp.sweeps.executors import executor_of
 from interp.sweeps.memory import Budget

@@ -12,10 +12,9 @@ import torch
 
 from interp.edits import Apply, Edge, Edit, EditSite
 from interp.errors import InvalidInput, shorten
-from interp.execution.estimate import shape_at
+from interp.execution import shape_at
 from interp.metrics import AtPosition, Loss, Metric
-from interp.model.batch import Batch
-from interp.model.network import Network, unembedding_of
+from interp.model import Batch, Network, unembedding_of
 from interp.sweeps.cases import Case
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap

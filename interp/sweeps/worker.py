@@ -9,11 +9,9 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.errors import InvalidInput, OutOfResources
-from interp.execution.estimate import shape_at
-from interp.execution.first_nan import first_nan
-from interp.execution.free_bytes import size_of
+from interp.execution import first_nan, shape_at, size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
-from interp.model.network import Network
+from interp.model import Network
 from interp.points import Place, Point
 from interp.sweeps.baseline import Baseline, needed_by
 from interp.sweeps.batched import BatchedForward

@@ -2,10 +2,10 @@
 
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
 differences. ``corrupt`` is a text with the same number of tokens that differs where the answer
-depends on it: the two are a minimal pair (:mod:`interp.interventions.minimal_pairs`). ``prefix`` is
-the input of the decoder of an encoder–decoder before the target. Tables (CSV, Parquet, a dataset of
-the library `datasets`) have a column for each field, templates (TOML) are filled, and files with
-other names hold one plain-text prompt per line: see :mod:`interp.text.records`.
+depends on it: the two are a minimal pair. ``prefix`` is the input of the decoder of an
+encoder–decoder before the target. Tables (CSV, Parquet, a dataset of the library `datasets`) have a
+column for each field, templates (TOML) are filled, and files with other names hold one plain-text
+prompt per line: see :mod:`interp.text.records`.
 """
 
 import json
@@ -16,8 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.files import UNREADABLE, is_folder, read_file_or_pipe
-from interp.paths import as_path
+from interp.io import UNREADABLE, as_path, is_folder, read_file_or_pipe
 from interp.text.prompt import FIELDS, Prompt, prompt_of
 from interp.text.record import Record
 from interp.text.records import records_of, records_of_bytes

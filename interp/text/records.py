@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, reason
-from interp.files import UNREADABLE, is_folder, open_regular, read_file_or_pipe, size_of
-from interp.json_text import parse_json
+from interp.io import UNREADABLE, is_folder, open_regular, parse_json, read_file_or_pipe, size_of
 from interp.text.lines import OpenFile, lines_of
 from interp.text.record import Record
 from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset

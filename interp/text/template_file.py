@@ -16,7 +16,7 @@
     b = "name"
     c = "name"
 
-See :class:`interp.text.template.Template` for the keys.
+See :class:`interp.text.Template` for the keys.
 """
 
 import re
@@ -26,12 +26,10 @@ from io import BytesIO
 from typing import Any
 
 from interp.errors import InvalidInput, first_line, nearest, reason, shorten
-from interp.files import UNREADABLE, read_file_or_pipe
-from interp.paths import as_path
+from interp.io import UNREADABLE, as_path, parse_toml, read_file_or_pipe
 from interp.text.lines import lines_of
 from interp.text.template import Template
 from interp.text.template_parts import Where, check_values
-from interp.toml_text import parse_toml
 
 MAX_BYTES = 2**22
 KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))

@@ -17,7 +17,7 @@ from typing import Any, Final, SupportsIndex, TypeVar
 import tokenizers
 
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
-from interp.files import is_file, write_text_whole
+from interp.io import is_file, write_text_whole
 from interp.text.growth import NormalizedLength
 from interp.text.token_bytes import (
     bytes_kept,

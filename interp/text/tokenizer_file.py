@@ -7,8 +7,7 @@ from typing import Any, Final
 import tokenizers
 
 from interp.errors import shorten
-from interp.files import read_bounded
-from interp.json_text import parse_json
+from interp.io import parse_json, read_bounded
 from interp.text.growth import NormalizedLength, check_growth
 
 MAX_BYTES: Final = 2**26
@@ -36,9 +35,7 @@ def read_backend(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     content = read_bounded(path, MAX_BYTES)
     description = parse_json(content.decode())
     if not isinstance(description, dict):
-        raise ValueError(  # noqa: TRY004 - as parse_json does
-            f"it should be an object with fields, not {shorten(description)}"
-        )
+        raise ValueError(f"it should be an object with fields, not {shorten(description)}")  # noqa: TRY004
     largest = max(_ids(description), default=0)
     if largest >= len(content):
         raise ValueError(

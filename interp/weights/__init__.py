@@ -1,1 +1,17 @@
 """Packed kernels, equivalent weights (folded norms, centred outputs), and the hash of weights."""
+
+from interp.weights.finite import check_finite_weights
+from interp.weights.hash import weight_hash
+from interp.weights.packed import is_available, packed, packing_gain
+from interp.weights.processed import processed
+from interp.weights.stripped import stripped
+
+__all__ = [
+    "check_finite_weights",
+    "is_available",
+    "packed",
+    "packing_gain",
+    "processed",
+    "stripped",
+    "weight_hash",
+]

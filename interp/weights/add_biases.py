@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.config import AttentionConfig, Config, LayerConfig, MLPConfig, StackConfig
-from interp.model.network import Network
+from interp.model import Network
 
 
 def add_biases(model: Network, *, norms: bool, values: bool) -> Network:

@@ -3,7 +3,7 @@
 from math import isfinite
 
 from interp.errors import InvalidInput
-from interp.model.network import Network
+from interp.model import Network
 from interp.weights.sums import weight_sums
 
 

@@ -4,16 +4,27 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from interp.model.attention.attention import Attention
-from interp.model.block import Block
-from interp.model.embeddings import LearnedPositions, Patches, ProjectedTokens, TokenTypes
-from interp.model.experts import Experts, SharedExperts
-from interp.model.mean_pooling import MeanPooledNorm
-from interp.model.mlp import MLP, GatedMLP
-from interp.model.network import Network
-from interp.model.norm import Norm, OffsetRMSNorm, ScaledNorm
-from interp.model.stack import Stack
-from interp.model.unembedding import MaskedHead, ProjectedUnembedding, Unembedding
+from interp.model import (
+    MLP,
+    Attention,
+    Block,
+    Experts,
+    GatedMLP,
+    LearnedPositions,
+    MaskedHead,
+    MeanPooledNorm,
+    Network,
+    Norm,
+    OffsetRMSNorm,
+    Patches,
+    ProjectedTokens,
+    ProjectedUnembedding,
+    ScaledNorm,
+    SharedExperts,
+    Stack,
+    TokenTypes,
+    Unembedding,
+)
 
 Projection = tuple[Tensor, Tensor | None]
 """A matrix ``[… out in]`` (a view of a parameter) and its bias."""

@@ -5,9 +5,8 @@ from weakref import WeakKeyDictionary
 
 from torch.nn.utils.parametrize import is_parametrized
 
-from interp.model.network import Network
-from interp.tensor_data import tensor_bytes
-from interp.weight_version import version_of
+from interp.io import tensor_bytes
+from interp.model import Network, version_of
 from interp.weights.sums import weight_sums
 
 

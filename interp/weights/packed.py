@@ -28,9 +28,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F  # noqa: N812 - the usual alias
 
 from interp.errors import InvalidInput
-from interp.model.linear import DEFAULT, Kernel, Linear
-from interp.model.network import Network, as_network
-from interp.weight_version import WeightVersion, owner_of
+from interp.model import DEFAULT, Kernel, Linear, Network, WeightVersion, as_network, owner_of
 
 Model = TypeVar("Model", bound=Network)
 

@@ -15,12 +15,15 @@ numbers are drawn.
 import torch
 
 from interp.errors import InvalidInput
-from interp.model.attention.attention import Attention
-from interp.model.embeddings import LearnedPositions, PositionEmbedding
-from interp.model.experts import Experts
-from interp.model.network import Network
-from interp.model.norm import LayerNorm
-from interp.model.unembedding import Unembedding
+from interp.model import (
+    Attention,
+    Experts,
+    LayerNorm,
+    LearnedPositions,
+    Network,
+    PositionEmbedding,
+    Unembedding,
+)
 from interp.weights.add_biases import add_biases
 from interp.weights.folding import center, center_writing, fold_norms, fold_value_biases
 

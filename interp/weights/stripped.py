@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from interp.config import AttentionConfig, PositionsConfig, StackConfig
 from interp.errors import InvalidInput
-from interp.model.network import Network
+from interp.model import Network
 
 
 def stripped(model: Network, *, mask: bool, positions: bool) -> Network:

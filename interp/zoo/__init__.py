@@ -8,3 +8,20 @@ models/       a folder per model: config.json, weights, tokenizer.json, card, hi
 prompts/      prompt sets, one JSON Lines file each
 training/     how the models were built: recipes, corpus, training loop, evaluations
 """
+
+from interp.zoo.access import card, history, trained_tokens
+from interp.zoo.card import FILE, Card, read_card
+from interp.zoo.circuit import Circuit, LiveEdges
+from interp.zoo.history import History
+
+__all__ = [
+    "FILE",
+    "Card",
+    "Circuit",
+    "History",
+    "LiveEdges",
+    "card",
+    "history",
+    "read_card",
+    "trained_tokens",
+]

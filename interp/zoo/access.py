@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from interp.errors import ModelLoadError
+from interp.io import as_path
 from interp.loading import bundled, find_folder
-from interp.paths import as_path
-from interp.text_network import TextNetwork
+from interp.transformer import TextNetwork
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
 

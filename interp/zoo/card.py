@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from interp.errors import ModelLoadError, reason, shorten
-from interp.files import UNREADABLE, write_text_whole
-from interp.json_text import read_json
-from interp.schema import VERSION, build, without_version
-from interp.text.prompts import bundled_prompts
+from interp.io import UNREADABLE, VERSION, build, read_json, without_version, write_text_whole
+from interp.text import bundled_prompts
 from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"

@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from interp.errors import ModelLoadError, reason
-from interp.files import UNREADABLE, read_bounded, write_text_whole
-from interp.json_text import parse_json
-from interp.schema import VERSION, build, without_version
+from interp.io import (
+    UNREADABLE,
+    VERSION,
+    build,
+    parse_json,
+    read_bounded,
+    without_version,
+    write_text_whole,
+)
 
 FILE = "history.json"
 MAX_BYTES: Final = 2**26

@@ -9,6 +9,7 @@ from agreement.comparing import noted, off
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+import analyses
 import interp
 from interp import PAD
 from interp.errors import ModelLoadError
@@ -181,7 +182,7 @@ def test_matrices_with_the_same_numbers_are_one():
 
 
 def test_the_laws_hold():
-    for identity in interp.verify(translator().ours()):
+    for identity in analyses.verify(translator().ours()):
         assert identity.holds, identity
 
 

@@ -8,8 +8,8 @@ import torch
 
 import interp
 from analyses import ablate_heads
-from analyses.effect_text import places_of_effects
-from analyses.number_text import percent, signed
+from analyses.results.effect_text import places_of_effects
+from analyses.results.number_text import percent, signed
 from interp import PAD, edits
 from interp.edits.batch_values import donor_tokens
 from interp.errors import InvalidInput

@@ -21,9 +21,9 @@ from analyses import attention_statistics
 from analyses.attention_statistics import WEIGHTINGS
 from interp import PAD, computation_graph, run
 from interp.errors import InvalidInput, InvalidTokens
-from interp.zoo.training.calendar import FORMATS, WrittenDate
-from interp.zoo.training.evaluations.alignment import FIELDS, PREDICTING, alignment
-from interp.zoo.training.recipes.dates import encode
+from training.calendar import FORMATS, WrittenDate
+from training.evaluations.alignment import FIELDS, PREDICTING, alignment
+from training.recipes.dates import encode
 
 SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]
 ROWS = [torch.tensor(row) for row in ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5])]

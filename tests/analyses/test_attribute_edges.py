@@ -6,13 +6,13 @@ from torch import Tensor
 
 import interp
 from analyses import EdgeAttribution, attribute_edges
-from analyses.agreement import TOP, Agreement, cells_to_check
-from analyses.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_figure
+from analyses.methods.attribution.agreement import TOP, Agreement, cells_to_check
+from analyses.methods.attribution.edges import most_points
+from analyses.methods.circuits.written import written
+from analyses.methods.components.minimal_pairs import aligned_prompts
+from analyses.results.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_figure
 from interp import edits, metrics, run
-from interp.attribution.edges import most_points
-from interp.circuits.written import written
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
 
 RASP = ("rasp-duplicates", "rasp-fraction", "rasp-histogram", "rasp-reverse")

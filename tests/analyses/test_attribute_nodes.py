@@ -20,11 +20,11 @@ from torch import Tensor
 
 import interp
 from analyses import NodeAttribution, attribute_nodes
+from analyses.attribute_nodes.nodes import Node, NodeRuns, nodes_of
+from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp import Config, MLPConfig, StackConfig, Transformer, edits, metrics, run
-from interp.attribution.nodes import Node, NodeRuns, nodes_of
 from interp.edits import Edit
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(1, 2)

@@ -20,11 +20,11 @@ from architectures import (
 import interp
 from analyses import DirectLogitAttribution
 from analyses import direct_logit_attribution as analyse
-from interp.attribution import attributed_logits
+from analyses.direct_logit_attribution import attributed_logits
 from interp.errors import InvalidInput, InvalidTokens
 from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
-from interp.zoo.training.recipes.rasp import random_rows
+from training.recipes.rasp import random_rows
 
 BOUND = 1e-10
 LINEAR = [name for name, config in ARCHITECTURES.items() if config.head is None]

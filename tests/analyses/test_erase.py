@@ -9,9 +9,9 @@ from torch.nn.functional import one_hot
 
 import interp
 from analyses import erase
+from analyses.erase.erasure import Erasure
 from interp import edits, metrics, run
 from interp.errors import InterpError
-from interp.regression.erasure import Erasure
 
 METRIC = metrics.logit(3)
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from architectures import assert_close, build, padded, tokens_of
 
-from analyses import EdgeAttribution, explain, prune
-from analyses.edge_table import scores_by_edge
+from analyses import EdgeAttribution, explain, prune, run_circuits
 from analyses.explain import ALIKE, CARRIES, FAITHFUL
-from interp import computation_graph, load, metrics, run, run_circuits
-from interp.circuits.written import written
+from analyses.methods.circuits.written import written
+from analyses.results.edge_table import scores_by_edge
+from interp import computation_graph, load, metrics, run
 from interp.errors import InvalidInput
 
 METRIC = metrics.logit_diff(1, 2)

@@ -11,8 +11,8 @@ import interp
 from analyses import frequencies
 from interp import NO_NORM, AttentionConfig, Config, MLPConfig, PositionsConfig, StackConfig
 from interp.errors import InvalidInput
-from interp.zoo.training.evaluations.fourier import explained
-from interp.zoo.training.recipes.addition_mod_113 import P, every_sum, logits_of
+from training.evaluations.fourier import explained
+from training.recipes.addition_mod_113 import P, every_sum, logits_of
 
 NAME, PROMPT = "addition-mod-113", "16 102 ="
 

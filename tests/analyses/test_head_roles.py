@@ -6,9 +6,9 @@ from architectures import ARCHITECTURES, assert_close, build, build_new, coverin
 
 import interp
 from analyses import head_roles
+from analyses.methods.heads.repetition import repeated_rows
 from interp import NO_NORM, AttentionConfig, Config, StackConfig, Transformer, run
 from interp.errors import InvalidInput, InvalidTokens
-from interp.heads.repetition import repeated_rows
 from interp.zoo.access import trained_tokens
 
 SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) == 1]

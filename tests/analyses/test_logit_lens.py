@@ -7,11 +7,11 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, assert_identical, build, padded, tokens_of
 
-from analyses import logit_lens
+from analyses import TunedLens, logit_lens
 from analyses.logit_lens import NORMS
-from interp import TunedLens, load, run
+from analyses.methods.lens.decode import decode
+from interp import load, run
 from interp.errors import InvalidInput
-from interp.lens.decode import decode
 from interp.metrics import logits
 from interp.model.unembedding import Unembedding
 

@@ -4,7 +4,7 @@ import pytest
 from tables import each
 
 from analyses import ablate, ablate_heads, direct_logit_attribution, patch_activations
-from analyses.number_text import fixed, number, percent, signed
+from analyses.results.number_text import fixed, number, percent, signed
 from apps.presentation import table
 from interp import load, metrics
 

@@ -18,11 +18,17 @@ from architectures import (
 )
 
 from analyses import order_sensitivity
+from analyses.methods.symmetries.orders import (
+    KINDS,
+    movable_tokens,
+    order_of,
+    permuted,
+    token_orders,
+)
+from analyses.order_sensitivity.responses import sensitivity
 from interp import PAD, run
 from interp.errors import InvalidInput
 from interp.model.batch import Batch
-from interp.symmetries.orders import KINDS, movable_tokens, order_of, permuted, token_orders
-from interp.symmetries.responses import sensitivity
 
 ZERO = 1e-14
 FAST = ["gpt2", "llama", "bloom", "bert-types", "t5", "uneven-pair"]

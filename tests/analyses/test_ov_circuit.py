@@ -16,8 +16,8 @@ from architectures import (
 from changed_basis import in_another_basis
 
 from analyses import ov, qk
+from analyses.methods.circuits.token_circuits import TokenCircuits
 from interp import Config, EmbeddingConfig, MLPConfig, PatchConfig, StackConfig, load
-from interp.circuits.token_circuits import TokenCircuits
 from interp.errors import InvalidInput, InvalidTokens
 
 MODEL = "induction-by-hand"

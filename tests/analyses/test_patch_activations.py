@@ -7,10 +7,10 @@ from tables import each
 
 import interp
 from analyses import patch_activations
+from analyses.methods.components.minimal_pairs import aligned_prompts
+from analyses.methods.components.patching import Recorded
 from interp import Interrupted, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
-from interp.interventions.minimal_pairs import aligned_prompts
-from interp.interventions.patching import Recorded
 from interp.metrics.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(3, 5)

@@ -5,8 +5,8 @@ import torch
 from architectures import assert_close, build, tokens_of
 
 from analyses import patch_paths
+from analyses.methods.circuits.written import written
 from interp import Run, Transformer, computation_graph, edits, load, metrics, read_prompts, run
-from interp.circuits.written import written
 from interp.errors import InvalidInput, UnknownPlace
 from interp.metrics.prompts import logit_diff_of_prompts
 

@@ -19,15 +19,15 @@ from architectures import (
 
 import interp
 from analyses import permutation_covariance
+from analyses.permutation_covariance.bases import change_basis, free_bases, score_bases
+from analyses.permutation_covariance.check import Case
+from analyses.permutation_covariance.part_checks import check_heads, check_neurons
+from analyses.permutation_covariance.parts import head_orders, reorder_heads
+from analyses.permutation_covariance.token_checks import check_tokens
 from interp import AttentionConfig
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 from interp.model.mlp import MLP
-from interp.symmetries.bases import change_basis, free_bases, score_bases
-from interp.symmetries.check import Case
-from interp.symmetries.part_checks import check_heads, check_neurons
-from interp.symmetries.parts import head_orders, reorder_heads
-from interp.symmetries.token_checks import check_tokens
 
 SYMMETRIES = {"tokens", "heads", "neurons", "batch", "vocabulary", "scores", "values"}
 IMAGE_MODELS = {"images": IMAGES, "patches": POOLED_IMAGES, **GRIDS}
@@ -109,7 +109,7 @@ def test_a_mask_that_stays_is_found(monkeypatch):
     """A view that keeps the mask in spite of what it was asked for."""
     assert broken_by(check_tokens) == set()
     view = lambda model, **_: model.without(positions=True)  # noqa: E731
-    monkeypatch.setattr("interp.symmetries.token_checks.stripped", view)
+    monkeypatch.setattr("analyses.permutation_covariance.token_checks.stripped", view)
     assert "model" in broken_by(check_tokens)
 
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 import interp
 from analyses import ablate, predictions
+from analyses.methods.components.components import components_of
 from interp import PAD, TokensConfig, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
-from interp.interventions.components import components_of
 from interp.metrics import measure
 
 PREDICTING = [name for name, own in ARCHITECTURES.items() if own.unembeds and own.n_classes is None]

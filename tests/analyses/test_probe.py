@@ -6,10 +6,10 @@ from architectures import assert_close, build, build_new, padded
 
 import interp
 from analyses import probe
+from analyses.methods.components.labelled import labelled_activations
+from analyses.probe.classifiers import CLASSIFIERS
 from interp import run
 from interp.errors import InterpError, InvalidInput
-from interp.interventions.labelled import labelled_activations
-from interp.regression.classifiers import CLASSIFIERS
 
 
 def drawn(n: int = 60, length: int = 5, vocabulary: int = 6) -> torch.Tensor:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from architectures import assert_close, build, tokens_of
 
-from analyses import patch_paths, prune
-from interp import computation_graph, load, metrics, read_prompts, run, run_circuits
-from interp.circuits.written import written
+from analyses import patch_paths, prune, run_circuits
+from analyses.methods.circuits.written import written
+from interp import computation_graph, load, metrics, read_prompts, run
 from interp.errors import InvalidInput
 from interp.metrics.prompts import logit_diff_of_prompts
 

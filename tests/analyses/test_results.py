@@ -55,8 +55,8 @@ from analyses import (
     train_lens,
     training_history,
 )
-from analyses.payload import encoded, plain
-from analyses.result import MAX_LINES, Result
+from analyses.results.payload import encoded, plain
+from analyses.results.result import MAX_LINES, Result
 from apps.presentation import figures
 from apps.widget.pictures import views_of_figure
 from interp.errors import InvalidInput

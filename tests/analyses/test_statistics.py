@@ -12,8 +12,8 @@ from hypothesis import given
 from scipy import stats
 from torch import Tensor
 
-from analyses.statistics import FEWEST, LEVEL, false_discovery_rates, interval
-from benchmarks.coverage import LAST, METHODS, SHAPES, SIZES, beyond_data, draw, t_ends
+from analyses.results.statistics import FEWEST, LEVEL, false_discovery_rates, interval
+from tools.coverage import LAST, METHODS, SHAPES, SIZES, beyond_data, draw, t_ends
 
 CONTINUOUS = [shape for shape in SHAPES if not shape.startswith("two values")]
 

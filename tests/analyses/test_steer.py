@@ -17,11 +17,11 @@ from torch import Tensor
 
 import interp
 from analyses import steer
+from analyses.methods.components.components import components_of
+from analyses.methods.components.replacements import Replacements
+from analyses.steer.steering import contrast_vector, stream_place
 from interp import PAD, edits
 from interp.errors import InterpError, InvalidInput, InvalidTokens
-from interp.interventions.components import components_of
-from interp.interventions.replacements import Replacements
-from interp.interventions.steering import contrast_vector, stream_place
 
 NEW = 4
 

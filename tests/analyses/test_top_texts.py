@@ -6,8 +6,8 @@ from architectures import build, padded
 
 import interp
 from analyses import top_texts
+from analyses.methods.components.components import components_of
 from interp.errors import InvalidInput
-from interp.interventions.components import components_of
 
 CODE = [prompt.text for prompt in interp.read_prompts("repeated")]
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 from architectures import assert_close, assert_identical, build, tokens_of
 
+import analyses
 import interp
 from analyses import logit_lens, train_lens
 from interp.errors import InvalidInput
-from interp.zoo.training.bpe import encode_corpus
-from interp.zoo.training.corpus import read_corpus
+from training.bpe import encode_corpus
+from training.corpus import read_corpus
 
 WINDOW = 128
 
@@ -65,7 +66,7 @@ def test_the_lens_of_a_result_can_be_saved(tmp_path):
     model = build("gpt2")
     found = train_lens(model, prompts(5), steps=2)
     found.lens.save(tmp_path / "lens")
-    read = interp.TunedLens.load(tmp_path / "lens", model)
+    read = analyses.TunedLens.load(tmp_path / "lens", model)
     one, other = (logit_lens(model, prompts(2), lens=lens).kl for lens in (found.lens, read))
     assert_identical(one, other)
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from analyses import HeadAblation
 from apps.cli import app
-from benchmarks.browser import chromium as launched
 from interp.execution.provenance import Provenance
+from tools.browser import chromium as launched
 
 LAST = 3000
 """Characters of a page, and of the server's log, that a failing test prints."""

@@ -138,8 +138,6 @@ def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
         (["ablate", "--model", "no-such-model"], 3, "no-such-model"),
         (["verify", "--model", "no-such-model"], 3, "no-such-model"),
         (["explore", "--model", "../../etc"], 3, "bundled models"),
-        (["train", "no-such-model"], 2, "no-such-model"),
-        (["train", MODEL, "--steps", "0"], 2, "at least 1"),
         (["ablate", "--model", MODEL, "--device", "abacus"], 2, "abacus"),
         (["ablate", "--model", MODEL, "--device", "meta"], 2, "meta"),
         (["ablate", "--model", MODEL, "--metric", "luck"], 2, "luck"),
@@ -332,18 +330,6 @@ interp_command.main()
     assert (done.returncode, done.stderr) == (130, "error: Interrupted; nothing was written.\n")
 
 
-def test_an_interruption_names_the_checkpoint_that_it_leaves(tmp_path, monkeypatch, capsys):
-    def interrupt(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr("apps.terminal._LogProgress.__call__", interrupt)
-    words = ["train", "addition-mod-113", "--steps", "3", "--device", "cpu"]
-    for _ in range(2):  # the second time it resumes, and is interrupted again
-        assert exit_code(*words, "--out", tmp_path / "a") == 143
-        assert "holds a checkpoint. The same command resumes from it" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [".a.training-addition-mod-113"]
-
-
 def test_what_the_encoding_lacks_is_printed_as_an_escape(monkeypatch):
     printed = BytesIO()
     monkeypatch.setattr("sys.stdout", TextIOWrapper(printed, encoding="ascii", write_through=True))
@@ -387,20 +373,12 @@ def test_verify_tells_each_identity(command):
 
 
 def test_verify_exits_1_when_an_identity_fails(command, monkeypatch):
-    module = import_module("interp.verify")
+    module = import_module("analyses.methods.symmetries.verify")
     monkeypatch.setattr(module, "verify", lambda _: [module.Identity("one is two", 1.0, 0.0)])
     done = command("verify", "--model", MODEL)
     assert done.exit_code == 1
     assert "✗" in done.stdout
     assert "one is two" in done.stdout
-
-
-@pytest.mark.slow
-def test_train_writes_a_model_that_loads(command, tmp_path):
-    done = command("train", MODEL, "--out", tmp_path / "made")
-    assert done.exit_code == 0, done.output
-    assert load(tmp_path / "made").config == load(MODEL).config
-    assert (tmp_path / "made" / "README.md").exists()
 
 
 def test_progress_goes_on_stderr(command, tmp_path, monkeypatch):

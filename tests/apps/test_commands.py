@@ -11,11 +11,11 @@ import pytest
 from architectures import covering
 from tables import each
 
-from analyses import ablate
+from analyses import TunedLens, ablate
 from apps.commands import COMMANDS
 from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
-from interp import TunedLens, load, read_prompts
+from interp import load, read_prompts
 from interp.text.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"

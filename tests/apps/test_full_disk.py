@@ -20,7 +20,7 @@ ON_A_DISK = """
 import sys
 from pathlib import Path
 from apps.cli import main
-from benchmarks.faults.disk import Disk
+from tools.faults.disk import Disk
 
 place, words = Path(sys.argv[1]), sys.argv[2:]
 

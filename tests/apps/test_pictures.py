@@ -8,7 +8,7 @@ import pytest
 import torch
 from pictured import check_view, numbers
 
-from analyses.figures import Curve, bars, curves, heatmap
+from analyses.results.figures import Curve, bars, curves, heatmap
 from apps.widget.pictures import share_scales, views_of_figure
 from interp.errors import InvalidInput
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tables import each
 
+import analyses
 import interp
 from interp.text.prompts import bundled_prompts
 
@@ -75,7 +76,7 @@ def test_json_is_the_same(command, tmp_path):
     done = command("prompts", "check", file, "--model", MODEL, "--json")
     assert done.exit_code == 1
     read = json.loads(done.stdout)
-    found = interp.check_prompts(interp.load(MODEL), interp.read_prompts(file))
+    found = analyses.check_prompts(interp.load(MODEL), interp.read_prompts(file))
     assert read == {"file": str(file), "model": MODEL, **found.to_dict()}
     assert read["problems"][0]["source"] == f"{file}:1"
 

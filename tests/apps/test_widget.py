@@ -8,7 +8,7 @@ from pathlib import Path
 import playwright
 import pytest
 
-from analyses.number_text import number
+from analyses.results.number_text import number
 from apps.widget import FILES, HERE, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"

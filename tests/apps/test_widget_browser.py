@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyses.figures import Node, bars, heatmap, network
-from analyses.payload import encoded
+from analyses.results.figures import Node, bars, heatmap, network
+from analyses.results.payload import encoded
 from apps.report.page import page as html_page
 from apps.widget.pictures import views_of_figure
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyses.number_text import signed
+from analyses.results.number_text import signed
 from apps.wording import (
     conclusion,
     decimals,

@@ -5,8 +5,8 @@ import torch
 from architectures import ARCHITECTURES, assert_close, build, covering, tokens_of
 
 import interp
-from interp.attribution.logit_terms import logit_terms
-from interp.attribution.neurons import (
+from analyses.methods.attribution.logit_terms import logit_terms
+from analyses.neurons.neuron_terms import (
     direct_effects,
     input_output_cosines,
     logits_of_writes,

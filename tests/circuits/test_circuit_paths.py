@@ -6,9 +6,9 @@ import pytest
 import torch
 from architectures import build, covering
 
+from analyses.explain.faithful import candidates, faithfulness, random_circuit
+from analyses.methods.circuits.paths import closed, inputs_of, next_writers, strongest_paths
 from interp import computation_graph
-from interp.circuits.faithful import candidates, faithfulness, random_circuit
-from interp.circuits.paths import closed, inputs_of, next_writers, strongest_paths
 
 ARCHITECTURES = ["gpt2", "llama", "gemma2", "neox", "t5"]
 

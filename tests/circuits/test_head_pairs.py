@@ -15,8 +15,8 @@ from changed_basis import in_another_basis
 from torch import Tensor
 from torch.linalg import matrix_norm
 
+from analyses.methods.circuits.composition import KINDS, head_pairs
 from interp import AttentionConfig, Config, StackConfig
-from interp.circuits.composition import KINDS, head_pairs
 from interp.errors import InvalidInput
 
 SINGLE = {"seed", "sinusoidal-encoder"}

@@ -6,11 +6,11 @@ from architectures import ARCHITECTURES, CLIPPED, HEADLESS, assert_close, build,
 from changed_basis import in_another_basis
 from torch.profiler import ProfilerActivity, profile
 
+from analyses.methods.circuits import top_entries
+from analyses.methods.circuits.token_circuits import TokenCircuits
+from analyses.methods.circuits.token_streams import streams_of_tokens
+from analyses.methods.circuits.top_entries import strongest, top_columns
 from interp import edits, run
-from interp.circuits import top_entries
-from interp.circuits.token_circuits import TokenCircuits
-from interp.circuits.token_streams import streams_of_tokens
-from interp.circuits.top_entries import strongest, top_columns
 from interp.errors import InvalidInput
 from interp.linalg import LowRank
 

@@ -13,7 +13,7 @@ NAME = "transformer_lens"
 INSTALL = """
 import warnings
 
-from interp import compat
+from interp import compat  # noqa: PLC0415
 
 warnings.simplefilter("ignore")
 compat.install()
@@ -157,7 +157,7 @@ def test_a_name_imported_from_another_module_is_the_same(in_process):
 
 
 def test_installing_is_undone(in_process):
-    from interp import compat  # noqa: PLC0415
+    from interp import compat  # noqa: PLC0415 - imports torch
 
     compat.install()  # A second time changes nothing, and does not warn.
     compat.uninstall()

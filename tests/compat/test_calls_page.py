@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.site.pages import blocks_of
+from tools.site.pages import blocks_of
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = (HOW_TO / "from-transformerlens.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import interp
-from interp.corpus.prompt_batches import prompts_by_length
-from interp.corpus.texts import pools_of
+from analyses.check_prompts.prompt_batches import prompts_by_length
+from analyses.methods.corpus.texts import pools_of
 from interp.errors import InvalidInput, InvalidTokens
 from interp.text.prompt import Prompt
 

@@ -2,15 +2,16 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
 from tables import each
 
+import analyses
 import interp
-from interp.corpus import prompt_check
+from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompt import Prompt
 
@@ -23,7 +24,7 @@ def model():
 
 
 def check(model, *prompts, **options):
-    return interp.check_prompts(model, iter(prompts), **options)
+    return analyses.check_prompts(model, iter(prompts), **options)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def check(model, *prompts, **options):
 )
 def test_the_bundled_sets_hold(name, prompts):
     loaded, given = interp.load(name), interp.read_prompts(prompts)
-    found = interp.check_prompts(loaded, given)
+    found = analyses.check_prompts(loaded, given)
     assert found.holds, found.problems
     assert found.n == len(given)
     # An encoder–decoder without a prefix reads its targets, and predicts none of them.
@@ -48,7 +49,7 @@ def test_the_bundled_sets_hold(name, prompts):
 
 def test_accuracy_is_that_of_one_forward_of_all(model):
     prompts = [*interp.read_prompts("letters"), Prompt("abcab", "b", "c"), Prompt("abcab", "d")]
-    found = interp.check_prompts(model, prompts, rows=5)
+    found = analyses.check_prompts(model, prompts, rows=5)
     both = prompts[:-1]
     logits = interp.run(model, [prompt.text for prompt in both])
     metric = logit_diff_of_prompts(model.to_single_token, both)
@@ -129,7 +130,7 @@ def test_two_masks_and_a_missing_prefix_are_problems():
 
 
 def test_problems_are_counted_and_the_first_are_kept(model, monkeypatch):
-    monkeypatch.setattr(prompt_check, "MOST_PROBLEMS", 3)
+    monkeypatch.setattr(import_module("analyses.check_prompts"), "MOST_PROBLEMS", 3)
     found = check(model, *(Prompt("ab", "cd", source=f"x:{n}") for n in range(9)))
     assert (found.n_wrong, len(found.problems)) == (9, 3)
 

@@ -7,11 +7,11 @@ import torch
 from architectures import D_VOCAB, assert_close, build, covering, padded
 
 import interp
+from analyses.methods.corpus.measures import measure_of
+from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
+from analyses.methods.corpus.strips import shuffled_values, strips
+from analyses.methods.corpus.texts import joined, pools_of
 from interp import PAD
-from interp.corpus.measures import measure_of
-from interp.corpus.stream import Settings, Streamed, stream_corpus
-from interp.corpus.strips import shuffled_values, strips
-from interp.corpus.texts import joined, pools_of
 from interp.errors import InvalidInput, UnknownPlace
 
 LENGTHS = (4, 2, 6, 1, 5, 3, 6, 2)
@@ -101,7 +101,7 @@ def test_any_batches_pools_and_padding_give_the_same(name, of, monkeypatch):
         whole, one_by_one = padded(rows, "left", extra=1), rows
     together = stream(model, whole, of, rows=64)
     assert_same(stream(model, iter(one_by_one), of, rows=2), together)
-    monkeypatch.setattr("interp.corpus.stream.POOL", 3)
+    monkeypatch.setattr("analyses.methods.corpus.stream.POOL", 3)
     assert_same(stream(model, iter(one_by_one), of, rows=2), together)
 
 
@@ -249,7 +249,7 @@ def test_a_text_longer_than_the_context_is_cut():
 
 
 def test_a_stream_is_read_in_pools_and_can_be_cancelled(monkeypatch):
-    monkeypatch.setattr("interp.corpus.stream.POOL", 4)
+    monkeypatch.setattr("analyses.methods.corpus.stream.POOL", 4)
     model, read, ticks = build("gpt2"), [], []
     row = torch.arange(5)
 

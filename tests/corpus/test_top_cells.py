@@ -4,8 +4,8 @@ import pytest
 import torch
 from architectures import assert_close
 
-from interp.corpus.distribution import Distribution
-from interp.corpus.top_cells import TopCells
+from analyses.methods.corpus.distribution import Distribution
+from analyses.methods.corpus.top_cells import TopCells
 
 CPU = torch.device("cpu")
 UNITS, CELLS = 3, 200
@@ -86,7 +86,7 @@ def test_a_wider_bucket_would_not_be_within_the_bound():
 def test_the_distribution_does_not_depend_on_the_batches(size, monkeypatch):
     values = drawn("distinct")
     whole = distribution(values, CELLS)
-    monkeypatch.setattr("interp.corpus.distribution.CHUNK", 2)
+    monkeypatch.setattr("analyses.methods.corpus.distribution.CHUNK", 2)
     parts = distribution(values, size)
     assert torch.equal(parts.counts, whole.counts)
     assert torch.equal(parts.positive, (values > 0).sum(-1))

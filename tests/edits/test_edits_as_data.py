@@ -13,7 +13,7 @@ from tables import each
 from interp import Place, Point, edits, run
 from interp.edits import Edit
 from interp.errors import InvalidEdit
-from interp.tensor_data import TensorData
+from interp.io.tensor_data import TensorData
 
 names = st.sampled_from(["z", "resid_pre", Point.PATTERN, ("scale", 0, "ln1"), Place(Point.Q, 1)])
 indices = st.none() | st.integers(-9, 9) | st.lists(st.integers(-9, 9), min_size=1, unique=True)

@@ -13,16 +13,16 @@ import torch
 from architectures import D_VOCAB, build, build_new, padded
 from torch import Tensor
 
-from interp import PAD, Transformer, metrics
-from interp.metrics import Metric
-from interp.model.mlp import MLP
-from interp.symmetries.orders import other_order
-from interp.symmetries.parts import (
+from analyses.methods.symmetries.orders import other_order
+from analyses.permutation_covariance.parts import (
     head_orders,
     reorder_heads,
     reorder_neurons,
     reorder_vocabulary,
 )
+from interp import PAD, Transformer, metrics
+from interp.metrics import Metric
+from interp.model.mlp import MLP
 
 COMPONENT = re.compile(r"L\d+(H|KV|N)\d+")
 TOKEN_COLUMNS = (

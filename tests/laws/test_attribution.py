@@ -18,12 +18,17 @@ from architectures import (
 )
 from torch import Tensor
 
+from analyses.attribute_edges.cuts import cuts_of
+from analyses.methods.attribution.edges import (
+    EdgeScores,
+    edge_scores,
+    gradients_read,
+    places_of_edges,
+)
+from analyses.methods.attribution.path import Path
+from analyses.methods.attribution.refine import cuts_of_streams
+from analyses.methods.circuits.written import written
 from interp import Transformer, edits, metrics, sweep
-from interp.attribution.cuts import cuts_of
-from interp.attribution.edges import EdgeScores, edge_scores, gradients_read, places_of_edges
-from interp.attribution.path import Path
-from interp.attribution.refine import cuts_of_streams
-from interp.circuits.written import written
 from interp.errors import InvalidInput
 from interp.graph import computation_graph
 from interp.points import Place

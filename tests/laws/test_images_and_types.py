@@ -19,6 +19,7 @@ from architectures import (
 )
 
 import analyses
+from analyses import verify
 from interp import (
     PAD,
     Config,
@@ -32,7 +33,6 @@ from interp import (
     metrics,
     run,
     sweep,
-    verify,
 )
 from interp.errors import InvalidInput, InvalidTokens
 

@@ -24,7 +24,7 @@ from torch.func import functional_call, jvp
 
 from interp import Transformer, edits, metrics, run, sweep
 from interp.errors import InvalidEdit, InvalidInput
-from interp.tensor_data import TensorData
+from interp.io.tensor_data import TensorData
 
 LAYER = 1
 

@@ -4,14 +4,14 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, tokens_of
 
-from interp import Transformer, run
-from interp.attribution.logit_terms import (
+from analyses.methods.attribution.logit_terms import (
     Terms,
     logit_direction,
     logit_terms,
     places_of_terms,
     source_terms,
 )
+from interp import Transformer, run
 from interp.errors import InvalidInput
 from interp.model.unembedding import MaskedHead, Unembedding
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, covering, distance, padded, tokens_of
 
-from interp import computation_graph, edits, metrics, run, run_circuits
+from analyses import run_circuits
+from interp import computation_graph, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
 from interp.graph import Graph, Writer
 

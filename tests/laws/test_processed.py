@@ -17,7 +17,8 @@ from architectures import (
     tokens_of,
 )
 
-from interp import InterpError, load, packed, run, verify
+from analyses import verify
+from interp import InterpError, load, packed, run
 from interp.errors import InvalidInput
 from interp.loading import MODEL_FOLDER
 from interp.model.attention.attention import Attention

@@ -51,7 +51,7 @@ from analyses import (
     top_texts,
     train_lens,
 )
-from analyses.result import Result
+from analyses.results.result import Result
 from interp import PAD, Transformer, computation_graph
 
 BOUND = 1e-10

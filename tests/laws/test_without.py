@@ -19,8 +19,8 @@ from architectures import (
 from torch.nn.utils import parametrize
 
 import interp
-from analyses import ablate_heads, head_roles
-from interp import Config, Transformer, edits, metrics, packed, run, sweep, verify
+from analyses import ablate_heads, head_roles, verify
+from interp import Config, Transformer, edits, metrics, packed, run, sweep
 from interp.errors import InvalidConfig, InvalidInput
 
 BOUND = 1e-12

@@ -4,8 +4,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, covering, tokens_of
 
+from analyses.methods.attribution.logit_terms import logit_direction, logit_terms
 from interp import Place, Point, load_cache, run
-from interp.attribution.logit_terms import logit_direction, logit_terms
 from interp.errors import InvalidInput, NotRecorded, StaleCache
 
 BOUND = 1e-12

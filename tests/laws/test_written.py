@@ -6,8 +6,8 @@ import pytest
 import torch
 from architectures import assert_close, build, padded
 
+from analyses.methods.circuits.written import replaced, written
 from interp import computation_graph
-from interp.circuits.written import replaced, written
 from interp.model.network import Network
 
 MODULE = sys.modules[written.__module__]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import analyses
 import interp
 from interp import InterpError, Start, edits, metrics
 from interp.model.batch import Batch
@@ -211,7 +212,7 @@ MODELS: Rows = [*THINGS, (None, "None"), ("python-2l", "'python-2l'"), (3, r"\b3
 OF_MODELS: Calls = {
     "run": lambda x: interp.run(x, IDS),
     "sweep": lambda x: interp.sweep(x, IDS, [ZERO], metrics.logit(3)),
-    "verify": interp.verify,
+    "verify": analyses.verify,
     "packed": interp.packed,
     "packing_gain": interp.packing_gain,
 }

@@ -4,9 +4,9 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, covering, tokens_of
 
+from analyses.methods.lens.decode import decode, decoded_places, final_scale
 from interp import run
 from interp.errors import InvalidInput
-from interp.lens.decode import decode, decoded_places, final_scale
 
 WRITES = ("attn_out", "cross_attn_out", "mlp_out")
 LINEAR = [

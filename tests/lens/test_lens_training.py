@@ -6,11 +6,11 @@ import pytest
 import torch
 from architectures import assert_close, assert_identical, build, build_new, padded, tokens_of
 
-from analyses import logit_lens
-from interp import TunedLens, run
+from analyses import TunedLens, logit_lens
+from analyses.methods.lens.decode import decode
+from analyses.train_lens.training import Settings, lens_divergence, train
+from interp import run
 from interp.errors import InvalidInput
-from interp.lens.decode import decode
-from interp.lens.training import Settings, lens_divergence, train
 
 SETTINGS = Settings(steps=6, rows=3, lr=1e-2, seed=0)
 

@@ -16,11 +16,11 @@ from architectures import (
     tokens_of,
 )
 
-from analyses import logit_lens
-from interp import TunedLens, run
+from analyses import TunedLens, logit_lens
+from analyses.methods.lens.decode import decode
+from interp import run
 from interp.errors import InvalidInput, OutOfResources
-from interp.lens.decode import decode
-from interp.tensor_file import save_tensors
+from interp.io.tensor_file import save_tensors
 
 PREDICTING = [name for name, config in ARCHITECTURES.items() if config.unembeds]
 
@@ -148,7 +148,7 @@ def test_translators_of_another_shape_or_not_finite_are_refused(tmp_path):
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     model, path = build("gpt2"), tmp_path / "lens"
-    monkeypatch.setattr("interp.lens.tuned_lens.VERSION", 2)
+    monkeypatch.setattr("analyses.methods.lens.tuned_lens.VERSION", 2)
     drawn(model).save(path)
     monkeypatch.undo()
     with pytest.raises(InvalidInput, match="version 2 of its format"):

@@ -18,7 +18,7 @@ import interp
 from interp.errors import InvalidInput, ModelLoadError
 from interp.loading import hub, save_folder
 from interp.loading.weight import cat
-from interp.zoo.training.bpe import train_bpe
+from training.bpe import train_bpe
 
 ROOT = Path(__file__).parents[2]
 HEAD = "lm_head.weight"

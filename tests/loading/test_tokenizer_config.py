@@ -24,7 +24,7 @@ from interp.loading.tokenizer_config import (
     read_tokenizer_config,
 )
 from interp.text.tokenizer import Tokenizer
-from interp.zoo.training.bpe import train_bpe
+from training.bpe import train_bpe
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TEXT = "Hello world, the cat and the dog. I'm here: 1234 + 3.14; naïve É é café <x> [x]"

@@ -13,7 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 import interp
-from interp.zoo.training.bpe import train_bpe
+from training.bpe import train_bpe
 
 KINDS = {
     **dict.fromkeys((f"Tokenizer.from_{kind}" for kind in ("str", "buffer", "file")), "parse"),

@@ -5,10 +5,10 @@ import torch
 from architectures import assert_close
 from torch.nn.functional import cross_entropy, one_hot
 
-from interp.regression.classifiers import CLASSIFIERS, held_out_correct
-from interp.regression.erasure import Erasure
-from interp.regression.logistic import GRADIENT, PENALTY, logistic
-from interp.regression.ridge import Ridge, random_folds
+from analyses.erase.erasure import Erasure
+from analyses.methods.ridge import Ridge, random_folds
+from analyses.probe.classifiers import CLASSIFIERS, held_out_correct
+from analyses.probe.logistic import GRADIENT, PENALTY, logistic
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -5,8 +5,8 @@ import torch
 from architectures import assert_close
 
 import interp
+from analyses.methods.ridge import PENALTIES, LinearMap, Ridge, held_out_r2, random_folds
 from interp.errors import InvalidInput
-from interp.regression.ridge import PENALTIES, LinearMap, Ridge, held_out_r2, random_folds
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

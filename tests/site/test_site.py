@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
-from benchmarks.browser import TIMEOUT, chromium
+from tools.browser import TIMEOUT, chromium
 
 pytestmark = pytest.mark.site
 ROOT = Path(__file__).parents[2]

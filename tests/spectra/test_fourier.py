@@ -6,7 +6,7 @@ import pytest
 import torch
 from architectures import assert_close
 
-from interp.spectra.fourier import frequency_shares, joint_shares
+from analyses.methods.fourier import frequency_shares, joint_shares
 
 
 def normal(*shape: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from interp.errors import InvalidTokens, ModelLoadError
 from interp.text.tokenizer import MAX_CHARACTERS, Tokenizer
-from interp.zoo.training.bpe import BOS, train_bpe
+from training.bpe import BOS, train_bpe
 
 TEXTS = ["def f(self):\n    return self.x\n", "the cat and the dog: 1 + 1 = 2\n", "€uro €uro €uro"]
 BYTE_LEVEL = Tokenizer(train_bpe(TEXTS, vocab_size=280), bos=0)

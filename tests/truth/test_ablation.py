@@ -11,12 +11,12 @@ import torch
 
 import interp
 from analyses import ablate
-from interp.interventions.components import components_of
+from analyses.methods.components.components import components_of
 from interp.loading import MODEL_FOLDER
 from interp.metrics import logit_diff
 from interp.zoo.card import read_card
-from interp.zoo.training.evaluations.induction import repeated_tokens
-from interp.zoo.training.recipes.rasp import random_rows
+from training.evaluations.induction import repeated_tokens
+from training.recipes.rasp import random_rows
 
 KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).circuit is not None]
 REPLACED = {

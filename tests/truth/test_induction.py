@@ -12,8 +12,8 @@ from torch import Tensor
 
 import interp
 from analyses import head_roles
+from analyses.methods.heads.repetition import RepeatedRows, repeated_rows
 from interp import Transformer, edits, sweep
-from interp.heads.repetition import RepeatedRows, repeated_rows
 from interp.metrics import next_token_losses
 from interp.model.batch import Batch
 from interp.zoo.access import trained_tokens

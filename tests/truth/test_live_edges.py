@@ -12,13 +12,13 @@ from torch import Tensor
 
 import interp
 from analyses import patch_paths
+from analyses.methods.circuits.written import replaced
+from analyses.methods.components.minimal_pairs import aligned
 from interp import PAD, Transformer, card, computation_graph, edits, load, run
-from interp.circuits.written import replaced
-from interp.interventions.minimal_pairs import aligned
 from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
-from interp.zoo.training.evaluations.live_edges import Pairs, PlainModel, pairs_of
-from interp.zoo.training.recipes import induction_by_hand
+from training.evaluations.live_edges import Pairs, PlainModel, pairs_of
+from training.recipes import induction_by_hand
 
 KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).circuit is not None]
 KINDS = ("resample", "mean", "zero")

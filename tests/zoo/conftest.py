@@ -3,8 +3,8 @@
 import pytest
 
 import interp
-from interp.zoo.training.corpus import Corpus, read_corpus
-from interp.zoo.training.python_text import PythonText
+from training.corpus import Corpus, read_corpus
+from training.python_text import PythonText
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import interp
 from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
 from interp.zoo.history import read_history
-from interp.zoo.training.evaluations.fourier import explained, key_frequencies
-from interp.zoo.training.recipes.addition_mod_113 import (
+from training.evaluations.fourier import explained, key_frequencies
+from training.recipes.addition_mod_113 import (
     EXPLAINED,
     FREQUENCIES,
     NAME,

@@ -7,6 +7,7 @@ import pytest
 from architectures import covering
 from tables import each
 
+import analyses
 import interp
 from interp.config import Config
 from interp.errors import ModelLoadError
@@ -16,7 +17,7 @@ from interp.text.prompts import PROMPT_FOLDER as PROMPTS
 from interp.text.prompts import bundled_prompts, read_prompts
 from interp.zoo.card import read_card
 from interp.zoo.history import read_history
-from interp.zoo.training.recipes import RECIPES
+from training.recipes import RECIPES
 
 NAMES = interp.bundled()
 by_name = pytest.mark.parametrize("name", NAMES)
@@ -57,7 +58,7 @@ def test_it_runs_in_float32_under_its_own_name(name):
 
 @pytest.mark.parametrize("name", covering(NAMES, set(NAMES) - {"python-4l", "python-mlm", "dates"}))
 def test_identities_hold(name):
-    broken = [identity for identity in interp.verify(interp.load(name)) if not identity.holds]
+    broken = [identity for identity in analyses.verify(interp.load(name)) if not identity.holds]
     assert not broken
 
 
@@ -75,7 +76,7 @@ def test_it_reads_its_prompts(name):
 
 
 def test_every_bundled_set_of_prompts_is_written_for_a_model():
-    from interp.zoo.training.recipes import python_4l  # noqa: PLC0415
+    from training.recipes import python_4l  # noqa: PLC0415
 
     cards = [interp.card(name) for name in NAMES]
     used = {card.prompts for card in cards} | {card.pairs for card in cards if card.pairs}

@@ -5,11 +5,11 @@ import torch
 from architectures import covering
 
 import interp
+from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp.errors import InvalidInput
-from interp.interventions.minimal_pairs import aligned_prompts
 from interp.metrics.prompts import logit_diff_of_prompts
 from interp.text.prompts import PROMPT_FOLDER
-from interp.zoo.training.minimal_pairs import (
+from training.minimal_pairs import (
     CANDIDATES,
     COUNT,
     MARGIN,
@@ -44,7 +44,7 @@ def test_a_set_is_what_is_drawn(name):
 
 def test_sets_are_written_as_they_are_bundled(tmp_path, monkeypatch):
     name = "rasp-histogram"
-    monkeypatch.setattr("interp.zoo.training.minimal_pairs.CANDIDATES", {name: CANDIDATES[name]})
+    monkeypatch.setattr("training.minimal_pairs.CANDIDATES", {name: CANDIDATES[name]})
     write_pairs(tmp_path)
     (written,) = tmp_path.iterdir()
     assert written.read_bytes() == (PROMPT_FOLDER / f"{name}-pairs.jsonl").read_bytes()

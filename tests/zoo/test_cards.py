@@ -8,8 +8,8 @@ from architectures import covering
 
 import interp
 from interp.zoo.card import Card
-from interp.zoo.training.build import remeasure
-from interp.zoo.training.recipes import CARDS
+from training.build import remeasure
+from training.recipes import CARDS
 
 
 @pytest.fixture(
@@ -61,7 +61,7 @@ def test_other_weights_would_be_noticed(monkeypatch):
     model = interp.load(name)
     with torch.no_grad():
         model.decoder.weight_e.mul_(0.5)
-    monkeypatch.setattr("interp.zoo.training.build.load", lambda _: model)
+    monkeypatch.setattr("training.build.load", lambda _: model)
     found = differing(interp.card(name), remeasure(name))
     assert "accuracy on held-out sums" in found
     assert "key frequencies" not in found

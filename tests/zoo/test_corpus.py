@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.errors import InvalidInput, InvalidTokens
-from interp.zoo.training.bpe import BOS, encode_corpus, train_bpe
-from interp.zoo.training.corpus import TOPICS, Corpus, is_held_out, read_corpus, stdlib_files
+from training.bpe import BOS, encode_corpus, train_bpe
+from training.corpus import TOPICS, Corpus, is_held_out, read_corpus, stdlib_files
 
 MODULES = [f"m{n}.py" for n in range(100)]
 

@@ -8,11 +8,11 @@ import interp
 from interp.loading import MODEL_FOLDER
 from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
-from interp.zoo.training import training_run
-from interp.zoo.training.calendar import FORMATS, WrittenDate, suffix
-from interp.zoo.training.evaluations.alignment import FIELDS, alignment
-from interp.zoo.training.recipes import dates
-from interp.zoo.training.recipes.dates import NAME, START, encode, every_text, exact_match, split
+from training import training_run
+from training.calendar import FORMATS, WrittenDate, suffix
+from training.evaluations.alignment import FIELDS, alignment
+from training.recipes import dates
+from training.recipes.dates import NAME, START, encode, every_text, exact_match, split
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+import analyses
 import interp
 from analyses import ablate_heads
 from interp.linalg import LowRank
 from interp.model.attention.attention import Attention
-from interp.zoo.training.evaluations.induction import repeated_tokens
-from interp.zoo.training.recipes import induction_by_hand
+from training.evaluations.induction import repeated_tokens
+from training.recipes import induction_by_hand
 
 
 @pytest.fixture(scope="module")
@@ -48,5 +49,5 @@ def test_a_model_that_misstates_its_circuit_fails_an_identity(by_hand, monkeypat
     with torch.no_grad():
         built.blocks[0].attn.W_V[1, 0] = 1.0
         built.blocks[0].attn.W_O[1, :, 0] = 1.0
-    failed = [identity.name for identity in interp.verify(built) if not identity.holds]
+    failed = [identity.name for identity in analyses.verify(built) if not identity.holds]
     assert failed == ["H(x) = Σ A·x·S, head by head"]

@@ -6,8 +6,8 @@ import torch
 import interp
 from interp.loading import MODEL_FOLDER
 from interp.zoo.card import read_card
-from interp.zoo.training.evaluations.induction import repeated_tokens
-from interp.zoo.training.recipes.rasp import random_rows
+from training.evaluations.induction import repeated_tokens
+from training.recipes.rasp import random_rows
 
 KNOWN = [name for name in interp.bundled() if read_card(MODEL_FOLDER / name).circuit is not None]
 by_name = pytest.mark.parametrize("name", KNOWN)

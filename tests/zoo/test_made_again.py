@@ -3,7 +3,7 @@
 import pytest
 
 import interp
-from interp.zoo.training.build import build_model
+from training.build import build_model
 
 CLAIMS = {
     "python-2l": {"held-out loss (nats per token)": 0.05, "loss on their repetition (nats)": 0.3},

@@ -7,15 +7,15 @@ import interp
 from interp.loading import MODEL_FOLDER
 from interp.loading.folder import steps_of
 from interp.zoo.history import read_history
-from interp.zoo.training.evaluations.induction import (
+from training.evaluations.induction import (
     induction_scores,
     previous_token_scores,
     repeated_losses,
     repeated_tokens,
 )
-from interp.zoo.training.evaluations.tables import bigram_loss, held_out_loss
-from interp.zoo.training.recipes import python_2l
-from interp.zoo.training.recipes.python_2l import figures_in_training
+from training.evaluations.tables import bigram_loss, held_out_loss
+from training.recipes import python_2l
+from training.recipes.python_2l import figures_in_training
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import interp
 from interp.loading import MODEL_FOLDER
 from interp.text.prompts import read_prompts
 from interp.zoo.card import read_card
-from interp.zoo.training.evaluations.completion import accuracy, preference
-from interp.zoo.training.evaluations.induction import repeated_losses
-from interp.zoo.training.evaluations.tables import bits_per_byte
-from interp.zoo.training.recipes.python_4l import PROMPTS
+from training.evaluations.completion import accuracy, preference
+from training.evaluations.induction import repeated_losses
+from training.evaluations.tables import bits_per_byte
+from training.recipes.python_4l import PROMPTS
 
 
 @pytest.fixture(scope="module")

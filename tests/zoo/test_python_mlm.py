@@ -8,13 +8,13 @@ import torch
 import interp
 from interp.config import PositionsConfig
 from interp.text.prompts import read_prompts
-from interp.zoo.training.evaluations.completion import preference
-from interp.zoo.training.evaluations.masked import (
+from training.evaluations.completion import preference
+from training.evaluations.masked import (
     mask_tokens,
     masked_accuracy,
     most_frequent_accuracy,
 )
-from interp.zoo.training.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
+from training.recipes.python_mlm import CONFIG, MASK, VOCABULARY, held_out
 
 
 @pytest.fixture(scope="module")

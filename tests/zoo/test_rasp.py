@@ -11,8 +11,8 @@ from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.zoo.training.rasp.compiler import compile_program
-from interp.zoo.training.rasp.program import (
+from training.rasp.compiler import compile_program
+from training.rasp.program import (
     Aggregate,
     Count,
     Map,
@@ -23,7 +23,7 @@ from interp.zoo.training.rasp.program import (
     Share,
     Tokens,
 )
-from interp.zoo.training.recipes.rasp import (
+from training.recipes.rasp import (
     ALPHABET,
     PROGRAMS,
     TOKENS,

@@ -19,16 +19,16 @@ from torch.nn.functional import cross_entropy
 import interp
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources
-from interp.files import write_whole
+from interp.io.files import write_whole
 from interp.zoo.history import History, read_history
-from interp.zoo.training import python_text
-from interp.zoo.training.build import build_model, has_checkpoint
-from interp.zoo.training.checkpoint import FILE, FileCheckpointer, NoCheckpointer
-from interp.zoo.training.corpus import read_corpus
-from interp.zoo.training.loop import Schedule, train
-from interp.zoo.training.python_text import PythonText
-from interp.zoo.training.recipes import RECIPES, addition_mod_113, dates, python_2l
-from interp.zoo.training.training_run import TrainingRun
+from training import python_text
+from training.build import build_model, has_checkpoint
+from training.checkpoint import FILE, FileCheckpointer, NoCheckpointer
+from training.corpus import read_corpus
+from training.loop import Schedule, train
+from training.python_text import PythonText
+from training.recipes import RECIPES, addition_mod_113, dates, python_2l
+from training.training_run import TrainingRun
 
 SCHEDULE = Schedule(steps=12, rows=4, width=6, warm_up=3)
 CONFIG = Config(
@@ -89,7 +89,7 @@ def test_resuming_without_the_optimizers_state_would_be_noticed(tmp_path, monkey
     keep = FileCheckpointer(tmp_path / FILE, {})
     with pytest.raises(Killed):
         train(new_model(), loss, SCHEDULE, report=killed_after(6), checkpointer=keep)
-    monkeypatch.setattr("interp.zoo.training.checkpoint._optimizer_states", lambda tensors: {})
+    monkeypatch.setattr("training.checkpoint._optimizer_states", lambda tensors: {})
     assert (
         train(new_model(), loss, SCHEDULE, report=quiet, checkpointer=keep).losses != history.losses
     )
@@ -353,7 +353,7 @@ def test_a_partially_written_file_is_not_installed(tmp_path, small_corpus):
 def test_a_training_that_is_cut_short_claims_nothing(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet, steps=2)
     assert interp.card(tmp_path).mechanism.startswith("None is claimed: 2 steps were trained, of 4")
-    assert interp.card(tmp_path).recipe.startswith("`interp train python-2l`: 2 steps")
+    assert interp.card(tmp_path).recipe.startswith("`python -m training python-2l`: 2 steps")
 
 
 @pytest.mark.slow
@@ -364,7 +364,7 @@ def test_a_failure_while_files_are_installed_loses_nothing(tmp_path, small_corpu
         raise OSError(28, "No space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("interp.zoo.training.build.shutil.copytree", full)
+        patched.setattr("training.build.shutil.copytree", full)
         with pytest.raises(OutOfResources, match="No space left"):
             build_model("python-2l", tmp_path / "again", report=quiet)
     assert not (tmp_path / "again").exists()
@@ -380,7 +380,7 @@ def test_a_full_disk_is_an_error(tmp_path, small_corpus, monkeypatch):
     def full(*_):
         raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("interp.zoo.training.checkpoint.save_tensors", full)
+    monkeypatch.setattr("training.checkpoint.save_tensors", full)
     with pytest.raises(OutOfResources, match="can't be written: No space left on device"):
         build_model("python-2l", tmp_path, report=quiet)
 
@@ -460,8 +460,7 @@ def test_a_training_on_a_gpu_completes_and_resumes(tmp_path):
 )
 def test_a_killed_process_resumes(tmp_path, name, n_steps):
     """The whole command, killed in the middle by the signal that can't be caught."""
-    command = [sys.executable, "-c", "from apps.cli import main; main()", "train"]
-    command += [name, "--steps", str(n_steps)]
+    command = [sys.executable, "-m", "training", name, "--steps", str(n_steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def start(folder):

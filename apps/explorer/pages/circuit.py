@@ -7,8 +7,7 @@ from torch import Tensor
 
 import interp
 from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
-from analyses.circuit_figure import graph_of
-from analyses.result import Result
+from analyses.results import Result, graph_of
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.target import Pairs, head_of, with_component

@@ -4,8 +4,9 @@ import streamlit as st
 from torch import Tensor
 
 import interp
-from analyses import Steering, number_text, steer
-from analyses.payload import encoded
+from analyses import Steering, steer
+from analyses.results import encoded
+from analyses.results import number as number_text
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
 from apps.explorer.pages.view_inputs import inputs_of
@@ -14,8 +15,8 @@ from apps.explorer.questions import Question, question
 from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View
 from apps.widget.pictures import table_view
 from interp.errors import InvalidInput
-from interp.model.batch import PAD
-from interp.text.tokenizer import PAD_LABEL
+from interp.model import PAD
+from interp.text import PAD_LABEL
 
 LEAST_SCALE = 0.01
 """Least upper end of a colour scale, in nats: smaller numbers may be rounding errors."""
@@ -139,4 +140,4 @@ def _labels(result: Steering, tokens: Tensor) -> list[str]:
 
 def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
     same = (tokens == result.plain[0]).int().cumprod(-1).sum()
-    return name, result.text(tokens), str(int(same)), number_text.number(kl, 3)
+    return name, result.text(tokens), str(int(same)), number_text(kl, 3)

@@ -5,8 +5,7 @@ from typing import Any
 
 import interp
 from analyses import LogitLens, logit_lens
-from analyses.payload import encoded
-from analyses.result import Result
+from analyses.results import Result, encoded
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask

@@ -17,10 +17,9 @@ from analyses import (
     attribute_nodes,
     patch_activations,
 )
-from analyses.number_text import number
+from analyses.methods.components import components_of, position_labels
 from analyses.patch_activations import VERBS
-from analyses.payload import encoded
-from analyses.result import Result
+from analyses.results import Result, encoded, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
@@ -32,10 +31,7 @@ from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View
 from interp.errors import InterpError
-from interp.interventions.components import components_of
-from interp.interventions.minimal_pairs import position_labels
-from interp.text.prompts import Prompt
-from interp.text.token_bytes import visible
+from interp.text import Prompt, visible
 
 OF_POSITIONS = ("resid_pre", "attn_out", "mlp_out")
 """Points that are patched by layer and position."""

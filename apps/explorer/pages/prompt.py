@@ -9,9 +9,7 @@ from torch import Tensor
 
 import interp
 from analyses import Predictions, Steering
-from analyses.number_text import fixed, number
-from analyses.payload import encoded
-from analyses.result import Result
+from analyses.results import Result, encoded, fixed, number
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
@@ -30,7 +28,7 @@ from apps.explorer.pages.masking import answered_at, has_mask, toggled
 from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.prediction import prediction_question
 from apps.explorer.view import COLOURS, View
-from interp.text.token_bytes import visible
+from interp.text import visible
 
 PREDICTION, SET = "prediction", "set"
 """The names of the questions."""

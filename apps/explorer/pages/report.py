@@ -6,7 +6,7 @@ from dataclasses import replace
 import streamlit as st
 
 import interp
-from analyses.result import Result
+from analyses.results import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
 from apps.explorer.default_views import default_view

@@ -7,8 +7,7 @@ from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick
 from apps.explorer.questions import Question, question
 from apps.explorer.view import Head, View
-from interp.metrics import logit, logit_diff
-from interp.metrics.kinds import Logit, LogitDiff
+from interp.metrics import Logit, LogitDiff, logit, logit_diff
 
 Texts = list[str] | tuple[list[str], list[str]]
 

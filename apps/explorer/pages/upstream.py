@@ -13,9 +13,7 @@ import torch
 
 import interp
 from analyses import DirectLogitAttribution, PathPatching, patch_paths
-from analyses.number_text import number
-from analyses.payload import encoded
-from analyses.result import Result
+from analyses.results import Result, encoded, number
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where

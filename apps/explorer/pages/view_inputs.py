@@ -12,8 +12,8 @@ from apps.explorer.questions import Question, question
 from apps.explorer.view import View
 from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, masked_loss
-from interp.model.batch import ImageInput
-from interp.text.prompts import Prompt
+from interp.model import ImageInput
+from interp.text import Prompt
 
 TOP = 10
 """Number of most probable tokens that are computed."""

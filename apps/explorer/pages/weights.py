@@ -23,8 +23,9 @@ from analyses import (
     positions,
     qk,
 )
-from analyses.number_text import fixed, signed
-from analyses.result import Result
+from analyses.methods.circuits import KINDS
+from analyses.methods.components import components_of
+from analyses.results import Result, fixed, signed
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
 from apps.explorer.default_views import EXAMPLES, examples
@@ -36,9 +37,7 @@ from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, views_of_figure
-from interp.circuits.composition import KINDS
 from interp.errors import InterpError
-from interp.interventions.components import components_of
 
 SECTIONS = {
     "head": "One head",

@@ -15,9 +15,8 @@ from torch import Tensor
 
 import interp
 from analyses import Ablation, DirectLogitAttribution, ablate
-from analyses.number_text import number
-from analyses.payload import encoded
-from analyses.result import Result
+from analyses.methods.components import METHODS, components_of
+from analyses.results import Result, encoded, number
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
@@ -39,8 +38,6 @@ from apps.explorer.questions import Question, question
 from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change
 from apps.explorer.view import View
-from interp.interventions.components import components_of
-from interp.interventions.replacements import METHODS
 
 MOST = 30
 """Largest number of components that are shown."""

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from interp.errors import InvalidInput, ModelLoadError, first_line
-from interp.files import open_regular, size_of
-from interp.json_text import read_json
+from interp.io import open_regular, read_json, size_of
 
 SMALL_DATASETS = {
     "openwebtext": "stas/openwebtext-10k",

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.frame import frame_of
+from interp.io import frame_of
 
 
 def lm_cross_entropy_loss(

@@ -30,7 +30,7 @@ from interp.loading.weight import (
     prefixed,
     separate_qkv,
 )
-from interp.two_towers import EmbeddingAt
+from interp.transformer import EmbeddingAt
 
 TEXT: dict[str, Any] = {
     "vocab_size": 49408,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analyses.result import Result
+from analyses.results.result import Result
 from apps.explorer.default_views import default_view, examples, with_prompt
 from apps.explorer.page import Page
 from apps.explorer.view import View

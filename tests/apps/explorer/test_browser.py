@@ -9,8 +9,8 @@ from playwright.sync_api import Browser, expect
 from analyses import ablate, attention_pattern
 from apps.explorer.pages.report import REPORT
 from apps.explorer.view import PAGES, from_address
-from benchmarks.browser import TIMEOUT, Served, Visit, served, visit
 from interp.loading import load
+from tools.browser import TIMEOUT, Served, Visit, served, visit
 
 pytestmark = pytest.mark.browser
 

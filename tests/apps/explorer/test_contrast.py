@@ -4,7 +4,7 @@ import pytest
 
 from apps.explorer.pages.report import REPORT
 from apps.explorer.view import PAGES
-from benchmarks.browser import served, visit
+from tools.browser import served, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

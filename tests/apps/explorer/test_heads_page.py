@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import interp
 from analyses import Ablation, ablate, attention_pattern, attention_patterns, head_roles
-from analyses.result import Result
+from analyses.results.result import Result
 from apps.explorer.default_views import EXAMPLES, default_view, examples
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask

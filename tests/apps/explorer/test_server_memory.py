@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.browser import TIMEOUT, served, visit
 from benchmarks.memory import resident
+from tools.browser import TIMEOUT, served, visit
 
 pytestmark = pytest.mark.browser
 

@@ -9,7 +9,7 @@ from answered import answers, loaded, numbers, opened, shown
 from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
-from analyses.number_text import number
+from analyses.results.number_text import number
 from apps.explorer.pages.why import WHY
 from apps.explorer.view import Head, View, from_address
 from interp.metrics import logit_diff

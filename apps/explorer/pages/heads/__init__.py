@@ -21,7 +21,8 @@ from analyses import (
     head_roles,
     top_texts,
 )
-from analyses.result import Result
+from analyses.methods.components import METHODS
+from analyses.results import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
@@ -41,8 +42,7 @@ from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import table_view
-from interp.interventions.replacements import METHODS
-from interp.model.attentions import attentions_of
+from interp.model import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
 """Names of questions; a view requests the texts by their name."""

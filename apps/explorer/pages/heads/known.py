@@ -6,16 +6,16 @@ import torch
 
 import interp
 from analyses import HeadRoles
-from analyses.number_text import fixed
+from analyses.methods.heads import repeated_rows
+from analyses.results import fixed
 from apps.defaults import card_of
 from apps.explorer.offered import source_of
 from apps.explorer.pages.heads.scores import table_of
 from apps.explorer.view import Head
 from interp.errors import InvalidInput
-from interp.heads.repetition import repeated_rows
 from interp.loading import AT_STEP
-from interp.model.batch import ImageInput
-from interp.zoo.access import trained_tokens
+from interp.model import ImageInput
+from interp.zoo import trained_tokens
 
 
 def has_roles(model: interp.Transformer) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from analyses import AttentionPatterns
-from analyses.payload import encoded
+from analyses.results import encoded
 
 MOST_BYTES = 2**21
 """Limit for the plain and for the value-weighted patterns each."""

@@ -10,14 +10,10 @@ from torch import Tensor
 
 from analyses import Ablation, AttentionStatistics, HeadRoles
 from analyses.attention_statistics import BOS, FIRST, NORMALIZED, WEIGHTINGS
-from analyses.effects import by_chance
 from analyses.head_roles import COPYING, OF_REPETITION
-from analyses.number_text import counted, fixed, number
-from analyses.payload import encoded
-from analyses.result import Result
-from analyses.statistics import FEWEST, LEVEL
+from analyses.methods.heads import SINKS
+from analyses.results import FEWEST, LEVEL, Result, by_chance, counted, encoded, fixed, number
 from apps.wording import directions
-from interp.heads.repetition import SINKS
 
 Score = dict[str, Any]
 """A score in the form that the widget's view "heads" reads."""

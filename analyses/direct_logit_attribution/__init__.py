@@ -1,0 +1,367 @@
+"""Which parts write a logit? Every term of the stream, along the logit's direction.
+
+    logit − b_U = norm(x)·w = Σ_terms u·w′ + Σ_norms c        w = W_U[:, target]
+
+With a distractor, w = W_U[:, target] − W_U[:, distractor] and the sum is the logit difference.
+Each norm is linear with its divisor fixed at the value from the run, so w is taken backward through
+all norms on the way, including those of a sub-layer's output or of the stream itself; nothing is
+approximated (:mod:`analyses.methods.attribution.logit_terms`; Elhage et al. 2021, "A Mathematical
+Framework for Transformer Circuits"; Wang et al. 2022, "Interpretability in the Wild"). Token by
+token, a head's term is A_ij · v_j W_O · w′, which includes its share of b_V.
+
+A term is a direct effect: what later parts make of what was written belongs to their terms. It is
+not the effect of an ablation, which would also change the divisors of norms. Much of a single logit
+may be common to all logits, and so have no effect on the prediction; a logit difference has no such
+part. The control is the same attribution for tokens drawn at random.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.direct_logit_attribution.attributed_logits import BY, attribute_logits
+from analyses.methods.attribution import Part
+from analyses.results import (
+    Interval,
+    Result,
+    Tokens,
+    bars,
+    bracketed,
+    counted,
+    effect_frame,
+    effect_text,
+    fixed,
+    heatmap,
+    interval,
+    marked_names,
+    number,
+    places_of,
+    places_of_effects,
+    prompt_frame,
+    rounding,
+    signed,
+    significance_text,
+    token_ids,
+)
+from interp import Transformer
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
+from interp.integers import as_seed, at_least, within
+from interp.metrics import Position, as_position, columns_read
+from interp.model import Batch, unembedding_of
+from interp.weights import check_finite_weights
+
+SHOWN = 30
+"""The most bars, or heads, of a figure."""
+FIRST = 3
+"""Terms in the first line of a summary."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectLogitAttribution(Result):
+    """A logit, or the difference of two, as the sum of its terms, for each prompt.
+
+    Attributes:
+        value: the logit or the difference, before any soft-cap.
+        effect: the terms that sum to it, in logits, in the order of the forward; biases of norms
+            and of the unembedding come last.
+        control: the same terms for tokens drawn at random in place of target and distractor.
+        by_source: with ``by="source"``, each head's term by the token that it attends to; else
+            ``None``.
+        parts: what writes each term; see :class:`analyses.methods.attribution.Part`.
+        tokens: label of each key in ``by_source``, ``None`` at padding; for an encoder–decoder, the
+            tokens of the source, then those of the target.
+        target: label of each prompt's target.
+        distractor: label of each prompt's distractor; ``None`` if there is none.
+        by: ``component``, ``head`` or ``source``.
+        soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` if none.
+        provenance: model, tokens and settings that the numbers depend on.
+    """
+
+    value: Float[Tensor, " prompt"]
+    effect: Float[Tensor, "term prompt"]
+    control: Float[Tensor, "term prompt"]
+    by_source: Float[Tensor, "head prompt key"] | None
+    parts: tuple[Part, ...]
+    tokens: tuple[tuple[str | None, ...], ...]
+    target: tuple[str, ...]
+    distractor: tuple[str, ...] | None
+    by: str
+    soft_cap: float | None
+    provenance: Provenance
+
+    @property
+    def error(self) -> float:
+        """The largest difference between Σ terms and ``value``, over the prompts, in logits."""
+        return (self.effect.sum(0) - self.value).abs().max().item()
+
+    def interval(self) -> Interval:
+        """The mean over prompts of each term, with interval and p-value."""
+        return interval(self.effect, self._noise)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per term, largest size first; by source, one row per prompt, head and token.
+
+        Columns:
+            name, kind, layer, head: the term (without ``head`` by component).
+            effect, low, high: the mean term over prompts and its 95 % interval, in logits.
+            size: mean of |effect|, in which effects of opposite sign do not cancel.
+            n, p, q, significant: as in ``ablate_heads``, for a mean other than zero.
+            control: mean of |effect| for tokens drawn at random.
+
+        Columns by source, where the tokens differ from prompt to prompt:
+            prompt, name, layer, head: the prompt and the head.
+            key, token: the token of the prompt that it attends to.
+            effect: the term, in logits.
+        """
+        if self.by_source is not None:
+            return self._source_frame(self.by_source)
+        control = self.control.double().abs().mean(-1).tolist()
+        frame = effect_frame({**self._cells, "control": control}, self.effect, self._noise)
+        frame["control"] = frame.pop("control")
+        return _with_integers(frame)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
+        return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))
+
+    def figure(self, prompt: int = 0) -> go.Figure:
+        """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
+
+        Raises:
+            InvalidInput: there is no such prompt.
+        """
+        prompt = within(0, len(self.value) - 1, prompt, "prompt")
+        if self.by_source is not None:
+            return self._source_figure(self.by_source, prompt)
+        return self._component_figure() if self.by == "component" else self._head_figure()
+
+    def summary(self, top: int = 10) -> str:
+        """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
+        top = at_least(1, top, "top")
+        found = self.interval()
+        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
+        shown = [term for term in largest if found.size[term] > self._noise]
+        places = places_of([*found.mean[shown].tolist()])
+        of_these = ", ".join(
+            f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in shown
+        )
+        value = number(self.value.mean().item(), sign=True)
+        first = f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {of_these}"
+        lines = self._term_lines(top) if self.by_source is None else self._source_lines(top)
+        cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
+        exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
+        return "\n".join([first, *lines, exact])
+
+    # ---- lines, tables and figures ----------------------------------------------------------
+
+    @property
+    def _noise(self) -> float:
+        return rounding(self.value, self.provenance.dtype)
+
+    @property
+    def _what(self) -> str:
+        """A description of what was attributed."""
+        return _describe(self.target, self.distractor)
+
+    @property
+    def _cells(self) -> dict[str, Sequence[object]]:
+        axes = ("name", "kind", "layer", "head")
+        cells = {axis: [getattr(part, axis) for part in self.parts] for axis in axes}
+        return {axis: own for axis, own in cells.items() if any(one is not None for one in own)}
+
+    @property
+    def _heads(self) -> list[Part]:
+        """The heads, in the order of ``sources``."""
+        return [part for part in self.parts if part.head is not None]
+
+    def _term_lines(self, top: int) -> list[str]:
+        frame = self.to_frame().head(top)
+        frame = frame[frame["size"] > self._noise]
+        names = marked_names(frame)
+        places, width = places_of_effects(frame), max([12, *map(len, names)])
+        lines = [
+            f"{name:<{width}} {effect_text(row['effect'], places, 'logits')}"
+            f"{bracketed(row['low'], row['high'], places)}"
+            f"  control {fixed(row['control'], places)}"
+            for name, row in zip(names, frame.to_dict("records"), strict=True)
+        ]
+        tested = significance_text(self.to_frame(), "terms")
+        return [*lines, f"{tested}; control: mean of |term| for tokens drawn at random"]
+
+    def _source_lines(self, top: int) -> list[str]:
+        frame = self.to_frame()
+        frame = frame.loc[frame["effect"].abs().nlargest(top).index]
+        frame = frame[frame["effect"].abs() > self._noise]
+        columns = (frame[name] for name in ("name", "effect", "token", "key", "prompt"))
+        places = places_of(frame["effect"])
+        return [
+            f"{name:<12} {effect_text(effect, places, 'logits')} by attending to {token} "
+            f"(key {key} of prompt {n})"
+            for name, effect, token, key, n in zip(*columns, strict=True)
+        ]
+
+    def _source_frame(self, sources: Float[Tensor, "head prompt key"]) -> pd.DataFrame:
+        real = torch.tensor([[token is not None for token in row] for row in self.tokens])
+        prompt, column = real.nonzero().unbind(-1)
+        keys = {
+            "prompt": prompt,
+            "key": (real.cumsum(-1) - 1)[prompt, column],
+            "token": [token for row in self.tokens for token in row if token is not None],
+        }
+        parts = [
+            pd.DataFrame(keys).assign(
+                name=part.name, layer=part.layer, head=part.head, effect=own[prompt, column].numpy()
+            )
+            for part, own in zip(self._heads, sources, strict=True)
+        ]
+        columns = ["prompt", "name", "layer", "head", "key", "token", "effect"]
+        frame = pd.concat(parts, ignore_index=True)[columns]
+        return frame.sort_values("prompt", kind="stable", ignore_index=True)
+
+    def _component_figure(self) -> go.Figure:
+        found = self.interval()
+        shown = sorted(found.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
+        some = f"; the {SHOWN} largest terms" if len(shown) < len(self.parts) else ""
+        return bars(
+            found.mean[shown],
+            found.low[shown],
+            found.high[shown],
+            title=f"Direct attribution of the {self._what}, mean over prompts{some}",
+            labels=[self.parts[term].name for term in shown],
+            unit="logits",
+            places=places_of_effects(self.to_frame()),
+        )
+
+    def _head_figure(self) -> go.Figure:
+        """Heads, and the MLP in the last column."""
+        cells: dict[tuple[str, str], Tensor] = {}
+        for part, mean in zip(self.parts, self.interval().mean, strict=True):
+            if part.kind in ("head", "mlp"):
+                column = "MLP" if part.head is None else f"H{part.head}"
+                cells[part.name.removesuffix(column), column] = mean
+        rows, columns = (list(dict.fromkeys(axis)) for axis in zip(*cells, strict=True))
+        columns.sort(key="MLP".__eq__)
+        none = torch.tensor(torch.nan, dtype=torch.float64)
+        table = [torch.stack([cells.get((row, one), none) for one in columns]) for row in rows]
+        return heatmap(
+            torch.stack(table),
+            title=f"Direct attribution of the {self._what}, mean over prompts",
+            rows=rows,
+            columns=columns,
+            axes=("layer", "head"),
+            unit="logits",
+            diverging=True,
+            places=places_of_effects(self.to_frame()),
+        )
+
+    def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:
+        own, tokens = sources[:, prompt], self.tokens[prompt]
+        shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
+        keys = [key for key, token in enumerate(tokens) if token is not None]
+        some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
+        distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
+        what = _describe(self.target[prompt : prompt + 1], distractor)
+        return heatmap(
+            own[shown][:, keys],
+            title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
+            rows=[self._heads[head].name for head in shown],
+            columns=[token for token in tokens if token is not None],
+            axes=("head", "token attended to"),
+            unit="logits",
+            diverging=True,
+        )
+
+
+def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    target: Tokens,
+    distractor: Tokens | None = None,
+    pos: Position = None,
+    by: str = "component",
+    seed: int = 0,
+) -> DirectLogitAttribution:
+    """Attribute a logit, or the difference of two, to what was written into the stream.
+
+    Args:
+        model: a model whose logits are linear in (the norm of) its last stream.
+        prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder,
+            whose decoder's stream is attributed.
+        target: a token (its id or text), or one per prompt.
+        distractor: likewise; its logit is subtracted.
+        pos: the position whose logits are read, among the tokens of each prompt. ``None`` for the
+            last, or in an encoder that of the prompt's mask token.
+        by: ``component`` sums the heads of a layer; ``head`` has a row for each head;
+            ``source`` also has each head's term by the token that it attends to.
+        seed: seed for the tokens that are drawn for the control.
+
+    Returns:
+        The terms of each prompt, biases included, which sum to ``value``.
+
+    Raises:
+        InvalidInput: the model has no logits, or a nonlinear head before them; ``by`` is unknown;
+            targets are outside the vocabulary or not one per prompt; a prompt has no such
+            position; or a logit is NaN (the message names the first place that is).
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
+    """
+    check_finite_weights(model)
+    if by not in BY:
+        raise InvalidInput(f"by={shorten(by)} is not one of {', '.join(BY)}.")
+    seed = as_seed(seed)
+    unembedding_of(model)
+    batches = model.batches(prompts)
+    column = columns_read(batches[-1], as_position(pos))
+    given = {"target": target} | ({} if distractor is None else {"distractor": distractor})
+    ids = torch.stack([token_ids(model, own, len(column), name) for name, own in given.items()])
+    found = attribute_logits(model, batches, column, ids, by=by, seed=seed)
+    labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
+    return DirectLogitAttribution(
+        value=found.values,
+        effect=found.terms,
+        control=found.control,
+        by_source=found.sources,
+        parts=found.parts,
+        tokens=_labels(model, batches) if by == "source" else (),
+        target=labels[0],
+        distractor=None if distractor is None else labels[1],
+        by=by,
+        soft_cap=model.config.logit_cap,
+        provenance=Provenance.of(model, *batches, seed=seed),
+    )
+
+
+def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | None, ...], ...]:
+    """The label of each key (for an image patch its number), ``None`` at padding."""
+
+    def labels(batch: Batch, row: int) -> list[str | None]:
+        if batch.images is not None:
+            return [str(number) for number in range(batch.ids.shape[1])]
+        ids, real = batch.ids[row], batch.is_real[row].tolist()
+        return [own if r else None for own, r in zip(model.to_labels(ids), real, strict=True)]
+
+    rows = range(len(batches[-1].ids))
+    return tuple(tuple(label for batch in batches for label in labels(batch, n)) for n in rows)
+
+
+def _describe(target: Sequence[str], distractor: Sequence[str] | None) -> str:
+    """Describe the logit, or the difference, that was attributed."""
+    first = f"logit of {_common(target, 'target')}"
+    return first if distractor is None else f"{first} minus {_common(distractor, 'distractor')}"
+
+
+def _common(labels: Sequence[str], role: str) -> str:
+    """The label that all prompts share, or the role of each prompt's own."""
+    return labels[0] if len(set(labels)) == 1 else f"each prompt's {role}"
+
+
+def _with_integers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Make layers and heads integers, of which some may be missing."""
+    return frame.astype({name: "Int64" for name in ("layer", "head") if name in frame})

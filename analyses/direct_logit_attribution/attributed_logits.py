@@ -1,0 +1,126 @@
+"""A logit of many prompts, or the difference of two, as the sum of its terms, beside a control."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.methods.attribution import Part, TokenLogits, heads_together, places_of_logits
+from interp.cache import Cache
+from interp.errors import InvalidInput
+from interp.execution import run
+from interp.metrics import at_least_float32, parts_of_rows
+from interp.model import Batch, Network
+
+BY = ("component", "head", "source")
+ROWS = 64
+"""Prompts run at a time, at most."""
+Ids = Int[Tensor, "token prompt"]
+"""The target of each prompt, then its distractor, if there is one."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttributedLogits:
+    """The logit of each prompt, or the difference of two, and its terms.
+
+    Attributes:
+        parts: what writes each term.
+        values: the logits or differences, before any soft-cap.
+        terms: the terms, which sum to the values.
+        control: the same terms for random tokens.
+        sources: each head's term by the token that it attends to; ``None`` unless by source.
+    """
+
+    parts: tuple[Part, ...]
+    values: Float[Tensor, " prompt"]
+    terms: Float[Tensor, "term prompt"]
+    control: Float[Tensor, "term prompt"]
+    sources: Float[Tensor, "head prompt key"] | None
+
+
+@torch.no_grad()
+def attribute_logits(
+    model: Network,
+    batches: Sequence[Batch],
+    column: Int[Tensor, " prompt"],
+    ids: Ids,
+    *,
+    by: str,
+    seed: int,
+) -> AttributedLogits:
+    """Attribute a logit of each prompt to the parts that write it.
+
+    Args:
+        model: the model.
+        batches: the prompts of each stack.
+        column: the column of each prompt whose logits are read.
+        ids: the tokens.
+        by: ``component`` sums the heads of a layer; ``head`` and ``source`` do not.
+        seed: seed for the random tokens of the control.
+
+    Raises:
+        InvalidInput: the logits are not linear in the stream, or one is not finite.
+    """
+    drawn = _drawn(ids, model.config.n_logits, seed)
+    parts: tuple[Part, ...] = ()
+    numbers: dict[str, list[Tensor]] = defaultdict(list)
+    shape = (*batches[-1].ids.shape, model.config.n_logits)
+    for rows in parts_of_rows(shape, model.device, most=ROWS):
+        some = [batch.rows(rows) for batch in batches]
+        cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
+        own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
+        _check_finite(own.values(), cache)
+        terms, control = own.terms(), other.terms()
+        if by == "component":
+            terms, control = heads_together(terms), heads_together(control)
+        if by == "source":
+            numbers["sources"].append(_by_key(own.sources(), some))
+        numbers["values"].append(own.values())
+        numbers["terms"].append(torch.stack([*terms.values()], -1))
+        numbers["control"].append(torch.stack([*control.values()], -1))
+        parts = tuple(terms)
+    found = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+    return AttributedLogits(
+        parts=parts,
+        values=found["values"],
+        terms=found["terms"].mT,
+        control=found["control"].mT,
+        sources=found["sources"].transpose(0, 1) if by == "source" else None,
+    )
+
+
+def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:
+    """Check that the logits are finite.
+
+    Raises:
+        InvalidInput: one is not; the message names the first place that is not.
+    """
+    if bool(logits.isfinite().all()):
+        return
+    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "logits")
+    raise InvalidInput(
+        f"A logit is NaN or infinite, so no terms sum to it; of what was recorded, {first} is the "
+        "first that is not finite. Look for non-finite weights before it."
+    )
+
+
+def _by_key(
+    sources: Mapping[Part, Float[Tensor, "prompt key"]], batches: Sequence[Batch]
+) -> Float[Tensor, "prompt head every_key"]:
+    """The terms of heads by key: the source's columns, if there is one, then the target's."""
+    found: list[Tensor] = []
+    for part, values in sources.items():
+        by_stack = [values.new_zeros(batch.ids.shape) for batch in batches]
+        by_stack[0 if part.name.startswith("cross.") else -1] = values
+        found.append(torch.cat(by_stack, -1))
+    return torch.stack(found, 1)
+
+
+def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:
+    """Random tokens: one other than the target, and a distractor other than the new target."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randint(1, max(n_logits, 2), ids.shape, generator=generator).to(ids.device)
+    return (ids[:1] + steps.cumsum(0)) % n_logits

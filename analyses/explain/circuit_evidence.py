@@ -1,0 +1,164 @@
+"""Evidence from other analyses about the components of a circuit, on the pairs it was found on."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from analyses.ablate import ablate
+from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.direct_logit_attribution import direct_logit_attribution
+from analyses.head_roles import COPYING, head_roles
+from analyses.methods.circuits import LOGITS, Names, inputs_of, next_writers
+from analyses.methods.components import Batches
+from analyses.methods.heads import OTHER
+from analyses.patch_paths import patch_paths
+from analyses.results import fixed
+from interp import Transformer
+from interp.errors import InvalidInput
+from interp.graph import Graph
+from interp.metrics import AtPosition, Logit, LogitDiff, Metric, Position, columns_read
+from interp.model import AttentionName, Batch
+
+EQUAL, AFTER_EQUAL = "the same token", "the token after the same one"
+ROLES = 2
+"""The most roles of a head that are named."""
+ByName = dict[str, Float[Tensor, " prompt"]]
+"""Numbers of components, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A model, clean and corrupted prompts, and the metric that tells them apart."""
+
+    model: Transformer
+    graph: Graph
+    clean: Batches
+    corrupt: Batches
+    metric: Metric
+
+    @property
+    def prompts(self) -> Batch | Batches:
+        """The clean prompts in the form that analyses take."""
+        return self.clean[0] if len(self.clean) == 1 else self.clean
+
+    def patched(self, edges: Sequence[Names], method: str) -> dict[Names, Tensor]:
+        """The exact effect of each edge alone, on each prompt."""
+        if not edges:
+            return {}
+        found = patch_paths(
+            self.model, self.clean, self.corrupt, edges=edges, method=method, metric=self.metric
+        )
+        return dict(zip(edges, found.effect, strict=True))
+
+    def ablated(self) -> ByName:
+        """The effect of replacing each component by its mean, in the order of the forward."""
+        writers = [own for own in self.graph.writers if own.place is not None]
+        names = [own.name for own in writers if own.name not in inputs_of(self.graph)]
+        units = {name: name for name in names}
+        found = ablate(self.model, self.prompts, units=units, metric=self.metric)
+        return dict(zip(names, found.effect, strict=True))
+
+    def direct(self) -> ByName:
+        """The direct effect of each component; empty if the metric is not a logit (difference)."""
+        if not isinstance(self.metric, Logit | LogitDiff):
+            return {}
+        found = direct_logit_attribution(
+            self.model,
+            self.prompts,
+            target=self.metric.target,
+            distractor=self.metric.distractor if isinstance(self.metric, LogitDiff) else None,
+            pos=self.metric.pos,
+            by="head",
+        )
+        terms = zip(found.parts, found.effect.double(), strict=True)
+        return {part.name: own for part, own in terms}
+
+    def attends(self, answering: Collection[str]) -> dict[str, str]:
+        """What each head attends to on average; heads in ``answering``, from the answer alone."""
+        several = len(self.model.stacks) > 1
+        kinds: tuple[AttentionName | None, ...] = get_args(AttentionName) if several else (None,)
+        found: dict[str, str] = {}
+        for kind in kinds:
+            before = f"{kind}." if kind else ""
+            numbers = attention_statistics(self.model, self.prompts, attention=kind)
+            masses = _furthest_from_uniform(numbers)
+            found |= {before + name: mass for name, mass in masses.items()}
+        if several or not isinstance(self.metric, AtPosition):
+            return found
+        at_answer = _furthest_from_uniform(self._attention_at_answer(self.metric.pos))
+        return found | {name: mass for name, mass in at_answer.items() if name in answering}
+
+    def _attention_at_answer(self, pos: Position) -> AttentionStatistics:
+        """Attention from the answer's query, including to equal tokens and those after them."""
+        batch = self.clean[0].padded_right()  # the next column is the next token
+        rows, column = torch.arange(len(batch.ids)), columns_read(batch, pos)
+        answer = torch.zeros_like(batch.is_real)
+        answer[rows, column] = True
+        equal = (batch.ids == batch.ids[answer][:, None]) & ~answer
+        after = equal.roll(1, -1)
+        after[:, 0] = False
+        classes = {} if batch.images is not None else {EQUAL: equal, AFTER_EQUAL: after}
+        return attention_statistics(self.model, batch, classes=classes, queries=answer)
+
+    def edges_of(self, alike: Collection[str], carrying: Collection[str]) -> list[Names]:
+        """The edges among ``alike``, and between them and the inputs, the circuit or the logits."""
+        following = next_writers(self.graph)
+        parts = {*inputs_of(self.graph), *alike, *carrying}
+        return [
+            (writer.name, reader.name)
+            for writer, reader in self.graph.edges
+            if writer.name in parts
+            and (reader.name == LOGITS or not parts.isdisjoint(following[reader.name]))
+            and (writer.name in alike or not set(alike).isdisjoint(following[reader.name]))
+        ]
+
+    def needed_alike(
+        self, ablated: ByName, carrying: Collection[str], least: float
+    ) -> tuple[set[str], dict[Names, Tensor]]:
+        """Find what a circuit needs although it does the same on both prompts.
+
+        Args:
+            ablated: the effect of replacing each component by its mean.
+            carrying: the components of the circuit.
+            least: the least size of an effect by which something counts as needed.
+
+        Returns:
+            The other components that are needed; and the needed ones among :meth:`edges_of` these
+            components, with the effect of each.
+        """
+        alike = {name for name, x in ablated.items() if abs(float(x.mean())) >= least}
+        alike -= set(carrying)
+        effects = self.patched(self.edges_of(alike, carrying), "mean")
+        return alike, {edge: x for edge, x in effects.items() if abs(float(x.mean())) >= least}
+
+    def into(self, component: str, edges: Sequence[Names]) -> tuple[Names, ...]:
+        """Those of ``edges`` that a component reads."""
+        following = next_writers(self.graph)
+        return tuple(edge for edge in edges if component in following[edge[1]])
+
+    def roles(self, seed: int) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The clearest roles of each head; or a note of why there are none."""
+        try:
+            found = head_roles(self.model, seed=seed).roles()
+        except InvalidInput as error:
+            return {}, (f"roles: not measured. {error}",)
+        # Where a head attends comes first: copying is what it does with what it finds there.
+        ordered = {name: sorted(own, key=COPYING.__eq__) for name, own in found.items()}
+        return {name: ", ".join(own[:ROLES]) for name, own in ordered.items()}, ()
+
+
+def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
+    """For each head, the value-weighted mass that exceeds that of uniform attention most."""
+    frame = found.to_frame().query("weighting == 'value-weighted'")
+    frame = frame[frame["statistic"].isin(found.masses) & (frame["statistic"] != OTHER)]
+    frame = frame[::-1]  # in a tie, a class of tokens is named rather than an offset
+    best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
+    columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))
+    return {
+        name: f"{statistic} {fixed(mean, 2)} (uniform {fixed(uniform, 2)})"
+        for name, statistic, mean, uniform in zip(*columns, strict=True)
+    }

@@ -1,0 +1,1 @@
+"""Engines that two or more analyses use."""

@@ -1,0 +1,41 @@
+"""Contributions of parts to a metric: terms of a logit, and estimates from gradients."""
+
+from analyses.methods.attribution.agreement import Agreement, cells_to_check, checked_frame
+from analyses.methods.attribution.edges import (
+    TOLERANCE,
+    EdgeScores,
+    edge_scores,
+    most_points,
+    steps_and_tolerance,
+)
+from analyses.methods.attribution.logit_terms import (
+    Part,
+    direction_at_mlp,
+    heads_together,
+    logit_direction,
+    places_of_terms,
+)
+from analyses.methods.attribution.path import Path
+from analyses.methods.attribution.rules import RULES
+from analyses.methods.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
+
+__all__ = [
+    "RULES",
+    "TOLERANCE",
+    "Agreement",
+    "EdgeScores",
+    "Part",
+    "Path",
+    "TokenLogits",
+    "cells_to_check",
+    "checked_frame",
+    "direction_at_mlp",
+    "edge_scores",
+    "heads_together",
+    "logit_direction",
+    "most_points",
+    "places_of_logits",
+    "places_of_terms",
+    "steps_and_tolerance",
+    "unembedding_of",
+]

@@ -1,0 +1,48 @@
+"""Ablation, activation patching and steering: which components are edited, and with what values."""
+
+from analyses.methods.components.components import (
+    KINDS,
+    Component,
+    Components,
+    Units,
+    components_named,
+    components_of,
+    mlp_of,
+)
+from analyses.methods.components.labelled import (
+    Labelled,
+    labelled_activations,
+    labels_of,
+    place_cells,
+)
+from analyses.methods.components.minimal_pairs import (
+    Batches,
+    aligned,
+    aligned_prompts,
+    position_labels,
+)
+from analyses.methods.components.patching import Recorded, places_of
+from analyses.methods.components.replacements import METHODS, Replacements, check_method
+
+__all__ = [
+    "KINDS",
+    "METHODS",
+    "Batches",
+    "Component",
+    "Components",
+    "Labelled",
+    "Recorded",
+    "Replacements",
+    "Units",
+    "aligned",
+    "aligned_prompts",
+    "check_method",
+    "components_named",
+    "components_of",
+    "labelled_activations",
+    "labels_of",
+    "mlp_of",
+    "place_cells",
+    "places_of",
+    "position_labels",
+]

@@ -1,0 +1,269 @@
+"""The components of a model that can be ablated: heads, sub-layers, neurons.
+
+Names are those of :mod:`interp.graph`, with one more for neurons:
+
+    L0H1      a head; L0KV1 is a key/value head that several heads share
+    L0ATTN    everything that attention adds to the stream, its output bias included
+    L0MLP     everything that the MLP adds to the stream; L0N12 is one of its neurons
+
+In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cross-attention,
+``cross.``.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
+from interp.integers import as_integer, within
+from interp.model import MLP, Attention, Network
+from interp.points import Place, Point
+
+PARTS = ("z", "pattern", "v")
+"""The tensors at which a head may be ablated."""
+KINDS = ("heads", "layers", "mlps", "neurons", "pairs")
+"""Kinds of units, each of one or several components; see :meth:`Components.units`."""
+NEURON = re.compile(r"(.*L\d+)N(\d+)", re.ASCII)
+Units = dict[str, tuple["Component", ...]]
+"""The components of each unit, by its name."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component, and the part of a tensor at which it is ablated.
+
+    Attributes:
+        name: name of the component, such as ``L0H1``.
+        place: the place of the tensor.
+        head: index of the head (of v, of the key/value head), or ``None`` for all.
+        unit: index along the last axis, or ``None`` for all.
+        n_neurons: for an MLP, its number of neurons; 0 for a mixture of experts and for all other
+            components.
+    """
+
+    name: str
+    place: Place
+    head: int | None = None
+    unit: int | None = None
+    n_neurons: int = 0
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def layer(self) -> int:
+        """The layer of the component."""
+        return self.place.layer or 0
+
+    def neuron(self, unit: int) -> "Component":
+        """One neuron of an MLP."""
+        place = Place(Point.POST, self.layer, stack=self.place.stack)
+        return Component(f"{self.name.removesuffix('MLP')}N{unit}", place, unit=unit)
+
+    def neurons(self, chosen: Sequence[int] | None = None) -> tuple["Component", ...]:
+        """All neurons of an MLP, or the chosen ones.
+
+        Raises:
+            InvalidInput: the component is a mixture of experts, or ``chosen`` is not a sequence of
+                different indices of its neurons.
+        """
+        if not self.n_neurons:
+            raise InvalidInput(
+                f"{self} is a mixture of experts, each with its own neurons, which can't be "
+                "ablated one by one. Ablate it as a whole."
+            )
+        if chosen is None:
+            return tuple(self.neuron(unit) for unit in range(self.n_neurons))
+        given = list(chosen) if isinstance(chosen, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+        numbers = map(as_integer, given)
+        wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < self.n_neurons)
+        if not wanted or len(wanted) < len(given):
+            raise InvalidInput(
+                f"neurons={shorten(chosen)} should be different indices in 0..{self.n_neurons - 1}."
+            )
+        return tuple(self.neuron(unit) for unit in wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The components of a model, in the order of its forward.
+
+    Attributes:
+        heads: the heads of all layers.
+        sublayers: the attention, cross-attention and MLP of each layer.
+    """
+
+    heads: tuple[Component, ...]
+    sublayers: tuple[Component, ...]
+
+    @property
+    def mlps(self) -> tuple[Component, ...]:
+        """The MLP of each layer that has one."""
+        return tuple(each for each in self.sublayers if each.name.endswith("MLP"))
+
+    def in_layers(self, layers: Sequence[int]) -> "Components":
+        """The components in the given layers (of each stack).
+
+        Raises:
+            InvalidInput: ``layers`` is not a sequence, or has a layer that no stack has.
+        """
+        last = max((each.layer for each in self.sublayers), default=0)
+        try:
+            chosen = {within(0, last, layer, "layers") for layer in layers}
+        except TypeError as error:
+            raise InvalidInput(
+                f"layers={shorten(layers)} should be several layers, such as [0, 1]."
+            ) from error
+        heads, sublayers = (
+            tuple(each for each in own if each.layer in chosen)
+            for own in (self.heads, self.sublayers)
+        )
+        return Components(heads, sublayers)
+
+    def units(self, kind: str) -> Units:
+        """All units of a kind: each head, MLP, neuron or layer.
+
+        The kind ``pairs`` has each head and each pair of heads. The result is empty for a kind that
+        the model lacks, such as pairs in a model with a single head.
+
+        Raises:
+            InvalidInput: an unknown kind, or neurons of a mixture of experts.
+        """
+        if kind not in KINDS:
+            raise InvalidInput(f"{shorten(kind)} is not one of {', '.join(KINDS)}.")
+        if kind == "layers":
+            return self._layers()
+        if kind == "mlps":
+            return {each.name: (each,) for each in self.mlps}
+        if kind == "neurons":
+            return {each.name: (each,) for mlp in self.mlps for each in mlp.neurons()}
+        heads: Units = {each.name: (each,) for each in self.heads}
+        pairs: Units = {f"{a} + {b}": (a, b) for a, b in combinations(self.heads, 2)}
+        return heads if kind == "heads" else heads | pairs if pairs else {}
+
+    def groups(self, names: Mapping[str, str | Sequence[str]]) -> Units:
+        """The components of each group.
+
+        Raises:
+            InvalidInput: a group that is not a sequence of names, or names a component twice.
+            UnknownPlace: the model has no component of a given name.
+        """
+        found: Units = {}
+        for name, own in names.items():
+            members: list[Any] = list(own) if isinstance(own, list | tuple) else [own]
+            if not all(isinstance(member, str) for member in members):
+                raise InvalidInput(
+                    f"units={{{shorten(name)}: {shorten(own)}}}: a group should be a list of names "
+                    "of components."
+                )
+            if len(set(members)) < len(members):
+                raise InvalidInput(f"units=: the group {shorten(name)} names a component twice.")
+            found[name] = tuple(self.named(member) for member in members)
+        return found
+
+    def _layers(self) -> Units:
+        """The sub-layers of each layer."""
+        found: Units = {}
+        for each in self.sublayers:
+            stack = f"{each.place.stack}." if each.place.stack else ""
+            name = f"{stack}L{each.layer}"
+            found[name] = (*found.get(name, ()), each)
+        return found
+
+    def named(self, name: str) -> Component:
+        """The head, sub-layer or neuron of this name.
+
+        Raises:
+            UnknownPlace: the model has no such component.
+        """
+        known = {each.name: each for each in (*self.heads, *self.sublayers)}
+        neuron = NEURON.fullmatch(name)
+        mlp = known.get(f"{neuron[1]}MLP") if neuron else None
+        if neuron and mlp and int(neuron[2]) < mlp.n_neurons:
+            return mlp.neuron(int(neuron[2]))
+        if name not in known:
+            raise UnknownPlace(
+                f"This model has no component {shorten(name)}.{nearest(name, known, cutoff=0.4)}"
+            )
+        return known[name]
+
+
+def components_of(model: Network, part: str = "z") -> Components:
+    """The components of a model.
+
+    Args:
+        model: the model.
+        part: the tensor at which heads are ablated: ``z``, ``pattern``, or ``v``. With ``v``, heads
+            that share keys and values are one component.
+
+    Raises:
+        InvalidInput: an unknown part.
+    """
+    if part not in PARTS:
+        raise InvalidInput(f"part={shorten(part)} is not known; it is one of {', '.join(PARTS)}.")
+    heads: list[Component] = []
+    sublayers: list[Component] = []
+    steps = [(own.name_in_places, *each) for own in model.stacks for each in own.branches()]
+    for stack, layer, step in steps:
+        out, f = Place(step.points.writes, layer, stack=stack), step.f
+        if isinstance(f, Attention):
+            name = f"{'cross' if f.is_cross else stack}.L{layer}" if stack else f"L{layer}"
+            heads += _heads(f, name, Place(getattr(f.points, part), layer, stack=stack))
+            sublayers.append(Component(f"{name}ATTN", out))
+        else:
+            name = f"{stack}.L{layer}MLP" if stack else f"L{layer}MLP"
+            n_neurons = f.W_out.shape[0] if isinstance(f, MLP) else 0
+            sublayers.append(Component(name, out, n_neurons=n_neurons))
+    return Components(tuple(heads), tuple(sublayers))
+
+
+def components_named(model: Network, names: Sequence[str]) -> tuple[Component, ...]:
+    """The components of these names, which are ablated together.
+
+    Raises:
+        InvalidInput: ``names`` is not a list of names, or names a component twice.
+        UnknownPlace: the model has no component of a given name.
+    """
+    given: list[Any] = list(names) if isinstance(names, list | tuple) else [None]
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise InvalidInput(
+            f"ablate={shorten(names)} should be a list of different names of components, such as "
+            '["L0H1", "L1H0"].'
+        )
+    components = components_of(model)
+    try:
+        return tuple(components.named(name) for name in given)
+    except UnknownPlace as error:
+        raise UnknownPlace(f"ablate={shorten(names)}: {error}") from error
+
+
+def mlp_of(model: Network, layer: int, stack: str | None = None) -> Component:
+    """The MLP of a layer; negative layers count from the end.
+
+    Args:
+        model: the model.
+        layer: the layer of the MLP.
+        stack: for an encoder–decoder, the name of the stack; by default the decoder.
+
+    Raises:
+        InvalidInput: there is no such layer or stack, or the layer has no MLP.
+    """
+    if len(model.stacks) == 1 and stack is not None:
+        raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
+    own = model.stack(stack)
+    n = len(own.blocks)
+    layer = within(-n, n - 1, layer, "layer") % n
+    for mlp in components_of(model).mlps:
+        if (mlp.layer, mlp.place.stack) == (layer, own.name_in_places):
+            return mlp
+    raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
+
+
+def _heads(attn: Attention, name: str, place: Place) -> Iterator[Component]:
+    shared = "kv_head" in place.point.axes and attn.kv_heads != attn.n_heads
+    n, kind = (attn.kv_heads, "KV") if shared else (attn.n_heads, "H")
+    for head in range(n):
+        yield Component(f"{name}{kind}{head}", place, head)

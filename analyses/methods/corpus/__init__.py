@@ -1,0 +1,22 @@
+"""Corpora that may be larger than memory: their texts in batches, and the largest activations."""
+
+from analyses.methods.corpus.measures import ActivationsOf, activations_of, measure_of
+from analyses.methods.corpus.snippets import Snippet, snippets
+from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
+from analyses.methods.corpus.strips import shuffled_values, strips
+from analyses.methods.corpus.texts import Pool, rows_of
+
+__all__ = [
+    "ActivationsOf",
+    "Pool",
+    "Settings",
+    "Snippet",
+    "Streamed",
+    "activations_of",
+    "measure_of",
+    "rows_of",
+    "shuffled_values",
+    "snippets",
+    "stream_corpus",
+    "strips",
+]

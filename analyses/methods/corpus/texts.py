@@ -1,0 +1,213 @@
+"""The texts of a corpus in batches of similar length, with a bounded number in memory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
+
+from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.io import is_file
+from interp.model import PAD, Batch, TokenInput, is_text
+from interp.text import READERS, is_dataset, records_of
+from interp.transformer import TextNetwork
+
+SUFFIXES = (".txt", *READERS)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Consecutive texts of a corpus.
+
+    Attributes:
+        batches: one batch per stack, with one row per text.
+        first: index of the first text in the corpus, from 0.
+        sources: where each text was read: ``file:line``, or ``text 3``.
+        n_cut: number of rows that begin within a text, which was longer than the context.
+        done: amount of the corpus read so far, these texts included: in bytes for a file,
+            otherwise in texts.
+        total: size of the corpus; for an iterator, the same as ``done``.
+    """
+
+    batches: tuple[Batch, ...]
+    first: int
+    sources: tuple[str, ...]
+    n_cut: int
+    done: int
+    total: int
+
+    def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
+        """Batches of up to ``rows`` texts, the shortest first, and their indices in the corpus."""
+        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
+        for part in lengths.argsort(stable=True).split(rows):
+            chosen = part.sort().values
+            yield (
+                chosen.cpu() + self.first,
+                tuple(batch.rows(chosen).padded_right() for batch in self.batches),
+            )
+
+    def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
+        """Add each text to a hash, independently of padding."""
+        rows = zip(*(_without_padding(batch) for batch in self.batches), strict=True)
+        running.update("".join(f"{row} " for row in rows).encode())
+
+
+def _without_padding(batch: Batch) -> Iterator[list[Any]]:
+    """The token ids, the token types and the image of each row, without padding."""
+    for row, real in enumerate(batch.is_real):
+        tensors = (batch.ids, batch.types)
+        own: list[Any] = [None if x is None else x[row][real].tolist() for x in tensors]
+        yield [*own, None if batch.images is None else batch.images[row].tolist()]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One text of a corpus as given, and how far the corpus was read with it.
+
+    The attributes are those of :class:`Pool`.
+    """
+
+    given: object
+    source: str
+    done: int
+    total: int
+
+
+_Row = tuple[_Item, tuple[Batch, ...]]
+"""A text, or a part of it, as a checked row of each stack."""
+
+
+def pools_of(
+    model: TextNetwork,
+    texts: Any,  # noqa: ANN401 - what model.check reads, a path or an iterator
+    size: int,
+) -> Iterator[Pool]:
+    """Yield the texts of a corpus in their order, ``size`` at a time.
+
+    A text longer than the context is cut into several parts. If the text begins with BOS, so does
+    each of its parts.
+
+    Args:
+        model: the model that reads the texts.
+        texts: the path of a file (see :mod:`interp.text.records`), or a dataset of the library
+            `datasets`; an iterator of texts or of rows of token ids (for an encoder–decoder, of
+            pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, or
+            a batch; for an encoder–decoder, ``(source, target)``.
+        size: number of texts in a pool, if they are read one by one.
+
+    Raises:
+        InvalidInput: a text that the model can't read, or a malformed line; the message names it.
+    """
+    if isinstance(texts, str) and texts.endswith(SUFFIXES) and is_file(Path(texts)):
+        raise InvalidInput(
+            f"The string {shorten(texts)} would be read as a text; give the file as "
+            f"Path({texts!r})."
+        )
+    items = _items(model, texts)
+    if items is None:
+        batches = tuple(model.batches(texts))
+        n = len(batches[0].ids)
+        yield Pool(batches, 0, tuple(f"text {row}" for row in range(n)), 0, n, n)
+        return
+    first, held = 0, list[_Row]()
+    for item in items:
+        held += [(item, batches) for batches in _rows(model, item)]
+        if len(held) >= size:
+            yield _pool(held, first)
+            first, held = first + len(held), []
+    if held:
+        yield _pool(held, first)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of several batches as one batch, padded on the right."""
+    if len(batches) == 1:
+        return batches[0]
+    width = max(batch.ids.shape[1] for batch in batches)
+
+    def padded(own: Sequence[Tensor], fill: int) -> Tensor:
+        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in own])
+
+    tokens = padded([batch.tokens for batch in batches], PAD)
+    real = tokens != PAD
+    types = masked = images = None
+    if any(batch.types is not None for batch in batches):
+        types = padded([batch.types_from(0) for batch in batches], 0)
+    if batches[0].masked is not None:
+        masked = padded([x.int() for x in (b.masked for b in batches) if x is not None], 0).bool()
+    if batches[0].images is not None:
+        images = torch.cat([x for x in (batch.images for batch in batches) if x is not None])
+    whole = None if bool(real.all()) else real
+    return Batch(tokens.where(real, 0), whole, types, images, masked)
+
+
+def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
+    """Texts of one row each as batches, one per stack."""
+    return tuple(joined(own) for own in zip(*texts, strict=True))
+
+
+def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: ANN401
+    """The texts one by one; ``None`` if they are given as arrays."""
+    if isinstance(texts, Path) or is_dataset(texts):
+        return _records(model, texts)
+    if is_text(texts) and len(model.stacks) == 1:
+        several = [texts] if isinstance(texts, str) else texts
+        n = len(several)
+        return (_Item(each, f"text {i}", i + 1, n) for i, each in enumerate(several))
+    if isinstance(texts, Iterator):
+        return (_Item(each, f"text {i}", i + 1, i + 1) for i, each in enumerate(texts))
+    return None
+
+
+def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
+    """The texts of a file; for an encoder–decoder, pairs of ``text`` and ``target``."""
+    paired = len(model.stacks) > 1
+    for record in records_of(given):
+        values = record.values
+        text = values.get("text") if isinstance(values, dict) else None
+        if not isinstance(text, str) or not text:
+            raise InvalidInput(
+                f'{record.source}: expected an object with a "text", got {shorten(values)}.'
+            )
+        target = values.get("target")
+        if paired and not isinstance(target, str):
+            raise InvalidInput(
+                f'{record.source}: an encoder–decoder needs a "target" in every line.'
+            )
+        yield _Item((text, target) if paired else text, record.source, record.done, record.total)
+
+
+def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
+    """A text as checked batches of one row: several if the text is longer than the context."""
+    try:
+        given = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
+        found = [tuple(model.batches(each)) for each in given]
+    except InvalidInput as error:
+        raise InvalidTokens(f"{item.source}: {error}") from error
+    if any(len(batch.ids) != 1 for batches in found for batch in batches):
+        raise InvalidTokens(f"{item.source}: expected one text, got {shorten(item.given)}.")
+    return found
+
+
+def _windows(model: TextNetwork, given: object) -> list[Any]:
+    """A text, or its token ids in parts if it is longer than the context."""
+    read_by = model.stacks[0].input
+    if not isinstance(given, str) or not isinstance(read_by, TokenInput):
+        return [given]
+    ids = model.to_tokens(given)[0]
+    if len(ids) <= read_by.n_ctx:
+        return [ids]
+    head = ids[: int(ids[0]) == model.config.tokens.bos]
+    parts = ids[len(head) :].split(max(1, read_by.n_ctx - len(head)))
+    return [torch.cat([head, part]) for part in parts]
+
+
+def _pool(held: Sequence[_Row], first: int) -> Pool:
+    items = [item for item, _ in held]
+    batches = rows_of([own for _, own in held])
+    n_cut, last = len(items) - len(set(map(id, items))), items[-1]
+    return Pool(batches, first, tuple(i.source for i in items), n_cut, last.done, last.total)

@@ -1,0 +1,30 @@
+"""Behaviour of attention heads: averages of their weights, and prompts that reveal their roles."""
+
+from analyses.methods.heads.attention_averages import (
+    entropy,
+    mass,
+    mean_over_queries,
+    pattern_at,
+    uniform_weights,
+    value_weights,
+    visible_keys,
+)
+from analyses.methods.heads.repetition import SINKS, RepeatedRows, repeated_rows
+from analyses.methods.heads.token_classes import OTHER, Classes, selected_tokens, tokens_of_classes
+
+__all__ = [
+    "OTHER",
+    "SINKS",
+    "Classes",
+    "RepeatedRows",
+    "entropy",
+    "mass",
+    "mean_over_queries",
+    "pattern_at",
+    "repeated_rows",
+    "selected_tokens",
+    "tokens_of_classes",
+    "uniform_weights",
+    "value_weights",
+    "visible_keys",
+]

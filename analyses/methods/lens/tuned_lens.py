@@ -1,0 +1,192 @@
+"""The tuned lens: an affine translator of the stream before each block, then the unembedding.
+
+    logits_l = unembed(norm(x + x·A_l + b_l))          x: the stream before block l
+
+(Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned Lens"). With
+A = 0 and b = 0 it is the logit lens. The stream after the last block is not translated.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from torch import Tensor
+
+from interp.errors import InvalidInput, OutOfResources, reason
+from interp.execution import Provenance
+from interp.io import (
+    DAMAGED,
+    as_path,
+    build,
+    is_file,
+    parse_json,
+    read_header,
+    save_tensors,
+    tensor_bytes,
+    verify_checksum,
+    without_version,
+    write_whole,
+)
+from interp.metrics import at_least_float32
+from interp.model import Network, Stream, as_network, unembedding_of
+from interp.weights import weight_hash
+
+HEADER = "interp_tuned_lens"
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TunedLens:
+    """Translators from the stream before each block to the stream after the last one.
+
+    Attributes:
+        A: weights, in the model's dtype but at least float32.
+        b: biases, likewise.
+        provenance: the model of the lens, and the prompts that it was trained on.
+    """
+
+    A: Float[Tensor, "layer d_model d_model"]
+    b: Float[Tensor, "layer d_model"]
+    provenance: Provenance
+
+    @classmethod
+    def untrained(cls, model: Network, provenance: Provenance | None = None) -> "TunedLens":
+        """A lens with A = 0 and b = 0, which is bit-identical to the logit lens.
+
+        Raises:
+            InvalidInput: the model has no unembedding.
+        """
+        unembedding_of(model)
+        shape = (len(model.stacks[-1].blocks), model.d_model)
+        like = at_least_float32(torch.empty(0, dtype=model.dtype, device=model.device))
+        return cls(
+            like.new_zeros(*shape, model.d_model),
+            like.new_zeros(shape),
+            Provenance.of(model) if provenance is None else provenance,
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of A and b; independent of the device."""
+        digest = hashlib.sha256()
+        for own in (self.A, self.b):
+            digest.update(f"{own.dtype} {tuple(own.shape)}".encode() + tensor_bytes(own))
+        return digest.hexdigest()
+
+    def translate(self, x: Stream, layer: int) -> Stream:
+        """``x + x·A_l + b_l``, where ``x`` is the stream before block ``layer``."""
+        return translated(x, self.A[layer], self.b[layer])
+
+    def check_model(self, model: Network) -> None:
+        """Check that the lens belongs to this model.
+
+        Raises:
+            InvalidInput: the lens was trained on other weights.
+        """
+        own, found = self.provenance, weight_hash(model)
+        if own.weights != found:
+            raise InvalidInput(
+                f"This lens is of the model {own.model!r} (weights {own.weights[:12]}…, torch."
+                f"{own.dtype}), not of {model.config.name or 'unnamed'!r} (weights {found[:12]}…, "
+                f"{model.dtype}): train a lens on this model, or load the model of this lens."
+            )
+
+    def __repr__(self) -> str:
+        layers, d_model = self.b.shape
+        return f"TunedLens({layers} layers, d_model {d_model}, of {self.provenance.model!r})"
+
+    # ---- as a file ------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the lens to a safetensors file; an incomplete file is never left behind.
+
+        Raises:
+            InvalidInput: the folder does not exist, or the path is that of a folder.
+            OutOfResources: the file can't be written.
+        """
+        path = as_path(path)
+        header = {"version": VERSION, "provenance": self.provenance.to_dict()}
+        tensors = {"A": self.A.contiguous(), "b": self.b.contiguous()}
+        metadata = {HEADER: json.dumps(header)}
+        try:
+            _check_place(path)
+            write_whole(path, lambda aside: save_tensors(tensors, aside, metadata))
+        except OSError as error:
+            raise OutOfResources(f"{path} can't be written: {reason(error)}.") from error
+
+    @classmethod
+    def load(cls, path: str | Path, model: Network) -> "TunedLens":
+        """Load a lens that :meth:`save` wrote, on the device of its model.
+
+        Raises:
+            InvalidInput: the file does not exist, is damaged or of another kind or version, or has
+                the lens of another model.
+        """
+        path, model = as_path(path), as_network(model)
+        if not is_file(path):
+            raise InvalidInput(f"{path} is not a file; lens.save(path) writes one.")
+        try:
+            header = read_header(path)
+            verify_checksum(path, header)
+            provenance = _provenance(header.metadata)
+            with safe_open(path, framework="pt", device=str(model.device)) as file:
+                tensors = {name: file.get_tensor(name).clone() for name in header.entries}
+        except DAMAGED as error:
+            raise InvalidInput(
+                f"{path} is not what lens.save(path) writes: {reason(error)}."
+            ) from error
+        like = cls.untrained(model, provenance)
+        like.check_model(model)
+        _check_tensors(path, tensors, {"A": like.A, "b": like.b})
+        return cls(tensors["A"], tensors["b"], provenance)
+
+
+def translated(
+    x: Stream, A: Float[Tensor, "d_model d_model"], b: Float[Tensor, " d_model"]
+) -> Stream:
+    """``x + x·A + b``."""
+    return x + (x.to(A.dtype) @ A + b).to(x.dtype)
+
+
+def _check_place(path: Path) -> None:
+    """Check that a file can be written at this path."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise InvalidInput(f"{path} should be a file in an existing folder; create it first.")
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The header of a file of this version."""
+
+    provenance: Provenance
+
+
+def _provenance(metadata: Mapping[str, str]) -> Provenance:
+    """The provenance in the metadata of a file.
+
+    Raises:
+        ValueError: the metadata has none, or another version.
+    """
+    if HEADER not in metadata:
+        raise ValueError("its metadata is not that of a tuned lens")
+    fields = without_version(parse_json(metadata[HEADER]), VERSION, "header")
+    return build(_Header, fields, "header").provenance
+
+
+def _check_tensors(path: Path, found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+    """Check that the tensors are finite, with the shapes and dtypes of a lens of this model.
+
+    Raises:
+        InvalidInput: they are not.
+    """
+    expected = {name: (tuple(own.shape), own.dtype) for name, own in like.items()}
+    got = {name: (tuple(own.shape), own.dtype) for name, own in found.items()}
+    if got != expected:
+        raise InvalidInput(f"{path} is damaged: it holds {got}; expected {expected}.")
+    if not all(bool(own.isfinite().all()) for own in found.values()):
+        raise InvalidInput(f"{path} is damaged: it holds numbers that are not finite.")

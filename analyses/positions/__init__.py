@@ -1,0 +1,205 @@
+"""How does the model encode positions, and is a shift of positions a linear map? Scheme by scheme.
+
+    sinusoidal   p_{k+n} = p_k R(n)                   R(n): a rotation by n ω_i of each pair i
+    learned      p_{k+n} ≈ p_k R + b                  ridge regression, R² of positions held out
+    rotary       q R(n) kᵀ = Σ_i ‖q_i‖² cos(n ω_i)    for a query and a key that are equal
+    ALiBi        −slope_h · |n|                       added to the scores
+    T5           table[bucket(n), h]                  added to the scores
+    BEiT         table[rows, columns, h]              added to the scores, between patches
+
+(Vaswani et al. 2017; Su et al. 2021; Press et al. 2022; Raffel et al. 2020; Bao et al. 2022). An
+offset n is the position of the query minus that of the key; between patches, it is taken along one
+row and along one column. Positions that are added to the embedding also have a
+Fourier spectrum, cosine similarities, and eigenvalues of the shift by 1 (on the unit circle for
+rotations). The controls of R² are the same fit to permuted rows, and p_{k+n} ≈ p_k without any map,
+which is good wherever positions change slowly. For a bias, the attention to each offset is that of
+equal scores; for rotary positions, the kernel is a score for equal lengths of all pairs.
+
+These numbers describe the scheme alone. Which offsets a head attends to depends on its queries and
+keys too, and a model may use little of what its positions offer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+
+from analyses.positions.position_schemes import Scheme, schemes_of_attention
+from analyses.positions.position_tables import TableScheme, scheme_of_embedding
+from analyses.results import Curve, Result, curves, heatmap
+from interp import Transformer
+from interp.errors import InvalidInput
+from interp.execution import Provenance
+from interp.integers import as_seed, at_least, within
+from interp.model import NoPositions, PositionEmbedding, Stack
+from interp.weights import check_finite_weights
+
+SHOWN = 4
+"""Layers that are named one by one."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Positions(Result):
+    """The position schemes of a model.
+
+    Attributes:
+        schemes: those added to the embedding of each stack, then those of its attention.
+        provenance: model and seed that the numbers depend on.
+    """
+
+    schemes: tuple[Scheme, ...]
+    provenance: Provenance
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per scheme, quantity, part and offset.
+
+        Columns:
+            scheme, where: the scheme, and its stack and layers.
+            quantity: ``R²`` and its controls (shares of variance), ``cosine``, ``error of the
+                rotation``; ``kernel``; ``bias`` (added to scores), ``attention``, ``bucket``.
+            name: the table, a pair of dimensions, or a head (of every layer in ``where``).
+            offset: position of the query minus that of the key, or n of the shift k → k + n.
+            value: the number.
+        """
+        rows = [(one.kind, one.where, *row) for one in self.schemes for row in one.rows()]
+        columns = ["scheme", "where", "quantity", "name", "offset", "value"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def to_spectrum_frame(self) -> pd.DataFrame:
+        """One row per frequency of positions that are added to the embedding.
+
+        Columns: scheme, where, frequency (periods over all positions), share (of the variance) and
+        control (for permuted positions, mean over the draws).
+        """
+        frames = [
+            pd.DataFrame(
+                {
+                    "scheme": one.kind,
+                    "where": one.where,
+                    "frequency": range(1, len(one.spectrum) + 1),
+                    "share": one.spectrum.numpy(),
+                    "control": one.spectrum_control.numpy(),
+                }
+            )
+            for one in self.tables
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    @property
+    def tables(self) -> list[TableScheme]:
+        """The schemes that are added to the embedding."""
+        return [one for one in self.schemes if isinstance(one, TableScheme)]
+
+    def figure(self) -> go.Figure:
+        """Curves by offset, with a panel for each scheme: R², kernel or bias."""
+        return curves(
+            {one.where: one.curves() for one in self.schemes},
+            title=f"{self.provenance.model}: positions by offset",
+            axis="offset n (query position − key position)",
+            units=[one.unit for one in self.schemes],
+        )
+
+    def spectrum_figure(self) -> go.Figure:
+        """The Fourier spectrum over positions that are added to the embedding."""
+        panels = {
+            one.where: [
+                Curve(one.kind, range(1, len(one.spectrum) + 1), one.spectrum.tolist()),
+                Curve(
+                    "permuted",
+                    range(1, len(one.spectrum) + 1),
+                    one.spectrum_control.tolist(),
+                    faint=True,
+                ),
+            ]
+            for one in self.tables
+        }
+        return curves(
+            panels,
+            title=f"{self.provenance.model}: Fourier spectrum over positions",
+            axis="frequency (periods over all positions)",
+            units=["share of variance"] * len(panels),
+        )
+
+    def similarity_figure(self, number: int = 0) -> go.Figure:
+        """Heatmap of the cosine of every two positions that are added to the embedding.
+
+        Args:
+            number: index of the table among those of all stacks, from 0.
+
+        Raises:
+            InvalidInput: there is no such table.
+        """
+        if not self.tables:
+            raise InvalidInput("This model adds no positions to its embedding.")
+        one = self.tables[within(0, len(self.tables) - 1, number, "number")]
+        labels = [str(position) for position in range(len(one.similarity))]
+        return heatmap(
+            one.similarity,
+            title=f"{self.provenance.model}, {one.where}: similarity of positions",
+            rows=labels,
+            columns=labels,
+            axes=("position", "position"),
+            unit="cosine",
+            diverging=True,
+            top=1.0,
+        )
+
+    def summary(self) -> str:
+        """The findings for each scheme."""
+        lines = [
+            f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
+            for one in self.schemes
+            for first, line in enumerate(one.lines())
+        ]
+        return "\n".join([f"{self.provenance.model}: {lines[0]}", *lines[1:]])
+
+
+@torch.no_grad()
+def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Positions:
+    """Describe the position schemes of a model, without a prompt.
+
+    Args:
+        model: a model with positions.
+        longest: number of positions: 0 … longest − 1, or as many as the context has.
+        seed: seed for the positions held out of fits, and for the permutations of their controls.
+
+    Returns:
+        The schemes of each stack, of its embedding and its attention; layers with the same scheme
+        are grouped. Rotary frequencies that depend on the length of the text are those of a text no
+        longer than in training.
+
+    Raises:
+        InvalidInput: a model without positions, or ``longest`` below 2.
+    """
+    check_finite_weights(model)
+    n, seed = min(at_least(2, longest, "longest"), model.config.n_ctx), as_seed(seed)
+    found = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
+    if not found:
+        raise InvalidInput(
+            f"{model.config.name or 'This model'} has no positions: neither its embedding nor its "
+            "attention reads them."
+        )
+    return Positions(tuple(found), Provenance.of(model, seed=seed))
+
+
+def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
+    """The schemes of a stack: that of the embedding, then those of attention."""
+    if isinstance(stack.entry, PositionEmbedding):
+        yield scheme_of_embedding(stack.entry, stack.name, n, seed)
+    layers: dict[tuple[NoPositions, int, int], list[int]] = {}
+    attentions = [stack.block(layer).attn for layer in range(len(stack.blocks))]
+    for layer, attn in enumerate(attentions):
+        layers.setdefault((attn.positions, attn.n_heads, attn.d_head), []).append(layer)
+    for own in layers.values():
+        where = f"{stack.name}, {_named(own)}"
+        yield from schemes_of_attention(attentions[own[0]], where, n)
+
+
+def _named(layers: list[int]) -> str:
+    """Name up to ``SHOWN`` layers, and the last of more."""
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    more = f" … {layers[-1]}" if len(layers) > SHOWN else ""
+    return f"layers {', '.join(map(str, layers[:SHOWN]))}{more}"

@@ -1,0 +1,65 @@
+"""What every analysis returns: numbers, as a table, as a figure and as text."""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from html import escape
+from typing import Any, ClassVar
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from analyses.results.payload import plain
+
+MAX_LINES = 40
+"""The most lines of a summary in the HTML that notebooks show."""
+
+
+class Result(ABC):
+    """The result of an analysis: a frozen dataclass of tensors, which pickles and copies.
+
+    Attributes:
+        working: names of fields that are not in the payload: objects from which the analysis can
+            be resumed, such as a partial sweep.
+    """
+
+    working: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """The numbers as a tidy table."""
+
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """Further tables that are written beside that of :meth:`to_frame`, by name."""
+        return {}
+
+    @abstractmethod
+    def figure(self) -> go.Figure:
+        """The numbers as a figure."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """A few lines of text, the first of which states the main finding."""
+
+    def conclusion(self) -> list[str]:
+        """The main finding and how reliable it is, one statement each; reports show these."""
+        return self.summary().splitlines()[:1]
+
+    def payload(self) -> dict[str, Any]:
+        """The fields as plain data, which JSON can hold; see :mod:`analyses.results.payload`."""
+        own = (field.name for field in fields(self) if field.name not in self.working)  # pyright: ignore[reportArgumentType] - a dataclass
+        return {
+            "result": type(self).__name__,
+            **{name: plain(getattr(self, name)) for name in own},
+        }
+
+    def __repr__(self) -> str:
+        """The first line of the summary."""
+        return f"{type(self).__name__}({self.summary().splitlines()[0]})"
+
+    def _repr_html_(self) -> str:
+        """The summary, as notebooks show it."""
+        lines = self.summary().split("\n")
+        shown = lines[:MAX_LINES]
+        if len(lines) > MAX_LINES:
+            shown.append(f"… and {len(lines) - MAX_LINES} more lines; see .summary()")
+        return "<pre>" + escape("\n".join(shown)) + "</pre>"

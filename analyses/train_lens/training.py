@@ -1,0 +1,219 @@
+"""Training the translators of a tuned lens by the divergence from the model's own prediction.
+
+    minimize  Σ_l mean over tokens of KL(softmax(logits) ‖ softmax(logits_l))
+
+(Belrose et al. 2023, equation 5.) The loss of a layer depends on its own translator only. The paper
+takes 250 steps of SGD with Nesterov momentum, of 2¹⁸ tokens each. Here, Adam takes as many steps of
+a few hundred tokens: with so few, SGD learns little where the stream is small. The learning rate
+falls linearly to zero, as in the paper. The prompts of a step depend only on the seed and the
+step's index, so training that was stopped resumes bit-identically on the same processor.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.methods.lens import TunedLens, decode, decoded_places, translated
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance, check_forward, run
+from interp.integers import as_seed, at_least
+from interp.io import ProgressLike, as_progress
+from interp.metrics import at_least_float32, divergence
+from interp.model import Batch, Logits, Network, Stream
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the training of a lens.
+
+    Attributes:
+        steps: number of updates.
+        rows: prompts per update.
+        lr: learning rate of the first step.
+        seed: seed of the order of the prompts.
+    """
+
+    steps: int
+    rows: int
+    lr: float
+    seed: int
+
+    def checked(self) -> "Settings":
+        """The same settings, validated and converted to Python numbers.
+
+        Raises:
+            InvalidInput: a setting is invalid.
+        """
+        is_number = isinstance(self.lr, int | float) and self.lr is not True  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_number or not 0 < self.lr < float("inf"):
+            raise InvalidInput(f"lr={shorten(self.lr)} must be a positive number.")
+        steps, rows = at_least(1, self.steps, "steps"), at_least(1, self.rows, "rows")
+        return Settings(steps, rows, float(self.lr), as_seed(self.seed))
+
+    def prompts_of_steps(self, n: int) -> Iterator[Int[Tensor, " row"]]:
+        """The prompts of each step, from repeated passes over all ``n``, each in random order."""
+        generator = torch.Generator().manual_seed(self.seed)
+        left = torch.arange(0)
+        for _ in range(self.steps):
+            while len(left) < self.rows:
+                left = torch.cat([left, torch.randperm(n, generator=generator)])
+            yield left[: self.rows]
+            left = left[self.rows :]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The state of training after some of its steps.
+
+    Attributes:
+        lens: the translators.
+        kl: KL(final prediction ‖ prediction of each layer) on the prompts of each step, before its
+            update; the mean over tokens, in nats.
+        optimizer: the state of Adam.
+        settings: the settings of the whole training.
+    """
+
+    lens: TunedLens
+    kl: Float[Tensor, "step layer"]
+    optimizer: dict[str, Any]
+    settings: Settings
+
+
+def train(
+    model: Network,
+    batches: Sequence[Batch],
+    settings: Settings,
+    *,
+    progress: ProgressLike = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: Training | None = None,
+) -> Training:
+    """Train a lens; the model is not changed.
+
+    Args:
+        model: a model with an unembedding.
+        batches: the prompts, one batch per stack.
+        settings: the settings of the training.
+        progress: called after each step with the number of steps done and of all steps.
+        cancelled: called after each step; if it returns True, the state so far is returned.
+        resume: the result of an earlier call with the same model, prompts and settings.
+
+    Raises:
+        InvalidInput: a setting is invalid; ``resume`` has other weights, prompts or settings; or
+            the loss is not finite.
+    """
+    settings, progress = settings.checked(), as_progress(progress, "training steps")
+    lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
+    optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
+    found: list[Tensor] = []
+    if resume is not None:
+        _check_same(resume, lens, settings)
+        lens.A.copy_(resume.lens.A)
+        lens.b.copy_(resume.lens.b)
+        optimizer.load_state_dict(deepcopy(resume.optimizer))  # it would share the tensors
+        found += resume.kl
+    for step, rows in enumerate(settings.prompts_of_steps(len(batches[0].ids))):
+        if step < len(found):
+            continue
+        own = [batch.rows(rows.to(batch.ids.device)) for batch in batches]
+        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, own)
+        if not bool(losses.isfinite().all()):
+            check_forward(model, own)
+            raise InvalidInput(
+                f"The KL of step {step + 1} is not finite: the training diverged, or the logits of "
+                f"this model are not finite. Try a lower lr than {settings.lr}."
+            )
+        optimizer.param_groups[0]["lr"] = settings.lr * (1 - step / settings.steps)
+        optimizer.step()
+        found.append(losses)
+        if progress is not None:
+            progress(len(found), settings.steps)
+        if cancelled is not None and cancelled():
+            break
+    lens.A.grad = lens.b.grad = None
+    return Training(lens, torch.stack(found), optimizer.state_dict(), settings)
+
+
+def lens_divergence(
+    model: Network, lens: TunedLens, batches: Sequence[Batch], rows: int
+) -> Float[Tensor, "layer prompt"]:
+    """KL(final prediction ‖ prediction of each layer) in nats, the mean over each prompt's tokens.
+
+    Args:
+        model: the model of the lens.
+        lens: the lens, trained or not.
+        batches: the prompts, one batch per stack.
+        rows: prompts per forward.
+    """
+    found: list[Tensor] = []
+    for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
+        own = [batch.rows(part) for batch in batches]
+        real = own[-1].is_real
+        streams, final = _forward(model, own)
+        with torch.no_grad():
+            each = [
+                _divergence(model, lens.translate(x, layer), final)
+                for layer, x in enumerate(streams)
+            ]
+        found.append(torch.stack(each).where(real, 0.0).sum(-1) / real.sum(-1))
+    return torch.cat(found, dim=1)
+
+
+def _gradients(
+    model: Network, lens: TunedLens, batches: Sequence[Batch]
+) -> tuple[Tensor, Tensor, Float[Tensor, " layer"]]:
+    """The gradients of the loss with respect to A and b, and the loss of each layer.
+
+    They are computed one layer at a time, so that only the logits of that layer are in memory; the
+    weights of the model get no gradients.
+    """
+    real = batches[-1].is_real
+    streams, final = _forward(model, batches)
+    of_A, of_b = torch.zeros_like(lens.A), torch.zeros_like(lens.b)
+    losses: list[Tensor] = []
+    for layer, x in enumerate(streams):
+        A, b = (own[layer].detach().requires_grad_() for own in (lens.A, lens.b))
+        with torch.enable_grad():
+            loss = _divergence(model, translated(x, A, b), final)[real].mean()
+        of_A[layer], of_b[layer] = torch.autograd.grad(loss, (A, b))
+        losses.append(loss.detach())
+    return of_A, of_b, torch.stack(losses)
+
+
+def _forward(model: Network, batches: Sequence[Batch]) -> tuple[list[Stream], Logits]:
+    """The stream before each block of the last stack, and the logits."""
+    *places, _ = decoded_places(model).values()
+    done = run(model, *batches, record=places)
+    return [done.cache[place] for place in places], done.require_logits()
+
+
+def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batch pos"]:
+    """KL(final prediction ‖ prediction of ``x``) in nats."""
+    return divergence(at_least_float32(final), at_least_float32(decode(model, x)))
+
+
+def _check_same(resume: Training, lens: TunedLens, settings: Settings) -> None:
+    """Check that ``resume`` has the same model, prompts and settings.
+
+    Raises:
+        InvalidInput: it has not.
+    """
+    before, now = resume.lens.provenance, lens.provenance
+    differing = [
+        *(name for name in ("weights", "tokens") if getattr(before, name) != getattr(now, name)),
+        *(
+            f.name
+            for f in fields(Settings)
+            if getattr(resume.settings, f.name) != getattr(settings, f.name)
+        ),
+    ]
+    if differing:
+        raise InvalidInput(
+            f"resume= is from a call with other {', '.join(differing)}; give the arguments of that "
+            "call."
+        )

@@ -1,1 +1,0 @@
-"""What each library does when it is tried: ``python -m benchmarks.features``."""

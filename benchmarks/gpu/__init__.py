@@ -1,1 +1,0 @@
-"""The GPU-marked tests and the benchmarks on CUDA, in one command: ``python -m benchmarks.gpu``."""

@@ -1,1 +1,0 @@
-"""Contributions of parts to a metric: terms of a logit, and estimates from gradients."""

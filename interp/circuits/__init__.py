@@ -1,1 +1,0 @@
-"""Circuits: sets of edges that are run in isolation, and products of the weights of heads."""

@@ -1,1 +1,0 @@
-"""Periodicity: Fourier spectra over positions and residues, and linear shifts of positions."""

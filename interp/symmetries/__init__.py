@@ -1,1 +1,0 @@
-"""Symmetries of a model: permutations and changes of basis that leave its function unchanged."""

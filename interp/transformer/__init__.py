@@ -1,0 +1,32 @@
+"""The model of the public API: a network that reads text, generates, and is saved."""
+
+from interp.transformer.predictions import surprisals
+from interp.transformer.saving import (
+    COMPUTE_DTYPE,
+    CONFIG,
+    STEPS,
+    TOKENIZER,
+    save_folder,
+    save_step,
+    weights_file,
+    write_files,
+)
+from interp.transformer.text_network import TextNetwork
+from interp.transformer.transformer import Transformer
+from interp.transformer.two_towers import EmbeddingAt, TwoTowers
+
+__all__ = [
+    "COMPUTE_DTYPE",
+    "CONFIG",
+    "STEPS",
+    "TOKENIZER",
+    "EmbeddingAt",
+    "TextNetwork",
+    "Transformer",
+    "TwoTowers",
+    "save_folder",
+    "save_step",
+    "surprisals",
+    "weights_file",
+    "write_files",
+]

@@ -1,0 +1,1 @@
+"""Programs for the developers: pages of the documentation, fuzzing, fault injection, GPU runs."""

@@ -1,0 +1,1 @@
+"""What each library does when it is tried: ``python -m tools.features``."""

@@ -1,0 +1,60 @@
+"""Screenshots of every page of the explorer, light and dark, 1280 and 400 pixels wide.
+
+    make screenshots
+    make screenshots SHOTS="--only heads,why --out /tmp/pictures"
+
+The screenshots are for review by a person: an overlapping label, a figure without unit and an empty
+corner are defects. ``--readme`` also writes the three screenshots of the README.
+"""
+
+import argparse
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+from tools.browser import chromium, served, visit
+
+WIDTHS = {1280: 800, 400: 900}
+"""Width and height of the window."""
+SCHEMES = ("light", "dark")
+ADDRESSES: dict[str, dict[str, str]] = {
+    "prompt": {"page": "prompt", "model": "python-4l"},
+    "heads": {"page": "heads", "model": "python-4l"},
+    "why": {"page": "why", "model": "python-2l"},
+    "patch": {"page": "patch", "model": "python-2l"},
+    "weights": {"page": "weights", "model": "python-2l", "head": "L1H0"},
+    "composition": {"page": "weights", "model": "python-2l", "weights": "composition"},
+    "positions": {"page": "weights", "model": "dates", "weights": "positions"},
+    "order": {"page": "weights", "model": "rasp-reverse", "weights": "order"},
+    "cross": {"page": "heads", "model": "dates", "attention": "cross"},
+    "encoder": {"page": "prompt", "model": "python-mlm"},
+}
+FOLDER = Path("docs/images")
+IN_README = ("heads", "why", "patch")
+FIRST = ("light", 1280)
+"""Colour scheme and width of the screenshots in the README."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take the screenshots."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("reports/screenshots"))
+    parser.add_argument("--only", default=",".join(ADDRESSES), help="names, separated by commas")
+    parser.add_argument("--readme", action="store_true", help=f"also write {FOLDER}")
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with served() as server, chromium() as browser:
+        for name, scheme, width in product(options.only.split(","), SCHEMES, WIDTHS):
+            size = {"width": width, "height": WIDTHS[width]}
+            with visit(browser, server, viewport=size, color_scheme=scheme) as visitor:
+                visitor.open(server.address(**ADDRESSES[name]))
+                visitor.finish()
+                file = options.out / f"{name}-{width}-{scheme}.png"
+                visitor.page.screenshot(path=file, full_page=True)
+                print(file)
+                if options.readme and name in IN_README and (scheme, width) == FIRST:
+                    visitor.page.screenshot(path=FOLDER / f"explorer-{name}.png")
+
+
+if __name__ == "__main__":
+    main()
