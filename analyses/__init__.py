@@ -1,4 +1,7 @@
-"""Analyses: one file a question, with a function and its result."""
+"""Analyses: one file or folder a question, with a function and its result."""
+
+from collections.abc import Callable
+from inspect import isfunction, signature
 
 from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
@@ -34,6 +37,7 @@ from analyses.predictions import Predictions, predictions
 from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
+from analyses.results import Result
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
@@ -78,6 +82,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "available",
     "check_prompts",
     "compare",
     "composition",
@@ -105,3 +110,14 @@ __all__ = [
     "training_history",
     "verify",
 ]
+
+
+def available() -> dict[str, Callable[..., Result]]:
+    """The analyses: each public function that returns a :class:`analyses.results.Result`."""
+    public = {name: globals()[name] for name in __all__}
+    return {name: value for name, value in public.items() if isfunction(value) and _is_one(value)}
+
+
+def _is_one(function: Callable[..., object]) -> bool:
+    returned = signature(function).return_annotation
+    return isinstance(returned, type) and issubclass(returned, Result)

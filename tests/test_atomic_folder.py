@@ -5,14 +5,16 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from interp.errors import InterpError, InvalidInput, OutOfResources
-from interp.io import atomic_folder as atomic
 from interp.io.atomic_folder import MANIFEST, atomic_folder
 from interp.io.files import locked, write_text_whole
+
+atomic = import_module("interp.io.atomic_folder")
 
 
 def write(

@@ -17,6 +17,8 @@ BUDGETS = tomllib.loads((ROOT / "tests" / "budgets.toml").read_text())
 DIVIDED = ("interp", "analyses", "apps")
 """Packages whose sub-packages have budgets of their own."""
 
+SHARED = ("methods", "results")
+"""Folders of ``analyses`` that are no analysis."""
 WHOLE = tuple(
     folder.name
     for folder in sorted(ROOT.iterdir())
@@ -71,14 +73,22 @@ def sizes(files: list[Path]) -> dict[str, int]:
     return {"files": len(files), "lines": lines}
 
 
+def room_of(file: Path) -> str:
+    """The package that a file belongs to; an analysis is a part of ``analyses``."""
+    package, *folders = file.relative_to(ROOT).parts[:-1]
+    if package not in DIVIDED or not folders:
+        return package
+    if package == "analyses":
+        return "/".join([package, *folders[:2]]) if folders[0] in SHARED else package
+    return f"{package}/{folders[0]}"
+
+
 def rooms() -> dict[str, dict[str, int]]:
     """The number of Python files and of their lines, per room."""
     files_of: dict[str, list[Path]] = {}
     for package in (*DIVIDED, *WHOLE):
         for file in sorted((ROOT / package).rglob("*.py")):
-            below = file.relative_to(ROOT).parts[1:-1]
-            room = f"{package}/{below[0]}" if package in DIVIDED and below else package
-            files_of.setdefault(room, []).append(file)
+            files_of.setdefault(room_of(file), []).append(file)
     return {room: sizes(files) for room, files in files_of.items()}
 
 

@@ -8,9 +8,8 @@ section is run unchanged, and its result draws the figure.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import isfunction
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -250,12 +249,6 @@ EXAMPLES = {
     ),
 }
 """The section of each analysis, in the order of the page."""
-
-
-def analyses_of_package() -> list[Callable[..., Result]]:
-    """The public functions of ``analyses``."""
-    named = (getattr(analyses, name) for name in analyses.__all__)
-    return [function for function in named if isfunction(function)]
 
 
 def section(name: str, example: Example, folder: Path) -> str:

@@ -6,7 +6,7 @@ tests check annotations: there, an odd setting never reaches a function that is 
 
 import sys
 from collections.abc import Iterator
-from inspect import Parameter, isfunction, signature
+from inspect import Parameter, signature
 
 from settings_asked import ASKED, EMPTY, Asked
 
@@ -72,8 +72,8 @@ def taken(asked: Asked, name: str, odd: object, named: str) -> Iterator[str]:
 def forgotten() -> Iterator[str]:
     """Public analyses that are asked nothing."""
     asked = {own.analysis.__name__ for own in ASKED}
-    for name in analyses.__all__:
-        if isfunction(getattr(analyses, name)) and name not in asked:
+    for name in analyses.available():
+        if name not in asked:
             yield f"{name} is not listed in settings_asked.py"
 
 

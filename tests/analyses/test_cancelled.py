@@ -1,14 +1,16 @@
 """Cancelling while an analysis is prepared, before the first forward of its sweep."""
 
+from importlib import import_module
 from inspect import signature
 
 import pytest
 from settings_asked import ASKED, Asked
 
 from interp.errors import Cancelled
-from interp.execution import run as run_module
 from interp.model.network import Network
 from interp.sweeps.worker import Worker
+
+run_module = import_module("interp.execution.run")
 
 WITH_SWEEP = [
     asked

@@ -1,5 +1,6 @@
 """The exact symmetries of every architecture, and that a broken one is found."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -109,7 +110,9 @@ def test_a_mask_that_stays_is_found(monkeypatch):
     """A view that keeps the mask in spite of what it was asked for."""
     assert broken_by(check_tokens) == set()
     view = lambda model, **_: model.without(positions=True)  # noqa: E731
-    monkeypatch.setattr("analyses.permutation_covariance.token_checks.stripped", view)
+    monkeypatch.setattr(
+        sys.modules["analyses.permutation_covariance.token_checks"], "stripped", view
+    )
     assert "model" in broken_by(check_tokens)
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import warnings
-from importlib import import_module
 from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tables import each
 
 import interp
+from analyses.methods import symmetries
 from apps.cli import main
 from apps.failures import terminated
 from apps.terminal import print_table, print_warnings_as_lines, progress
@@ -373,8 +373,8 @@ def test_verify_tells_each_identity(command):
 
 
 def test_verify_exits_1_when_an_identity_fails(command, monkeypatch):
-    module = import_module("analyses.methods.symmetries.verify")
-    monkeypatch.setattr(module, "verify", lambda _: [module.Identity("one is two", 1.0, 0.0)])
+    false = symmetries.Identity("one is two", 1.0, 0.0)
+    monkeypatch.setattr(symmetries, "verify", lambda _: [false])
     done = command("verify", "--model", MODEL)
     assert done.exit_code == 1
     assert "✗" in done.stdout

@@ -6,9 +6,7 @@ ready-made batch. A new analysis needs a line in ``ANALYSES``.
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from inspect import getmembers, isfunction, signature
-from pkgutil import iter_modules
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -475,17 +473,11 @@ def test_each_pair_has_the_numbers_that_it_has_alone(analysis, ready):
 
 
 def test_every_analysis_of_prompts_is_in_the_table():
-    found = {found.name for found in iter_modules(analyses.__path__)}
-    found -= {"effects", "neuron_ablation"}  # parts of analyses
-    modules = [f"analyses.{name}" for name in found]
-    functions = [
-        function
-        for module in modules
-        for _, function in getmembers(import_module(module), isfunction)
-        if function.__module__ == module and not function.__name__.startswith("_")
-    ]
-    first = {own.__name__: tuple(signature(own).parameters)[:1] for own in functions}
-    of_models = {name for name, parameter in first.items() if parameter == ("model",)}
+    of_models = {
+        name
+        for name, function in analyses.available().items()
+        if next(iter(signature(function).parameters)) == "model"
+    }
     without_prompts = {"composition", "head_roles", "ov", "positions", "qk"}
     drawing_their_own = {"frequencies", "permutation_covariance"}
     of_all_prompts_together, of_scores = {"erase", "probe"}, {"prune"}

@@ -1,6 +1,7 @@
 """Memory decides how many edited forwards are run as one; when it gives out, a sweep says so."""
 
 from collections.abc import Sequence
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources
-from interp.execution import free_bytes as memory
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
 from interp.sweeps.baseline import Baseline
@@ -19,6 +19,8 @@ from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.schedule import Job
 from interp.sweeps.worker import Worker, logits_formed
+
+memory = import_module("interp.execution.free_bytes")
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=2)[0]

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
 from apps.explorer.store import Store, nbytes
 from apps.explorer.watch import progress_text
-from interp.execution import run as run_module
 from interp.loading import load
+
+run_module = import_module("interp.execution.run")
 
 MODEL = "induction-by-hand"
 TEXTS = ("abcab", "xyzxy", "kqkqk")
