@@ -33,7 +33,7 @@ from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
-from interp.model import NoPositions, PositionEmbedding, Stack
+from interp.model import PositionEmbedding, PositionScheme, Stack
 from interp.weights import check_finite_weights
 
 SHOWN = 4
@@ -188,7 +188,7 @@ def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
     """The schemes of a stack: that of the embedding, then those of attention."""
     if isinstance(stack.entry, PositionEmbedding):
         yield scheme_of_embedding(stack.entry, stack.name, n, seed)
-    layers: dict[tuple[NoPositions, int, int], list[int]] = {}
+    layers: dict[tuple[PositionScheme, int, int], list[int]] = {}
     attentions = [stack.block(layer).attn for layer in range(len(stack.blocks))]
     for layer, attn in enumerate(attentions):
         layers.setdefault((attn.positions, attn.n_heads, attn.d_head), []).append(layer)

@@ -5,29 +5,120 @@ on, with the functions that the forward itself applies (see :mod:`interp.model.r
 all places stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
-from interp.cache.listing import in_bytes, listed, listing
-from interp.cache.placement import Placement
-from interp.cache.stored import Stored
-from interp.cache.writes import Writes, writes_of
+from interp.config import Config
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
-from interp.graph import computation_graph
+from interp.graph import Writer, computation_graph
 from interp.io import Table, as_path
-from interp.model import Network
+from interp.model import Context, Network, fixed_axes, version_of
 from interp.names import Request
 from interp.points import Place, PlaceLike
 from interp.weights import weight_hash
+
+Writes = dict[str, Float[Tensor, "batch pos d_model"]]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device and a dtype.
+
+    Attributes:
+        device: the device; ``None`` for the device of the run.
+        dtype: the dtype; ``None`` for the dtype of the run.
+    """
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+
+    def changed(self, target: torch.device | torch.dtype | str) -> "Placement":
+        """The same placement with another device, or another dtype.
+
+        Raises:
+            InvalidInput: there is no such device, or the dtype is not floating-point.
+        """
+        if not isinstance(target, torch.dtype):
+            return replace(self, device=_checked_device(target))
+        if not target.is_floating_point:
+            raise InvalidInput(f"A cache can't be cast to {target}, which is not floating-point.")
+        return replace(self, dtype=target)
+
+    def placed(self, tensor: Tensor) -> Tensor:
+        """The tensor on this device and in this dtype."""
+        return tensor.to(self.device or tensor.device, self.dtype or tensor.dtype)
+
+    def as_computed(self, tensor: Tensor, model: Network) -> Tensor:
+        """A placed tensor, moved and cast back to the model's device and dtype."""
+        device = tensor.device if self.device is None else model.device
+        return tensor.to(device, tensor.dtype if self.dtype is None else model.dtype)
+
+
+def _checked_device(target: torch.device | str) -> torch.device:
+    try:
+        return torch.empty(0, device=target).device
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInput(
+            f"{target!r} is neither an available device nor a torch.dtype: {error}"
+        ) from error
+
+
+class Stored(MutableMapping[Place, Tensor]):
+    """Tensors by place, in the order in which they were stored; readers must not change them."""
+
+    def __init__(self, tensors: Mapping[Place, Tensor]) -> None:
+        self._versioned: dict[Place, tuple[Tensor, int]] = {}
+        self.update(tensors)
+
+    def __getitem__(self, place: Place) -> Tensor:
+        """The tensor stored at a place.
+
+        Raises:
+            StaleCache: the tensor was changed in place after it was stored.
+        """
+        tensor, version = self._versioned[place]
+        if version_of(tensor) != version:
+            raise StaleCache(
+                f"{place} was changed in place after the run (it is shared with the run's own "
+                "result); work on a .clone() of it."
+            )
+        return tensor
+
+    def __setitem__(self, place: Place, tensor: Tensor) -> None:
+        """Store a tensor with its present version."""
+        self._versioned[place] = tensor, version_of(tensor)
+
+    def __delitem__(self, place: Place) -> None:
+        """Drop the tensor stored at a place."""
+        del self._versioned[place]
+
+    def __contains__(self, place: object) -> bool:
+        """Whether a tensor is stored at a place, changed or not."""
+        return place in self._versioned
+
+    def __iter__(self) -> Iterator[Place]:
+        """The places."""
+        return iter(self._versioned)
+
+    def __len__(self) -> int:
+        """Number of stored tensors."""
+        return len(self._versioned)
+
+    def unchecked(self) -> dict[Place, Tensor]:
+        """The tensors, changed or not; only for their shapes and storages, not their values."""
+        return {place: tensor for place, (tensor, _) in self._versioned.items()}
+
 
 GRAD = "_grad"
 
@@ -357,3 +448,83 @@ def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
     if isinstance(name, tuple) and name and isinstance(name[0], str) and name[0].endswith(GRAD):
         return (name[0].removesuffix(GRAD), *name[1:]), True
     return name, False
+
+
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def listing(
+    recorded: Iterable[Place],
+    stored: Mapping[Place, Tensor],
+    contexts: Mapping[str | None, Context],
+    config: Config,
+) -> list[tuple[str, str, str, str]]:
+    """One row per place, without deriving any tensor."""
+    rows: list[tuple[str, str, str, str]] = []
+    for place in recorded:
+        tensor = stored.get(place)
+        shape = shape_in(config, contexts, place) if tensor is None else tuple(tensor.shape)
+        kept, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
+        rows.append((str(place), str(list(shape)), kept, size))
+    return rows
+
+
+def listed(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
+    """The table of these rows."""
+    return Table(title, ("place", "shape", "", "bytes"), rows)
+
+
+def shape_in(
+    config: Config, contexts: Mapping[str | None, Context], place: Place
+) -> tuple[int, ...]:
+    """The shape of the tensor at a place, in a run with these positions and padding."""
+    stacks = list(config.stacks) if len(config.stacks) > 1 else [None]
+    own, first = contexts[place.stack or stacks[-1]], contexts.get(stacks[0])
+    sizes = fixed_axes(config, place) | {
+        "batch": len(own.positions),
+        "pos": own.n_query,
+        "query": own.n_query,
+        "key": own.n_key,
+        "source": own.n_key if first is None else first.n_query,
+    }
+    return tuple(sizes[axis] for axis in place.point.axes)
+
+
+def in_bytes(n: int) -> str:
+    """``1.2 MB``: a number of bytes with two or three digits."""
+    size, unit = float(n), 0
+    while size >= 1000 and unit < len(UNITS) - 1:  # noqa: PLR2004 - kilo
+        size, unit = size / 1000, unit + 1
+    return f"{size:.3g} {UNITS[unit]}"
+
+
+def writes_of(
+    writers: list[Writer],
+    activation: Callable[[Place], Tensor],
+    weight: Callable[[str], Float[Tensor, " d_model"]],
+) -> Writes:
+    """The output of each writer, by name.
+
+    Args:
+        writers: the writers of one stream, the first of which is an embedding.
+        activation: function that returns the tensor at a place.
+        weight: function that returns a bias by its name.
+    """
+    writes: Writes = {}
+    for place, own in groupby(writers, lambda writer: writer.place):
+        whole = None if place is None else activation(place)
+        for writer in own:
+            if writer.parameter is not None:
+                writes[writer.name] = _expanded(weight(writer.parameter), writes)
+            elif whole is not None:
+                writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
+            if writer.bias is not None:
+                bias = _expanded(weight(writer.bias), writes)
+                writes[writer.name] = writes[writer.name] - bias
+                writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
+    return writes
+
+
+def _expanded(bias: Float[Tensor, " d_model"], writes: Writes) -> Tensor:
+    """A bias at every position."""
+    return bias.expand_as(next(iter(writes.values()))).clone()

@@ -14,7 +14,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from interp.errors import InvalidInput, shorten
-from interp.model import Attention, Context, KeysValues, NoKVCache
+from interp.model import Attention, Context, KeysValues
 
 
 @dataclass
@@ -107,7 +107,7 @@ HookedTransformerKeyValueCache = TransformerLensKeyValueCache
 """The name of this class in TransformerLens 2."""
 
 
-class EntriesKV(NoKVCache):
+class EntriesKV:
     """The KV cache of one forward of the core, over the entries of a cache.
 
     Args:

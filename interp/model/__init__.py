@@ -5,7 +5,6 @@ from interp.model.attention.mask import Bidirectional, Causal, Mask, Masking, Vi
 from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
 from interp.model.batch import PAD, Batch, ImageInput, TokenInput, column_of, repeated, tokens_first
 from interp.model.block import Block
-from interp.model.clip import ClippedNorm
 from interp.model.context import Context, KeysValues, NoKVCache
 from interp.model.embeddings import (
     LearnedPositions,
@@ -22,18 +21,16 @@ from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.mean_pooling import MeanPooledNorm
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network, as_network, unembedding_of
-from interp.model.norm import BlockNorm, LayerNorm, Norm, OffsetRMSNorm, ScaledNorm
+from interp.model.norm import BlockNorm, ClippedNorm, LayerNorm, Norm, OffsetRMSNorm, ScaledNorm
 from interp.model.positions.alibi import ALiBi
 from interp.model.positions.grid_bias import GridBias
-from interp.model.positions.none import NoPositions, PositionBias
 from interp.model.positions.relative_bias import RelativeBias, RelativeBiasTable
 from interp.model.positions.rotary import Rotary
+from interp.model.positions.scheme import NoPositions, PositionBias, PositionScheme
 from interp.model.recipe import Recipe
-from interp.model.residual import Step
-from interp.model.restart import RestartPoint
+from interp.model.residual import RestartPoint, Step, Sublayer
 from interp.model.shapes import KeyHeads, Logits, Matrix, Stream, fixed_axes
 from interp.model.stack import Span, Stack
-from interp.model.sublayer import Sublayer
 from interp.model.tap import Untouched, untouched
 from interp.model.unembedding import MaskedHead, ProjectedExit, ProjectedUnembedding, Unembedding
 from interp.model.weight_version import WeightVersion, owner_of, version_of
@@ -78,6 +75,7 @@ __all__ = [
     "Patches",
     "PositionBias",
     "PositionEmbedding",
+    "PositionScheme",
     "ProjectedExit",
     "ProjectedTokens",
     "ProjectedUnembedding",

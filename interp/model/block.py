@@ -11,27 +11,26 @@ from interp.config import Placement, StackConfig
 from interp.model.attention.attention import SELF, Attention, AttentionPoints
 from interp.model.attention.cross_attention import CrossAttention
 from interp.model.attention.mask import Mask
-from interp.model.constant_factor import ConstantFactor
 from interp.model.context import Context
 from interp.model.experts import Experts, SharedExperts
 from interp.model.kv_cache import FixedKV
 from interp.model.mlp import MLP, GatedMLP
-from interp.model.norm import BlockNorm, Norm, norm_of
-from interp.model.positions.none import NoPositions
+from interp.model.norm import BlockNorm, ConstantFactor, Norm, norm_of
+from interp.model.positions.scheme import PositionScheme
 from interp.model.recipe import STORED, Layout
 from interp.model.residual import (
     Parallel,
     PostNorm,
     PreNorm,
+    RestartPoint,
     Sandwich,
     Step,
     StepPoints,
     StreamNorm,
+    Sublayer,
     WriteNorm,
 )
-from interp.model.restart import RestartPoint
 from interp.model.shapes import Stream
-from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
@@ -44,7 +43,13 @@ class Block(nn.Module):
     mlp: MLP | Experts
 
     def __init__(
-        self, config: StackConfig, d_model: int, mask: Mask, positions: NoPositions, *, paired: bool
+        self,
+        config: StackConfig,
+        d_model: int,
+        mask: Mask,
+        positions: PositionScheme,
+        *,
+        paired: bool,
     ) -> None:
         super().__init__()
         raw = config.norm.placement in ("sandwich", "write") or config.residual_scale is not None

@@ -6,7 +6,7 @@ padding give the same results.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,15 +19,27 @@ KeysValues = tuple[Tensor, Tensor]
 """Keys and values, each ``[batch pos kv_head d_head]``."""
 
 
+class KVCacheLike(Protocol):
+    """Keys and values of columns that a forward does not compute; see also ``kv_cache.py``."""
+
+    def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
+        """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
+        ...
+
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:
+        """Keys and values that do not grow (computed from an encoder's output)."""
+        ...
+
+
 class NoKVCache:
     """The KV cache of an ordinary forward: no keys and values but those of the computed columns."""
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:  # noqa: ARG002
-        """Keys and values of ``owner`` (an attention) for all columns, given the new ones."""
+        """The new keys and values, which are all."""
         return k, v
 
     def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
-        """Keys and values that do not grow (computed from an encoder's output)."""
+        """The result of ``compute``."""
         return compute()
 
 
@@ -50,7 +62,7 @@ class Context:
     real: Bool[Tensor, "batch key"] | None = None
     encoder_output: Float[Tensor, "batch source d_model"] | None = None
     encoder_real: Bool[Tensor, "batch source"] | None = None
-    kv_cache: NoKVCache = field(default_factory=NoKVCache)
+    kv_cache: KVCacheLike = field(default_factory=NoKVCache)
     n_later: int = 0
     _shared: dict[Hashable, object] = field(default_factory=dict)
 
@@ -59,7 +71,7 @@ class Context:
         cls,
         batch: Batch,
         offset: int = 0,
-        kv_cache: NoKVCache | None = None,
+        kv_cache: KVCacheLike | None = None,
         encoder_real: Bool[Tensor, "batch source"] | None = None,
     ) -> "Context":
         """The context of the columns of a batch from ``offset`` on."""
@@ -85,7 +97,7 @@ class Context:
         """The same context without encoder output and KV cache, as a cache stores it."""
         return replace(self, encoder_output=None, kv_cache=NoKVCache(), _shared={})
 
-    def narrowed(self, columns: slice, kv_cache: NoKVCache) -> "Context":
+    def narrowed(self, columns: slice, kv_cache: KVCacheLike) -> "Context":
         """The context of some of the columns; the others can be attended to in ``kv_cache``."""
         first, stop, _ = columns.indices(self.n_query)
         return replace(
@@ -97,7 +109,7 @@ class Context:
             _shared={},
         )
 
-    def repeated(self, copies: int, kv_cache: NoKVCache) -> "Context":
+    def repeated(self, copies: int, kv_cache: KVCacheLike) -> "Context":
         """The context of ``copies`` copies of the batch, one after another."""
 
         def each(x: Tensor | None) -> Tensor | None:

@@ -26,19 +26,27 @@ from interp.model.tap import Tap
 from interp.points import Place, Point
 
 
-class NoEmbedding(nn.Module):
-    """Adds nothing to the token embedding; the base class of embeddings that are added to it."""
+class AddedEmbedding(nn.Module):
+    """Base class: an embedding that is added to that of the tokens."""
+
+    def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:
+        """The sum, given the embedding ``x`` of the tokens."""
+        raise NotImplementedError
+
+    def layout(self) -> Layout:
+        """Its places: none."""
+        return {}
+
+
+class NoEmbedding(AddedEmbedding):
+    """x: nothing is added."""
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
         """x, unchanged."""
         return x
 
-    def layout(self) -> Layout:
-        """No places."""
-        return {}
 
-
-class PositionEmbedding(NoEmbedding):
+class PositionEmbedding(AddedEmbedding):
     """x + W_pos[position]; ``W_pos`` is ``[n_ctx d_model]``."""
 
     def forward(self, x: Stream, batch: Batch, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
@@ -108,7 +116,7 @@ class SinusoidalPositions(PositionEmbedding):
         return rotary.rotated(torch.eye(self.d_model).double(), torch.tensor(-offset))
 
 
-class TokenTypes(NoEmbedding):
+class TokenTypes(AddedEmbedding):
     """x + W_type[type], where the type is the segment of the text that a token is in (BERT)."""
 
     def __init__(self, n_types: int, d_model: int) -> None:
@@ -124,7 +132,7 @@ class TokenTypes(NoEmbedding):
         return {Place(Point.TYPE_EMBED): STORED}
 
 
-def position_embedding_of(config: PositionsConfig, n_ctx: int, d_model: int) -> NoEmbedding:
+def position_embedding_of(config: PositionsConfig, n_ctx: int, d_model: int) -> AddedEmbedding:
     """The position embedding of a configuration."""
     if config.kind == "learned" or config.learned:
         return LearnedPositions(n_ctx, d_model)
@@ -133,7 +141,7 @@ def position_embedding_of(config: PositionsConfig, n_ctx: int, d_model: int) -> 
     return NoEmbedding()
 
 
-def token_types_of(config: EmbeddingConfig, d_model: int) -> NoEmbedding:
+def token_types_of(config: EmbeddingConfig, d_model: int) -> AddedEmbedding:
     """The token-type embedding of a configuration."""
     return TokenTypes(config.n_types, d_model) if config.n_types else NoEmbedding()
 

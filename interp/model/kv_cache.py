@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from interp.model.batch import repeated
-from interp.model.context import KeysValues, NoKVCache
+from interp.model.context import KeysValues, KVCacheLike
 
 
-class KVCache(NoKVCache):
+class KVCache:
     """Keys and values of all columns computed so far, which grow with every forward."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class KVCache(NoKVCache):
         return self._stored[owner]
 
 
-class FixedKV(NoKVCache):
+class FixedKV:
     """Keys and values of one attention for all columns, computed beforehand.
 
     Args:
@@ -44,7 +44,7 @@ class FixedKV(NoKVCache):
         others: the KV cache of every other attention.
     """
 
-    def __init__(self, owner: object, k: Tensor, v: Tensor, others: NoKVCache) -> None:
+    def __init__(self, owner: object, k: Tensor, v: Tensor, others: KVCacheLike) -> None:
         self._owner, self._all, self._others = owner, (k, v), others
 
     def extend(self, owner: object, k: Tensor, v: Tensor) -> KeysValues:
@@ -56,7 +56,7 @@ class FixedKV(NoKVCache):
         return self._others.fixed(owner, compute)
 
 
-class RepeatedKV(NoKVCache):
+class RepeatedKV:
     """Keys and values of earlier columns, shared by several copies of one batch.
 
     Args:

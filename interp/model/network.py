@@ -4,7 +4,7 @@ Decoders, encoders and encoder–decoders are the same loop over stacks: each st
 output of the stack before it, if there is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,16 +22,14 @@ from interp.model.description import describe
 from interp.model.embeddings import PositionEmbedding
 from interp.model.inputs import is_text
 from interp.model.linear import Linear
-from interp.model.places import layout_of, names_of
-from interp.model.recipe import Layout
+from interp.model.recipe import Layout, Recipe
 from interp.model.shapes import Logits, Stream
-from interp.model.sizes import common_size
 from interp.model.stack import WHOLE, Span, Stack
-from interp.model.stacked import STACKED, stacked
 from interp.model.tap import Tap, untouched
 from interp.model.torch_hooks import refuse_hooks
-from interp.model.unembedding import Unembedding, exit_of
+from interp.model.unembedding import Exit, Unembedding, exit_of
 from interp.names import Names
+from interp.points import Place
 
 
 class Network(nn.Module):
@@ -380,3 +378,91 @@ def as_network(model: object) -> Network:
             f"A model, as interp.load returns it, was expected; got {shorten(model)}."
         )
     return model
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def layout_of(stacks: Sequence[Stack], unembed: Exit) -> Layout:
+    """The places of all stacks and of the exit, each with its recipe."""
+    places: Layout = {}
+    for stack in stacks:
+        places |= {
+            Place(place.point, place.layer, place.norm, stack.name_in_places): recipe
+            for place, recipe in stack.layout().items()
+        }
+    return places | unembed.layout()
+
+
+def names_of(stacks: Sequence[Stack], layout: Layout) -> Names:
+    """The names of these places."""
+    layers = {stack.name: len(stack.blocks) for stack in stacks}
+    return Names({place: hook_name(place, recipe) for place, recipe in layout.items()}, layers)
+
+
+def hook_name(place: Place, recipe: Recipe) -> str:
+    """The TransformerLens name of a place; with two stacks, ``blocks`` is the stack's name."""
+    own = recipe.hook or place.point.value.hook
+    if place.layer is None:
+        return f"{place.stack}.{own}" if place.stack else own
+    norm = f"{place.norm}." if place.norm else ""
+    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
+
+
+# ---- sizes that all stacks share ----------------------------------------------------------------
+
+
+_OF_LAYER: dict[str, Callable[[Config, str, int], int]] = {
+    "n_layers": lambda config, stack, _: config.stacks[stack].n_layers,
+    "n_heads": lambda config, stack, _: config.stacks[stack].attention.n_heads,
+    "n_kv_heads": lambda config, stack, n: config.stacks[stack].of_layer(n).attention.kv_heads,
+    "d_head": lambda config, stack, _: config.stacks[stack].attention.d_head,
+    "d_vocab": lambda config, stack, _: config.vocabulary_of(stack),
+}
+"""The function that gives each size in one layer of one stack."""
+
+
+def common_size(config: Config, name: str) -> int:
+    """A size that is the same in all layers of all stacks.
+
+    Raises:
+        NoSuchAttribute: stacks or layers differ; the message gives the size of each.
+    """
+    sizes = {
+        stack: [_OF_LAYER[name](config, stack, layer) for layer in range(own.n_layers)]
+        for stack, own in config.stacks.items()
+    }
+    distinct = {size for own in sizes.values() for size in own}
+    if len(distinct) == 1:
+        return distinct.pop()
+    if all(len(set(own)) == 1 for own in sizes.values()):
+        each = " and ".join(f"model.{stack} has {own[0]}" for stack, own in sizes.items())
+        raise NoSuchAttribute(f"The stacks of this model differ in {name}: {each}.")
+    each = "; ".join(f"model.{stack}: {own}" for stack, own in sizes.items())
+    raise NoSuchAttribute(f"The layers of this model differ in {name} ({each}); read one by one.")
+
+
+# ---- weights of all layers ----------------------------------------------------------------------
+
+
+STACKED = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
+    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
+}
+"""Each weight that can be stacked, and the part of a block that has it."""
+
+
+def stacked(blocks: Sequence[Block], name: str) -> Tensor:
+    """The weight of each block, stacked (a copy).
+
+    Raises:
+        NoSuchAttribute: some block does not have it, or its shapes differ.
+    """
+    parts = [getattr(block, STACKED[name], None) for block in blocks]
+    weights = [getattr(part, name, None) for part in parts]
+    present = [weight for weight in weights if weight is not None]
+    if not present:
+        raise NoSuchAttribute(f"This model has no {name}.")
+    if len(present) < len(weights) or len({weight.shape for weight in present}) > 1:
+        raise NoSuchAttribute(f"The layers differ in {name}; read model.blocks[layer] one by one.")
+    return torch.stack(present)

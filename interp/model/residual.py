@@ -13,18 +13,70 @@ forwards from these states. ``resid_mid`` and ``resid_post`` are the *sums*, as 
 with post-norm, later steps read ``("normalized", layer, "ln1")`` instead.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.model.context import Context
 from interp.model.norm import BlockNorm, Norm
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
-from interp.model.restart import RestartPoint, State
 from interp.model.shapes import Stream
-from interp.model.sublayer import Sublayer
 from interp.model.tap import Tap
 from interp.points import Place, Point
+
+
+@runtime_checkable
+class Sublayer(Protocol):
+    """Attention or MLP: the f of x + f(norm(x)), where f(x) = output(hidden(x))."""
+
+    mixes_positions: bool
+
+    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
+        """f(x)."""
+        ...
+
+    def hidden(self, x: Stream, context: Context, tap: Tap) -> Tensor:
+        """z of the heads, or the activations of the neurons."""
+        ...
+
+    def output(self, hidden: Tensor, tap: Tap) -> Stream:
+        """f(x), given its hidden tensor."""
+        ...
+
+    @property
+    def hidden_point(self) -> Point:
+        """The point of the hidden tensor."""
+        ...
+
+    def layout(self, source: Place) -> Layout:
+        """Its places; ``source`` is the place of its input."""
+        ...
+
+
+State = Sequence[Tensor]
+Resume = Callable[[State, Context, Tap], Float[Tensor, "batch pos d_model"]]
+
+
+@dataclass(frozen=True, eq=False)
+class RestartPoint:
+    """A state of a block's forward from which the rest of the block can be computed.
+
+    Attributes:
+        first: the first place that the continued forward passes.
+        state: the places of the tensors to continue with.
+        resume: ``resume(tensors, context, tap)``, the stream after the step that the state is in.
+        mixes_positions: whether attention is computed from here on.
+        next_step: index of the step that follows (set by the block).
+    """
+
+    first: Place
+    state: tuple[Place, ...]
+    resume: Resume
+    mixes_positions: bool = False
+    next_step: int = 0
 
 
 @dataclass(frozen=True)

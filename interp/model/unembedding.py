@@ -10,27 +10,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import NO_NORM, Config, HeadConfig, NormConfig
+from interp.model.attention.attention import soft_cap_of
 from interp.model.embeddings import Projection
 from interp.model.linear import Linear
 from interp.model.mlp import ACTIVATIONS, bias_of, matrix
 from interp.model.norm import FINAL, HEAD, Norm, norm_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Logits, Stream
-from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
 
 class Exit(Linear):
-    """The exit of a model without logits, which returns its last stream; the base class."""
+    """Base class: from the last stream to what the model returns."""
+
+    def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:
+        """The model's output."""
+        raise NotImplementedError
+
+    def layout(self) -> Layout:
+        """Its places: none."""
+        return {}
+
+
+class StreamExit(Exit):
+    """x ↦ x: the exit of a model without logits, which returns its last stream."""
 
     def forward(self, x: Stream, tap: Tap = untouched) -> Tensor:  # noqa: ARG002
         """x, unchanged."""
         return x
-
-    def layout(self) -> Layout:
-        """No places."""
-        return {}
 
 
 class ProjectedExit(Exit):
@@ -128,7 +136,7 @@ def exit_of(config: Config, embedding: nn.Parameter | None) -> Exit:
     tied_to = embedding if config.tied else None
     if not config.unembeds:
         width = config.d_unembed
-        return Exit() if width is None else ProjectedExit(config.d_model, width)
+        return StreamExit() if width is None else ProjectedExit(config.d_model, width)
     if config.logit_scale is not None:
         return ScaledUnembedding(config, tied_to, config.logit_scale)
     if config.d_unembed is not None:

@@ -5,16 +5,14 @@ batched forward runs several cases as copies of one batch, restarted where they 
 the baseline.
 """
 
-from interp.sweeps.cases import cases_of
 from interp.sweeps.estimate import estimate_sweep
-from interp.sweeps.executors import Executor, Outcome, local
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
-from interp.sweeps.schedule import Job
+from interp.sweeps.schedule import Job, cases_of
 from interp.sweeps.sweep import sweep
 from interp.sweeps.validate import check_metric, check_options, on_cpu
-from interp.sweeps.worker import Worker, logits_formed
+from interp.sweeps.worker import Executor, Outcome, Worker, local, logits_formed
 
 __all__ = [
     "Budget",

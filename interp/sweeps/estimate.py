@@ -16,12 +16,10 @@ from interp.execution import Estimate, LiveBytes, Recorder, Shapes, given_to
 from interp.metrics import AtPosition, Metric, MetricLike, with_ids
 from interp.model import Network
 from interp.points import Point
-from interp.sweeps.baseline import Baseline
-from interp.sweeps.batched import BatchedForward
-from interp.sweeps.cases import Case, cases_of
+from interp.sweeps.batched import Baseline, BatchedForward
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Job, groups_of, jobs_of
+from interp.sweeps.schedule import Case, Job, cases_of, groups_of, jobs_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
 from interp.sweeps.worker import Worker
 

@@ -29,7 +29,7 @@ from interp.io import (
 )
 from interp.metrics import Metric, MetricLike
 from interp.points import Place
-from interp.sweeps.cases import PlacedEdits, label_of
+from interp.sweeps.schedule import PlacedEdits, label_of
 
 HEADER = "interp_sweep"
 VERSION = 1

@@ -1,7 +1,7 @@
 """The restart points of a whole model, and the tensors that each one needs.
 
 They are built once per sweep from the restart points of every block (see
-:mod:`interp.model.restart`).
+:mod:`interp.model.residual`).
 """
 
 from collections.abc import Collection, Sequence

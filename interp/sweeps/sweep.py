@@ -20,15 +20,12 @@ from interp.edits import Edit
 from interp.io import ProgressLike, as_progress
 from interp.metrics import Metric, MetricLike, with_ids
 from interp.model import Network, as_network
-from interp.sweeps.cases import cases_of
-from interp.sweeps.executors import executor_of
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.result import Interrupted, Sweep
-from interp.sweeps.rows import nan_note
-from interp.sweeps.schedule import Job, jobs_of
+from interp.sweeps.result import Interrupted, Sweep, nan_note
+from interp.sweeps.schedule import Job, cases_of, jobs_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
-from interp.sweeps.worker import Worker
+from interp.sweeps.worker import Worker, executor_of
 
 
 def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword

@@ -15,10 +15,10 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import shape_at
 from interp.metrics import AtPosition, Loss, Metric
 from interp.model import Batch, Network, unembedding_of
-from interp.sweeps.cases import Case
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Sweep
+from interp.sweeps.schedule import Case
 
 
 def on_cpu(batches: Sequence[Batch]) -> list[Batch]:

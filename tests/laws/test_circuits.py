@@ -23,10 +23,9 @@ from hypothesis import strategies as st
 
 from interp import InterpError, Transformer, run
 from interp.errors import InvalidInput
-from interp.model.attention.attention import Attention
+from interp.model.attention.attention import Attention, NoSoftCap
 from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
-from interp.model.soft_cap import NoSoftCap
 from interp.model.tap import untouched
 
 BOUND = 1e-12

@@ -23,7 +23,7 @@ from torch import Tensor
 from interp import Place, Run, Sweep, Transformer, edits, metrics, run, sweep
 from interp.edits import Edit
 from interp.metrics import Metric, measure
-from interp.sweeps.cases import Case
+from interp.sweeps.schedule import Case
 
 PADDING = ["none", "right", "left"]
 PROMPTS = 3

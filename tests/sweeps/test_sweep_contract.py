@@ -23,7 +23,7 @@ from torch import Tensor
 from interp import Interrupted, Sweep, edits, metrics, run, sweep
 from interp.errors import HookFailed, InvalidInput
 from interp.metrics import measure
-from interp.sweeps.executors import local
+from interp.sweeps.worker import local
 
 MODEL = build("gpt2")
 TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]

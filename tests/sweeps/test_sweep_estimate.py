@@ -9,7 +9,7 @@ from torch import Tensor
 from interp import Transformer, edits, estimate_sweep, metrics, sweep
 from interp.edits import Edit
 from interp.errors import InvalidEdit, OutOfResources
-from interp.sweeps.baseline import Baseline
+from interp.sweeps.batched import Baseline
 
 METRICS = {"one": metrics.logit_diff(1, 2), "all": metrics.prob(1), "loss": metrics.loss()}
 

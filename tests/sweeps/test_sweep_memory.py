@@ -12,12 +12,10 @@ from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources
 from interp.model.network import Network
 from interp.model.unembedding import Unembedding
-from interp.sweeps.baseline import Baseline
-from interp.sweeps.batched import BatchedForward
-from interp.sweeps.cases import cases_of
+from interp.sweeps.batched import Baseline, BatchedForward
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Job
+from interp.sweeps.schedule import Job, cases_of
 from interp.sweeps.worker import Worker, logits_formed
 
 memory = import_module("interp.execution.free_bytes")

@@ -24,21 +24,27 @@ from dataclasses import dataclass
 import torch
 from einops import einsum
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
-from interp.model.attention.softmax import softmax_of
 from interp.model.attention.weights import HeadWeights
-from interp.model.clip import ClippedNorm, clip_of
 from interp.model.context import Context
-from interp.model.norm import KEYS, QUERIES, EachHeadLayerNorm, Norm, NormPoints, norm_of
-from interp.model.positions.none import NoPositions
+from interp.model.norm import (
+    KEYS,
+    QUERIES,
+    ClippedNorm,
+    EachHeadLayerNorm,
+    Norm,
+    NormPoints,
+    clip_of,
+    norm_of,
+)
+from interp.model.positions.scheme import PositionScheme
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Heads, KeyHeads, Matrix, Stream
-from interp.model.soft_cap import soft_cap_of
 from interp.model.tap import Tap, untouched
 from interp.points import Place, Point
 
@@ -72,7 +78,7 @@ class Attention(HeadWeights):
         config: AttentionConfig,
         d_model: int,
         mask: Mask,
-        positions: NoPositions,
+        positions: PositionScheme,
         points: AttentionPoints = SELF,
     ) -> None:
         super().__init__(config, d_model, positions)
@@ -300,3 +306,80 @@ def in_forward_mode() -> bool:
     """Whether forward-mode derivatives may be needed: in a dual level, which jvp also enters."""
     # PyTorch has no public function for this.
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
+
+
+# ---- the softmax --------------------------------------------------------------------------------
+
+
+class Softmax(nn.Module):
+    """exp(s) / Σ_keys exp(s), row by row; the base class of :class:`SinkSoftmax`."""
+
+    is_fused = True
+    """Whether fused attention computes it."""
+
+    def forward(self, scores: Matrix, *, in_place: bool = False) -> Matrix:
+        """The weights on keys, computed in float32 for half-precision scores."""
+        return softmax_rows(scores, in_place=in_place)
+
+
+class SinkSoftmax(Softmax):
+    """exp(s) / (exp(sink) + Σ_keys exp(s)), row by row, with a sink for each head.
+
+    A sink is a learned score that belongs to no key: a head that finds nothing to attend to gives
+    it most of its weight and writes little (Miller 2023, "Attention is off by one"; GPT-OSS, 2025).
+    """
+
+    is_fused = False
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.sinks = nn.Parameter(torch.zeros(n_heads))
+
+    def forward(self, scores: Matrix, *, in_place: bool = False) -> Matrix:  # noqa: ARG002
+        """The weights on keys."""
+        return softmax_rows(torch.cat([scores, self.column(scores)], -1))[..., :-1]
+
+    def column(self, scores: Matrix) -> Float[Tensor, "batch head query one"]:
+        """The sinks as one more column of scores."""
+        batch, _, n_query, _ = scores.shape
+        return self.sinks.to(scores.dtype)[:, None, None].expand(batch, -1, n_query, 1)
+
+
+def softmax_of(n_heads: int, *, sinks: bool) -> Softmax:
+    """The softmax of a configuration."""
+    return SinkSoftmax(n_heads) if sinks else Softmax()
+
+
+def softmax_rows(scores: Matrix, *, in_place: bool = False) -> Matrix:
+    """exp(s) / Σ_keys exp(s), row by row, computed in float32 for half-precision scores."""
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
+    return torch.softmax(scores, -1, out=scores) if in_place else scores.softmax(-1)
+
+
+class NoSoftCap:
+    """x ↦ x: scores or logits that are not capped."""
+
+    is_fused = True
+    """Whether fused attention computes it."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x, unchanged."""
+        return x
+
+
+@dataclass(frozen=True)
+class SoftCap:
+    """x ↦ cap · tanh(x / cap), between −cap and cap, of scores or logits (Gemma 2, 2024)."""
+
+    is_fused = False
+    cap: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``cap * tanh(x / cap)``."""
+        return self.cap * (x / self.cap).tanh()
+
+
+def soft_cap_of(cap: float | None) -> SoftCap | NoSoftCap:
+    """The soft-cap of a configuration; the identity if ``cap`` is ``None``."""
+    return NoSoftCap() if cap is None else SoftCap(cap)

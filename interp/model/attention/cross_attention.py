@@ -7,7 +7,7 @@ from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention, AttentionPoints
 from interp.model.attention.mask import AcrossStacks
 from interp.model.context import Context
-from interp.model.positions.none import NoPositions
+from interp.model.positions.scheme import NoPositions
 from interp.model.shapes import Heads, KeyHeads, Stream
 from interp.model.tap import Tap
 from interp.points import Point

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.config import AttentionConfig
 from interp.model.context import Context
-from interp.model.positions.none import NoPositions
+from interp.model.positions.scheme import PositionScheme
 from interp.model.shapes import Matrix
 
 Visible = Bool[Tensor, "#batch 1 query key"]
@@ -143,7 +143,7 @@ class Masking:
     """
 
     mask: Mask
-    positions: NoPositions
+    positions: PositionScheme
 
     def visible(self, context: Context) -> Visible | None:
         """True where a query may attend to a key; ``None`` if every query attends to every key."""

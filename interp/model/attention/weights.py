@@ -16,7 +16,7 @@ from interp.integers import as_integer
 from interp.linalg import LowRank
 from interp.model.linear import Linear
 from interp.model.mlp import bias_of, matrix
-from interp.model.positions.none import NoPositions
+from interp.model.positions.scheme import PositionScheme
 
 
 class HeadWeights(Linear):
@@ -28,7 +28,7 @@ class HeadWeights(Linear):
         has_clip: whether queries, keys and values are clipped.
     """
 
-    def __init__(self, config: AttentionConfig, d_model: int, positions: NoPositions) -> None:
+    def __init__(self, config: AttentionConfig, d_model: int, positions: PositionScheme) -> None:
         super().__init__()
         self.n_heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.d_head
         self.positions = positions

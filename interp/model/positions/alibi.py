@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.model.context import Context
-from interp.model.positions.none import NoPositions, PositionBias
+from interp.model.positions.scheme import PositionBias, PositionScheme
 
 
 @dataclass(frozen=True)
-class ALiBi(NoPositions):
+class ALiBi(PositionScheme):
     """−slope_h · |i − j|, with slopes 2^(−8h/n) (and BLOOM's rule for other numbers of heads).
 
     Attributes:

@@ -3,7 +3,6 @@
 from interp.config import PositionsConfig, StackConfig
 from interp.model.positions.alibi import ALiBi, RoundedALiBi
 from interp.model.positions.grid_bias import GridBias, GridOffsets
-from interp.model.positions.none import NoPositions
 from interp.model.positions.relative_bias import (
     BidirectionalBuckets,
     CausalBuckets,
@@ -13,6 +12,7 @@ from interp.model.positions.relative_bias import (
 )
 from interp.model.positions.rotary import PAIRS, Frequencies, Rotary
 from interp.model.positions.scaling import scaled_frequencies
+from interp.model.positions.scheme import NoPositions, PositionScheme
 
 BiasTables = RelativeBiasTable | LayerBiasTables
 
@@ -33,7 +33,7 @@ def bias_tables_of(stack: StackConfig) -> BiasTables | None:
 
 def attention_positions(
     layer: StackConfig, table: RelativeBiasTable | None, *, encoder: bool
-) -> NoPositions:
+) -> PositionScheme:
     """The position scheme of one layer's attention.
 
     Args:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from interp.config import PatchConfig
 from interp.model.context import Context
-from interp.model.positions.none import NoPositions, PositionBias
 from interp.model.positions.relative_bias import RelativeBiasTable
+from interp.model.positions.scheme import PositionBias, PositionScheme
 
 N_SPECIAL_PAIRS = 3
 """From a special token to a patch, from a patch to a special token, between special tokens."""
@@ -56,7 +56,7 @@ class GridOffsets:
 
 
 @dataclass(frozen=True)
-class GridBias(NoPositions):
+class GridBias(PositionScheme):
     """Adds table[offset of the query's patch from the key's] to each score.
 
     Attributes:

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from interp.model.context import Context
-from interp.model.positions.none import NoPositions, PositionBias
+from interp.model.positions.scheme import PositionBias, PositionScheme
 
 Distances = Int[Tensor, "batch query key"]
 
@@ -77,7 +77,7 @@ class BidirectionalBuckets(CausalBuckets):
 
 
 @dataclass(frozen=True)
-class RelativeBias(NoPositions):
+class RelativeBias(PositionScheme):
     """Adds table[bucket of j − i] to the score of query i and key j.
 
     Attributes:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.config import PairLayout
 from interp.model.context import Context
-from interp.model.positions.none import Heads, NoPositions
+from interp.model.positions.scheme import Heads, PositionScheme
 from interp.model.recipe import Layout, Reader, Recipe
 from interp.model.tap import Tap
 from interp.points import Place, Point
@@ -80,7 +80,7 @@ PAIRS: dict[PairLayout, HalfPairs] = {"half": HalfPairs(), "interleaved": Interl
 
 
 @dataclass(frozen=True)
-class Rotary(NoPositions):
+class Rotary(PositionScheme):
     """R(i): each pair of dimensions is rotated by position · frequency.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Attention without positions, which is also the interface of all position schemes."""
+"""What attention asks of a position scheme, and attention without positions."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,8 +12,8 @@ from interp.points import Place
 PositionBias = Float[Tensor, "#batch head query key"]
 
 
-class NoPositions:
-    """Scores do not depend on positions; the base class of the other schemes."""
+class PositionScheme:
+    """Base class: how queries, keys and scores depend on positions; by default, they do not."""
 
     has_bias = False
     """Whether a bias is added to the scores."""
@@ -39,3 +39,7 @@ class NoPositions:
     def layout(self, query: Place, key: Place) -> Layout:  # noqa: ARG002
         """No places besides queries and keys."""
         return {}
+
+
+class NoPositions(PositionScheme):
+    """Scores do not depend on positions."""
