@@ -202,7 +202,7 @@ clean: ## Remove .venv, caches, builds and reports
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "interp needs Python 3.11 or newer; $(PYTHON) is not. Try make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[apps]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
@@ -228,14 +228,14 @@ TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdi
 		sed -i "s/^$$package==.*/$$(grep "^$$package==" constraints.txt)/" .venv-lowest/constraints.txt; \
 	done
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint .venv-lowest/constraints.txt --editable . $(TEST_PACKAGES)
+		--constraint .venv-lowest/constraints.txt --editable '.[apps]' $(TEST_PACKAGES)
 	@touch $@
 
 .venv-newest/.installed: pyproject.toml constraints.txt
 	@test -n "$(NEWEST)" || { echo "No Python newer than 3.11 found; name one: make NEWEST=/path/to/python" >&2; exit 1; }
 	$(NEWEST) -m venv .venv-newest
 	.venv-newest/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint constraints.txt --editable . $(TEST_PACKAGES)
+		--constraint constraints.txt --editable '.[apps]' $(TEST_PACKAGES)
 	@touch $@
 
 .venv/.installed-bench: .venv/.installed

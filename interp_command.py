@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-INTERRUPTED = 130
+MISSING, INTERRUPTED = 2, 130
 PACKAGES = ("apps", "analyses", "interp")
 
 
@@ -41,6 +41,15 @@ def main() -> None:
         sys.exit(2)
     try:
         import_module("apps.cli").main()
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package in PACKAGES:
+            raise
+        sys.stderr.write(
+            f"error: The commands need {package}, which is not installed. Run: "
+            "pip install 'interp[apps]'\n"
+        )
+        sys.exit(MISSING)
     except KeyboardInterrupt:  # before a command began
         sys.stderr.write("error: Interrupted; nothing was written.\n")
         sys.exit(INTERRUPTED)

@@ -3,21 +3,26 @@
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 OWN = ("interp", "analyses", "apps", "interp_command")
+EXTRAS = {"interp": (), "analyses": ("analyses",), "apps": ("analyses", "apps")}
+"""The extras that a package may import beside what every installation has."""
 OPTIONAL = {"datasets", "transformers"}
 """Distributions that only some uses need: imported in functions that say how to install them."""
-FOR_OTHERS = {"pyarrow"}
-"""Declared for other packages: pandas writes Parquet with it."""
+
+
+TYPES = "interp/io/frame.py:9"
+"""The import of pandas for a type checker."""
 
 
 class Import(NamedTuple):
@@ -78,9 +83,10 @@ def all_imports() -> list[Import]:
     ]
 
 
-def declared() -> set[str]:
+def declared(extras: Sequence[str] = ()) -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return {canonicalize_name(Requirement(one).name) for one in project["dependencies"]}
+    lists = [project["dependencies"], *(project["optional-dependencies"][name] for name in extras)]
+    return {canonicalize_name(Requirement(text).name) for texts in lists for text in texts}
 
 
 installed = cache(packages_distributions)
@@ -91,23 +97,26 @@ def distributions_of(package: str) -> set[str]:
     return {canonicalize_name(one) for one in installed().get(package, [package])}
 
 
-def test_everything_that_is_imported_is_declared_or_optional():
-    allowed = declared() | OPTIONAL
-    found = {one.package for one in all_imports()}
-    undeclared = {package for package in found if not distributions_of(package) & allowed}
-    places = [one.place for one in all_imports() if one.package in undeclared]
-    assert not undeclared, f"not in pyproject.toml: {undeclared}, in {places}"
-
-
-def test_optional_packages_are_imported_late_and_their_absence_is_handled():
-    for one in all_imports():
-        if distributions_of(one.package) <= OPTIONAL:
-            assert one.is_late and one.is_caught, one  # noqa: PT018 - both or the message
+@pytest.mark.parametrize("package", EXTRAS)
+def test_a_package_imports_what_its_extras_declare(package):
+    """Anything else is imported late, where its absence is handled; or named for a type checker."""
+    allowed = declared(EXTRAS[package])
+    undeclared = [
+        imported
+        for imported in all_imports()
+        if imported.place.startswith(f"{package}/")
+        and not distributions_of(imported.package) & allowed
+        and not (imported.is_late and imported.is_caught)
+        and imported.place != TYPES
+    ]
+    assert undeclared == []
+    optional = {name for one in all_imports() for name in distributions_of(one.package)}
+    assert optional <= declared(EXTRAS["apps"]) | OPTIONAL
 
 
 def test_everything_that_is_declared_is_imported():
     imported = {one for found in all_imports() for one in distributions_of(found.package)}
-    assert declared() - imported <= FOR_OTHERS
+    assert declared(EXTRAS["apps"]) - {"interp"} <= imported
 
 
 def test_imports_are_found_wherever_they_stand():

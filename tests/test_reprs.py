@@ -1,5 +1,6 @@
 """What objects print: short, true of them, and escaped where it is HTML."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -8,7 +9,7 @@ from architectures import ARCHITECTURES, HEADLESS, PAIRS, VARIED, build, build_n
 from tables import each
 
 import interp
-from interp import Config, LowRank, Transformer, edits, run, sweep
+from interp import LowRank, Transformer, edits, run, sweep
 from interp.config import parts
 from interp.config import stack as stacks
 from interp.io.table import Table
@@ -52,7 +53,7 @@ def test_each_prints_few_short_lines():
 
 def test_what_is_printed_as_html_is_escaped():
     script = "</td><script>alert(1)</script><img src=x onerror=alert(1)>"
-    config = Config(**{**vars(build("gpt2").config), "name": script})
+    config = replace(build("gpt2").config, name=script)
     for one in printable(config):
         page = Tags(one._repr_html_())
         assert page.tags <= {"table", "tr", "th", "td", "p", "code"}

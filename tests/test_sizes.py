@@ -10,7 +10,7 @@ from tables import each
 
 from interp import AttentionConfig, Config, InterpError, LayerConfig, StackConfig, Transformer
 from interp.errors import NoSuchAttribute
-from interp.model.network import STACKED
+from interp.model.description import STACKED
 
 SIZES = ("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "d_vocab", "n_ctx")
 

@@ -15,6 +15,7 @@ from interp_command import HERE, PACKAGES, check_packages
 
 NAMED = ("torch", "numpy", "pandas", "plotly", "streamlit")
 """Packages that always have a line of their own, even if nothing has to be done."""
+EXTRAS = ("", "analyses", "apps")
 OPTIONAL = {
     "transformers": "live Hugging Face models, given to interp.load",
     "kaleido": "PNG, SVG and PDF files of Plotly figures (figure.write_image)",
@@ -77,7 +78,7 @@ def installed(name: str) -> str | None:
 
 
 def needed() -> list[Needed]:
-    """The packages that interp requires; none if it is not installed itself."""
+    """The packages that interp with all its commands requires; none if it is not installed."""
     try:
         declared = distribution("interp").requires or []
     except PackageNotFoundError:
@@ -87,8 +88,11 @@ def needed() -> list[Needed]:
 
 
 def _applies(requirement: Requirement) -> bool:
-    """Whether a requirement applies to this environment, without any extra."""
-    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    """Whether a requirement applies to this environment, with the extras of the commands."""
+    if requirement.name == "interp":
+        return False
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in EXTRAS)
 
 
 def packages(found: Iterable[Needed]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from interp.cache.format import Contents
 from interp.config import Config
-from interp.model import Context, Network, fixed_axes
+from interp.model import Context, Network
 from interp.points import Place
 
 
@@ -61,6 +61,6 @@ def _shape(place: Place, contents: Contents, model: Network) -> tuple[int, ...]:
     """The shape of the tensor at a place in this run."""
     context = contents.contexts[place.stack]
     rows, columns = context.positions.shape
-    sizes = fixed_axes(model.config, place) | {"source": _source_columns(contents, model)}
+    sizes = {**model.fixed_axes(place), "source": _source_columns(contents, model)}
     sizes |= {"batch": rows, "pos": columns, "query": columns, "key": context.n_key}
     return tuple(sizes[axis] for axis in place.point.axes)

@@ -6,7 +6,7 @@ from math import prod
 from torch import Tensor
 
 from interp.cache.derive import sources_of
-from interp.model import Network, fixed_axes
+from interp.model import Network
 from interp.points import TOKEN_AXES, Place
 
 WASTE = 1.25
@@ -88,7 +88,7 @@ def storage_of(tensor: Tensor) -> int:
 
 def _bytes_of(model: Network, place: Place, stored: Mapping[Place, Tensor]) -> int:
     """Bytes of the tensor at ``place``, from the shapes of the tensors it is derived from."""
-    sizes = fixed_axes(model.config, place)
+    sizes = dict(model.fixed_axes(place))
     sources = [(source, stored[source]) for source in sources_of(model, place, stored)]
     for source, tensor in sources:
         for axis, size in zip(source.point.axes, tensor.shape, strict=True):

@@ -114,7 +114,7 @@ def _problems(config: Config, stack: StackConfig) -> dict[str, bool]:
     mlp, attention, embedding = stack.mlp, stack.attention, stack.embedding
     return {
         "images": embedding.patches is not None,
-        "layers that differ": len(stack.kinds_of_layers()) > 1,
+        "layers that differ": len(stack.layer_kinds) > 1,
         "heads that share keys": attention.kv_heads != attention.n_heads,
         "a norm of queries and keys": attention.qk_norm is not None,
         "no MLP": mlp is None,

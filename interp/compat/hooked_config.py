@@ -96,9 +96,9 @@ def _position_fields(positions: PositionsConfig) -> dict[str, Any]:
 
 
 def _check_expressible(config: Config, stack: StackConfig) -> None:
-    mlps = {layer.mlp for layer in stack.kinds_of_layers()}
-    positions, scaling = {s.positions for s in stack.kinds_of_layers()}, stack.positions.scaling
-    windows = {s.attention.window for s in stack.kinds_of_layers()} - {None}
+    mlps = {layer.mlp for layer in stack.layer_kinds}
+    positions, scaling = {s.positions for s in stack.layer_kinds}, stack.positions.scaling
+    windows = {s.attention.window for s in stack.layer_kinds} - {None}
     scales = [stack.of_layer(layer).attention.divisor for layer in range(stack.n_layers)]
     grows = all(abs(s - scales[0] * (n + 1)) < 1e-9 * s for n, s in enumerate(scales))
     mlp, norm = stack.mlp, stack.norm
@@ -113,9 +113,9 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         "this scaling of rotary positions": scaling is not None
         and scaling.kind not in ("linear", "llama3"),
         f"norms placed as {norm.placement}": norm.placement == "stream",
-        "attention sinks": any(s.attention.sinks for s in stack.kinds_of_layers()),
+        "attention sinks": any(s.attention.sinks for s in stack.layer_kinds),
         "a clamped gate": mlp is not None and mlp.clamp is not None,
-        "attention without a norm": not all(s.attention.normed for s in stack.kinds_of_layers()),
+        "attention without a norm": not all(s.attention.normed for s in stack.layer_kinds),
         "norms of single heads of queries and keys": stack.attention.qk_norm_over == "each_head",
         "a factor of what is written to the stream": stack.residual_scale is not None,
         "this kind of ALiBi": bool(stack.positions.bias_scale or stack.positions.rounded),

@@ -4,7 +4,7 @@ As in TransformerLens, keys are cached before they are rotated, and all of them 
 forward: ``hook_rot_k`` has every position and ``hook_k`` the new ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -134,3 +134,7 @@ class EntriesKV:
         keys, values = self._cache[layer].append(k if new is None else new, v)
         tap = replace(self._tap, layer=layer, has_kv_cache=False)
         return owner.positions.key(keys, self._columns, tap), values
+
+    def fixed(self, owner: object, compute: Callable[[], KeysValues]) -> KeysValues:  # noqa: ARG002
+        """The result of ``compute``: a decoder alone has no keys from an encoder."""
+        return compute()

@@ -1,7 +1,10 @@
 """The configuration of the whole model: its stacks, the unembedding, special tokens."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
@@ -161,7 +164,7 @@ class Config:
 
     def _check_encoder(self, encoder: StackConfig) -> None:
         """Check that no setting of attention is for decoders only."""
-        attentions = [layer.attention for layer in encoder.kinds_of_layers()]
+        attentions = [layer.attention for layer in encoder.layer_kinds]
         if any(one.bidirectional for one in attentions):
             raise InvalidConfig(
                 "attention bidirectional= is for a decoder; an encoder's always is."
@@ -176,7 +179,7 @@ class Config:
             )
         if decoder.residual_scale is not None:
             raise InvalidConfig("residual_scale= is for a decoder without an encoder.")
-        attentions = [layer.attention for layer in decoder.kinds_of_layers()]
+        attentions = [layer.attention for layer in decoder.layer_kinds]
         if any(one.window or one.cap or one.qk_norm or one.sinks or one.clip for one in attentions):
             raise InvalidConfig(
                 "attention window=, cap=, qk_norm=, sinks= and clip= are for a decoder alone, not "
@@ -259,8 +262,13 @@ class Config:
     def _repr_html_(self) -> str:
         return Table(f"Config {self.name}", ("field", "value"), list(settings(self))).to_html()
 
-    @property
-    def stacks(self) -> dict[str, StackConfig]:
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of its JSON form."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @cached_property
+    def stacks(self) -> Mapping[str, StackConfig]:
         """The stacks by name, in the order in which they run."""
         pair = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in pair.items() if stack is not None}
@@ -269,10 +277,10 @@ class Config:
     def is_causal(self) -> bool:
         """Whether tokens attend to no later ones, so that the model can predict the next token."""
         return self.decoder is not None and not any(
-            layer.attention.bidirectional for layer in self.decoder.kinds_of_layers()
+            layer.attention.bidirectional for layer in self.decoder.layer_kinds
         )
 
-    @property
+    @cached_property
     def n_logits(self) -> int:
         """Number of logits at each position: one for each class, or for each token."""
         return self.d_vocab if self.n_classes is None else self.n_classes

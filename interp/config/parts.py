@@ -1,6 +1,7 @@
 """The configuration of the parts of a block: attention, MLP, norms, positions."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from interp.config.checks import check_choice, check_positive, check_positive_integers
@@ -137,7 +138,7 @@ class AttentionConfig:
         if self.qk_norm_over == "each_head" and kind != "layernorm":
             raise InvalidConfig('qk_norm_over="each_head" needs qk_norm= of kind="layernorm".')
 
-    @property
+    @cached_property
     def kv_heads(self) -> int:
         """Number of key/value heads."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads

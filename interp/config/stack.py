@@ -1,6 +1,8 @@
 """The configuration of a stack: its embedding and its blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from interp.config.checks import check_positive, check_positive_integers
 from interp.config.parts import GRIDS, AttentionConfig, MLPConfig, NormConfig, PositionsConfig
@@ -167,7 +169,7 @@ class StackConfig:
                 raise InvalidConfig(
                     f"exceptions name layer {outside[0]}; layers are 0..{self.n_layers - 1}."
                 )
-        for layer in self.kinds_of_layers():
+        for layer in self.layer_kinds:
             self._check(layer)
 
     def __repr__(self) -> str:
@@ -182,7 +184,8 @@ class StackConfig:
                 stack = replace(stack, **other.parts)
         return stack
 
-    def kinds_of_layers(self) -> list["StackConfig"]:
+    @cached_property
+    def layer_kinds(self) -> Sequence["StackConfig"]:
         """The distinct configurations that :meth:`of_layer` returns.
 
         The time is proportional to the number of exceptions, not to the number of layers.

@@ -19,9 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.edits.broadcast import broadcast_values, may_vary_by_position
 from interp.edits.edit import Edit
-from interp.edits.selection import EditSite, Index, Selection
+from interp.edits.selection import (
+    EditSite,
+    Index,
+    Selection,
+    broadcast_values,
+    may_vary_by_position,
+)
 from interp.errors import InvalidEdit
 from interp.graph import Reader, Writer, computation_graph, pairs_of
 from interp.io import TensorData

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor
 
 from interp.edits.batch_values import batch_mean, donor_rows
-from interp.edits.broadcast import broadcast_values, check_returned, may_vary_by_position
 from interp.edits.function_digest import function_digest
-from interp.edits.selection import EditSite, Index, Selection
+from interp.edits.selection import (
+    EditSite,
+    Index,
+    Selection,
+    broadcast_values,
+    check_returned,
+    may_vary_by_position,
+)
 from interp.errors import HookFailed, InvalidEdit
 from interp.io import TensorData
 from interp.model import Network, version_of

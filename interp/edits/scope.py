@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from interp.edits.broadcast import aligned_shape, exceeds_selection
 from interp.edits.edit import Edit, Mean, Scale, Zero
-from interp.edits.selection import as_tuple
+from interp.edits.selection import aligned_shape, as_tuple, exceeds_selection
 from interp.io import TensorData
 from interp.model import Batch, column_of
 from interp.points import TOKEN_AXES, Place

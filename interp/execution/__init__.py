@@ -1,6 +1,6 @@
 """Planning, executing and recording a run; text generation; provenance."""
 
-from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to, shape_at
+from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to
 from interp.execution.first_nan import check_forward, check_no_nan, first_nan, naming_first_nan
 from interp.execution.free_bytes import free_bytes, size_of
 from interp.execution.generate import check_temperature, generate, with_start
@@ -40,7 +40,6 @@ __all__ = [
     "run",
     "run_edited",
     "run_measured",
-    "shape_at",
     "size_of",
     "versions",
     "with_start",

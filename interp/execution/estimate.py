@@ -25,11 +25,8 @@ from interp.errors import OutOfResources
 from interp.execution.free_bytes import free_bytes, size_of
 from interp.execution.plan import Change
 from interp.execution.prepared import Options, Prepared, execute, prepare
-from interp.model import Attention, Batch, Experts, Network, fixed_axes
-from interp.points import TOKEN_AXES, Place, Point
+from interp.model import Attention, Batch, Experts, Network
 
-LARGE = 2**30
-"""Runs with fewer bytes of tensors than this are not compared with the free memory."""
 ESTIMATED_SHARE, REFUSED_SHARE = 0.25, 1.25
 """A run is estimated if its results take at least ``ESTIMATED_SHARE`` of the free memory, and
 refused if the estimate is more than ``REFUSED_SHARE`` times the free memory."""
@@ -73,17 +70,12 @@ def estimate(
 
 
 def refuse_too_large(model: Network, prepared: Prepared) -> None:
-    """Make sure that the free memory suffices, if a run is large.
+    """Make sure that the free memory suffices for a run.
 
     Raises:
         OutOfResources: it clearly does not suffice; the message names the largest tensors.
     """
-    rows, width = prepared.batches[-1].ids.shape
-    unembeds = model.config.unembeds and prepared.span.stop is None
-    places = {*prepared.plan.stored, *([Place(Point.LOGITS)] if unembeds else [])}
-    if len(places) * rows * width * _widest(model, width) * model.dtype.itemsize < LARGE:
-        return
-    sizes = {place: prod(shape_at(model, prepared.batches, place)) for place in places}
+    sizes = {place: prod(model.shape_at(prepared.batches, place)) for place in prepared.returned}
     free = free_bytes(model.device)
     if sum(sizes.values()) * model.dtype.itemsize < ESTIMATED_SHARE * free:
         return
@@ -99,28 +91,6 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
             f"This run takes about {estimated}; {size_of(free)} are free. The largest: {named}. "
             "Leave places out of record=, or run fewer or shorter prompts at a time."
         )
-
-
-def shape_at(model: Network, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
-    """The shape of the tensor at a place, in a forward of ``batches``."""
-    stacks = list(model.config.stacks)
-    number = -1 if place.stack is None else stacks.index(place.stack)
-    sizes = {
-        **fixed_axes(model.config, place),
-        "batch": len(batches[0].ids),
-        **dict.fromkeys(TOKEN_AXES, batches[number].ids.shape[1]),
-        "source": batches[0].ids.shape[1],
-    }
-    return tuple(sizes[axis] for axis in place.point.axes)
-
-
-def _widest(model: Network, width: int) -> int:
-    """The largest number of elements per token of any tensor."""
-    config, widths = model.config, [model.config.n_logits]
-    for stack in config.stacks.values():
-        d_mlp = 0 if stack.mlp is None else stack.mlp.d_mlp
-        widths += [stack.attention.n_heads * max(width, config.d_model), d_mlp]
-    return max(widths)
 
 
 # ---- a run on shapes only ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.cache import needs_of, required_places
 from interp.edits import Edit, EditSite, check_order, values_of
 from interp.errors import InvalidEdit, InvalidInput, shorten
-from interp.model import Network, Span, fixed_axes, in_forward_mode
+from interp.model import Network, Span, in_forward_mode
 from interp.points import Place, Point
 
 KERNELS = ("auto", "fused", "explicit")
@@ -155,7 +155,7 @@ def place_edits(
         placed.setdefault(place, []).append(edit)
     for place, several in placed.items():
         if len(several) > 1:
-            check_order(several, place, fixed_axes(model.config, place))
+            check_order(several, place, model.fixed_axes(place))
     return placed
 
 

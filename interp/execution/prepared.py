@@ -1,6 +1,6 @@
 """A prepared run (checked tokens, the part of the model, the plan), and its execution."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -17,7 +17,7 @@ from interp.integers import as_integer
 from interp.metrics import Metric, MetricLike, measure, measure_stream, with_ids
 from interp.model import Batch, Network, Span, as_network
 from interp.names import Request
-from interp.points import Place
+from interp.points import Place, Point
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,7 @@ class Prepared:
         recorded: places that can be read afterwards, in order.
         total: the scalar to differentiate, as a function of logits and tokens; ``None`` if no
             gradients are computed.
+        returned: the places of the logits and of the stored tensors.
     """
 
     batches: Sequence[Batch]
@@ -67,6 +68,13 @@ class Prepared:
     placed: Mapping[Place, Sequence[Edit]]
     recorded: Sequence[Place]
     total: Callable[[Tensor, Batch], Tensor] | None
+    returned: Collection[Place]
+
+    def returned_bytes(self, model: Network) -> int:
+        """A bound on the bytes of the tensors that it returns."""
+        rows, width = self.batches[-1].ids.shape
+        widest = max(model.widest, model.most_heads * width)
+        return len(self.returned) * rows * width * widest * model.dtype.itemsize
 
 
 def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -> Prepared:
@@ -74,7 +82,9 @@ def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -
     batches = as_network(model).check(*tokens, mask=options.get("mask"))
     span = _span(model, options.get("start"), options.get("stop_at_layer"), batches[-1])
     keep_graph = options.get("keep_graph", False)
-    metric = with_ids(options.get("gradients_of"), model)
+    metric = options.get("gradients_of")
+    if metric is not None:
+        metric = with_ids(metric, model)
     passed = places_in(model, span)
     placed = place_edits(model, options.get("edits", ()), passed, keep_graph=keep_graph)
     stored = model.names.requested(options.get("store"), passed, _not_computed)
@@ -93,7 +103,16 @@ def prepare(model: Network, tokens: Sequence[Any], **options: Unpack[Options]) -
     def total(logits: Tensor, batch: Batch) -> Tensor:
         return measure(metric, logits, batch).sum()  # pyright: ignore[reportArgumentType]
 
-    return Prepared(batches, span, plan, placed, recorded, None if metric is None else total)
+    logits = [Place(Point.LOGITS)] if model.config.unembeds and span.stop is None else []
+    return Prepared(
+        batches,
+        span,
+        plan,
+        placed,
+        recorded,
+        None if metric is None else total,
+        {*plan.stored, *logits},
+    )
 
 
 def execute(model: Network, prepared: Prepared) -> tuple[Tensor | None, Tensor | None, Cache]:

@@ -64,7 +64,7 @@ class Provenance:
         """The provenance of a run of ``model`` on ``batches``, one per stack."""
         return cls(
             model=model.config.name or "unnamed",
-            config=hashlib.sha256(model.config.to_json().encode()).hexdigest(),
+            config=model.config.digest,
             weights=weight_hash(model),
             tokens=_hash_inputs(batches),
             edits=tuple(edit.digest for edit in edits),

@@ -19,12 +19,22 @@ from interp.edits import Edit
 from interp.errors import InvalidInput
 from interp.execution.estimate import refuse_too_large
 from interp.execution.plan import plan_of_edits
-from interp.execution.prepared import Start, execute, execute_measured, logits_of, prepare
+from interp.execution.prepared import (
+    Prepared,
+    Start,
+    execute,
+    execute_measured,
+    logits_of,
+    prepare,
+)
 from interp.execution.recorder import Recorder
 from interp.io import Table, check_cancelled
 from interp.metrics import Metric, MetricLike
 from interp.model import Batch, Network
 from interp.names import Request
+
+LARGE = 2**30
+"""Runs that return fewer bytes than this are not compared with the free memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +155,7 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         keep_graph=keep_graph,
         mask=mask,
     )
-    refuse_too_large(model, prepared)
+    _check_memory(model, prepared)
     logits, stream, cache = execute(model, prepared)
     check_cancelled()
     placed = prepared.placed.values()
@@ -183,7 +193,17 @@ def run_measured(
         InterpError: as for :func:`run`; or the metric is NaN.
     """
     prepared = prepare(model, tokens, record=record, edits=edits, gradients_of=metric)
-    refuse_too_large(model, prepared)
+    _check_memory(model, prepared)
     measured = execute_measured(model, prepared, metric)
     check_cancelled()
     return measured
+
+
+def _check_memory(model: Network, prepared: Prepared) -> None:
+    """Compare a large run with the free memory, before it starts.
+
+    Raises:
+        OutOfResources: the memory clearly does not suffice.
+    """
+    if prepared.returned_bytes(model) >= LARGE:
+        refuse_too_large(model, prepared)

@@ -25,8 +25,8 @@ def frame_of(rows: Iterable[Mapping[str, object]], optional: Iterable[str] = ())
         import pandas as pd  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise InvalidInput(
-            "A table needs pandas, which is not installed: pip install pandas. rows() gives the "
-            "same numbers without it."
+            "A table needs pandas, which is not installed: pip install 'interp[analyses]'. rows() "
+            "gives the same numbers without it."
         ) from error
     listed, left_out = list(rows), set(optional)
     columns: dict[str, Any] = {}

@@ -3,7 +3,18 @@
 from interp.model.attention.attention import Attention, in_forward_mode
 from interp.model.attention.mask import Bidirectional, Causal, Mask, Masking, Visible, Window
 from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
-from interp.model.batch import PAD, Batch, ImageInput, TokenInput, column_of, repeated, tokens_first
+from interp.model.batch import (
+    PAD,
+    Batch,
+    ImageInput,
+    TokenInput,
+    as_mask,
+    column_of,
+    is_text,
+    repeated,
+    tokens_first,
+    whole_numbers,
+)
 from interp.model.block import Block
 from interp.model.context import Context, KeysValues, NoKVCache
 from interp.model.embeddings import (
@@ -15,7 +26,6 @@ from interp.model.embeddings import (
     TokenTypes,
 )
 from interp.model.experts import Experts, SharedExperts
-from interp.model.inputs import as_mask, is_text, whole_numbers
 from interp.model.kv_cache import KVCache, RepeatedKV
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.mean_pooling import MeanPooledNorm

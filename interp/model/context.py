@@ -6,7 +6,7 @@ padding give the same results.
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,7 @@ KeysValues = tuple[Tensor, Tensor]
 """Keys and values, each ``[batch pos kv_head d_head]``."""
 
 
+@runtime_checkable
 class KVCacheLike(Protocol):
     """Keys and values of columns that a forward does not compute; see also ``kv_cache.py``."""
 

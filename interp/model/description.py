@@ -1,6 +1,9 @@
-"""A summary of a model, shown as its repr: architecture and sizes."""
+"""What a model says of itself: a summary (its repr), its places, common sizes, stacked weights."""
 
-from torch import nn
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
 
 from interp.config import (
     AttentionConfig,
@@ -10,7 +13,14 @@ from interp.config import (
     PositionsConfig,
     StackConfig,
 )
+from interp.errors import NoSuchAttribute
 from interp.io import Table
+from interp.model.block import Block
+from interp.model.recipe import Layout, Recipe
+from interp.model.stack import Stack
+from interp.model.unembedding import Exit
+from interp.names import Names
+from interp.points import Place
 
 
 def describe(model: nn.Module, config: Config) -> Table:
@@ -73,3 +83,91 @@ def _logits(config: Config) -> list[str]:
     if not config.unembeds:
         return [*vocabulary, "no logits"]
     return vocabulary if config.n_classes is None else [*vocabulary, f"{config.n_classes} classes"]
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def layout_of(stacks: Sequence[Stack], unembed: Exit) -> Layout:
+    """The places of all stacks and of the exit, each with its recipe."""
+    places: Layout = {}
+    for stack in stacks:
+        places |= {
+            Place(place.point, place.layer, place.norm, stack.name_in_places): recipe
+            for place, recipe in stack.layout().items()
+        }
+    return places | unembed.layout()
+
+
+def names_of(stacks: Sequence[Stack], layout: Layout) -> Names:
+    """The names of these places."""
+    layers = {stack.name: len(stack.blocks) for stack in stacks}
+    return Names({place: hook_name(place, recipe) for place, recipe in layout.items()}, layers)
+
+
+def hook_name(place: Place, recipe: Recipe) -> str:
+    """The TransformerLens name of a place; with two stacks, ``blocks`` is the stack's name."""
+    own = recipe.hook or place.point.value.hook
+    if place.layer is None:
+        return f"{place.stack}.{own}" if place.stack else own
+    norm = f"{place.norm}." if place.norm else ""
+    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
+
+
+# ---- sizes that all stacks share ----------------------------------------------------------------
+
+
+_OF_LAYER: dict[str, Callable[[Config, str, int], int]] = {
+    "n_layers": lambda config, stack, _: config.stacks[stack].n_layers,
+    "n_heads": lambda config, stack, _: config.stacks[stack].attention.n_heads,
+    "n_kv_heads": lambda config, stack, n: config.stacks[stack].of_layer(n).attention.kv_heads,
+    "d_head": lambda config, stack, _: config.stacks[stack].attention.d_head,
+    "d_vocab": lambda config, stack, _: config.vocabulary_of(stack),
+}
+"""The function that gives each size in one layer of one stack."""
+
+
+def common_size(config: Config, name: str) -> int:
+    """A size that is the same in all layers of all stacks.
+
+    Raises:
+        NoSuchAttribute: stacks or layers differ; the message gives the size of each.
+    """
+    sizes = {
+        stack: [_OF_LAYER[name](config, stack, layer) for layer in range(own.n_layers)]
+        for stack, own in config.stacks.items()
+    }
+    distinct = {size for own in sizes.values() for size in own}
+    if len(distinct) == 1:
+        return distinct.pop()
+    if all(len(set(own)) == 1 for own in sizes.values()):
+        each = " and ".join(f"model.{stack} has {own[0]}" for stack, own in sizes.items())
+        raise NoSuchAttribute(f"The stacks of this model differ in {name}: {each}.")
+    each = "; ".join(f"model.{stack}: {own}" for stack, own in sizes.items())
+    raise NoSuchAttribute(f"The layers of this model differ in {name} ({each}); read one by one.")
+
+
+# ---- weights of all layers ----------------------------------------------------------------------
+
+
+STACKED = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
+    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
+}
+"""Each weight that can be stacked, and the part of a block that has it."""
+
+
+def stacked(blocks: Sequence[Block], name: str) -> Tensor:
+    """The weight of each block, stacked (a copy).
+
+    Raises:
+        NoSuchAttribute: some block does not have it, or its shapes differ.
+    """
+    parts = [getattr(block, STACKED[name], None) for block in blocks]
+    weights = [getattr(part, name, None) for part in parts]
+    present = [weight for weight in weights if weight is not None]
+    if not present:
+        raise NoSuchAttribute(f"This model has no {name}.")
+    if len(present) < len(weights) or len({weight.shape for weight in present}) > 1:
+        raise NoSuchAttribute(f"The layers differ in {name}; read model.blocks[layer] one by one.")
+    return torch.stack(present)

@@ -4,32 +4,39 @@ Decoders, encoders and encoder–decoders are the same loop over stacks: each st
 output of the stack before it, if there is one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from interp.config import Config
 from interp.errors import InvalidInput, InvalidTokens, NoSuchAttribute, shorten
 from interp.io import Table
 from interp.model.attention_pooler import pooler_of
-from interp.model.batch import Batch
+from interp.model.batch import Batch, is_text
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.description import describe
+from interp.model.description import (
+    STACKED,
+    common_size,
+    describe,
+    layout_of,
+    names_of,
+    stacked,
+)
 from interp.model.embeddings import PositionEmbedding
-from interp.model.inputs import is_text
 from interp.model.linear import Linear
-from interp.model.recipe import Layout, Recipe
-from interp.model.shapes import Logits, Stream
+from interp.model.recipe import Layout
+from interp.model.shapes import Logits, Stream, fixed_axes
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.tap import Tap, untouched
 from interp.model.torch_hooks import refuse_hooks
-from interp.model.unembedding import Exit, Unembedding, exit_of
+from interp.model.unembedding import Unembedding, exit_of
 from interp.names import Names
-from interp.points import Place
+from interp.points import TOKEN_AXES, Place
 
 
 class Network(nn.Module):
@@ -49,6 +56,15 @@ class Network(nn.Module):
         self.agreement: float | None = None
         """Largest relative difference from the live model that it was loaded from, if any."""
         self._structure: tuple[Layout, Names] | None = None
+        self._axes: dict[Place, Mapping[str, int]] = {}
+        self._hooks_searched: int | None = None
+        """Number of hooks registered in the process when its parts were last searched for hooks."""
+        stacks = config.stacks.values()
+        self.most_heads = max(stack.attention.n_heads for stack in stacks)
+        """Largest number of heads of a stack."""
+        neurons = [0 if stack.mlp is None else stack.mlp.d_mlp for stack in stacks]
+        self.widest = max(config.n_logits, self.most_heads * config.d_model, *neurons)
+        """Largest number of elements per token of any tensor without a ``key`` axis."""
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is exactly one token; a network alone has no tokenizer.
@@ -119,7 +135,10 @@ class Network(nn.Module):
 
         Every forward begins with this call, so it also refuses a model that has PyTorch hooks.
         """
-        refuse_hooks(self)
+        # While compiling, nothing is checked: the compiler traces hooks itself.
+        if not torch.compiler.is_compiling() and self._hooks_searched != RemovableHandle.next_id:
+            refuse_hooks(self)
+            self._hooks_searched = RemovableHandle.next_id
         if len(tokens) != len(self.stacks):
             wanted = "source and target" if len(self.stacks) > 1 else "token ids"
             raise InvalidTokens(f"This model reads {wanted}; got {len(tokens)} inputs.")
@@ -326,6 +345,23 @@ class Network(nn.Module):
         """Every place in the order of the forward, each with its recipe."""
         return self._places()[0]
 
+    def fixed_axes(self, place: Place) -> Mapping[str, int]:
+        """Size of each axis at a place that does not depend on the input, by name."""
+        if place not in self._axes:
+            self._axes[place] = fixed_axes(self.config, place)
+        return self._axes[place]
+
+    def shape_at(self, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
+        """The shape of the tensor at a place, in a forward of ``batches``."""
+        number = -1 if place.stack is None else self._stack_names.index(place.stack)
+        sizes = {
+            **self.fixed_axes(place),
+            "batch": len(batches[0].ids),
+            **dict.fromkeys(TOKEN_AXES, batches[number].ids.shape[1]),
+            "source": batches[0].ids.shape[1],
+        }
+        return tuple(sizes[axis] for axis in place.point.axes)
+
     @property
     def names(self) -> Names:
         """The places and their names."""
@@ -340,7 +376,7 @@ class Network(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the structure, which is rebuilt: recipes can't be pickled."""
-        return {**self.__dict__, "_structure": None}
+        return {**self.__dict__, "_structure": None, "_hooks_searched": None}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
         """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy).
@@ -378,91 +414,3 @@ def as_network(model: object) -> Network:
             f"A model, as interp.load returns it, was expected; got {shorten(model)}."
         )
     return model
-
-
-# ---- places -------------------------------------------------------------------------------------
-
-
-def layout_of(stacks: Sequence[Stack], unembed: Exit) -> Layout:
-    """The places of all stacks and of the exit, each with its recipe."""
-    places: Layout = {}
-    for stack in stacks:
-        places |= {
-            Place(place.point, place.layer, place.norm, stack.name_in_places): recipe
-            for place, recipe in stack.layout().items()
-        }
-    return places | unembed.layout()
-
-
-def names_of(stacks: Sequence[Stack], layout: Layout) -> Names:
-    """The names of these places."""
-    layers = {stack.name: len(stack.blocks) for stack in stacks}
-    return Names({place: hook_name(place, recipe) for place, recipe in layout.items()}, layers)
-
-
-def hook_name(place: Place, recipe: Recipe) -> str:
-    """The TransformerLens name of a place; with two stacks, ``blocks`` is the stack's name."""
-    own = recipe.hook or place.point.value.hook
-    if place.layer is None:
-        return f"{place.stack}.{own}" if place.stack else own
-    norm = f"{place.norm}." if place.norm else ""
-    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
-
-
-# ---- sizes that all stacks share ----------------------------------------------------------------
-
-
-_OF_LAYER: dict[str, Callable[[Config, str, int], int]] = {
-    "n_layers": lambda config, stack, _: config.stacks[stack].n_layers,
-    "n_heads": lambda config, stack, _: config.stacks[stack].attention.n_heads,
-    "n_kv_heads": lambda config, stack, n: config.stacks[stack].of_layer(n).attention.kv_heads,
-    "d_head": lambda config, stack, _: config.stacks[stack].attention.d_head,
-    "d_vocab": lambda config, stack, _: config.vocabulary_of(stack),
-}
-"""The function that gives each size in one layer of one stack."""
-
-
-def common_size(config: Config, name: str) -> int:
-    """A size that is the same in all layers of all stacks.
-
-    Raises:
-        NoSuchAttribute: stacks or layers differ; the message gives the size of each.
-    """
-    sizes = {
-        stack: [_OF_LAYER[name](config, stack, layer) for layer in range(own.n_layers)]
-        for stack, own in config.stacks.items()
-    }
-    distinct = {size for own in sizes.values() for size in own}
-    if len(distinct) == 1:
-        return distinct.pop()
-    if all(len(set(own)) == 1 for own in sizes.values()):
-        each = " and ".join(f"model.{stack} has {own[0]}" for stack, own in sizes.items())
-        raise NoSuchAttribute(f"The stacks of this model differ in {name}: {each}.")
-    each = "; ".join(f"model.{stack}: {own}" for stack, own in sizes.items())
-    raise NoSuchAttribute(f"The layers of this model differ in {name} ({each}); read one by one.")
-
-
-# ---- weights of all layers ----------------------------------------------------------------------
-
-
-STACKED = {
-    **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),
-    **dict.fromkeys(("W_in", "W_gate", "W_out", "b_in", "b_out"), "mlp"),
-}
-"""Each weight that can be stacked, and the part of a block that has it."""
-
-
-def stacked(blocks: Sequence[Block], name: str) -> Tensor:
-    """The weight of each block, stacked (a copy).
-
-    Raises:
-        NoSuchAttribute: some block does not have it, or its shapes differ.
-    """
-    parts = [getattr(block, STACKED[name], None) for block in blocks]
-    weights = [getattr(part, name, None) for part in parts]
-    present = [weight for weight in weights if weight is not None]
-    if not present:
-        raise NoSuchAttribute(f"This model has no {name}.")
-    if len(present) < len(weights) or len({weight.shape for weight in present}) > 1:
-        raise NoSuchAttribute(f"The layers differ in {name}; read model.blocks[layer] one by one.")
-    return torch.stack(present)

@@ -8,12 +8,9 @@ wherever it is read.
 """
 
 from collections.abc import Mapping
-from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 from torch.nn.modules import module as every_module
-from torch.utils.hooks import RemovableHandle
 
 from interp.errors import InvalidInput
 
@@ -23,37 +20,16 @@ OBSERVERS = "torch.utils."
 """Prefix of the modules whose global hooks are allowed: PyTorch adds them to count operations."""
 
 
-_SEARCHED: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""Models without hooks, with the number of hooks registered in the process at their search."""
-
-
 def refuse_hooks(model: nn.Module) -> None:
     """Make sure that no part of ``model`` has a hook, and that there are no global module hooks.
-
-    The parts are searched only if a hook was registered in this process, on any module, since the
-    last search. While compiling, nothing is checked: the compiler traces hooks itself.
 
     Raises:
         InvalidInput: there is a hook; the message names its owner.
     """
-    if torch.compiler.is_compiling():
-        return
     for kind, hooks in GLOBAL.items():
         for hook in hooks.values():
             if not str(getattr(hook, "__module__", "")).startswith(OBSERVERS):
                 raise _refused("Every module of this program", kind, hook)
-    registered = RemovableHandle.next_id
-    if _SEARCHED.get(model) != registered:
-        search(model)
-        _SEARCHED[model] = registered
-
-
-def search(model: nn.Module) -> None:
-    """Search each part for hooks.
-
-    Raises:
-        InvalidInput: a part has a hook.
-    """
     for name, part in model.named_modules():
         for kind in KINDS:
             hooks: Mapping[int, object] = getattr(part, f"_{kind}")

@@ -112,7 +112,7 @@ def footprint(
     sizes = [stream, logits * LOGITS]
     peaks = [logits * LOGITS]
     for stack in model.config.stacks.values():
-        for config in {stack.of_layer(layer) for layer in range(stack.n_layers)}:
+        for config in stack.layer_kinds:
             attention, heads = config.attention, config.attention.n_heads
             neurons = width * neurons_of(config, points)
             joint = width * attention.d_head * (heads + 2 * attention.kv_heads)

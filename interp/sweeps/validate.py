@@ -12,7 +12,6 @@ import torch
 
 from interp.edits import Apply, Edge, Edit, EditSite
 from interp.errors import InvalidInput, shorten
-from interp.execution import shape_at
 from interp.metrics import AtPosition, Loss, Metric
 from interp.model import Batch, Network, unembedding_of
 from interp.sweeps.memory import Budget
@@ -36,10 +35,10 @@ def check_cases(restart_map: RestartMap, batches: Sequence[Batch], cases: Sequen
     model, contexts = restart_map.model, restart_map.model.contexts(batches)
     for case in cases:
         for place, edit in case.edits:
-            shape = shape_at(model, batches, place)
+            shape = model.shape_at(batches, place)
             site = EditSite(place, contexts[restart_map.stack_of(place)])
             if isinstance(edit, Edge):
-                stream = shape_at(model, batches, edit.resolved_ends.stream)
+                stream = model.shape_at(batches, edit.resolved_ends.stream)
                 edit.check_values(torch.empty(stream, dtype=model.dtype, device="meta"), site)
             else:
                 check_edit(edit, site, shape, model.dtype)

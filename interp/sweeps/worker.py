@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.edits import Edit
 from interp.errors import InvalidInput, OutOfResources, shorten
-from interp.execution import first_nan, shape_at, size_of
+from interp.execution import first_nan, size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model import Network
 from interp.points import Place, Point
@@ -123,7 +123,7 @@ class Worker:
         width = max(batch.ids.shape[1] for batch in job.batches)
         edits = [placed for case in job.cases for placed in case.edits]
         needed = needed_by(self.restart_map, job)
-        shapes = (shape_at(self.restart_map.model, job.batches, place) for place in needed)
+        shapes = (self.restart_map.model.shape_at(job.batches, place) for place in needed)
         return footprint(
             self.restart_map.model,
             width,

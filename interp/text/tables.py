@@ -114,9 +114,13 @@ def parquet_records(file: OpenFile, name: str) -> Iterator[Record]:
     Raises:
         InvalidInput: it is not a Parquet file, or it is damaged; see also :func:`columns_read`.
     """
-    import pyarrow as pa  # noqa: PLC0415 - takes a while, and few files are Parquet
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - takes a while, and few files are Parquet
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidInput(
+            "A Parquet file needs pyarrow, which is not installed: pip install 'interp[analyses]'."
+        ) from error
     try:
         columns: dict[str, Any] = {field.name: field.type for field in pq.read_schema(file)}
         names: list[str] = pq.read_schema(file).names

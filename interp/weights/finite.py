@@ -4,7 +4,7 @@ from math import isfinite
 
 from interp.errors import InvalidInput
 from interp.model import Network
-from interp.weights.sums import weight_sums
+from interp.weights.hash import weight_sums
 
 
 def check_finite_weights(model: Network) -> None:

@@ -1,13 +1,15 @@
 """SHA-256 of a model's weights, computed once for each version of the weights."""
 
 import hashlib
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
 from interp.io import tensor_bytes
 from interp.model import Network, version_of
-from interp.weights.sums import weight_sums
 
 
 def weight_hash(model: Network) -> str:
@@ -43,3 +45,20 @@ def _compute_hash(model: Network) -> str:
         for name in part.parametrizations if is_parametrized(part) else ():
             digest.update(tensor_bytes(getattr(part, name)))
     return digest.hexdigest()
+
+
+AT_A_TIME = 2**20
+"""Number of values that are converted to float64 at a time; PyTorch would convert all of them."""
+
+
+@torch.no_grad()
+def weight_sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
+    """The sum of each weight in float64, read from the device at once."""
+    # In one tensor: separate sums would lie between the converted values, whose memory could then
+    # not be reused.
+    sums = torch.zeros(len(weights), dtype=torch.float64, device=weights[0].device)
+    for number, weight in enumerate(map(torch.atleast_1d, weights)):
+        rows = max(1, AT_A_TIME * len(weight) // max(1, weight.numel()))
+        for part in weight.split(rows):
+            sums[number] += part.sum(dtype=torch.float64)
+    return tuple(sums.tolist())

@@ -109,7 +109,7 @@ def _obstacle_to_writing(model: Network) -> str | None:
             return f"not every part that reads the stream of its {stack.name} is a LayerNorm."
         if not config.norm.final:
             return f"its {stack.name} has no last norm, so its last stream keeps the mean."
-        if not all(layer.attention.normed for layer in config.kinds_of_layers()):
+        if not all(layer.attention.normed for layer in config.layer_kinds):
             return f"attention of a layer of its {stack.name} reads the stream without a norm."
         if config.embedding.norm is not None:
             return "its embedding is normed, and the gain of that norm adds a mean."
@@ -122,7 +122,7 @@ def _obstacle_to_writing(model: Network) -> str | None:
 
 def _obstacle_to_value_biases(model: Network) -> str | None:
     for stack in model.config.stacks.values():
-        attentions = [layer.attention for layer in stack.kinds_of_layers()]
+        attentions = [layer.attention for layer in stack.layer_kinds]
         if any(one.sinks and (one.bias_v or stack.norm.bias) for one in attentions):
             return "its attention has sinks, so that rows of its pattern do not sum to one."
         if any(one.clip is not None and (one.bias_v or stack.norm.bias) for one in attentions):

@@ -48,7 +48,7 @@ SPLIT = [
     name
     for name, config in ARCHITECTURES.items()
     for stack in config.stacks.values()
-    if any(layer.mlp is not None and layer.mlp.experts for layer in stack.kinds_of_layers())
+    if any(layer.mlp is not None and layer.mlp.experts for layer in stack.layer_kinds)
 ]
 WITH_MLPS = [name for name, c in ARCHITECTURES.items() if all(s.mlp for s in c.stacks.values())]
 DENSE = [name for name in WITH_MLPS if name not in SPLIT]

@@ -38,6 +38,7 @@ from interp import (
 from interp.errors import OutOfResources, UnknownPlace
 
 estimating = import_module("interp.execution.estimate")
+running = import_module("interp.execution.run")
 
 SHAPES = [(4, 64), (1, 200), (16, 16)]
 
@@ -153,7 +154,7 @@ def test_a_run_that_can_not_fit_is_refused_before_it_starts(monkeypatch, long, r
 def test_a_run_about_as_large_as_what_is_free_is_tried(monkeypatch, long):
     """The estimate may be off: only what clearly can't fit is refused."""
     started = []
-    monkeypatch.setattr(estimating, "LARGE", 0)
+    monkeypatch.setattr(running, "LARGE", 0)
     model, tokens = build_new("gpt2"), tokens_of("gpt2")
     needed = estimate(model, *tokens, record="all").peak
     for share in (0.9, 2.0):

@@ -28,7 +28,7 @@ ORDER = torch.tensor([3, 1, 4, 0, 2])
 ORDERED = [
     name
     for name, config in DECODERS.items()
-    if any(layer.positions.kind != "none" for layer in config.decoder.kinds_of_layers())
+    if any(layer.positions.kind != "none" for layer in config.decoder.layer_kinds)
 ]
 
 

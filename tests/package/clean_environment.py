@@ -4,8 +4,8 @@
     ENV/lib/python3.11/site-packages/torch   → links to the packages of the running environment
     …                                        that the wheel requires, and that those require
 
-It has what ``pip install interp`` would bring, at the versions that are tested, without downloading
-them again: neither the repository, nor the packages of any extra.
+It has what ``pip install interp`` with some extras would bring, at the versions that are tested,
+without downloading them again: neither the repository, nor the packages of any other extra.
 """
 
 import os
@@ -37,7 +37,7 @@ class CleanEnvironment:
     work: Path
 
     @classmethod
-    def of_wheel(cls, wheel: Path, folder: Path) -> "CleanEnvironment":
+    def of_wheel(cls, wheel: Path, folder: Path, extras: Iterable[str] = ()) -> "CleanEnvironment":
         """Install a wheel; what it requires must be in the running environment."""
         venv.create(folder / "env", symlinks=True, with_pip=False)
         (folder / "work").mkdir()
@@ -46,7 +46,7 @@ class CleanEnvironment:
         pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--quiet"]
         subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True, env=made.variables)
         (metadata,) = made.site_packages.glob("*.dist-info")
-        for needed in closure(PathDistribution(metadata)):
+        for needed in closure(PathDistribution(metadata), extras):
             for path in top_level(needed):
                 link = made.site_packages / path.name
                 if not link.exists():  # several packages may share a namespace
@@ -84,24 +84,26 @@ class CleanEnvironment:
         )
 
 
-def closure(of: Distribution) -> Iterator[Distribution]:
-    """The distributions that installing one without extras brings.
+def closure(of: Distribution, extras: Iterable[str]) -> Iterator[Distribution]:
+    """The distributions that installing one with some extras brings.
 
     Raises:
         PackageNotFoundError: one is not installed here.
         ValueError: one has a version that is not accepted.
     """
-    todo, found = list(required(of, ())), set[tuple[str, frozenset[str]]]()
+    todo, found = list(required(of, extras)), set[tuple[str, frozenset[str]]]()
     while todo:
         requirement = todo.pop()
         key = canonicalize_name(requirement.name), frozenset(requirement.extras)
-        needed = distribution(requirement.name)
+        itself = key[0] == canonicalize_name(of.name)
+        needed = of if itself else distribution(requirement.name)
         if not requirement.specifier.contains(needed.version, prereleases=True):
             raise ValueError(f"{requirement}, but {needed.version} is installed")
         if key not in found:
             found.add(key)
             todo += required(needed, requirement.extras)
-            yield needed
+            if not itself:
+                yield needed
 
 
 def required(of: Distribution, extras: Iterable[str]) -> Iterator[Requirement]:

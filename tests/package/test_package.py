@@ -47,6 +47,21 @@ print([one.value for one in app.exception], [one.value for one in app.error], AP
 """
 
 
+USE_THE_CORE = """
+import interp
+from interp import edits, metrics
+model = interp.load("induction-by-hand")
+tokens = model.to_tokens(["abcab"])
+head = edits.zero("z", layer=1, head=0)
+run = interp.run(model, tokens, record="all", edits=[head])
+table = interp.sweep(model, tokens, [head], metric=metrics.loss())
+run.cache.save("cache")
+again = interp.load_cache("cache", model)
+from interp.compat import HookedTransformer
+print(tuple(run.cache["pattern", 0].shape), tuple(table.values.shape), len(again.keys()) > 0)
+"""
+
+
 def build(*words: str) -> None:
     command = [sys.executable, "-m", "build", "--no-isolation", *words, str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,7 +84,13 @@ def wheel(dist):
 
 @pytest.fixture(scope="module")
 def environment(wheel, tmp_path_factory):
-    return CleanEnvironment.of_wheel(wheel, tmp_path_factory.mktemp("clean"))
+    return CleanEnvironment.of_wheel(wheel, tmp_path_factory.mktemp("clean"), ["apps"])
+
+
+@pytest.fixture(scope="module")
+def core(wheel, tmp_path_factory):
+    """An environment without any extra."""
+    return CleanEnvironment.of_wheel(wheel, tmp_path_factory.mktemp("core"))
 
 
 COMMANDS = {
@@ -151,6 +172,25 @@ def test_every_module_can_be_imported_without_the_repository_or_an_extra(environ
         for path in (ROOT / package).rglob("*.py")
     }
     assert set(found["names"]) == {*expected, "interp_command"}
+
+
+def test_models_runs_caches_and_sweeps_need_no_extra(core):
+    done = core.run("python", "-c", USE_THE_CORE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "(1, 4, 6, 6) (1, 1) True"
+
+
+@each(
+    ("words", "message"),
+    [
+        (("python", "-c", "import analyses"), "pip install 'interp[analyses]'"),
+        (("interp", "explore"), "pip install 'interp[apps]'"),
+    ],
+)
+def test_without_an_extra_the_line_to_type_is_said(core, words, message):
+    done = core.run(*words)
+    assert done.returncode != 0
+    assert message in done.stderr.splitlines()[-1]
 
 
 @each("extra", ["pytest", "beartype", "transformers", "playwright"])

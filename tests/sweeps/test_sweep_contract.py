@@ -276,9 +276,9 @@ def test_an_executor_that_stops_early_leaves_the_rest_undone():
 def test_a_sweep_leaves_the_model_alone():
     model = build_new("gpt2").train()
     assert len(model.names) > 0  # made once, when first asked for
+    plain = model(TOKENS).detach()  # its parts are searched for hooks once
     attached = {key: dict(vars(module)) for key, module in model.named_modules()}
     weights = {name: weight.clone() for name, weight in model.named_parameters()}
-    plain = model(TOKENS).detach()
 
     def broken(z, hook):
         z.zero_()
@@ -382,7 +382,7 @@ def test_a_frame_holds_the_rows_in_columns():
 def test_a_frame_needs_pandas(monkeypatch):
     table = sweep(MODEL, TOKENS, HEADS[0], METRIC)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InvalidInput, match=r"pip install pandas.*rows\(\)"):
+    with pytest.raises(InvalidInput, match=r"pip install .interp.analyses.*rows\(\)"):
         table.to_frame()
 
 

@@ -7,7 +7,6 @@ from tables import each
 
 from interp import edits, metrics, run, sweep
 from interp.errors import InterpError, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
-from interp.execution.estimate import shape_at
 from interp.sweeps.restart_map import RestartMap
 
 MODEL = build("gpt2")
@@ -128,7 +127,7 @@ def test_the_shape_of_every_tensor_is_known_beforehand(name):
     model, tokens = build(name), tokens_of(name)
     batches, restart_map = model.check(*tokens), RestartMap(model)
     for place, tensor in run(model, *tokens, record="all").cache.items():
-        assert shape_at(restart_map.model, batches, place) == tuple(tensor.shape), place
+        assert restart_map.model.shape_at(batches, place) == tuple(tensor.shape), place
 
 
 # Metrics.

@@ -10,10 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.circuits import top_columns
-from analyses.results.effects import grid
-from analyses.results.figures import heatmap
-from analyses.results.number_text import number, signed
+from analyses.methods.circuits.top_entries import top_columns
+from analyses.results import grid, heatmap, number, signed
 from interp import Transformer
 from interp.errors import InvalidTokens, shorten
 from interp.linalg import LowRank

@@ -38,8 +38,8 @@ class HasOrder:
 def has_order(model: Network) -> HasOrder:
     """Whether a model has a mask, and whether it has positions."""
     config = model.config
-    layers = [layer for stack in config.stacks.values() for layer in stack.kinds_of_layers()]
-    decoder = [] if config.decoder is None else config.decoder.kinds_of_layers()
+    layers = [layer for stack in config.stacks.values() for layer in stack.layer_kinds]
+    decoder = [] if config.decoder is None else config.decoder.layer_kinds
     return HasOrder(
         mask=any(not layer.attention.bidirectional for layer in decoder)
         or any(layer.attention.window is not None for layer in layers),

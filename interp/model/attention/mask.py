@@ -174,6 +174,9 @@ class Masking:
         return context.once(("fused", self, dtype), compute)
 
     def _bias(self, dtype: torch.dtype, context: Context) -> Tensor | None:
+        if not self.positions.has_bias:
+            return None
+
         def compute() -> Tensor | None:
             bias = self.positions.bias(context)
             return None if bias is None else bias.to(dtype)
