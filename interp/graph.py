@@ -151,7 +151,7 @@ def pairs_of(edges: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - checked her
         pairs = [edges]
     for pair in pairs:
         several = isinstance(pair, Sequence) and not isinstance(pair, str)
-        if not several or not all(isinstance(own, NAMES) for own in pair) or len(pair) != 2:  # noqa: PLR2004
+        if not several or not all(isinstance(name, NAMES) for name in pair) or len(pair) != 2:  # noqa: PLR2004
             raise InvalidInput(
                 f'An edge is a pair of names, as ("L0H1", "L1H0.q"); got {shorten(pair)}.'
             )
@@ -316,8 +316,12 @@ def _shared_head(name: str, readers: Mapping[str, Node]) -> str:
     if head is None:
         return ""
     layer, index, letter = head[1], int(head[2]), head[3]
-    queries = [own for own in readers if own.startswith(f"{layer}H") and own.endswith(".q")]
-    shared = [own for own in readers if own.startswith(f"{layer}KV") and own.endswith(letter)]
+    queries = [
+        reader for reader in readers if reader.startswith(f"{layer}H") and reader.endswith(".q")
+    ]
+    shared = [
+        reader for reader in readers if reader.startswith(f"{layer}KV") and reader.endswith(letter)
+    ]
     if not shared or index >= len(queries):
         return ""
     group = len(queries) // len(shared)

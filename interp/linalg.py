@@ -168,7 +168,7 @@ class LowRank:
         try:
             chosen = _integers_and_slices(index, len(batch))
             factors = (self.left, self.right)
-            left, right = (one.expand(*batch, *one.shape[-2:])[chosen] for one in factors)
+            left, right = (factor.expand(*batch, *factor.shape[-2:])[chosen] for factor in factors)
         except (IndexError, TypeError, ValueError) as error:
             raise InvalidInput(
                 f"The batch axes {tuple(batch)} of a low-rank matrix can't be indexed with "
@@ -230,4 +230,4 @@ def _integers_and_slices(index: object, n_axes: int) -> tuple[int | slice, ...]:
     chosen = index if isinstance(index, tuple) else (index,)
     if len(chosen) > n_axes:
         raise IndexError(f"{len(chosen)} indices for {n_axes} axes")
-    return tuple(one if isinstance(one, slice) else whole_number(one) for one in chosen)
+    return tuple(index if isinstance(index, slice) else whole_number(index) for index in chosen)

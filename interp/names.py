@@ -157,9 +157,9 @@ class Names:
         if len({(place.norm, place.stack) for place in matches}) > 1:
             raise UnknownPlace(self._explain(name, key, matches))
         if len(matches) < self._n_layers[matches[0].stack or self._stacks[-1]]:
-            held = ", ".join(str(place) for place in matches[:6])
+            listed = ", ".join(str(place) for place in matches[:6])
             raise InvalidInput(
-                f"Not every layer has {point.label!r}; read them one by one: {held}."
+                f"Not every layer has {point.label!r}; read them one by one: {listed}."
             )
         return matches
 
@@ -235,8 +235,8 @@ class Names:
         hooked = _BY_HOOK.get(_BEFORE_HOOK.sub("", label))
         if hooked is not None and not self._places_of(hooked):
             return _absent(hooked, name)
-        known = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
-        return f"There is no place {shorten(name)}.{_nearest(label, known)}"
+        names = [*_BY_LABEL, *_SYNONYMS, *self._by_name]
+        return f"There is no place {shorten(name)}.{_nearest(label, names)}"
 
     def _explain(self, name: object, key: Key, matches: list[Place]) -> str:
         """The error message for a name that matches no place, or several."""

@@ -1,13 +1,17 @@
-"""Budgets: the size of each room, and how much code a forward pass, a run and a sweep execute.
+"""Budgets: the size of each room, how much code a run executes, names that say nothing.
 
 ``budgets.toml`` holds a ceiling for each figure. Raising one is a reviewed line with its reason.
 ``python tests/test_budgets.py`` prints today's figures, to lower the ceilings to.
 """
 
+import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -137,7 +141,58 @@ def test_little_code_is_executed(work, executed):
         )
 
 
+def bound_names(file: Path) -> Iterator[str]:
+    """The name of each variable and parameter, as often as it is bound."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def empty_names() -> dict[str, int]:
+    """How often variables are called what says nothing about them, in all of the code."""
+    counts = Counter(
+        name
+        for package in (*DIVIDED, *WHOLE, "tests")
+        for file in (ROOT / package).rglob("*.py")
+        for name in bound_names(file)
+    )
+    return {name: counts[name] for name in BUDGETS["names"]}
+
+
+def words_of_tests() -> dict[str, int]:
+    """How often tests speak of programs as if they were persons."""
+    files = [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return {word: len(re.findall(rf"(?<![a-z]){word}(?![a-z])", text)) for word in BUDGETS["words"]}
+
+
+def test_variables_are_named_after_what_they_hold():
+    counts, ceilings = empty_names(), BUDGETS["names"]
+    assert {name: count for name, count in counts.items() if count > ceilings[name]} == {}
+
+
+def words_of_tests() -> dict[str, int]:
+    """How often tests speak of programs as if they were persons."""
+    files = [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return {word: len(re.findall(rf"(?<![a-z]){word}(?![a-z])", text)) for word in BUDGETS["words"]}
+
+
+@pytest.mark.parametrize("name", BUDGETS["names"])
+def test_a_variable_is_named_after_what_it_holds(name):
+    assert empty_names()[name] <= BUDGETS["names"][name]
+
+
+def test_tests_say_what_a_program_does():
+    counts, ceilings = words_of_tests(), BUDGETS["words"]
+    assert {word: count for word, count in counts.items() if count > ceilings[word]} == {}
+
+
 if __name__ == "__main__":
     for name, figures in {**ROOMS, **executed_code()}.items():
         fields = ", ".join(f"{figure} = {number}" for figure, number in figures.items())
         sys.stdout.write(f'"{name}" = {{ {fields} }}\n')
+    for name, count in {**empty_names(), **words_of_tests()}.items():
+        sys.stdout.write(f"{name} = {count}\n")

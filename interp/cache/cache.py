@@ -224,7 +224,9 @@ class Cache:
             StaleCache: a term must be derived and the weights have changed since the run.
         """
         name = self._model.stack(stack).name_in_places
-        writers = [one for one in computation_graph(self._model).writers if one.stack == name]
+        writers = [
+            writer for writer in computation_graph(self._model).writers if writer.stack == name
+        ]
         return writes_of(writers, self.__getitem__, self._weight)
 
     def _weight(self, name: str) -> Tensor:
@@ -237,8 +239,8 @@ class Cache:
         plain, wants_gradient = _without_grad(name)
         layers = self._model.names.every_layer(plain)
         places = [self._model.names.resolve(plain)] if layers is None else layers
-        held = self._gradients if wants_gradient else self._recorded
-        return all(place in held for place in places)
+        tensors = self._gradients if wants_gradient else self._recorded
+        return all(place in tensors for place in places)
 
     def __iter__(self) -> Iterator[Place]:
         """The recorded places, in the order of the forward."""
@@ -399,9 +401,9 @@ class Cache:
 
     def _not_recorded(self, place: Place) -> NotRecorded:
         names = [str(place) for place in self._recorded]
-        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")  # noqa: PLR2004 - a line
+        listed_names = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")  # noqa: PLR2004 - a line
         return NotRecorded(
-            f"{place} was not recorded; this run holds {shown or 'nothing'}. "
+            f"{place} was not recorded; this run holds {listed_names or 'nothing'}. "
             "Add it to run(..., record=)."
         )
 
@@ -464,8 +466,8 @@ def listing(
     for place in recorded:
         tensor = stored.get(place)
         shape = shape_in(config, contexts, place) if tensor is None else tuple(tensor.shape)
-        kept, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
-        rows.append((str(place), str(list(shape)), kept, size))
+        state, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
+        rows.append((str(place), str(list(shape)), state, size))
     return rows
 
 
@@ -479,13 +481,13 @@ def shape_in(
 ) -> tuple[int, ...]:
     """The shape of the tensor at a place, in a run with these positions and padding."""
     stacks = list(config.stacks) if len(config.stacks) > 1 else [None]
-    own, first = contexts[place.stack or stacks[-1]], contexts.get(stacks[0])
+    context, source_context = contexts[place.stack or stacks[-1]], contexts.get(stacks[0])
     sizes = fixed_axes(config, place) | {
-        "batch": len(own.positions),
-        "pos": own.n_query,
-        "query": own.n_query,
-        "key": own.n_key,
-        "source": own.n_key if first is None else first.n_query,
+        "batch": len(context.positions),
+        "pos": context.n_query,
+        "query": context.n_query,
+        "key": context.n_key,
+        "source": context.n_key if source_context is None else source_context.n_query,
     }
     return tuple(sizes[axis] for axis in place.point.axes)
 
@@ -511,9 +513,9 @@ def writes_of(
         weight: function that returns a bias by its name.
     """
     writes: Writes = {}
-    for place, own in groupby(writers, lambda writer: writer.place):
+    for place, place_writers in groupby(writers, lambda writer: writer.place):
         whole = None if place is None else activation(place)
-        for writer in own:
+        for writer in place_writers:
             if writer.parameter is not None:
                 writes[writer.name] = _expanded(weight(writer.parameter), writes)
             elif whole is not None:

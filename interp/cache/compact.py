@@ -57,8 +57,8 @@ def compacted(stored: Mapping[Place, Tensor]) -> dict[Place, Tensor]:
         views[view_of(tensor)] = tensor.nbytes
     lean: dict[Place, Tensor] = {}
     for place, tensor in stored.items():
-        held = tensor.untyped_storage().nbytes()
-        wasteful = held > WASTE * sum(used[storage_of(tensor)].values())
+        storage_bytes = tensor.untyped_storage().nbytes()
+        wasteful = storage_bytes > WASTE * sum(used[storage_of(tensor)].values())
         lean[place] = tensor.clone() if wasteful else tensor
     return lean
 

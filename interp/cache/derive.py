@@ -83,8 +83,10 @@ class Derivation:
             StaleCache: the weights have changed since the run.
         """
         self.require_weights(name)
-        part, _, own = name.rpartition(".")
-        return getattr(self.model.get_submodule(part), own)  # the value, if it is parametrized
+        part, _, weight_name = name.rpartition(".")
+        return getattr(
+            self.model.get_submodule(part), weight_name
+        )  # the value, if it is parametrized
 
     def require_weights(self, what: object) -> None:
         """Make sure that ``what`` can be derived from the weights of the run.

@@ -136,8 +136,8 @@ class _NamedTensors:
         if view not in self._known:
             self._known[view] = name = str(len(self.named))
             whole = tensor.is_contiguous() and is_fresh(tensor, ())
-            own = tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
-            self.named[name] = own
+            copied = tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+            self.named[name] = copied
         return self._known[view]
 
 
@@ -254,7 +254,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _dtype(name: str) -> torch.dtype:
-    known = {_name_of(dtype): dtype for dtype in STORED.values() if dtype.is_floating_point}
-    if name not in known:
-        raise InvalidConfig(f"dtype={shorten(name)} must be one of {', '.join(known)}.")
-    return known[name]
+    dtypes = {_name_of(dtype): dtype for dtype in STORED.values() if dtype.is_floating_point}
+    if name not in dtypes:
+        raise InvalidConfig(f"dtype={shorten(name)} must be one of {', '.join(dtypes)}.")
+    return dtypes[name]

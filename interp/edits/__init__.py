@@ -180,9 +180,9 @@ def from_dict(
     rest = dict(values)
     kind = KINDS.get(str(rest.pop("kind", None)))
     if kind is None or kind is Apply:
-        known = ", ".join(name for name in KINDS if name != "apply")
+        kinds = ", ".join(name for name in KINDS if name != "apply")
         raise InvalidEdit(
-            f"An edit read from JSON must have a kind among {known}; got "
+            f"An edit read from JSON must have a kind among {kinds}; got "
             f"{reprlib.repr(values.get('kind'))}."
         )
     where = rest.pop("where", None)
@@ -235,8 +235,8 @@ def _target(point: PlaceLike, where: Where) -> tuple[tuple[str | int, ...], Sele
     name += [rest.pop(part) for part in ("layer", "norm", "stack") if rest.get(part) is not None]
     selected = {part: _indices(rest.pop(part, None), part) for part in _SELECTED}
     if rest:
-        known = ", ".join(Where.__annotations__)
-        raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {known}.")
+        fields_of_where = ", ".join(Where.__annotations__)
+        raise InvalidEdit(f"An edit has no {min(rest)!r}; it takes {fields_of_where}.")
     return tuple(_plain(part) for part in name), Selection(**selected)
 
 
@@ -265,7 +265,7 @@ def _indices(which: object, name: str) -> int | tuple[int, ...] | None:
     try:
         if not isinstance(which, Iterable) or (isinstance(which, Tensor) and which.ndim == 0):
             return whole_number(which)
-        indices = tuple(whole_number(one) for one in which)
+        indices = tuple(whole_number(index) for index in which)
     except TypeError as error:
         raise InvalidEdit(
             f"{name}={reprlib.repr(which)} should be one or several whole numbers; of a boolean "

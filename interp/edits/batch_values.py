@@ -73,25 +73,25 @@ def donor_tokens(
     Raises:
         InvalidInput: there is a single prompt, and no reference.
     """
-    (n, width), own = real.shape, real.cpu()
+    (n, width), on_cpu = real.shape, real.cpu()
     if reference is None and n < 2:  # noqa: PLR2004 - a prompt and its donor
         raise InvalidInput("Resampling needs at least two prompts; one was given.")
-    donors = own if reference is None else reference.cpu()
+    donors = on_cpu if reference is None else reference.cpu()
     # By position, as padding may be anywhere: column[i, p] is the column of token p of donor i.
     column, lengths = tokens_first(donors), donors.sum(-1)
     position = torch.arange(width).expand(n, -1)
-    has, gives = position < own.sum(-1)[:, None], torch.arange(width) < lengths[:, None]
+    has, gives = position < on_cpu.sum(-1)[:, None], torch.arange(width) < lengths[:, None]
     before = donor_rows(len(donors), seed)
     candidate = before[torch.arange(n) % len(donors)]
-    row, found = candidate[:, None].repeat(1, width), gives[candidate]
+    row, has_value = candidate[:, None].repeat(1, width), gives[candidate]
     shared = has & (gives.sum(0) > (1 if reference is None else 0))
-    while bool((shared & ~found).any()):
+    while bool((shared & ~has_value).any()):
         candidate = before[candidate]
-        row = row.where(found | ~gives[candidate], candidate[:, None])
-        found = found | gives[candidate]
+        row = row.where(has_value | ~gives[candidate], candidate[:, None])
+        has_value = has_value | gives[candidate]
     generator = torch.Generator().manual_seed(seed)
     drawn = (torch.rand(n, width, generator=generator) * lengths[row]).long()
-    donor = column[row, position.where(found, drawn)]
-    order = tokens_first(own)
+    donor = column[row, position.where(has_value, drawn)]
+    order = tokens_first(on_cpu)
     rows, columns = (torch.empty_like(x).scatter_(1, order, x) for x in (row, donor))
     return rows.to(real.device), columns.to(real.device)

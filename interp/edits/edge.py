@@ -216,7 +216,9 @@ def input_of(
     else:  # keys and values of cross-attention
         encoder, layer = model.stack(stream.stack), None
         inside, norm = encoder.final_norm.layout(encoder.end), encoder.final_norm
-    places = [Place(own.point, layer, own.norm, stream.stack) for own in inside]
+    places = [
+        Place(writer_place.point, layer, writer_place.norm, stream.stack) for writer_place in inside
+    ]
     return attn, norm, [place for place in places if place != stream]
 
 

@@ -72,8 +72,8 @@ class Edit:
     def __str__(self) -> str:
         """``zero("z", 1, head=4)``: the place and the selection, without values."""
         parts = [f'"{part}"' if isinstance(part, str) else str(part) for part in self.where]
-        given = {field.name: getattr(self.select, field.name) for field in fields(self.select)}
-        parts += [f"{name}={which}" for name, which in given.items() if which is not None]
+        selected = {field.name: getattr(self.select, field.name) for field in fields(self.select)}
+        parts += [f"{name}={which}" for name, which in selected.items() if which is not None]
         return f"{self.kind}({', '.join(parts)})"
 
     def resolved(self, model: Network, edited: Collection[Place]) -> "tuple[Place, Edit]":  # noqa: ARG002

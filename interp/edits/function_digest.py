@@ -31,11 +31,11 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, tuple):
         yield f"tuple {len(value)}"
-        for one in value:
-            yield from _parts(one, seen)
+        for member in value:
+            yield from _parts(member, seen)
     elif isinstance(value, frozenset):
         # The order of a set differs between processes.
-        yield f"frozenset {sorted(' '.join(_parts(one, seen)) for one in value)}"
+        yield f"frozenset {sorted(' '.join(_parts(member, seen)) for member in value)}"
     elif isinstance(value, Tensor | np.ndarray) and (data := _bytes(value)) is not None:
         digest = hashlib.sha256(data).hexdigest()
         yield f"{type(value).__name__} {value.dtype} {tuple(value.shape)} {digest}"
@@ -61,9 +61,9 @@ def _parts_of_code(value: object, seen: set[int]) -> Iterator[str]:
         named = tuple(sorted(value.keywords.items()))
         yield from _parts(("partial", value.func, value.args, named), seen)
     else:
-        own: Any = value if hasattr(value, "__qualname__") else type(value)
-        module = getattr(own, "__module__", None)
-        yield f"{type(value).__name__} {module} {own.__qualname__}"
+        described: Any = value if hasattr(value, "__qualname__") else type(value)
+        module = getattr(described, "__module__", None)
+        yield f"{type(value).__name__} {module} {described.__qualname__}"
 
 
 def _cell_contents(cell: object) -> object:

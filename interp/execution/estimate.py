@@ -85,8 +85,8 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         for place, size in sizes.items():
             label = place.point.label
             largest[label] = largest.get(label, 0) + size * model.dtype.itemsize
-        shown = sorted(largest, key=lambda label: -largest[label])[:3]
-        named = ", ".join(f"{label} ({size_of(largest[label])})" for label in shown)
+        labels = sorted(largest, key=lambda label: -largest[label])[:3]
+        named = ", ".join(f"{label} ({size_of(largest[label])})" for label in labels)
         raise OutOfResources(
             f"This run takes about {estimated}; {size_of(free)} are free. The largest: {named}. "
             "Leave places out of record=, or run fewer or shorter prompts at a time."
@@ -112,14 +112,14 @@ def estimate_of(model: Network, prepared: Prepared) -> Estimate:
     )
     with LiveBytes([*given_to(shapes, without_data.batches), without_data.span.stream]) as live:
         done = execute(shapes, without_data)
-        kept = live.now
+        kept_bytes = live.now
         del done
-    return Estimate(live.peak, kept)
+    return Estimate(live.peak, kept_bytes)
 
 
 def given_to(model: Network, batches: Sequence[Batch]) -> list[Tensor | None]:
     """The tensors that exist before a forward: weights, buffers and inputs."""
-    inputs = [own for b in batches for own in (b.ids, b.real, b.types, b.images)]
+    inputs = [tensor for b in batches for tensor in (b.ids, b.real, b.types, b.images)]
     return [*model.parameters(), *model.buffers(), *inputs]
 
 
@@ -203,7 +203,7 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, given: Sequence[Tensor | None]) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._alive = {storage_of(own): 0 for own in given if own is not None}
+        self._alive = {storage_of(tensor): 0 for tensor in given if tensor is not None}
 
     def __torch_dispatch__(
         self,

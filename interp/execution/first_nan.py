@@ -61,9 +61,9 @@ def check_forward(model: Network, batches: Sequence[Batch]) -> None:
     """
     first = batches[0].ids
     for part in torch.arange(len(first), device=first.device).split(ROWS):
-        own = [batch.rows(part) for batch in batches]
-        done = run(model, *own)
-        check_no_nan(model, own, *(x for x in (done.logits, done.stream) if x is not None))
+        part_batches = [batch.rows(part) for batch in batches]
+        done = run(model, *part_batches)
+        check_no_nan(model, part_batches, *(x for x in (done.logits, done.stream) if x is not None))
 
 
 def check_no_nan(model: Network, batches: Sequence[Batch], *tensors: Tensor) -> None:

@@ -148,8 +148,8 @@ def _check_numbers(
     max_new_tokens: object, temperature: object, top_k: object, seed: object
 ) -> None:
     counts = {"max_new_tokens": max_new_tokens} | ({} if top_k is None else {"top_k": top_k})
-    for name, given in counts.items():
-        at_least(1, given, name)
+    for name, count in counts.items():
+        at_least(1, count, name)
     as_seed(seed)
     check_temperature(temperature)
 

@@ -100,10 +100,10 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
             f'kernel="fused" never forms {matrices[0]}, which this run edits, stores or '
             'differentiates; use kernel="auto".'
         )
-    kept = recorded if differentiate else {*_required(model, placed, recorded), *stored}
+    needed = recorded if differentiate else {*_required(model, placed, recorded), *stored}
     return Plan(
         edits=placed,
-        stored=frozenset(kept),
+        stored=frozenset(needed),
         must_form=frozenset(must_form),
         read_by_edits=read_by(placed),
         explicit=kernel == "explicit",

@@ -180,29 +180,29 @@ def _span(model: Network, start: object, stop: object, batch: Batch) -> Span:
     return Span(first, None if stop is None else last, stream)
 
 
-def _layer(given: object, what: str, n: int) -> int:
+def _layer(number: object, what: str, n: int) -> int:
     """A layer from 0 to n, where n is after the last block; negative values count from the end."""
-    layer = as_integer(given)
+    layer = as_integer(number)
     if layer is None or not -n <= layer <= n:
-        raise InvalidInput(f"{what}{shorten(given)}: this stack has layers 0..{n - 1}.")
+        raise InvalidInput(f"{what}{shorten(number)}: this stack has layers 0..{n - 1}.")
     return layer + n if layer < 0 else layer
 
 
-def _stream(given: object, model: Network, batch: Batch) -> Tensor:
+def _stream(stream: object, model: Network, batch: Batch) -> Tensor:
     expected = (*batch.ids.shape, model.config.d_model)
     if (
-        not isinstance(given, Tensor)
-        or given.is_meta
-        or given.layout != torch.strided
-        or tuple(given.shape) != expected
-        or given.dtype != model.dtype
+        not isinstance(stream, Tensor)
+        or stream.is_meta
+        or stream.layout != torch.strided
+        or tuple(stream.shape) != expected
+        or stream.dtype != model.dtype
     ):
-        what = f"{given.layout} on {given.device}" if isinstance(given, Tensor) else "no tensor"
+        what = f"{stream.layout} on {stream.device}" if isinstance(stream, Tensor) else "no tensor"
         raise InvalidInput(
-            f"The stream to start from is {shorten(given)} ({what}); expected a tensor of shape "
+            f"The stream to start from is {shorten(stream)} ({what}); expected a tensor of shape "
             f"{expected} and {model.dtype}."
         )
-    return given.to(model.device)
+    return stream.to(model.device)
 
 
 def _total(prepared: Prepared, logits: Tensor | None) -> Tensor | None:
@@ -220,7 +220,7 @@ def _cache(
     """The cache of what a forward recorded, with the gradients of ``total``."""
     gradients = {} if total is None else _gradients(recorder, total)
     recorder.check_applied()
-    tensors = {place: _result(own, recorder.plan) for place, own in recorder.stored.items()}
+    tensors = {place: _result(tensor, recorder.plan) for place, tensor in recorder.stored.items()}
     cache = Cache(derivation, list(prepared.recorded), tensors, gradients)
     cache.compact()
     return cache

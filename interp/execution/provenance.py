@@ -86,10 +86,10 @@ class Provenance:
 def _hash_inputs(batches: Sequence[Batch]) -> str:
     """SHA-256 of the inputs of all stacks."""
     content = " ".join(
-        f"{tuple(own.shape)} {own.tolist()}"
+        f"{tuple(tensor.shape)} {tensor.tolist()}"
         for batch in batches
-        for own in (batch.tokens, batch.types, batch.images)
-        if own is not None
+        for tensor in (batch.tokens, batch.types, batch.images)
+        if tensor is not None
     )
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -103,16 +103,20 @@ def precision(model: Network) -> str:
     if model.dtype != torch.float32:
         return str(model.dtype).removeprefix("torch.")
     on_cpu = model.device.type == "cpu"
-    own: Any = torch.backends.mkldnn if on_cpu else torch.backends.cuda
+    backend: Any = torch.backends.mkldnn if on_cpu else torch.backends.cuda
     every: Any = torch.backends
-    settings = (own.matmul.fp32_precision, every.fp32_precision)
-    return next((one for one in settings if one != "none"), "ieee")
+    settings = (backend.matmul.fp32_precision, every.fp32_precision)
+    return next((setting for setting in settings if setting != "none"), "ieee")
 
 
 def versions() -> dict[str, str]:
     """Versions of Python, torch and interp."""
     try:
-        own = version("interp")
+        interp_version = version("interp")
     except PackageNotFoundError:
-        own = "source"
-    return {"python": platform.python_version(), "torch": torch.__version__, "interp": own}
+        interp_version = "source"
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "interp": interp_version,
+    }

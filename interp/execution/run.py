@@ -79,12 +79,12 @@ class Run:
     def description(self) -> Table:
         """A table of shapes, edits and the contents of the cache."""
         rows, columns = self.batch.ids.shape
-        given = {"logits": self.logits, "stream": self.stream}
-        shapes = [(name, str(list(x.shape))) for name, x in given.items() if x is not None]
+        tensors = {"logits": self.logits, "stream": self.stream}
+        shapes = [(name, str(list(x.shape))) for name, x in tensors.items() if x is not None]
         edits = [("edit", str(edit)) for edit in self.edits]
-        held = f"{len(self.cache)} places recorded, {len(self.cache.stored)} tensors stored"
+        contents = f"{len(self.cache)} places recorded, {len(self.cache.stored)} tensors stored"
         title = f"Run of {rows} rows of {columns} tokens"
-        return Table(title, (), [*shapes, ("cache", held), *edits])
+        return Table(title, (), [*shapes, ("cache", contents), *edits])
 
 
 def run(  # noqa: PLR0913 - independent options, all by keyword

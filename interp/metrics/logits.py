@@ -204,9 +204,9 @@ def as_tuple(target: Targets) -> tuple[int, ...]:
         InvalidInput: a target is a text, whose id only a model's tokenizer knows.
     """
     targets = target if isinstance(target, tuple) else (target,)
-    ids = tuple(one for one in targets if isinstance(one, int))
+    ids = tuple(target for target in targets if isinstance(target, int))
     if len(ids) < len(targets):
-        text = next(one for one in targets if isinstance(one, str))
+        text = next(target for target in targets if isinstance(target, str))
         raise InvalidInput(
             f"The target {shorten(text)} is a text: metric.with_ids(model.to_single_token) is the "
             "metric with its id."

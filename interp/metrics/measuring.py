@@ -92,8 +92,8 @@ def measure_prompts(
     shape = (*read.ids.shape, model.config.n_logits)
     for rows in parts_of_rows(shape, read.ids.device, most=ROWS):
         logits = model(*(batch.rows(rows) for batch in batches))
-        own = metric.for_rows(rows.tolist(), n)
-        values.append(measure(own, logits, read.rows(rows)).cpu().double())
+        part_metric = metric.for_rows(rows.tolist(), n)
+        values.append(measure(part_metric, logits, read.rows(rows)).cpu().double())
     return torch.cat(values)
 
 

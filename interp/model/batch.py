@@ -71,10 +71,10 @@ class Batch:
         real = ids != PAD
         if mask is not None:
             real = real & as_mask(mask, ids).to(ids.device)
-        own = None if types is None else as_types(types, ids).to(ids.device)
+        token_types = None if types is None else as_types(types, ids).to(ids.device)
         lengths, ids = real.sum(-1), torch.where(real, ids, 0)
         extremes = [lengths.min(), lengths.max(), ids.min(), ids.max()]
-        extremes += [] if own is None else [own.min(), own.max()]
+        extremes += [] if token_types is None else [token_types.min(), token_types.max()]
         shortest, longest, least, largest, *of_types = _read(torch.stack(extremes))
         if longest > n_ctx or shortest == 0:
             raise InvalidTokens(_wrong_length(lengths, n_ctx))
@@ -82,7 +82,7 @@ class Batch:
             raise InvalidTokens(_outside_vocabulary(ids, d_vocab))
         if of_types and (of_types[0] < 0 or of_types[1] >= n_types):
             raise InvalidTokens(_types_outside(of_types[0], of_types[1], n_types))
-        return cls(ids, None if shortest == ids.shape[1] else real, own)
+        return cls(ids, None if shortest == ids.shape[1] else real, token_types)
 
     @classmethod
     def of_images(
@@ -93,22 +93,22 @@ class Batch:
         Raises:
             InvalidTokens: the shape is wrong, or the values are integers or not finite.
         """
-        given = as_tensor(images, "Images", "floating-point numbers [batch channel height width]")
-        given = given[None] if given.ndim == 3 else given  # noqa: PLR2004 - one image
+        pixels = as_tensor(images, "Images", "floating-point numbers [batch channel height width]")
+        pixels = pixels[None] if pixels.ndim == 3 else pixels  # noqa: PLR2004 - one image
         expected = (patches.channels, patches.height, patches.width)
-        if given.ndim != 4 or tuple(given.shape[1:]) != expected or len(given) == 0:  # noqa: PLR2004
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != expected or len(pixels) == 0:  # noqa: PLR2004
             raise InvalidTokens(
                 f"This model reads images [batch channel height width] of {expected}; got "
-                f"{tuple(given.shape)}."
+                f"{tuple(pixels.shape)}."
             )
-        if not given.is_floating_point() or not bool(given.isfinite().all()):
+        if not pixels.is_floating_point() or not bool(pixels.isfinite().all()):
             raise InvalidTokens(
                 f"Images must be finite floating-point numbers, normalized as in training; got "
-                f"{given.dtype}."
+                f"{pixels.dtype}."
             )
         n = patches.n_special + patches.n_patches
-        ids = torch.zeros(len(given), n, dtype=torch.long, device=device)
-        return cls(ids, images=given.to(device, dtype))
+        ids = torch.zeros(len(pixels), n, dtype=torch.long, device=device)
+        return cls(ids, images=pixels.to(device, dtype))
 
     @property
     def is_real(self) -> Bool[Tensor, "batch pos"]:
@@ -131,11 +131,11 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return self._map(lambda own: own.to(device))
+        return self._map(lambda tensor: tensor.to(device))
 
     def rows(self, chosen: Int[Tensor, " row"]) -> "Batch":
         """The chosen rows."""
-        return self._map(lambda own: own[chosen])
+        return self._map(lambda tensor: tensor[chosen])
 
     def padded_left(self) -> "Batch":
         """The same rows with all padding on the left, and no more than needed."""
@@ -147,11 +147,11 @@ class Batch:
 
     def repeated(self, copies: int) -> "Batch":
         """``copies`` copies of the rows, one after another."""
-        return self._map(lambda own: repeated(own, copies))
+        return self._map(lambda tensor: repeated(tensor, copies))
 
     def _reordered(self, order: Int[Tensor, "batch pos"]) -> "Batch":
         used = self.is_real.gather(-1, order).any(0)
-        padded = self._map(lambda own: own.gather(-1, order)[:, used])
+        padded = self._map(lambda tensor: tensor.gather(-1, order)[:, used])
         if padded.real is None or not bool(padded.real.all()):
             return padded
         return replace(padded, real=None)
@@ -159,8 +159,8 @@ class Batch:
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with ``change`` applied to each of its tensors."""
 
-        def changed(own: Tensor | None) -> Tensor | None:
-            return None if own is None else change(own)
+        def changed(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
 
         return Batch(
             change(self.ids),
@@ -357,13 +357,14 @@ def as_mask(mask: object, ids: Int[Tensor, "batch pos"]) -> Bool[Tensor, "batch 
     Raises:
         InvalidTokens: its shape differs from that of the ids.
     """
-    given = as_tensor(mask, "The mask", "numbers [batch pos], nonzero at real tokens")
-    given = given[None] if given.ndim == 1 else given
-    if given.shape != ids.shape:
+    values = as_tensor(mask, "The mask", "numbers [batch pos], nonzero at real tokens")
+    values = values[None] if values.ndim == 1 else values
+    if values.shape != ids.shape:
         raise InvalidTokens(
-            f"The mask is {tuple(given.shape)}, the tokens are {tuple(ids.shape)}; they must agree."
+            f"The mask is {tuple(values.shape)}, the tokens are {tuple(ids.shape)}; "
+            "they must agree."
         )
-    return given.bool()
+    return values.bool()
 
 
 def as_types(types: object, ids: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
@@ -372,14 +373,14 @@ def as_types(types: object, ids: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch
     Raises:
         InvalidTokens: their shape differs from that of the ids, or they are not whole numbers.
     """
-    given = as_tensor(types, "Token types", "whole numbers [batch pos]")
-    given = given[None] if given.ndim == 1 else given
-    if given.shape != ids.shape or given.is_floating_point() or given.is_complex():
+    values = as_tensor(types, "Token types", "whole numbers [batch pos]")
+    values = values[None] if values.ndim == 1 else values
+    if values.shape != ids.shape or values.is_floating_point() or values.is_complex():
         raise InvalidTokens(
-            f"The types are {tuple(given.shape)} {given.dtype}, the tokens {tuple(ids.shape)}; "
+            f"The types are {tuple(values.shape)} {values.dtype}, the tokens {tuple(ids.shape)}; "
             "give one whole number from 0 per token."
         )
-    return given.long()
+    return values.long()
 
 
 def is_text(tokens: object) -> bool:

@@ -107,11 +107,11 @@ def names_of(stacks: Sequence[Stack], layout: Layout) -> Names:
 
 def hook_name(place: Place, recipe: Recipe) -> str:
     """The TransformerLens name of a place; with two stacks, ``blocks`` is the stack's name."""
-    own = recipe.hook or place.point.value.hook
+    name = recipe.hook or place.point.value.hook
     if place.layer is None:
-        return f"{place.stack}.{own}" if place.stack else own
+        return f"{place.stack}.{name}" if place.stack else name
     norm = f"{place.norm}." if place.norm else ""
-    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{own}"
+    return f"{place.stack or 'blocks'}.{place.layer}.{norm}{name}"
 
 
 # ---- sizes that all stacks share ----------------------------------------------------------------
@@ -134,16 +134,18 @@ def common_size(config: Config, name: str) -> int:
         NoSuchAttribute: stacks or layers differ; the message gives the size of each.
     """
     sizes = {
-        stack: [_OF_LAYER[name](config, stack, layer) for layer in range(own.n_layers)]
-        for stack, own in config.stacks.items()
+        stack: [_OF_LAYER[name](config, stack, layer) for layer in range(config_of.n_layers)]
+        for stack, config_of in config.stacks.items()
     }
-    distinct = {size for own in sizes.values() for size in own}
+    distinct = {size for each_layer in sizes.values() for size in each_layer}
     if len(distinct) == 1:
         return distinct.pop()
-    if all(len(set(own)) == 1 for own in sizes.values()):
-        each = " and ".join(f"model.{stack} has {own[0]}" for stack, own in sizes.items())
+    if all(len(set(each_layer)) == 1 for each_layer in sizes.values()):
+        each = " and ".join(
+            f"model.{stack} has {each_layer[0]}" for stack, each_layer in sizes.items()
+        )
         raise NoSuchAttribute(f"The stacks of this model differ in {name}: {each}.")
-    each = "; ".join(f"model.{stack}: {own}" for stack, own in sizes.items())
+    each = "; ".join(f"model.{stack}: {each_layer}" for stack, each_layer in sizes.items())
     raise NoSuchAttribute(f"The layers of this model differ in {name} ({each}); read one by one.")
 
 

@@ -165,7 +165,7 @@ class Network(nn.Module):
                 and target.
         """
         several = isinstance(tokens, list | tuple) and len(tokens) == len(self.stacks)
-        checked = several and all(isinstance(own, Batch) for own in tokens)
+        checked = several and all(isinstance(part, Batch) for part in tokens)
         is_pair = len(self.stacks) > 1
         if is_pair and not checked and not (several and isinstance(tokens, tuple)):
             raise InvalidInput(
@@ -178,19 +178,19 @@ class Network(nn.Module):
     def stream(self, batches: Sequence[Batch], tap: Tap = untouched, span: Span = WHOLE) -> Stream:
         """The last stack's stream after ``span``, which is a part of that stack only."""
         *encoders, last = self.stacks
-        *contexts, own = self.contexts(batches)
+        *contexts, last_context = self.contexts(batches)
         encoder_output: Tensor | None = None
         for stack, batch, context in zip(encoders, batches, contexts, strict=False):
             encoder_output = stack(batch, context, tap.scoped(stack=stack.name, context=context))
-        tap = tap.scoped(stack=last.name, context=own)
-        return last(batches[-1], own.with_encoder(encoder_output), tap, span)
+        tap = tap.scoped(stack=last.name, context=last_context)
+        return last(batches[-1], last_context.with_encoder(encoder_output), tap, span)
 
     def contexts(self, batches: Sequence[Batch]) -> list[Context]:
         """Positions and padding for each stack."""
         *sources, last = batches
         before = sources[-1].real if sources else None
-        own = Context.of(last, encoder_real=before)
-        return [*(Context.of(batch) for batch in sources), own]
+        context = Context.of(last, encoder_real=before)
+        return [*(Context.of(batch) for batch in sources), context]
 
     def __repr__(self) -> str:
         """Architecture and sizes; ``torch.nn.Module.__repr__(model)`` lists every module."""
@@ -387,9 +387,11 @@ class Network(nn.Module):
         """
         if name in STACKED:
             return stacked(self.blocks, name)
-        own = getattr(type(self), name, None)
+        attribute = getattr(type(self), name, None)
         # Python also calls this after a property raised AttributeError: raise that error again.
-        return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
+        if isinstance(attribute, property):
+            return attribute.__get__(self)
+        return super().__getattr__(name)
 
 
 def unembedding_of(model: Network) -> Unembedding:

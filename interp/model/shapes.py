@@ -23,8 +23,8 @@ def _neurons(mlp: MLPConfig, point: Point) -> int:
 def fixed_axes(config: Config, place: Place) -> dict[str, int]:
     """Size of each axis at a place that does not depend on the input, by name."""
     stack = config.stacks[place.stack or list(config.stacks)[-1]]
-    own = stack if place.layer is None else stack.of_layer(place.layer)
-    attention, mlp = own.attention, own.mlp
+    layer_config = stack if place.layer is None else stack.of_layer(place.layer)
+    attention, mlp = layer_config.attention, layer_config.mlp
     one_norm = place.point.is_head_scale and attention.qk_norm_over == "heads"
     return {
         "head": 1 if one_norm else attention.n_heads,

@@ -60,27 +60,27 @@ class Stack(nn.Module):
 
     def __init__(self, config: Config, name: str, shared: nn.Parameter | None = None) -> None:
         super().__init__()
-        own, d_model = config.stacks[name], config.d_model
+        stack_config, d_model = config.stacks[name], config.d_model
         self.name = name
         self.name_in_places = name if len(config.stacks) > 1 else None
         self.input = input_of(config, name)
-        width = own.embedding.sum_width or d_model
+        width = stack_config.embedding.sum_width or d_model
         self.weight_e = token_weights(config, name) if shared is None else shared
-        self.tokens = tokens_of(own.embedding, d_model)
-        self.entry = position_embedding_of(own.positions, config.n_ctx, width)
-        self.types = token_types_of(own.embedding, width)
-        self.embed_norm = norm_of(own.embedding.norm or NO_NORM, width, points=EMBEDDED)
-        self.embed_projection = sum_projection_of(own.embedding, d_model)
-        self.ranges = bias_tables_of(own)
-        self.blocks = nn.ModuleList(self._blocks(config, own))
+        self.tokens = tokens_of(stack_config.embedding, d_model)
+        self.entry = position_embedding_of(stack_config.positions, config.n_ctx, width)
+        self.types = token_types_of(stack_config.embedding, width)
+        self.embed_norm = norm_of(stack_config.embedding.norm or NO_NORM, width, points=EMBEDDED)
+        self.embed_projection = sum_projection_of(stack_config.embedding, d_model)
+        self.ranges = bias_tables_of(stack_config)
+        self.blocks = nn.ModuleList(self._blocks(config, stack_config))
         last = name == list(config.stacks)[-1]
-        self.final_norm = final_norm_of(own, d_model, config.head if last else None)
+        self.final_norm = final_norm_of(stack_config, d_model, config.head if last else None)
 
-    def _blocks(self, config: Config, own: StackConfig) -> Iterator[Block]:
+    def _blocks(self, config: Config, stack_config: StackConfig) -> Iterator[Block]:
         encoder = self.name == "encoder"
         paired = not encoder and config.encoder is not None
-        for layer in range(own.n_layers):
-            parts = own.of_layer(layer)
+        for layer in range(stack_config.n_layers):
+            parts = stack_config.of_layer(layer)
             table = None if self.ranges is None else self.ranges.of_layer(layer)
             positions = attention_positions(parts, table, encoder=encoder)
             mask = mask_of(parts.attention, encoder=encoder)
@@ -179,8 +179,8 @@ def input_of(config: Config, name: str) -> TokenInput | ImageInput:
 
 def token_weights(config: Config, name: str) -> nn.Parameter | None:
     """W_E of a stack; ``None`` if it reads images."""
-    own = config.stacks[name].embedding
-    if own.patches is not None:
+    embedding = config.stacks[name].embedding
+    if embedding.patches is not None:
         return None
-    width = own.width or own.sum_width or config.d_model
+    width = embedding.width or embedding.sum_width or config.d_model
     return nn.Parameter(torch.randn(config.vocabulary_of(name), width).mul_(0.02))

@@ -43,8 +43,8 @@ class WeightVersion:
         """The present version; ``on_free`` is called when the weight is freed, or earlier."""
         owner = weakref.ref(owner_of(weight), on_free)
         storage = weight.untyped_storage()
-        known = StorageWeakRef(storage) if on_free is None else weakref.ref(storage, on_free)
-        return cls(owner, known, weight.data_ptr(), version_of(weight))
+        reference = StorageWeakRef(storage) if on_free is None else weakref.ref(storage, on_free)
+        return cls(owner, reference, weight.data_ptr(), version_of(weight))
 
     def matches(self, weight: Tensor) -> bool:
         """Whether ``weight`` is the same weight, unchanged."""

@@ -121,9 +121,9 @@ class PerCaseEdit:
             if copy not in sites:
                 context = site.context.of_copy(copy, self.copies)
                 sites[copy] = replace(site, context=context, earlier={}, changed_inputs={})
-            own = sites[copy]
-            read = {place: self._earlier(place, copy, site) for place in edit.earlier}
-            edit.write(rows[copy], replace(own, earlier=read))
+            copy_site = sites[copy]
+            read = {place: self._earlier(place, copy, copy_site) for place in edit.earlier}
+            edit.write(rows[copy], replace(copy_site, earlier=read))
         return changed
 
     def _earlier(self, place: Place, copy: int, site: EditSite) -> Tensor:
@@ -158,8 +158,8 @@ class BatchedForward:
             for place, edit in case.for_rows(job.rows, job.n):
                 self.edits.setdefault(place, []).append((copy, edit))
         planned = {
-            place: [PerCaseEdit(tuple(own), self.copies, baseline.tensors)]
-            for place, own in self.edits.items()
+            place: [PerCaseEdit(tuple(changes), self.copies, baseline.tensors)]
+            for place, changes in self.edits.items()
         }
         paired = self.restart_map.last > 0
         hooks = self.model.names.hooks
@@ -252,7 +252,9 @@ class BatchedForward:
         metric = self.job.metric
         if not isinstance(metric, AtPosition):
             logits, batch = self._logits(*self._all_columns(x, columns)), self.job.batches[-1]
-            return self._each(logits, lambda own: measured(metric, at_least_float32(own), batch))
+            return self._each(
+                logits, lambda copy_logits: measured(metric, at_least_float32(copy_logits), batch)
+            )
         if self._read_range is None:
             x, columns = self._all_columns(x, columns)
         position = self._read_column.repeat(self.copies) - columns.start
@@ -269,15 +271,18 @@ class BatchedForward:
             here = unembedding_of(self.model).some(normalized, chosen)[:, 0]
         bound = metric.for_batch(self.job.batches[-1])
         logits = at_least_float32(here)
-        return self._each(logits, lambda own: check_values(bound.compute(own), own.shape[0]))
+        return self._each(
+            logits,
+            lambda copy_logits: check_values(bound.compute(copy_logits), copy_logits.shape[0]),
+        )
 
     def _each(self, logits: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
         """The metric for each copy."""
         values: list[Tensor] = []
         labels = [str(case) for case in self.cases] or ["Without an edit"]
-        for label, own in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
+        for label, copy_logits in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
             try:
-                values.append(measure(own))
+                values.append(measure(copy_logits))
             except InvalidInput as error:
                 raise InvalidInput(f"{label}: {error}") from error
         if values[0].ndim == 0 and len(self.job.rows) > 1:

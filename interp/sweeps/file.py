@@ -56,16 +56,16 @@ def write_contents(contents: Contents, path: Path) -> None:
         InvalidInput: an edit or the metric is a Python function, or there is no such folder.
         OutOfResources: the file can't be written.
     """
-    held = HeldTensors()
+    data_tensors = HeldTensors()
     header = {
         "version": VERSION,
-        "metric": _metric_of(contents).to_dict(held.named),
-        "edits": [_row_to_json(i, row, held) for i, row in enumerate(contents.placed)],
+        "metric": _metric_of(contents).to_dict(data_tensors.named),
+        "edits": [_row_to_json(i, row, data_tensors) for i, row in enumerate(contents.placed)],
         "provenance": contents.provenance.to_dict(),
         "notes": contents.notes,
     }
     table = {"values": contents.values, "baseline": contents.baseline, "done": contents.done}
-    tensors, metadata = table | held.tensors, {HEADER: json.dumps(header)}
+    tensors, metadata = table | data_tensors.tensors, {HEADER: json.dumps(header)}
     if not path.parent.is_dir():
         raise InvalidInput(f"{path.parent} is not a folder; make it first.")
     try:
@@ -124,13 +124,13 @@ def _metric_of(contents: Contents) -> Metric:
     )
 
 
-def _row_to_json(index: int, row: PlacedEdits, held: HeldTensors) -> list[Any]:
+def _row_to_json(index: int, row: PlacedEdits, data_tensors: HeldTensors) -> list[Any]:
     if any(isinstance(edit, Apply) for _, edit in row):
         raise InvalidInput(
             f"{label_of(index, row)} holds a Python function, which can't be saved; "
             f"{NUMBERS_ALONE}."
         )
-    return [[place.to_json(), edit.to_dict(held.named)] for place, edit in row]
+    return [[place.to_json(), edit.to_dict(data_tensors.named)] for place, edit in row]
 
 
 def _header(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
@@ -157,19 +157,21 @@ def _or_damaged(path: Path, read: Callable[[], _Read]) -> _Read:
 
 
 def _contents(header: dict[str, Any], tensor: Callable[[str], Tensor]) -> Contents:
-    held: dict[str, TensorData] = {}
+    data_of: dict[str, TensorData] = {}
 
     def data(reference: dict[str, Any]) -> TensorData:
         name = reference["tensor"]
-        if name not in held:
-            held[name] = TensorData(tensor(name))
-        return held[name]
+        if name not in data_of:
+            data_of[name] = TensorData(tensor(name))
+        return data_of[name]
 
     read = Contents(
         values=tensor("values").clone(),
         baseline=tensor("baseline").clone(),
         done=tensor("done").clone(),
-        placed=tuple(tuple(_placed(one, data) for one in row) for row in header["edits"]),
+        placed=tuple(
+            tuple(_placed(edit_json, data) for edit_json in row) for row in header["edits"]
+        ),
         measured=metrics.from_dict(header["metric"], data),
         provenance=build(Provenance, header["provenance"], "provenance"),
         notes=tuple(_text(note) for note in header["notes"]),
@@ -197,7 +199,7 @@ def _check(read: Contents) -> None:
     """
     table = (read.values, read.baseline, read.done)
     shape = (len(read.placed), *read.baseline.shape)
-    if read.baseline.ndim != 1 or any(tuple(own.shape) != shape for own in table[::2]):
-        raise ValueError(f"the table is {[tuple(own.shape) for own in table]}, not {shape}")
-    if [own.dtype for own in table] != [torch.float64, torch.float64, torch.bool]:
-        raise ValueError(f"the table is of {[own.dtype for own in table]}")
+    if read.baseline.ndim != 1 or any(tuple(tensor.shape) != shape for tensor in table[::2]):
+        raise ValueError(f"the table is {[tuple(tensor.shape) for tensor in table]}, not {shape}")
+    if [tensor.dtype for tensor in table] != [torch.float64, torch.float64, torch.bool]:
+        raise ValueError(f"the table is of {[tensor.dtype for tensor in table]}")

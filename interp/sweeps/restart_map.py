@@ -55,12 +55,12 @@ class RestartMap:
         """
         restarts: list[Restart | None] = []
         for number in range(self.last + 1):
-            own = [self._before(number, p) for p in places if self.stack_of(p) == number]
+            in_stack = [self._before(number, p) for p in places if self.stack_of(p) == number]
             if any(restarts):
-                own.append(self._first_cross_attention(number))
-            if not own and number == self.last:
-                own.append(self.exit(number))
-            restarts.append(min(own, default=None))
+                in_stack.append(self._first_cross_attention(number))
+            if not in_stack and number == self.last:
+                in_stack.append(self.exit(number))
+            restarts.append(min(in_stack, default=None))
         return tuple(restarts)
 
     def passes(self, place: Place, restarts: Sequence[Restart | None]) -> bool:

@@ -79,8 +79,8 @@ class Sweep:
     def __repr__(self) -> str:
         """Metric and size; there may be too many values to show."""
         edits, prompts = self.values.shape
-        left = "" if self.complete else f", {int((~self.done).sum())} cells not done"
-        return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{left})"
+        missing = "" if self.complete else f", {int((~self.done).sum())} cells not done"
+        return f"Sweep({self.metric} under {edits} edits of {prompts} prompts{missing})"
 
     def _repr_html_(self) -> str:
         return self.description().to_html()
@@ -152,8 +152,8 @@ class Sweep:
             InvalidInput: an edit or the metric is a Python function, or there is no such folder.
             OutOfResources: the file can't be written.
         """
-        own = {name: getattr(self, name) for name in SAVED}
-        write_contents(Contents(**own, notes=tuple(self._notes)), Path(path))
+        fields_saved = {name: getattr(self, name) for name in SAVED}
+        write_contents(Contents(**fields_saved, notes=tuple(self._notes)), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Sweep":
@@ -164,8 +164,8 @@ class Sweep:
         """
         read = read_contents(Path(path))
         metric, unit = named(read.measured)
-        own = {name: getattr(read, name) for name in SAVED}
-        return cls(**own, metric=metric, unit=unit, _notes=dict.fromkeys(read.notes))
+        fields_saved = {name: getattr(read, name) for name in SAVED}
+        return cls(**fields_saved, metric=metric, unit=unit, _notes=dict.fromkeys(read.notes))
 
     # ---- while the sweep runs -----------------------------------------------------------------
 
@@ -199,12 +199,12 @@ class Sweep:
 
     def left_of(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs that are not complete, each with the cases that are already done."""
-        left: list[Job] = []
+        remaining: list[Job] = []
         for job in jobs:
             whole = self.done[:, list(job.rows)].all(dim=1)
             done = frozenset(case.index for case in job.cases if bool(whole[case.index]))
-            left += [replace(job, done=done)] if len(done) < len(job.cases) else []
-        return left
+            remaining += [replace(job, done=done)] if len(done) < len(job.cases) else []
+        return remaining
 
     def snapshot(self) -> "Sweep":
         """A copy that is not changed by later outcomes."""
@@ -219,8 +219,8 @@ class Sweep:
     def _is_same_sweep(self, earlier: "Sweep") -> bool:
         # Edits are compared directly: the hash of a function may depend on captured variables.
         same_edits = earlier.placed == self.placed and earlier.measured == self.measured
-        own, other = (replace(each.provenance, edits=()) for each in (self, earlier))
-        return same_edits and own == other
+        provenance, other = (replace(each.provenance, edits=()) for each in (self, earlier))
+        return same_edits and provenance == other
 
 
 class Interrupted(KeyboardInterrupt):

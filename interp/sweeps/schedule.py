@@ -62,9 +62,9 @@ class Case:
 
 def label_of(index: int, edits: PlacedEdits) -> str:
     """The name of a case in messages."""
-    shown = [f"{edit.kind} at {place}" for place, edit in edits[:SHOWN]]
+    described = [f"{edit.kind} at {place}" for place, edit in edits[:SHOWN]]
     more = [f"{len(edits) - SHOWN} more"] if len(edits) > SHOWN else []
-    return f"Edit {index} ({' and '.join([*shown, *more])})"
+    return f"Edit {index} ({' and '.join([*described, *more])})"
 
 
 def cases_of(restart_map: RestartMap, edits: object) -> list[Case]:
@@ -135,10 +135,10 @@ def jobs_of(
     limit, n = split_under(metric, batches), len(batches[0].ids)
     jobs: list[Job] = []
     for split in BatchSplit:
-        own = tuple(case for case in cases if min(case.split, limit) == split)
-        if own:
+        group = tuple(case for case in cases if min(case.split, limit) == split)
+        if group:
             jobs += [
-                Job(chosen, padded(batches, chosen, split), metric_of(metric, chosen, n), own, n)
+                Job(chosen, padded(batches, chosen, split), metric_of(metric, chosen, n), group, n)
                 for chosen in parts(batches, split, rows)
             ]
     return jobs
@@ -201,9 +201,9 @@ def groups_of(
     Cases that are done are left out.
     """
     for group, start in _whole_groups(restart_map, job, copies):
-        left = tuple(case for case in group if case.index not in job.done)
-        if left:
-            yield left, start
+        remaining = tuple(case for case in group if case.index not in job.done)
+        if remaining:
+            yield remaining, start
 
 
 def _whole_groups(

@@ -108,15 +108,15 @@ class Worker:
         Raises:
             OutOfResources: not even one is within the budget.
         """
-        one, prompts = self.footprint(job), len(job.rows)
-        if one.least(prompts) > self.budget.nbytes:
+        size, prompts = self.footprint(job), len(job.rows)
+        if size.least(prompts) > self.budget.nbytes:
             raise OutOfResources(
                 f"One edited forward of {prompts} prompts, and the stored part of the baseline, "
-                f"take about {size_of(one.least(prompts))}; the sweep may take "
+                f"take about {size_of(size.least(prompts))}; the sweep may take "
                 f"{size_of(self.budget.nbytes)}. Give it more with memory=, or fewer or shorter "
                 "prompts."
             )
-        return one.copies(self.budget, prompts)
+        return size.copies(self.budget, prompts)
 
     def footprint(self, job: Job) -> Footprint:
         """The memory of an edited forward of one prompt."""
@@ -211,10 +211,10 @@ class Worker:
         return None
 
     def _memory_exhausted(self, job: Job, forward: str, copies: int) -> OutOfResources:
-        one = self.footprint(job).peak
+        peak = self.footprint(job).peak
         return OutOfResources(
             f"Memory was exhausted with {forward}, {len(job.rows)} prompts each: about "
-            f"{size_of(one * len(job.rows) * copies)}. Limit the sweep with memory=, or give it "
+            f"{size_of(peak * len(job.rows) * copies)}. Limit the sweep with memory=, or give it "
             "fewer or shorter prompts."
         )
 

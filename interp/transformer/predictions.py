@@ -145,10 +145,10 @@ def surprisals(
     """
     nothing = logits.new_full(batch.ids.shape, torch.nan)
     if batch.masked is not None and hidden is not None:
-        known = batch.masked & (hidden >= 0)
-        targets = hidden.where(known, 0)
+        predicted = batch.masked & (hidden >= 0)
+        targets = hidden.where(predicted, 0)
         losses = -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
-        return losses.where(known, nothing)
+        return losses.where(predicted, nothing)
     if not config.is_causal or config.n_classes is not None:
         return nothing
     losses, counted = next_token_losses(logits, batch)

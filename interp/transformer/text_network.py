@@ -110,10 +110,10 @@ class TextNetwork(Network):
 
     def label(self, output: int) -> str:
         """The label of one logit: the label of a token, or the index of a class."""
-        known = self.tokenizer
-        if known is None or self.config.n_classes is not None or output not in known:
+        tokenizer = self.tokenizer
+        if tokenizer is None or self.config.n_classes is not None or output not in tokenizer:
             return str(output)
-        return known.display([output])[0]
+        return tokenizer.display([output])[0]
 
     def to_single_token(self, text: str) -> int:
         """The id of a text that is exactly one token.
@@ -169,8 +169,8 @@ class TextNetwork(Network):
 
     def description(self) -> Table:
         """The description of the network, with the size of the tokenizer."""
-        known = self.tokenizer
-        row = ("tokenizer", "none" if known is None else f"{known.vocab_size} tokens")
+        tokenizer = self.tokenizer
+        row = ("tokenizer", "none" if tokenizer is None else f"{tokenizer.vocab_size} tokens")
         plain = super().description()
         return replace(plain, rows=[*plain.rows, row])
 

@@ -269,7 +269,7 @@ class Transformer(TextNetwork):
         ``stop`` may also be a single token, and its elements may be texts of one token each.
         """
         stops = [stop] if isinstance(stop, int | str) else stop
-        ids = [self.to_single_token(one) if isinstance(one, str) else one for one in stops]
+        ids = [self.to_single_token(stop) if isinstance(stop, str) else stop for stop in stops]
         return generate(
             self,
             *tokens,

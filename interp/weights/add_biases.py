@@ -45,8 +45,8 @@ def _set_zeros(model: Network, device: torch.device) -> None:
 
 def _weight(model: Network, name: str) -> Tensor | None:
     """A weight of ``model`` (computed, if it is parametrized); ``None`` if there is none."""
-    part, _, own = name.rpartition(".")
-    return getattr(model.get_submodule(part), own, None)
+    part, _, weight_name = name.rpartition(".")
+    return getattr(model.get_submodule(part), weight_name, None)
 
 
 def _config_with_biases(config: Config, *, norms: bool, values: bool) -> Config:

@@ -41,7 +41,7 @@ def fold_norms(model: Network) -> None:
                 _fold(norm, projections)
     for stack in model.stacks[:-1]:
         attentions = [block.cross_attn for block in _blocks(model.stacks[-1])]
-        keys_and_values = [part for one in attentions for part in _qkv(one)[1:]]
+        keys_and_values = [part for attention in attentions for part in _qkv(attention)[1:]]
         _fold(stack.final_norm, keys_and_values)
     last = model.stacks[-1].final_norm
     if isinstance(model.unembed, Unembedding):

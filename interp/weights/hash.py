@@ -26,10 +26,10 @@ def weight_hash(model: Network) -> str:
         tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
         weight_sums(weights),
     )
-    known = _KNOWN.get(model)
-    if known is None or known[0] != version:
-        known = _KNOWN[model] = (version, _compute_hash(model))
-    return known[1]
+    entry = _KNOWN.get(model)
+    if entry is None or entry[0] != version:
+        entry = _KNOWN[model] = (version, _compute_hash(model))
+    return entry[1]
 
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()

@@ -62,7 +62,7 @@ def packed(model: Model) -> Model:
     _check(model)
     tokenizer = getattr(model, "tokenizer", None)
     shared = [*model.parameters(), *model.buffers(), model.config, tokenizer]
-    result = copy.deepcopy(model, {id(one): one for one in shared})
+    result = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
     kernel = PackedLinear()
     for part in _linears(result):
         part.linear = kernel
@@ -146,14 +146,14 @@ class PackedLinear:
 
     def _packing(self, weight: Tensor) -> "_Packing":
         key = (weight.data_ptr(), weight.shape, weight.stride())
-        known = self._packings.get(key)
-        if known is not None and known.weight.matches(weight):
-            return known
+        packing = self._packings.get(key)
+        if packing is not None and packing.weight.matches(weight):
+            return packing
         with self._lock:  # another thread may have packed it in the meantime
-            known = self._packings.get(key)
-            if known is None or not known.weight.matches(weight):
-                known = self._packings[key] = _Packing.of(weight, self._discard(key))
-            return known
+            packing = self._packings.get(key)
+            if packing is None or not packing.weight.matches(weight):
+                packing = self._packings[key] = _Packing.of(weight, self._discard(key))
+            return packing
 
     def _discard(self, key: Hashable) -> Callable[[object], None]:
         """A callback that discards a packed weight; without a lock, as it may run at any point."""

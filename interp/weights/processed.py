@@ -123,9 +123,14 @@ def _obstacle_to_writing(model: Network) -> str | None:
 def _obstacle_to_value_biases(model: Network) -> str | None:
     for stack in model.config.stacks.values():
         attentions = [layer.attention for layer in stack.layer_kinds]
-        if any(one.sinks and (one.bias_v or stack.norm.bias) for one in attentions):
+        if any(
+            attention.sinks and (attention.bias_v or stack.norm.bias) for attention in attentions
+        ):
             return "its attention has sinks, so that rows of its pattern do not sum to one."
-        if any(one.clip is not None and (one.bias_v or stack.norm.bias) for one in attentions):
+        if any(
+            attention.clip is not None and (attention.bias_v or stack.norm.bias)
+            for attention in attentions
+        ):
             return "its values are clipped after their bias is added."
     return None
 

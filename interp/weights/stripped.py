@@ -41,19 +41,19 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
     with torch.device("meta"):  # only shapes, so that no random numbers are drawn
         view = type(model)(replace(model.config, **stacks))
     for name, part in view.named_modules():
-        own = model.get_submodule(name)
+        attention_part = model.get_submodule(name)
         for key, _ in list(part.named_parameters(recurse=False)):
-            part.register_parameter(key, own.get_parameter(key))
+            part.register_parameter(key, attention_part.get_parameter(key))
         for key, _ in list(part.named_buffers(recurse=False)):
-            part.register_buffer(key, own.get_buffer(key), persistent=False)
+            part.register_buffer(key, attention_part.get_buffer(key), persistent=False)
     return view.train(model.training)
 
 
 def _stripped(stack: StackConfig, *, causal: bool, mask: bool, positions: bool) -> StackConfig:
     """The configuration of a stack without masks or positions in any layer."""
 
-    def attention(own: AttentionConfig) -> AttentionConfig:
-        return replace(own, bidirectional=causal, window=None) if mask else own
+    def attention(config: AttentionConfig) -> AttentionConfig:
+        return replace(config, bidirectional=causal, window=None) if mask else config
 
     exceptions = tuple(
         replace(

@@ -66,8 +66,8 @@ class Llama3Scaling(ScaledFrequencies):
         """Radians per position."""
         rates, scaling = plain(d, self.base), self.scaling
         rotations = scaling.original_ctx * rates / (2 * pi)
-        kept = ((rotations - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
-        return kept * rates + (1 - kept) * rates / scaling.factor
+        share = ((rotations - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+        return share * rates + (1 - share) * rates / scaling.factor
 
 
 @dataclass(frozen=True)
