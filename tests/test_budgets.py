@@ -173,18 +173,6 @@ def test_variables_are_named_after_what_they_hold():
     assert {name: count for name, count in counts.items() if count > ceilings[name]} == {}
 
 
-def words_of_tests() -> dict[str, int]:
-    """How often tests speak of programs as if they were persons."""
-    files = [file for file in (ROOT / "tests").rglob("*.py") if file != Path(__file__)]
-    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    return {word: len(re.findall(rf"(?<![a-z]){word}(?![a-z])", text)) for word in BUDGETS["words"]}
-
-
-@pytest.mark.parametrize("name", BUDGETS["names"])
-def test_a_variable_is_named_after_what_it_holds(name):
-    assert empty_names()[name] <= BUDGETS["names"][name]
-
-
 def test_tests_say_what_a_program_does():
     counts, ceilings = words_of_tests(), BUDGETS["words"]
     assert {word: count for word, count in counts.items() if count > ceilings[word]} == {}
