@@ -83,8 +83,9 @@ def needed() -> list[Needed]:
         declared = distribution("interp").requires or []
     except PackageNotFoundError:
         return []
-    requirements = [one for one in map(Requirement, declared) if _applies(one)]
-    return [Needed(one, installed(one.name)) for one in requirements]
+    applying = filter(_applies, map(Requirement, declared))
+    requirements = {requirement.name: requirement for requirement in applying}  # several name each
+    return [Needed(one, installed(name)) for name, one in requirements.items()]
 
 
 def _applies(requirement: Requirement) -> bool:

@@ -155,7 +155,7 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         keep_graph=keep_graph,
         mask=mask,
     )
-    _check_memory(model, prepared)
+    _refuse_if_too_large(model, prepared)
     logits, stream, cache = execute(model, prepared)
     check_cancelled()
     placed = prepared.placed.values()
@@ -193,13 +193,13 @@ def run_measured(
         InterpError: as for :func:`run`; or the metric is NaN.
     """
     prepared = prepare(model, tokens, record=record, edits=edits, gradients_of=metric)
-    _check_memory(model, prepared)
+    _refuse_if_too_large(model, prepared)
     measured = execute_measured(model, prepared, metric)
     check_cancelled()
     return measured
 
 
-def _check_memory(model: Network, prepared: Prepared) -> None:
+def _refuse_if_too_large(model: Network, prepared: Prepared) -> None:
     """Compare a large run with the free memory, before it starts.
 
     Raises:
