@@ -16,16 +16,15 @@ size is limited.
 
 import ctypes
 import errno
-import fcntl
 import os
 import stat
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from interp.errors import OutOfResources
@@ -36,8 +35,8 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 """Arguments of renameat2, and its error numbers where it can't exchange."""
-HOLDER_READS, HOLDER_PAUSE = 20, 0.01
-"""How often the process id of a lock's holder is read until it is there, and seconds in between."""
+WAIT = 0.2
+"""Seconds until a second writer is refused; by then the first one has written its process id."""
 UNREADABLE = (OSError, ValueError)
 """Errors of the functions that read files; callers add the path and what was expected."""
 
@@ -90,20 +89,39 @@ def write_text_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold the lock of a file or folder that is being written.
+    """Hold the lock of a file or folder that is being written; a file system may have no locks.
 
     Raises:
         OSError: the lock can't be created.
         OutOfResources: another process, or another thread, holds it; the message names the process.
     """
+    os.stat(f"{path.parent}/")  # noqa: PTH116 - a missing folder, which filelock would create
     lock = beside(path, LOCK)
-    while (handle := _lock(lock, path)) is None:
-        pass
+    file_lock = FileLock(lock, WAIT, poll_interval=WAIT / 20, fallback_to_soft=False)
     try:
+        file_lock.acquire()
+    except Timeout as error:
+        raise OutOfResources(
+            f"{path} is being written by {_holder(lock)}: wait until it ends, or choose another "
+            "place."
+        ) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    try:
+        with suppress(OSError):  # the process id is only for the error message
+            lock.write_text(str(os.getpid()), encoding="ascii")
         yield
-    finally:
+    finally:  # the file is removed first: whoever has opened it sees that and opens a new one
         lock.unlink(missing_ok=True)
-        os.close(handle)
+        file_lock.release()
+
+
+def _holder(lock: Path) -> str:
+    try:
+        return f"process {int(read_bounded(lock, 20))}"
+    except UNREADABLE:
+        return "another process"
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -140,46 +158,6 @@ def force(path: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _lock(lock: Path, path: Path) -> int | None:
-    """A locked handle; ``None`` if another writer removed the file before it was locked."""
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        _lock_handle(handle, path)
-        if os.fstat(handle).st_nlink:
-            with suppress(OSError):  # the process id is only for the error message
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
-            return handle
-    except BaseException:
-        os.close(handle)
-        raise
-    os.close(handle)
-    return None
-
-
-def _lock_handle(handle: int, path: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutOfResources(
-            f"{path} is being written by {_holder(handle)}: wait until it ends, or choose another "
-            "place."
-        ) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-
-
-def _holder(handle: int) -> str:
-    """The process that holds a lock; it writes its id shortly after it has locked the file."""
-    for _ in range(HOLDER_READS):
-        writer = os.pread(handle, 20, 0).decode("ascii", "replace")
-        if writer.isdecimal():
-            return f"process {writer}"
-        time.sleep(HOLDER_PAUSE)
-    return "another process"
 
 
 def is_file(path: Path) -> bool:
