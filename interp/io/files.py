@@ -18,6 +18,7 @@ import ctypes
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
@@ -35,8 +36,8 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 """Arguments of renameat2, and its error numbers where it can't exchange."""
-WAIT = 0.2
-"""Seconds until a second writer is refused; by then the first one has written its process id."""
+HOLDER_READS, HOLDER_PAUSE = 20, 0.01
+"""How often the process id of a lock's holder is read until it is there, and seconds in between."""
 UNREADABLE = (OSError, ValueError)
 """Errors of the functions that read files; callers add the path and what was expected."""
 
@@ -97,31 +98,39 @@ def locked(path: Path) -> Generator[None]:
     """
     os.stat(f"{path.parent}/")  # noqa: PTH116 - a missing folder, which filelock would create
     lock = beside(path, LOCK)
-    file_lock = FileLock(lock, WAIT, poll_interval=WAIT / 20, fallback_to_soft=False)
-    try:
-        file_lock.acquire()
-    except Timeout as error:
-        raise OutOfResources(
-            f"{path} is being written by {_holder(lock)}: wait until it ends, or choose another "
-            "place."
-        ) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
+    file_lock = FileLock(lock, blocking=False, fallback_to_soft=False)
+    while not file_lock.is_locked:
+        try:
+            file_lock.acquire()
+        except Timeout as error:
+            if holder := _holder(lock):
+                raise OutOfResources(
+                    f"{path} is being written by {holder}: wait until it ends, or choose another "
+                    "place."
+                ) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            break
     try:
         with suppress(OSError):  # the process id is only for the error message
             lock.write_text(str(os.getpid()), encoding="ascii")
         yield
-    finally:  # the file is removed first: whoever has opened it sees that and opens a new one
+    finally:  # the file is removed first: who has opened it meanwhile sees that, and opens another
         lock.unlink(missing_ok=True)
         file_lock.release()
 
 
-def _holder(lock: Path) -> str:
-    try:
-        return f"process {int(read_bounded(lock, 20))}"
-    except UNREADABLE:
-        return "another process"
+def _holder(lock: Path) -> str | None:
+    """The process that holds a lock, and writes its id just after; ``None`` if it has ended."""
+    for _ in range(HOLDER_READS):
+        try:
+            return f"process {int(read_bounded(lock, 20))}"
+        except FileNotFoundError:
+            return None
+        except UNREADABLE:
+            time.sleep(HOLDER_PAUSE)
+    return "another process"
 
 
 def exchange(one: Path, other: Path) -> bool:
