@@ -1,5 +1,6 @@
 """The files of a folder are replaced together, by one writer, and only where they are its own."""
 
+import errno
 import fcntl
 import json
 import os
@@ -300,6 +301,23 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     with pytest.raises(InterpError, match="can't be written"):
         write(tmp_path / "a", "one")
     assert (tmp_path / "mine").read_text() == "kept"
+
+
+def test_a_file_is_refused_where_there_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    for folder, error in (("missing", FileNotFoundError), ("file", NotADirectoryError)):
+        with pytest.raises(error):
+            write_text_whole(tmp_path / folder / "a", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch):
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    write(tmp_path / "a", "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_file_is_written_whole_and_takes_the_place_of_remains(tmp_path):

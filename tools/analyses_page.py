@@ -36,7 +36,7 @@ of every section begins with
 ```python
 import analyses
 import interp
-from interp.metrics.prompts import logit_diff_of_prompts
+from interp.metrics import logit_diff_of_prompts
 ```
 
 A command does the same and writes tables, a report and `run.json` into a folder;

@@ -5,9 +5,11 @@ HookedTransformer``. Names, shapes, values and the semantics of hooks are those 
 3.9; the façade holds hooks and settings, and the core stays stateless.
 """
 
-from interp.compat import evals, head_detector, patching, utils
+from typing import Never
+
+from interp.compat import head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.as_transformer_lens import install, uninstall
+from interp.compat.as_transformer_lens import absent, install, uninstall
 from interp.compat.bert_next_sentence_prediction import BertNextSentencePrediction
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix
@@ -16,9 +18,10 @@ from interp.compat.hooked_encoder import HookedEncoder
 from interp.compat.hooked_encoder_decoder import HookedEncoderDecoder
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.hooked_transformer import HookedTransformer
-from interp.compat.key_value_cache import TransformerLensKeyValueCache
-from interp.compat.key_value_cache_entry import TransformerLensKeyValueCacheEntry
-from interp.compat.svd_interpreter import SVDInterpreter
+from interp.compat.key_value_cache import (
+    TransformerLensKeyValueCache,
+    TransformerLensKeyValueCacheEntry,
+)
 
 __all__ = [
     "ActivationCache",
@@ -30,13 +33,15 @@ __all__ = [
     "HookedRootModule",
     "HookedTransformer",
     "HookedTransformerConfig",
-    "SVDInterpreter",
     "TransformerLensKeyValueCache",
     "TransformerLensKeyValueCacheEntry",
-    "evals",
     "head_detector",
     "install",
     "patching",
     "uninstall",
     "utils",
 ]
+
+
+def __getattr__(name: str) -> Never:
+    raise absent(__name__, name)

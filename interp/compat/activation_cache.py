@@ -11,8 +11,8 @@ from einops import rearrange
 from torch import Tensor
 
 from interp.compat.normed_activations import NormedActivations
-from interp.compat.slices import SliceLike, take
 from interp.compat.utils.act_names import get_act_name
+from interp.compat.utils.slices import take
 
 
 class ActivationCache(NormedActivations):
@@ -23,7 +23,7 @@ class ActivationCache(NormedActivations):
         layer: int | None = None,
         incl_mid: bool = False,
         apply_ln: bool = False,
-        pos_slice: SliceLike = None,
+        pos_slice: Any = None,
         mlp_input: bool = False,
         return_labels: bool = False,
     ) -> Any:
@@ -70,7 +70,7 @@ class ActivationCache(NormedActivations):
         mlp_input: bool = False,
         mode: str = "all",
         apply_ln: bool = False,
-        pos_slice: SliceLike = None,
+        pos_slice: Any = None,
         incl_embeds: bool = True,
         return_labels: bool = False,
     ) -> Any:
@@ -116,7 +116,7 @@ class ActivationCache(NormedActivations):
         layer: int = -1,
         return_labels: bool = False,
         incl_remainder: bool = False,
-        pos_slice: SliceLike = None,
+        pos_slice: Any = None,
         apply_ln: bool = False,
     ) -> Any:
         """The output of each head before a layer ``[component ... d_model]``.
@@ -137,8 +137,8 @@ class ActivationCache(NormedActivations):
     def get_neuron_results(
         self,
         layer: int,
-        neuron_slice: SliceLike = None,
-        pos_slice: SliceLike = None,
+        neuron_slice: Any = None,
+        pos_slice: Any = None,
         project_output_onto: Tensor | None = None,
     ) -> Tensor:
         """The output of each neuron of a layer ``[... neuron d_model]``, or its projection."""
@@ -152,8 +152,8 @@ class ActivationCache(NormedActivations):
     def stack_neuron_results(
         self,
         layer: int = -1,
-        pos_slice: SliceLike = None,
-        neuron_slice: SliceLike = None,
+        pos_slice: Any = None,
+        neuron_slice: Any = None,
         return_labels: bool = False,
         incl_remainder: bool = False,
         apply_ln: bool = False,
@@ -191,7 +191,7 @@ class ActivationCache(NormedActivations):
         layer: int,
         return_labels: bool,
         incl_remainder: bool,
-        pos_slice: SliceLike,
+        pos_slice: Any,
         apply_ln: bool,
         onto: Tensor | None = None,
     ) -> Any:
@@ -215,7 +215,7 @@ class ActivationCache(NormedActivations):
         mlp_input: bool = False,
         expand_neurons: bool = True,
         apply_ln: bool = False,
-        pos_slice: SliceLike = None,
+        pos_slice: Any = None,
         return_labels: bool = False,
         project_output_onto: Tensor | None = None,
     ) -> Any:

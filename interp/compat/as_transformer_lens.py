@@ -39,15 +39,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "BertNextSentencePrediction": ("bert_next_sentence_prediction",),
     "ActivationCache": ("activation_cache",),
     "FactoredMatrix": ("factored_matrix",),
-    "SVDInterpreter": ("svd_interpreter",),
     "patching": ("patching",),
     "head_detector": ("head_detector",),
-    "evals": ("evals", "ioi", "mmlu"),
     "components": ("components", "experts", "bert_components", "t5_components"),
-    "cache": ("key_value_cache", "key_value_cache_entry"),
+    "cache": ("key_value_cache",),
     "cache.key_value_cache": ("key_value_cache",),
-    "cache.key_value_cache_entry": ("key_value_cache_entry",),
-    "past_key_value_caching": ("key_value_cache", "key_value_cache_entry"),
+    "cache.key_value_cache_entry": ("key_value_cache",),
+    "past_key_value_caching": ("key_value_cache",),
 }
 """Modules of TransformerLens, and the modules of this package whose names each of them has."""
 INSTEAD = {
@@ -67,10 +65,74 @@ INSTEAD = {
     "TransformerLensConfig": "HookedTransformerConfig",
     "TransformerBridgeConfig": "HookedTransformerConfig",
     "multi_gpu": "a model on one device",
-    "LayerNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
-    "RMSNorm": "model.cfg.normalization_type and model.blocks[layer].ln1",
-    "LayerNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
-    "RMSNormPre": "model.cfg.normalization_type and model.blocks[layer].ln1",
+    **dict.fromkeys(
+        ("LayerNorm", "RMSNorm", "LayerNormPre", "RMSNormPre"),
+        "model.cfg.normalization_type and model.blocks[layer].ln1",
+    ),
+    **dict.fromkeys(
+        ("evals", "IOIDataset", "ioi_eval", "mmlu_eval"),
+        "TransformerLens itself, or model(tokens, return_type='loss') on texts of your own",
+    ),
+    "SVDInterpreter": "model.OV[layer, head].svd() and torch.linalg.svd(model.W_in[layer])",
+    # Functions of utils.
+    "get_dataset": "datasets.load_dataset",
+    "download_file_from_hf": "huggingface_hub.hf_hub_download",
+    "get_rotary_pct_from_config": "model.cfg.rotary_dim / model.cfg.d_head",
+    "select_compatible_kwargs": "inspect.signature(function).parameters",
+    "is_library_available": "importlib.util.find_spec",
+    **dict.fromkeys(
+        ("ModelWithCfg", "get_best_available_device", "get_device_for_block_index", "warn_if_mps"),
+        "model.cfg.device, on which the whole model is",
+    ),
+    **dict.fromkeys(
+        (
+            *("count_unique_devices", "find_embedding_device", "get_best_available_cuda_device"),
+            *("move_to_and_update_config", "resolve_device_map"),
+            "sort_devices_based_on_available_memory",
+        ),
+        "model.to(device): a model is on one device",
+    ),
+    **dict.fromkeys(
+        (
+            "calculate_available_device_cuda_memory",
+            "determine_available_memory_for_available_devices",
+        ),
+        "torch.cuda.mem_get_info",
+    ),
+    "print_gpu_mem": "torch.cuda.memory_allocated",
+    "clear_huggingface_cache": "`hf cache delete`, which asks before it deletes",
+    "temporarily_swap_parameter": "parameter.data.copy_(values)",
+    **dict.fromkeys(
+        (
+            *("NonlinearityType", "calc_fan_in_and_fan_out", "init_kaiming_normal_"),
+            *("init_kaiming_uniform_", "init_xavier_normal_", "init_xavier_uniform_"),
+        ),
+        "HookedTransformerConfig(init_mode=...), or torch.nn.init",
+    ),
+    "get_nested_attr": "operator.attrgetter",
+    "set_nested_attr": "setattr",
+    "override_or_use_default_value": "default if override is None else override",
+    "LocallyOverridenDefaults": "prepend_bos= and padding_side= in each call",
+    "logits_to_df": "logits.topk",
+    "get_matrix_corner": "FactoredMatrix.get_corner",
+    "TypedModuleList": "torch.nn.ModuleList",
+    "check_structure": "torch.argsort",
+    "filter_dict_by_prefix": "a dict comprehension with str.removeprefix",
+    "get_cumsum_along_dim": "tensor.cumsum(dim)",
+    "get_offset_position_ids": "attention_mask.cumsum(1) - 1",
+    "repeat_along_head_dimension": "einops.repeat",
+    "transpose": "tensor.mT",
+    "get_tokenizer_with_bos": "AutoTokenizer.from_pretrained(name, add_bos_token=True)",
+    **dict.fromkeys(
+        ("get_input_with_manually_prepended_bos", "get_tokens_with_bos_removed"),
+        "model.to_tokens(text, prepend_bos=...)",
+    ),
+    **dict.fromkeys(
+        ("ActivationFunction", "SUPPORTED_ACTIVATIONS", "gelu_pytorch_tanh"), "torch.nn.functional"
+    ),
+    **dict.fromkeys(
+        ("SOFTCAP_DISABLED", "apply_softcap", "softcap_enabled"), "cap * torch.tanh(x / cap)"
+    ),
 }
 """Names of TransformerLens that this package lacks, and what to use instead."""
 
@@ -186,7 +248,19 @@ def missing(name: str) -> str:
     """The error message for a full name that is missing."""
     instead = next((INSTEAD[part] for part in name.split(".") if part in INSTEAD), None)
     hint = f"use {instead}" if instead else "interp.compat has no such name"
-    return f"{name}: {NAME} is interp.compat here (interp.compat.install); {hint}."
+    is_theirs = name.partition(".")[0] == NAME
+    here = f"{NAME} is interp.compat here (interp.compat.install); " if is_theirs else ""
+    return f"{name}: {here}{hint}."
+
+
+def absent(module: str, name: str) -> AttributeError | ImportError:
+    """The error for a name that a package of the façade lacks.
+
+    It is an ``ImportError`` for names of TransformerLens, because ``from … import`` replaces the
+    message of an ``AttributeError``.
+    """
+    error = ImportError if name in INSTEAD else AttributeError
+    return error(missing(f"{module}.{name}"), name=name)
 
 
 def _module(name: str, sources: tuple[str, ...], imported: Mapping[str, Any]) -> LensModule | None:

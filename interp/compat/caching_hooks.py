@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from interp.compat.hook_point import HookPoint
-from interp.compat.slices import take
+from interp.compat.utils.slices import take
 from interp.errors import InvalidInput, shorten
 
 _HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")

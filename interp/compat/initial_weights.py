@@ -1,35 +1,59 @@
 """Random initial weights by ``cfg.init_mode``, drawn as in TransformerLens.
 
 Every parameter with ``W_`` in its name is drawn, in the order of ``named_parameters``; biases stay
-0 and gains 1. (Glorot and Bengio 2010; He et al. 2015; for ``muP`` Yang et al. 2022.)
+0 and gains 1. (Glorot and Bengio 2010; He et al. 2015; for ``muP`` Yang et al. 2022.) Weights are
+``[d_in d_out]`` and ``[head d_model d_head]``, whereas PyTorch's own schemes take ``[d_out d_in]``.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.utils.initialization import (
-    calc_fan_in_and_fan_out,
-    init_kaiming_normal_,
-    init_kaiming_uniform_,
-    init_xavier_normal_,
-    init_xavier_uniform_,
-)
 from interp.errors import InvalidInput
+
+
+def _fans(weight: Tensor) -> tuple[int, int]:
+    """Fan-in and fan-out of a bias ``[d_out]``, a weight, or the weights of heads."""
+    match tuple(weight.shape):
+        case (n_out,):
+            return 1, n_out
+        case (n_in, n_out):
+            return n_in, n_out
+        case (n_heads, n_in, n_out):
+            return n_in, n_heads * n_out
+        case shape:
+            raise InvalidInput(f"Fan-in and fan-out need one to three axes; got shape {shape}.")
+
+
+def _xavier(weight: Tensor) -> float:
+    return math.sqrt(2 / sum(_fans(weight)))
+
+
+def _kaiming(weight: Tensor) -> float:
+    """For a ReLU before the weight."""
+    return math.sqrt(2 / _fans(weight)[0])
+
+
+def _uniform(weight: Tensor, std: float) -> Tensor:
+    return weight.uniform_(-math.sqrt(3) * std, math.sqrt(3) * std)
+
+
+def _normal(weight: Tensor, std: float) -> Tensor:
+    return weight.normal_(std=std)
+
 
 Draw = Callable[[str, Tensor], Tensor]
 """Fills the weight of a given name, in place."""
-SCALED = {
-    "xavier_uniform": init_xavier_uniform_,
-    "xavier_normal": init_xavier_normal_,
-    "kaiming_uniform": init_kaiming_uniform_,
-    "kaiming_normal": init_kaiming_normal_,
+SCALED: dict[str, tuple[Callable[[Tensor, float], Tensor], Callable[[Tensor], float]]] = {
+    "xavier_uniform": (_uniform, _xavier),
+    "xavier_normal": (_normal, _xavier),
+    "kaiming_uniform": (_uniform, _kaiming),
+    "kaiming_normal": (_normal, _kaiming),
 }
-"""Schemes in which ``cfg.initializer_range`` is the gain."""
+"""Distribution and standard deviation of schemes in which ``cfg.initializer_range`` is the gain."""
 
 
 def draw_weights(model: nn.Module, cfg: HookedTransformerConfig) -> None:
@@ -57,11 +81,11 @@ def _scheme(cfg: HookedTransformerConfig) -> Draw:
         raise InvalidInput(
             f"init_mode={cfg.init_mode!r} must be one of gpt2, {', '.join(SCALED)}, muP."
         )
-    scaled = partial(SCALED[cfg.init_mode], gain=cfg.initializer_range)
-    return lambda _, weight: scaled(weight)
+    draw, std = SCALED[cfg.init_mode]
+    return lambda _, weight: draw(weight, cfg.initializer_range * std(weight))
 
 
 def _mu_parametrized(name: str, weight: Tensor) -> Tensor:
     """Standard deviation 1 for embeddings and W_U, as in TransformerLens; else 1 / √fan_in."""
-    fan_in, _ = calc_fan_in_and_fan_out(weight)
+    fan_in, _ = _fans(weight)
     return weight.normal_(std=1.0 if "embed" in name else 1 / math.sqrt(fan_in))

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.slices import SliceLike, take
 from interp.compat.stored_activations import StoredActivations
+from interp.compat.utils.slices import take
 from interp.errors import InvalidInput, shorten
 
 NORMALIZED = ("LN", "LNPre", "RMS", "RMSPre")
@@ -21,8 +21,8 @@ class NormedActivations(StoredActivations):
         residual_stack: Tensor,
         layer: int | None = None,
         mlp_input: bool = False,
-        pos_slice: SliceLike = None,
-        batch_slice: SliceLike = None,
+        pos_slice: Any = None,
+        batch_slice: Any = None,
         has_batch_dim: bool = True,
         recompute_ln: bool = False,
     ) -> Tensor:
@@ -47,8 +47,8 @@ class NormedActivations(StoredActivations):
         residual_stack: Tensor,
         tokens: Any,
         incorrect_tokens: Any = None,
-        pos_slice: SliceLike = None,
-        batch_slice: SliceLike = None,
+        pos_slice: Any = None,
+        batch_slice: Any = None,
         has_batch_dim: bool = True,
     ) -> Tensor:
         """The contribution of each component to a token's logit, or to the difference of two.
@@ -78,8 +78,8 @@ class NormedActivations(StoredActivations):
         stack: Tensor,
         layer: int,
         mlp_input: bool = False,
-        pos_slice: SliceLike = None,
-        batch_slice: SliceLike = None,
+        pos_slice: Any = None,
+        batch_slice: Any = None,
     ) -> Tensor:
         """Terms ``[component ... any]``, divided by the scale of the norm before a layer."""
         is_last = layer == self.model.cfg.n_layers
@@ -88,7 +88,7 @@ class NormedActivations(StoredActivations):
         return stack / (take(scale, batch_slice, 0) if self.has_batch_dim else scale)
 
     def _apply_ln_to_projected(
-        self, stack: Tensor, layer: int, mlp_input: bool, pos_slice: SliceLike
+        self, stack: Tensor, layer: int, mlp_input: bool, pos_slice: Any
     ) -> Tensor:
         """Apply the norm before a layer to terms that are projected onto :meth:`_directions`."""
         if self.model.cfg.normalization_type not in NORMALIZED:

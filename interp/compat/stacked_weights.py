@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.factored_matrix import FactoredMatrix
+from interp.compat.factored_matrix import FactoredMatrix, composition_scores
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
-from interp.compat.utils.matrices import composition_scores
 from interp.errors import InvalidInput, NoSuchAttribute, shorten
 
 STACKED = {

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.compat.slices import SliceLike, removes_axis, take
 from interp.compat.utils.act_names import get_act_name
+from interp.compat.utils.slices import removes_axis, take
 from interp.errors import InvalidInput, NotRecorded, shorten
 
 
@@ -101,7 +101,7 @@ class StoredActivations:
             self.has_batch_dim = False
         return self
 
-    def apply_slice_to_batch_dim(self, batch_slice: SliceLike) -> "StoredActivations":
+    def apply_slice_to_batch_dim(self, batch_slice: Any) -> "StoredActivations":
         """A cache of some rows; a single index drops the batch axis.
 
         Raises:

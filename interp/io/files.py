@@ -16,7 +16,6 @@ size is limited.
 
 import ctypes
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -26,6 +25,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from interp.errors import OutOfResources
@@ -90,20 +90,47 @@ def write_text_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold the lock of a file or folder that is being written.
+    """Hold the lock of a file or folder that is being written; a file system may have no locks.
 
     Raises:
         OSError: the lock can't be created.
         OutOfResources: another process, or another thread, holds it; the message names the process.
     """
+    os.stat(f"{path.parent}/")  # noqa: PTH116 - a missing folder, which filelock would create
     lock = beside(path, LOCK)
-    while (handle := _lock(lock, path)) is None:
-        pass
+    file_lock = FileLock(lock, blocking=False, fallback_to_soft=False)
+    while not file_lock.is_locked:
+        try:
+            file_lock.acquire()
+        except Timeout as error:
+            if holder := _holder(lock):
+                raise OutOfResources(
+                    f"{path} is being written by {holder}: wait until it ends, or choose another "
+                    "place."
+                ) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            break
     try:
+        with suppress(OSError):  # the process id is only for the error message
+            lock.write_text(str(os.getpid()), encoding="ascii")
         yield
-    finally:
+    finally:  # the file is removed first: who has opened it meanwhile sees that, and opens another
         lock.unlink(missing_ok=True)
-        os.close(handle)
+        file_lock.release()
+
+
+def _holder(lock: Path) -> str | None:
+    """The process that holds a lock, and writes its id just after; ``None`` if it has ended."""
+    for _ in range(HOLDER_READS):
+        try:
+            return f"process {int(read_bounded(lock, 20))}"
+        except FileNotFoundError:
+            return None
+        except UNREADABLE:
+            time.sleep(HOLDER_PAUSE)
+    return "another process"
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -140,46 +167,6 @@ def force(path: Path) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _lock(lock: Path, path: Path) -> int | None:
-    """A locked handle; ``None`` if another writer removed the file before it was locked."""
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        _lock_handle(handle, path)
-        if os.fstat(handle).st_nlink:
-            with suppress(OSError):  # the process id is only for the error message
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
-            return handle
-    except BaseException:
-        os.close(handle)
-        raise
-    os.close(handle)
-    return None
-
-
-def _lock_handle(handle: int, path: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutOfResources(
-            f"{path} is being written by {_holder(handle)}: wait until it ends, or choose another "
-            "place."
-        ) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-
-
-def _holder(handle: int) -> str:
-    """The process that holds a lock; it writes its id shortly after it has locked the file."""
-    for _ in range(HOLDER_READS):
-        writer = os.pread(handle, 20, 0).decode("ascii", "replace")
-        if writer.isdecimal():
-            return f"process {writer}"
-        time.sleep(HOLDER_PAUSE)
-    return "another process"
 
 
 def is_file(path: Path) -> bool:

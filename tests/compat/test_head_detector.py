@@ -1,4 +1,4 @@
-"""Heads that attend as a pattern has it get the highest score; singular vectors of weights."""
+"""Heads that attend as a pattern has it get the highest score."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 from interp.compat import head_detector
 from interp.compat.head_detector import detect_head
-from interp.compat.svd_interpreter import SVDInterpreter
 from interp.errors import InvalidInput
 
 TOKENS = torch.tensor([[1, 2, 3, 2, 3, 4]])
@@ -96,19 +95,3 @@ def test_scores_are_those_of_transformer_lens(theirs, name, measure, excluded):
 
     ours = detect_head(theirs, "text", name, error_measure=measure, **excluded)
     assert_close(ours, other(theirs, "text", name, error_measure=measure, **excluded))
-
-
-@pytest.mark.parametrize("given", [("OV", 1, 3, 1), ("w_in", 0, 4), ("w_out", 1, 5)])
-def test_singular_vectors_are_those_of_transformer_lens(theirs, given):
-    from transformer_lens import SVDInterpreter as Other  # noqa: PLC0415
-
-    ours = SVDInterpreter(theirs).get_singular_vectors(*given)
-    expected = Other(theirs).get_singular_vectors(*given)
-    assert_close(ours.abs(), expected.abs(), rtol=1e-3, atol=1e-4)
-
-
-def test_singular_vectors_that_are_not_there_are_refused(theirs):
-    vectors = SVDInterpreter(theirs).get_singular_vectors
-    for given in (("x", 0), ("OV", 0), ("OV", 2, 3, 0), ("OV", 0, 3, 5), ("OV", 0, 10, 0)):
-        with pytest.raises(InvalidInput):
-            vectors(*given)

@@ -1,21 +1,56 @@
 """A figure as SVG has the figure's cells, colours and labels."""
 
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from io import BytesIO
 from xml.etree import ElementTree
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
+from PIL import Image, ImageColor
 
-from analyses.results.figures import Curve, Node, bars, curves, heatmap, network
+from analyses.results.figures import (
+    ABOVE,
+    BELOW,
+    FAINT,
+    LINES,
+    Curve,
+    Node,
+    bars,
+    curves,
+    heatmap,
+    network,
+)
 from tools.figure_svg import MISSING, figure_svg
 
-EVIL = "</svg><script>&amp;"
+EVIL = "</svg><script>&amp;$x$"
+BLUE, RED, GREEN = (colour.lower() for colour in LINES[:3])
 
 
 def drawn(figure: go.Figure, kind: str) -> list[dict[str, str]]:
-    """The attributes of each element of a kind."""
+    """The attributes of each element of a kind, with those of its style."""
     root = ElementTree.fromstring(figure_svg(figure))
-    return [one.attrib for one in root.iter(f"{{http://www.w3.org/2000/svg}}{kind}")]
+    return [
+        one.attrib | dict(re.findall(r"([\w-]+): ([^;]+)", one.get("style", "")))
+        for one in root.iter(f"{{http://www.w3.org/2000/svg}}{kind}")
+    ]
+
+
+def paths(figure: go.Figure, **style: str) -> Iterator[np.ndarray]:
+    """The points of each path inside a panel that is filled, or drawn, in a colour."""
+    for path in drawn(figure, "path"):
+        if "clip-path" in path and style.items() <= path.items():
+            yield np.array(re.findall(r"[ML] (\S+) (\S+)", path["d"]), dtype=float)
+
+
+def pixels(figure: go.Figure) -> list[tuple[int, ...]]:
+    """The colours of the cells of a heatmap, row by row."""
+    data = drawn(figure, "image")[0]["{http://www.w3.org/1999/xlink}href"].partition(",")[2]
+    cells = np.array(Image.open(BytesIO(b64decode(data))).convert("RGB"))
+    return [tuple(cell) for cell in cells.reshape(-1, 3).tolist()]
 
 
 def texts(figure: go.Figure) -> list[str]:
@@ -38,12 +73,11 @@ def a_heatmap(values: list[list[float]], **settings: object) -> go.Figure:
 
 def test_cells_of_a_heatmap_have_the_colours_of_their_values():
     figure = a_heatmap([[1.0, -1.0, 0.0], [float("nan"), 0.5, 1.0]], diverging=True)
-    colours = [one["fill"] for one in drawn(figure, "rect")][1:7]  # after the paper
-    high, low, middle, missing, half, again = colours
+    high, low, middle, missing, half, again = pixels(figure)
     assert high == again
     assert len({high, low, middle, half}) == 4
-    assert missing == MISSING
-    assert middle == "rgb(247, 247, 247)"
+    assert missing == ImageColor.getrgb(MISSING)
+    assert middle == (247, 247, 247)
 
 
 def test_labels_are_text():
@@ -62,7 +96,7 @@ def test_bars_are_as_long_as_their_values():
     values = torch.tensor([2.0, -1.0, 0.0])
     none = torch.full((3,), torch.nan)
     figure = bars(values, none, none, title="t", labels=["a", "b", "c"], unit="nats")
-    _, *lengths = (float(one["width"]) for one in drawn(figure, "rect"))
+    lengths = [np.ptp(points[:, 0]) for points in paths(figure, fill=BLUE)]
     assert lengths[0] == pytest.approx(2 * lengths[1], rel=0.01)
     assert lengths[2] == 0
     assert {"a", "b", "c", "nats"} <= set(texts(figure))
@@ -75,12 +109,11 @@ def test_curves_have_a_panel_for_each_axis():
         "score": [Curve("two", steps, [0.0, 0.5, 1.0]), Curve("three", steps, [0.0, 0.0, 0.0])],
     }
     figure = curves(panels, title="t", axis="step", units=("nats", "0 to 1"))
-    lines = [one["points"] for one in drawn(figure, "polyline")]
-    assert len(lines) == 3
-    heights = [[float(point.split(",")[1]) for point in line.split()] for line in lines]
-    assert heights[0] == sorted(heights[0])  # it falls
-    assert heights[1] == sorted(heights[1], reverse=True)
-    assert min(heights[1]) > max(heights[0])  # in the panel below
+    (one,), (two,), (three,) = (paths(figure, stroke=colour) for colour in (BLUE, RED, GREEN))
+    assert (np.diff(one[:, 1]) > 0).all()  # it falls
+    assert (np.diff(two[:, 1]) < 0).all()
+    assert not np.ptp(three[:, 1])
+    assert min(two[:, 1]) > max(one[:, 1])  # in the panel below
     assert {"one", "two", "three", "loss (nats)", "score (0 to 1)"} <= set(texts(figure))
 
 
@@ -88,19 +121,21 @@ def test_a_graph_has_its_nodes_and_lines_as_wide_as_their_weights():
     nodes = [Node(EVIL, 0.0, 0.0), Node("b", 0.0, 1.0), Node("c", 1.0, 1.0)]
     figure = network(nodes, {(0, 1): 2.0, (0, 2): -1.0}, title="t", unit="nats")
     assert {EVIL, "b", "c"} <= set(texts(figure))
-    assert len(drawn(figure, "circle")) == 3
-    one, other = drawn(figure, "line")
+    assert len(drawn(figure, "use")) == 3
+    one, other = (path for path in drawn(figure, "path") if path.get("stroke") in (ABOVE, BELOW))
     assert float(one["stroke-width"]) > float(other["stroke-width"])
     assert one["stroke"] != other["stroke"]
-    assert float(one["y1"]) > float(one["y2"])  # inputs are at the bottom
+    (points,) = paths(figure, stroke=one["stroke"])
+    assert points[0, 1] > points[-1, 1]  # inputs are at the bottom
 
 
 def test_a_logarithmic_axis():
     figure = curves({"y": [Curve("one", [1, 10, 100], [0.0] * 3)]}, title="t", axis="x", units=[""])
     figure.update_xaxes(type="log")
-    (line,) = drawn(figure, "polyline")
-    first, middle, last = (float(point.split(",")[0]) for point in line["points"].split())
+    (points,) = paths(figure, stroke=BLUE)
+    first, middle, last = points[:, 0]
     assert middle - first == pytest.approx(last - middle, abs=0.2)
+    assert {"1", "10", "100"} <= set(texts(figure))
 
 
 def test_another_kind_of_figure_is_named():
@@ -108,19 +143,23 @@ def test_another_kind_of_figure_is_named():
         figure_svg(go.Figure(go.Pie(values=[1])))
 
 
-def test_a_curve_of_many_points_keeps_its_highest_and_lowest():
-    """At most two points a pixel, the extremes among them; a short curve keeps every point."""
+def test_a_curve_of_many_points_keeps_its_highest():
+    """It has a few points a pixel, the extremes among them; a short curve keeps every point."""
     steps = list(range(20_000))
     values = [float(step % 7) for step in steps]
     values[12_345] = 100.0
     figure = curves({"y": [Curve("one", steps, values)]}, title="t", axis="step", units=[""])
-    (line,) = drawn(figure, "polyline")
-    heights = [float(point.split(",")[1]) for point in line["points"].split()]
-    assert len(heights) <= 2 * 720
-    assert min(heights) == 56.0
-    assert heights.count(56.0) == 1
+    (points,) = paths(figure, stroke=BLUE)
+    assert len(points) <= 4 * 720
+    others = np.delete(points[:, 1], points[:, 1].argmin())
+    assert np.ptp(others) < 0.1 * np.ptp(points[:, 1])
     few = curves({"y": [Curve("one", [0, 1, 2], [1.0, 5.0, 2.0])]}, title="t", axis="x", units=[""])
-    assert len(drawn(few, "polyline")[0]["points"].split()) == 3
+    (points,) = paths(few, stroke=BLUE)
+    assert len(points) == 3
+
+
+def test_equal_figures_are_drawn_as_equal_bytes():
+    assert figure_svg(a_heatmap([[0.0, 1.0]])) == figure_svg(a_heatmap([[0.0, 1.0]]))
 
 
 def test_an_axis_of_curves_is_named_and_numbered():
@@ -133,6 +172,6 @@ def test_marked_places_of_curves_are_dotted_lines():
     panels = {"y": [Curve("one", [0, 10], [0.0, 1.0])]}
     for marked in ([], [5], [2, 5]):
         figure = curves(panels, title="t", axis="x", units=[""], marked=marked)
-        dotted = [one for one in drawn(figure, "line") if "stroke-dasharray" in one]
+        dotted = list(paths(figure, stroke=FAINT))
         assert len(dotted) == len(marked)
-        assert all(one["x1"] == one["x2"] for one in dotted)
+        assert all(not np.ptp(points[:, 0]) for points in dotted)

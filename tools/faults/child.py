@@ -6,10 +6,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from pathlib import Path
-
-from interp.io import atomic_folder
 
 EXCHANGE = "exchange"
 STEPS = ("mkdir", "fsync", "replace", "unlink", "rmdir", EXCHANGE)
@@ -62,7 +61,7 @@ def kill_at(step: int, names: tuple[str, ...] = STEPS) -> Callable[[], None]:
     def prepare() -> None:
         calls = count(1)
         for name in names:
-            module = atomic_folder if name == EXCHANGE else os
+            module = import_module("interp.io.atomic_folder") if name == EXCHANGE else os
             setattr(module, name, _killing(getattr(module, name), calls, step))
 
     return prepare

@@ -1,155 +1,49 @@
-"""The public names of TransformerLens's ``utils``."""
+"""The functions of TransformerLens's ``utils`` that its users call."""
 
+from typing import Never
+
+from interp.compat.as_transformer_lens import absent
+from interp.compat.factored_matrix import composition_scores
 from interp.compat.utils.act_names import get_act_name
-from interp.compat.utils.activation_functions import (
-    SOFTCAP_DISABLED,
-    SUPPORTED_ACTIVATIONS,
-    ActivationFunction,
-    apply_softcap,
-    gelu_fast,
-    gelu_new,
-    softcap_enabled,
-    solu,
-)
-from interp.compat.utils.datasets import (
-    download_file_from_hf,
-    get_dataset,
-    get_rotary_pct_from_config,
-    keep_single_column,
-    select_compatible_kwargs,
-    tokenize_and_concatenate,
-)
-from interp.compat.utils.defaults import (
-    USE_DEFAULT_VALUE,
-    LocallyOverridenDefaults,
-    get_nested_attr,
-    override_or_use_default_value,
-    set_nested_attr,
-)
-from interp.compat.utils.devices import (
-    ModelWithCfg,
-    calculate_available_device_cuda_memory,
-    clear_huggingface_cache,
-    count_unique_devices,
-    determine_available_memory_for_available_devices,
-    find_embedding_device,
-    get_best_available_cuda_device,
-    get_best_available_device,
-    get_device,
-    get_device_for_block_index,
-    is_library_available,
-    move_to_and_update_config,
-    print_gpu_mem,
-    resolve_device_map,
-    sort_devices_based_on_available_memory,
-    temporarily_swap_parameter,
-    warn_if_mps,
-)
-from interp.compat.utils.initialization import (
-    NonlinearityType,
-    calc_fan_in_and_fan_out,
-    init_kaiming_normal_,
-    init_kaiming_uniform_,
-    init_xavier_normal_,
-    init_xavier_uniform_,
-)
-from interp.compat.utils.language_model import (
-    lm_accuracy,
-    lm_cross_entropy_loss,
-    logits_to_df,
-    sample_logits,
-)
-from interp.compat.utils.matrices import composition_scores, get_matrix_corner
+from interp.compat.utils.activation_functions import gelu_fast, gelu_new, solu
+from interp.compat.utils.datasets import keep_single_column, tokenize_and_concatenate
+from interp.compat.utils.language_model import lm_accuracy, lm_cross_entropy_loss, sample_logits
 from interp.compat.utils.prompts import test_prompt
 from interp.compat.utils.slices import Slice, SliceInput
 from interp.compat.utils.tensors import (
-    check_structure,
-    filter_dict_by_prefix,
     get_corner,
-    get_cumsum_along_dim,
-    get_offset_position_ids,
+    get_device,
     is_lower_triangular,
     is_square,
     remove_batch_dim,
-    repeat_along_head_dimension,
     to_numpy,
-    transpose,
 )
-from interp.compat.utils.tokenizers import (
-    get_attention_mask,
-    get_input_with_manually_prepended_bos,
-    get_tokenizer_with_bos,
-    get_tokens_with_bos_removed,
-)
-from interp.compat.utils.typed_module_list import TypedModuleList
+from interp.compat.utils.tokenizers import USE_DEFAULT_VALUE, get_attention_mask
 
 __all__ = [
-    "SOFTCAP_DISABLED",
-    "SUPPORTED_ACTIVATIONS",
     "USE_DEFAULT_VALUE",
-    "ActivationFunction",
-    "LocallyOverridenDefaults",
-    "ModelWithCfg",
-    "NonlinearityType",
     "Slice",
     "SliceInput",
-    "TypedModuleList",
-    "apply_softcap",
-    "calc_fan_in_and_fan_out",
-    "calculate_available_device_cuda_memory",
-    "check_structure",
-    "clear_huggingface_cache",
     "composition_scores",
-    "count_unique_devices",
-    "determine_available_memory_for_available_devices",
-    "download_file_from_hf",
-    "filter_dict_by_prefix",
-    "find_embedding_device",
     "gelu_fast",
     "gelu_new",
     "get_act_name",
     "get_attention_mask",
-    "get_best_available_cuda_device",
-    "get_best_available_device",
     "get_corner",
-    "get_cumsum_along_dim",
-    "get_dataset",
     "get_device",
-    "get_device_for_block_index",
-    "get_input_with_manually_prepended_bos",
-    "get_matrix_corner",
-    "get_nested_attr",
-    "get_offset_position_ids",
-    "get_rotary_pct_from_config",
-    "get_tokenizer_with_bos",
-    "get_tokens_with_bos_removed",
-    "init_kaiming_normal_",
-    "init_kaiming_uniform_",
-    "init_xavier_normal_",
-    "init_xavier_uniform_",
-    "is_library_available",
     "is_lower_triangular",
     "is_square",
     "keep_single_column",
     "lm_accuracy",
     "lm_cross_entropy_loss",
-    "logits_to_df",
-    "move_to_and_update_config",
-    "override_or_use_default_value",
-    "print_gpu_mem",
     "remove_batch_dim",
-    "repeat_along_head_dimension",
-    "resolve_device_map",
     "sample_logits",
-    "select_compatible_kwargs",
-    "set_nested_attr",
-    "softcap_enabled",
     "solu",
-    "sort_devices_based_on_available_memory",
-    "temporarily_swap_parameter",
     "test_prompt",
     "to_numpy",
     "tokenize_and_concatenate",
-    "transpose",
-    "warn_if_mps",
 ]
+
+
+def __getattr__(name: str) -> Never:
+    raise absent(__name__, name)

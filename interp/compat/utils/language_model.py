@@ -1,13 +1,10 @@
-"""The loss and accuracy of next tokens, sampling, and logits as a table."""
-
-from typing import Any
+"""The loss and accuracy of next tokens, and sampling."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
-from interp.io import frame_of
 
 
 def lm_cross_entropy_loss(
@@ -51,33 +48,6 @@ def lm_accuracy(
     """The fraction of next tokens that are predicted; with ``per_token``, ``[batch pos−1]``."""
     correct = logits[:, :-1].argmax(-1) == tokens[:, 1:]
     return correct if per_token else correct.sum() / correct.numel()
-
-
-def logits_to_df(
-    logits: Float[Tensor, " vocab"],
-    tokenizer: Any = None,
-    top_k: int | None = None,
-) -> Any:
-    """A table of tokens, the most probable first.
-
-    Columns: ``token_index``, ``token_string`` (with a tokenizer), ``logit``, ``log_prob`` (nats),
-    ``probability``.
-
-    Args:
-        logits: the logits at one position.
-        tokenizer: a tokenizer that decodes a list of ids.
-        top_k: number of rows; by default all.
-    """
-    log_probs = logits.float().log_softmax(-1).detach().cpu()
-    order = log_probs.exp().argsort(descending=True)[:top_k]
-    columns: dict[str, Any] = {"token_index": order.tolist()}
-    if tokenizer is not None:
-        columns["token_string"] = [tokenizer.decode([index]) for index in order.tolist()]
-    columns["logit"] = logits.detach().cpu()[order].tolist()
-    columns["log_prob"] = log_probs[order].tolist()
-    columns["probability"] = log_probs[order].exp().tolist()
-    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-    return frame_of(rows)
 
 
 def sample_logits(

@@ -84,3 +84,17 @@ class Slice:
         if isinstance(slice_input, Slice):
             return slice_input
         return cls([slice_input] if isinstance(slice_input, int) else slice_input)
+
+
+def take(x: Tensor, part: Any, axis: int) -> Tensor:
+    """Index ``x`` along ``axis`` with a ``Slice`` or its argument; an integer removes the axis."""
+    return x if part is None else _slice(part).apply(x, dim=axis)
+
+
+def removes_axis(part: Any) -> bool:
+    """Whether ``part`` is a single index."""
+    return _slice(part).mode == "int"
+
+
+def _slice(part: Any) -> Slice:
+    return part if isinstance(part, Slice) else Slice(part)
