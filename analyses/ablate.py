@@ -152,14 +152,26 @@ class Ablation(Result):
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and the ``top`` units by effect (pairs: interaction)."""
         top = at_least(1, top, "top")
-        frame, noun, how = self.to_frame(), self.units.replace("mlps", "MLPs"), "ablation"
-        if self.units == "pairs":
-            frame = self.to_interaction_frame().rename(columns={"interaction": "effect"})
-            how = "ablation, interactions"
+        lines = effect_lines(self._ranked, self.unit, self._noun, top)
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        how = "ablation, interactions" if self.units == "pairs" else "ablation"
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
-        largest = largest_text(frame, self.unit, noun, f"{self.method} {how}")
-        lines = effect_lines(frame, self.unit, noun, top)
-        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
+        largest = largest_text(self._ranked, self.unit, self._noun, f"{self.method} {how}")
+        return f"{whole}; {largest}"
+
+    @property
+    def _noun(self) -> str:
+        return self.units.replace("mlps", "MLPs")
+
+    @property
+    def _ranked(self) -> pd.DataFrame:
+        """The effects of the units, or the interactions of pairs."""
+        if self.units != "pairs":
+            return self.to_frame()
+        return self.to_interaction_frame().rename(columns={"interaction": "effect"})
 
     @property
     def _alone(self) -> dict[str, int]:

@@ -106,7 +106,11 @@ class AttentionPattern(Result):
             f"{fixed(w, 2)}"
             for q, (k, w) in enumerate(zip(top.indices, top.values, strict=True))
         ]
-        return "\n".join([f"{self.name}: most attended key of each query", *lines])
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.name}: most attended key of each query"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,12 +169,15 @@ class AttentionPatterns(Result):
 
     def summary(self) -> str:
         """The key that each head attends to most, on average over queries."""
+        return "\n".join([self.headline(), *(self._line(*place) for place in self._heads)])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         n_heads, which = len(self._heads), f"{self.attention} " if self.attention else ""
-        first = (
+        return (
             f"{n_heads} {which}heads, {len(self.query_tokens)} queries: most attended key, mean "
             f"{self._weights}"
         )
-        return "\n".join([first, *(self._line(*place) for place in self._heads)])
 
     def _line(self, layer: int, head: int) -> str:
         weight, key = self.patterns[layer][head].mean(0).max(-1)

@@ -111,7 +111,7 @@ class Composition(Result):
         """The pair furthest above the baseline, and up to ``top`` pairs of each kind."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        lines = [f"{self.provenance.model}: {_top_pair(frame)}"]
+        lines = [self.headline()]
         for kind in KINDS:
             own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
             pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
@@ -119,6 +119,10 @@ class Composition(Result):
             lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
         rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
         return "\n".join([*lines, *rotary])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.provenance.model}: {_top_pair(self.to_frame())}"
 
 
 def _top_pair(frame: pd.DataFrame) -> str:

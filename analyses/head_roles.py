@@ -143,14 +143,7 @@ class HeadRoles(Result):
     def summary(self, top: int = 5) -> str:
         """The heads that stand out, and up to ``top`` heads of each role, largest first."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
-        few = any(scores.shape[-1] < FEWEST for scores in self.score.values())
-        listed = frame[frame["difference"] > LEAST if few else frame["has_role"]]
-        rare = ~listed["role"].isin(BACKGROUND)
-        listed = listed.assign(rare=rare).sort_values(
-            ["rare", "difference"], ascending=False, kind="stable"
-        )
-        lines = [self._headline(listed)]
+        listed, lines = self._listed(), [self.headline()]
         for role, heads in listed.groupby("role", sort=False):
             best = zip(heads["name"], heads["score"], heads["control"], strict=True)
             texts = [f"{name} {fixed(s, 3)} ({fixed(control, 3)})" for name, s, control in best]
@@ -158,11 +151,26 @@ class HeadRoles(Result):
             lines.append(f"{role:<19} {', '.join(texts[:top])}{more}")
         lines += ["in brackets: the control"] if len(listed) else []
         lines += [f"{'silent':<19} {', '.join(self._silent)}"] if self._silent else []
-        lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
+        if self._has_few_rows:
+            lines.append(f"fewer than {FEWEST} rows: no intervals, so no role of attention")
         return "\n".join([*lines, *self.notes])
 
-    def _headline(self, listed: pd.DataFrame) -> str:
+    @property
+    def _has_few_rows(self) -> bool:
+        return any(scores.shape[-1] < FEWEST for scores in self.score.values())
+
+    def _listed(self) -> pd.DataFrame:
+        """The roles that the summary lists, those that most heads have last."""
+        frame = self.to_frame()
+        listed = frame[frame["difference"] > LEAST if self._has_few_rows else frame["has_role"]]
+        rare = ~listed["role"].isin(BACKGROUND)
+        return listed.assign(rare=rare).sort_values(
+            ["rare", "difference"], ascending=False, kind="stable"
+        )
+
+    def headline(self) -> str:
         """The head that exceeds its control most, for the roles that few heads have."""
+        listed = self._listed()
         rows = f"{self.repeats} × {self.half} random tokens"
         best = listed[~listed["role"].isin(BACKGROUND)].drop_duplicates("role").head(NAMED)
         of = f"of {counted(self.silent.numel(), 'head')}"

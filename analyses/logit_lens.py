@@ -144,10 +144,14 @@ class LogitLens(Result):
             for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
         rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
-        size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
-        return "\n".join([f"{self.lens_name} on {size}: {self._headline()}", *rows])
+        return "\n".join([self.headline(), *rows])
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
+        return f"{self.lens_name} on {size}: {self._first_agreement()}"
+
+    def _first_agreement(self) -> str:
         """The first place before the output where the likeliest token is mostly the final one."""
         agree = (self.top[..., 0] == self.top[-1, ..., 0])[:, self.real].double().mean(-1)
         first = int((agree > 1 / 2).int().argmax())

@@ -140,16 +140,20 @@ class OVCircuit(Result):
     def summary(self, top: int = 5) -> str:
         """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
         top = at_least(1, top, "top")
-        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         return "\n".join(
             [
-                f"OV circuit of {self.name} in {self.provenance.model}{mlp}: {self._copying()}",
+                self.headline(),
                 "attended to → promoted outputs, in sd of all logits that the head can write so",
                 *self.promoted.lines(top),
                 "singular vectors: tokens read → outputs written",
                 *self.singular.lines(),
             ]
         )
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        return f"OV circuit of {self.name} in {self.provenance.model}{mlp}: {self._copying()}"
 
     def _copying(self) -> str:
         if self.copying is None:

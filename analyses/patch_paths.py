@@ -120,14 +120,17 @@ class PathPatching(Result):
     def summary(self, top: int = 10) -> str:
         """The metric on both prompts, and the ``top`` edges by size of their effect."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
+        lines = effect_lines(self.to_frame(), self.unit, "edges", top)
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         noun = "prompt" if self.corrupt is None else "pair"
         whole = metric_text(self.metric, self.clean, self.unit, noun)
         if self.corrupt is not None:
             whole += f" ({number(self.corrupt.mean().item())} corrupted)"
-        largest = largest_text(frame, self.unit, "edges", f"{self.method} patching")
-        lines = effect_lines(frame, self.unit, "edges", top)
-        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
+        largest = largest_text(self.to_frame(), self.unit, "edges", f"{self.method} patching")
+        return f"{whole}; {largest}"
 
 
 def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword

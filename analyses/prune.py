@@ -197,18 +197,21 @@ class Pruning(Result):
 
     def summary(self) -> str:
         """The areas under the curve, and f at each size."""
-        first = (
-            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
-            f"{fixed(self.cpr, 3)} on "
-            f"{counted(len(self.whole), 'pair')}; {self.metric} {number(self.whole.mean().item())} "
-            f"{self.unit} whole, {number(self.empty.mean().item())} without edges"
-        )
         total = len(self.edges)
         rows = [
             f"{count:>6} edges ({percent(count / total, 1):>7}): f = {fixed(f, 3)}"
             for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
         ]
-        return "\n".join([first, *rows])
+        return "\n".join([self.headline(), *rows])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole, empty = (number(x.mean().item()) for x in (self.whole, self.empty))
+        return (
+            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
+            f"{fixed(self.cpr, 3)} on {counted(len(self.whole), 'pair')}; {self.metric} {whole} "
+            f"{self.unit} whole, {empty} without edges"
+        )
 
     def _faithfulness_of(self, values: Float[Tensor, "*shape prompt"]) -> Float[Tensor, "*shape"]:
         empty, whole = self.empty.mean(), self.whole.mean()

@@ -174,17 +174,23 @@ class QKCircuit(Result):
     def summary(self, top: int = 5) -> str:
         """Content against offset, up to ``top`` queries with their keys, and singular vectors."""
         top = at_least(1, top, "top")
-        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
-        at = "" if self.offset is None else f" at offset {self.offset}"
         return "\n".join(
             [
-                f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
-                f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}",
+                self.headline(),
                 "query → keys with the highest scores, in nats above the mean key",
                 *self.keys.lines(top),
                 "singular vectors: tokens of queries → tokens of keys",
                 *self.singular.lines(),
             ]
+        )
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        at = "" if self.offset is None else f" at offset {self.offset}"
+        return (
+            f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
+            f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}"
         )
 
     def _offset_text(self) -> str:

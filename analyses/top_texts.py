@@ -178,10 +178,10 @@ class TopTexts(Result):
         contexts = len({own.marked for own in self.snippets})
         repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
         shown = repeated if contexts < len(lines) else []
-        return "\n".join([self._headline(), *lines, control, *shown, *self.notes])
+        return "\n".join([self.headline(), *lines, control, *shown, *self.notes])
 
-    def _headline(self) -> str:
-        """The first line of the summary."""
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         median, far = (self.quantiles[self.levels.index(level)] for level in (0.5, 0.99))
         return (
             f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "

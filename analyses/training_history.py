@@ -112,7 +112,7 @@ class TrainingHistory(Result):
 
     def summary(self) -> str:
         """First and last value of each figure, and the step at which it was halfway between."""
-        lines = [f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"]
+        lines = [self.headline()]
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
@@ -127,6 +127,10 @@ class TrainingHistory(Result):
                 for name, values in own.changes[:SHOWN]
             ]
         return "\n".join(lines)
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"
 
     def _last(self) -> str:
         return f"{number(self.history.losses[-1], 3)} nats" if self.history.losses else "nothing"

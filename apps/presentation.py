@@ -25,16 +25,12 @@ from analyses import (
     Pruning,
     QKCircuit,
 )
-from analyses.attention_statistics import WEIGHTINGS
 from analyses.head_roles import BACKGROUND
 from analyses.methods.circuits import KINDS
-from analyses.results import Result, fixed
+from analyses.results import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution import Provenance
-
-NAMED = 3
-"""Number of heads that a conclusion names."""
 
 
 @singledispatch
@@ -79,7 +75,8 @@ def _(result: HeadAblation, top: int | None = None) -> Table:
 
 @conclusion.register
 def _(result: HeadAblation) -> str:
-    return wording.conclusion(result)
+    """Without the notes, which its page shows by themselves."""
+    return " ".join(map(_sentence, result.conclusion()))
 
 
 @table.register
@@ -98,7 +95,7 @@ def _(result: LogitLens, top: int | None = None) -> Table:
 @table.register
 def _(result: AttentionStatistics, top: int | None = None) -> Table:
     """For each head, the statistic furthest above that of uniform attention; largest first."""
-    return table_of_frame(_furthest_from_uniform(result), top)
+    return table_of_frame(result.to_largest_frame(), top)
 
 
 @table.register
@@ -205,29 +202,3 @@ def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
     if result.by_source is not None:
         frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
     return table_of_frame(frame, top)
-
-
-@conclusion.register
-def _(result: AttentionStatistics) -> str:
-    first = result.summary().splitlines()[0].rstrip(":")
-    heads = _furthest_from_uniform(result).head(NAMED)
-    columns = (heads[name] for name in ("name", "statistic", "mean"))
-    named = [f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in zip(*columns, strict=True)]
-    return _sentence(f"{first}: {', '.join(named)}")
-
-
-def _furthest_from_uniform(result: AttentionStatistics) -> pd.DataFrame:
-    """One row per head, with the largest difference from uniform attention first."""
-    frame = result.to_frame()
-    masses = frame[frame["statistic"].isin(result.masses)]
-    keys = ["layer", "head", "name", "statistic"]
-    own, weighted = (
-        masses[masses["weighting"] == name].drop(columns="weighting") for name in WEIGHTINGS
-    )
-    both = own.merge(
-        weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
-    )
-    excess = both["mean"] - both["uniform"]
-    order = both.assign(excess=excess).sort_values("excess", ascending=False, kind="stable")
-    columns = [*keys, "mean", "low", "high", WEIGHTINGS[1], "uniform"]
-    return order.drop_duplicates("name")[columns].reset_index(drop=True)

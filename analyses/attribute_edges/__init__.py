@@ -168,13 +168,16 @@ class EdgeAttribution(Result):
 
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
+        return [self.headline(), *([] if self.method == "exact" else self._checks())]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
-        first = (
+        return (
             f"{self.metric} {clean} → {corrupt} {self.unit} on "
             f"{counted(self.clean.numel(), 'pair')}; "
             f"{largest_text(self.to_frame(), self.unit, 'edges', self.method)}"
         )
-        return [first, *([] if self.method == "exact" else self._checks())]
 
     def _checks(self) -> list[str]:
         """How far the estimates agree with exact patching and sum to the change of the metric."""

@@ -172,13 +172,16 @@ class NodeAttribution(Result):
 
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
-        whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
-        first = f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
         if self.method == "exact":
-            return [first]
+            return [self.headline()]
         agreement = self.agreement
         checked = f"with exact patching of {agreement.n} nodes: {agreement}"
-        return [first, checked, *agreement.warnings("node")]
+        return [self.headline(), checked, *agreement.warnings("node")]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
+        return f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
 
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword

@@ -145,19 +145,20 @@ class DirectLogitAttribution(Result):
     def summary(self, top: int = 10) -> str:
         """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
         top = at_least(1, top, "top")
-        found = self.interval()
-        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
-        shown = [term for term in largest if found.size[term] > self._noise]
-        places = places_of([*found.mean[shown].tolist()])
-        of_these = ", ".join(
-            f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in shown
-        )
-        value = number(self.value.mean().item(), sign=True)
-        first = f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {of_these}"
         lines = self._term_lines(top) if self.by_source is None else self._source_lines(top)
         cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
-        return "\n".join([first, *lines, exact])
+        return "\n".join([self.headline(), *lines, exact])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        found = self.interval()
+        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
+        terms = [term for term in largest if found.size[term] > self._noise]
+        places = places_of([*found.mean[terms].tolist()])
+        texts = (f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in terms)
+        value = number(self.value.mean().item(), sign=True)
+        return f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {', '.join(texts)}"
 
     # ---- lines, tables and figures ----------------------------------------------------------
 

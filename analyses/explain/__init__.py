@@ -229,15 +229,21 @@ class Explanation(Result):
 
     def conclusion(self, paths: int = 1) -> list[str]:
         """The faithfulness, the strongest ``paths``, and what is needed though alike."""
-        whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
         alike = [name for name in self.names if not self._is_carrying(name)]
         return [
-            f"{self._headline} keep {percent(self.faithfulness)} of the {self.metric} "
-            f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
-            f"random: {percent(self.faithfulness_control)})",
+            self.headline(),
             *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
             *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
         ]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
+        return (
+            f"{self._size} keep {percent(self.faithfulness)} of the {self.metric} "
+            f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
+            f"random: {percent(self.faithfulness_control)})"
+        )
 
     # ---- parts of the summary ---------------------------------------------------------------
 
@@ -248,7 +254,7 @@ class Explanation(Result):
         return any(writer == component for writer, _ in self.edges)
 
     @property
-    def _headline(self) -> str:
+    def _size(self) -> str:
         n = len(self.edges)
         return f"{n} edges" if self.is_explained else f"No small circuit explains this: {n} edges"
 
@@ -256,7 +262,7 @@ class Explanation(Result):
     def _title(self) -> str:
         more = f"; {len(self.support)} more are needed alike" if self.support else ""
         kept = f"{percent(self.faithfulness)} of the {self.metric}"
-        return f"{self._headline} (of {self.n_edges}) keep {kept}{more}"
+        return f"{self._size} (of {self.n_edges}) keep {kept}{more}"
 
     def _path_text(self, path: Sequence[Names]) -> str:
         """The nodes of a path, with the roles of heads."""

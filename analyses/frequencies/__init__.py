@@ -147,6 +147,16 @@ class Frequencies(Result):
 
     def summary(self) -> str:
         """The frequencies that stand out, the largest of each part, and the share of neurons."""
+        lines = [self.headline()]
+        for part, shares in self.share.items():
+            top = shares.nan_to_num().topk(min(4, len(shares)))
+            ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
+            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
+            lines.append(f"{part:<12} {shown}")
+        return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         model, key = self.provenance.model, self.key_frequencies()
         most = self.control[EMBEDDING].max()
         control = f"(in random order none has over {percent(most, 1)})"
@@ -157,13 +167,7 @@ class Frequencies(Result):
             )
         else:
             found = "no frequency stands out in the embedding"
-        lines = [f"{model}: {found} over residues mod {self.modulus} {control}"]
-        for part, shares in self.share.items():
-            top = shares.nan_to_num().topk(min(4, len(shares)))
-            ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
-            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
-            lines.append(f"{part:<12} {shown}")
-        return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
+        return f"{model}: {found} over residues mod {self.modulus} {control}"
 
     def _layer_line(self, layer: int) -> str:
         shares, control = self.neuron_share[layer], self.neuron_control[layer]

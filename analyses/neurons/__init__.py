@@ -217,13 +217,7 @@ class Neurons(Result):
         """What the neurons are most active on, and the effects of ablating them."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        n, places = len(frame), places_of_effects(frame) if "effect" in frame else 0
-        lost = (self.control < 0.5 * self.value[:, 0]).sum()
-        first = (
-            f"{n} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
-            f"{counted(self.n_tokens, 'token')}: "
-            f"{self._largest_effect(frame)}{lost} of {n} largest activations halve in random order"
-        )
+        places = places_of_effects(frame) if "effect" in frame else 0
         context = dict(zip(self.names, (own[0].marked for own in self.snippets), strict=True))
         lines = [
             self._line(own, context[own["name"]], places)
@@ -236,7 +230,16 @@ class Neurons(Result):
             lines.append(
                 f"direct effects of all neurons sum to the MLP's within {error:.1e} logits"
             )
-        return "\n".join([first, *lines, *self.notes])
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame, lost = self.to_frame(), (self.control < 0.5 * self.value[:, 0]).sum()
+        return (
+            f"{len(frame)} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
+            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}{lost} of "
+            f"{len(frame)} largest activations halve in random order"
+        )
 
     @property
     def _mlp(self) -> str:

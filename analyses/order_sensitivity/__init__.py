@@ -174,14 +174,19 @@ class OrderSensitivity(Result):
         s = dict(zip(self.names, self.of(self.variants[0]).tolist(), strict=True))
         ordered = sorted(uses, key=s.__getitem__, reverse=True)
         names = [name for name in ordered if uses[name] or n < FEWEST]
-        prompts = counted(n, "prompt")
-        of = f"own inputs on {prompts}" if self.scope == "own" else prompts
         lines = [self._line(name, uses[name]) for name in names[:top]]
         lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []
-        first = f"{self._headline(uses)} ({self.permutations[0]} permutations of {of})"
-        return "\n".join([first, *lines, *self._checks()])
+        return "\n".join([self.headline(), *lines, *self._checks()])
 
-    def _headline(self, uses: dict[str, str]) -> str:
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        prompts = counted(self.value.shape[-1], "prompt")
+        of = f"own inputs on {prompts}" if self.scope == "own" else prompts
+        return f"{self._uses_text()} ({self.permutations[0]} permutations of {of})"
+
+    def _uses_text(self) -> str:
+        """How many heads use order, and from what."""
+        uses = self.uses()
         if self.value.shape[-1] < FEWEST:
             return f"fewer than {FEWEST} prompts, so that no head is said to use order"
         kinds = [by for by in uses.values() if by]

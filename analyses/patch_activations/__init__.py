@@ -171,18 +171,22 @@ class ActivationPatching(Result):
         """The largest share of the difference, the ``top`` cells by size, and the controls."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
-        cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
-        first = (
-            f"{cells}: {best['name']} {VERBS[self.direction]} "
-            f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
-            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
-        )
         clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
         pairs = counted(self.clean.numel(), "pair")
         difference = f"{self.metric} {clean} {self.unit} clean, {corrupt} corrupted, on {pairs}"
         lines = effect_lines(frame, "", "cells", top)
-        return "\n".join([first, difference, *lines, *self.control_lines, *self.notes])
+        return "\n".join([self.headline(), difference, *lines, *self.control_lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame = self.to_frame()
+        best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
+        cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
+        return (
+            f"{cells}: {best['name']} {VERBS[self.direction]} "
+            f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
+            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
+        )
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values lie from the base towards the source, as a share of the difference."""

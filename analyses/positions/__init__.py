@@ -148,12 +148,18 @@ class Positions(Result):
 
     def summary(self) -> str:
         """The findings for each scheme."""
-        lines = [
+        return "\n".join([self.headline(), *self._lines()[1:]])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.provenance.model}: {self._lines()[0]}"
+
+    def _lines(self) -> list[str]:
+        return [
             f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
             for one in self.schemes
             for first, line in enumerate(one.lines())
         ]
-        return "\n".join([f"{self.provenance.model}: {lines[0]}", *lines[1:]])
 
 
 @torch.no_grad()

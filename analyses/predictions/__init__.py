@@ -265,14 +265,17 @@ class Predictions(Result):
     def summary(self, prompts: int = SHOWN) -> str:
         """How well the prompts are predicted, and the predictions of the first ``prompts``."""
         n, prompts = len(self.ids), at_least(0, prompts, "prompts")
-        parts = [self._scores(row) for row in range(len(self.runs))]
-        first = f"predictions on {counted(n, 'prompt')}: {parts[0]}"
-        after = [f"{self._without}: {own}" for own in parts[1:]]
+        after = [f"{self._without}: {self._scores(row)}" for row in range(1, len(self.runs))]
         after += (
             [f"what is ablated is replaced with {self.replacement}"] if self.ablated_names else []
         )
         shown = range(min(prompts, n))
-        return "\n".join([first, *after, *(line for p in shown for line in self._listed(p))])
+        lines = [line for prompt in shown for line in self._listed(prompt)]
+        return "\n".join([self.headline(), *after, *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"predictions on {counted(len(self.ids), 'prompt')}: {self._scores(0)}"
 
     def labels_of(self, prompt: int) -> list[str]:
         """The labels of a prompt's tokens, without padding."""

@@ -135,7 +135,6 @@ class Probe(Result):
     def summary(self) -> str:
         """The place where the label is read best, then all others."""
         frame = self.to_frame()
-        best, classes = frame.iloc[0], len(set(self.labels))
         width = max(map(len, self._cells["name"]))
         lines = [
             f"{name:<{width}} accuracy {fixed(own, 2)}, control {fixed(control, 2)}, "
@@ -144,13 +143,15 @@ class Probe(Result):
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
             )
         ]
-        return "\n".join(
-            [
-                f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
-                f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
-                f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})",
-                *lines,
-            ]
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        best, classes = self.to_frame().iloc[0], len(set(self.labels))
+        return (
+            f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
+            f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
+            f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})"
         )
 
     @property

@@ -37,12 +37,16 @@ class Result(ABC):
         """The numbers as a figure."""
 
     @abstractmethod
+    def headline(self) -> str:
+        """The main finding in one line."""
+
+    @abstractmethod
     def summary(self) -> str:
-        """A few lines of text, the first of which states the main finding."""
+        """A few lines of text, of which the first is the headline."""
 
     def conclusion(self) -> list[str]:
         """The main finding and how reliable it is, one statement each; reports show these."""
-        return self.summary().splitlines()[:1]
+        return [self.headline()]
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.results.payload`."""
@@ -53,8 +57,8 @@ class Result(ABC):
         }
 
     def __repr__(self) -> str:
-        """The first line of the summary."""
-        return f"{type(self).__name__}({self.summary().splitlines()[0]})"
+        """The headline."""
+        return f"{type(self).__name__}({self.headline()})"
 
     def _repr_html_(self) -> str:
         """The summary, as notebooks show it."""

@@ -170,26 +170,27 @@ class Steering(Result):
     def summary(self, top: int = SHOWN) -> str:
         """The effect at the largest strength, and the texts of the first ``top`` prompts."""
         top = at_least(1, top, "top")
+        texts = [line for p in range(min(top, len(self.plain))) for line in self._texts(p)]
+        if self.place:
+            length, stream = (number(own, 3) for own in (self.vector.norm(), self.stream_norm))
+            texts.insert(0, f"the vector has length {length}, the stream {stream} on average")
+        return "\n".join([self.headline(), *texts])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         last, n = self._strongest, len(self.plain)
         kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
         changed, other = (
             round(float(own[last]) * n) for own in (self.changed, self.changed_control)
         )
-        texts = [line for p in range(min(top, n)) for line in self._texts(p)]
         changes = f"changes {changed} of {n} texts, KL {number(kl, 3)} nats a token"
         if not self.place:
-            return "\n".join([f"{self.edited} on {counted(n, 'prompt')} {changes}", *texts])
-        first = (
+            return f"{self.edited} on {counted(n, 'prompt')} {changes}"
+        return (
             f"{self.edited} on {counted(n, 'prompt')}: strength "
             f"{number(self.strengths[last])} {changes} (random vector: {other}, "
             f"{number(control, 3)})"
         )
-        size = (
-            f"the vector has length {number(self.vector.norm(), 3)}, the stream "
-            f"{number(self.stream_norm, 3)} on "
-            "average"
-        )
-        return "\n".join([first, size, *texts])
 
     def text(self, tokens: Int[Tensor, " token"]) -> str:
         """New tokens as a text, up to its end."""

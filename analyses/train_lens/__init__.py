@@ -117,21 +117,24 @@ class LensTraining(Result):
 
     def summary(self) -> str:
         """At how many layers the tuned lens is closer than the logit lens, and how close."""
-        frame, settings = self.to_frame(), self.training.settings
-        done, n = len(self.training_kl), self.logit_lens.shape[1]
-        closer = int((frame["effect"] < 0).sum())
-        steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
         lines = [
             f"resid_pre {row['layer']}  KL {fixed(row['logit_lens'], 3)} → "
             f"{fixed(row['tuned_lens'], 3)} nats, "
             f"change {signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)}"
-            for row in frame.to_dict("records")
+            for row in self.to_frame().to_dict("records")
         ]
-        first = (
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame, settings = self.to_frame(), self.training.settings
+        done, n = len(self.training_kl), self.logit_lens.shape[1]
+        closer = int((frame["effect"] < 0).sum())
+        steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
+        return (
             f"tuned lens, {steps}: closer to the final prediction than the logit lens at {closer} "
             f"of {len(frame)} layers, on {counted(n, 'held-out prompt')}"
         )
-        return "\n".join([first, *lines])
 
 
 def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword

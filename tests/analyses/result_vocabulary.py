@@ -154,6 +154,7 @@ VOCABULARY = {
         "uniform": "the control of equal attention",
         "unmoved": "the control of outputs that do not move",
         "value": "the number that is measured, where it is no effect of a change",
+        "value-weighted": "a mean of attention with weights by the lengths of values",
         "vector": "what was added to the stream",
         "whole": "the metric of the whole model",
         **dict.fromkeys(

@@ -243,7 +243,8 @@ def test_tables_are_named_alike(name):
 def test_a_result_is_shown_by_its_summary(name):
     result = made(name)
     assert isinstance(result.figure(), go.Figure)
-    assert repr(result) == f"{name}({result.summary().splitlines()[0]})"
+    assert repr(result) == f"{name}({result.headline()})"
+    assert result.summary().splitlines()[0] == result.headline()
     assert len(repr(result)) < 200
     page = result._repr_html_()
     assert page.startswith("<pre>")
@@ -299,7 +300,7 @@ def test_what_is_no_data_is_refused():
 
 def test_a_long_summary_is_cut():
     class Long(Result):
-        to_frame = figure = None
+        to_frame = figure = headline = None
 
         def summary(self) -> str:
             return "\n".join(f"<b>{n}</b>" for n in range(MAX_LINES + 3))
