@@ -101,6 +101,11 @@ class Ablation(Result):
         """``ablated − clean``, in the metric's unit."""
         return self.ablated - self.clean
 
+    def mean_effects(self) -> dict[str, float]:
+        """The mean effect of each unit over prompts, by name; NaN where it was not measured."""
+        means = self.effect.mean(-1).tolist()
+        return {str(name): effect for name, effect in zip(self.cells["name"], means, strict=True)}
+
     @property
     def interaction(self) -> Float[Tensor, "unit prompt"]:
         """The effect of a unit's components together, minus the effect of each alone.

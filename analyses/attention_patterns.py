@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.heads import pattern_at, value_weights
-from analyses.results import Result, escaped, fixed, heatmap
+from analyses.results import Result, as_bytes, escaped, fixed, heatmap, reduced
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -140,6 +140,13 @@ class AttentionPatterns(Result):
     weighted: bool
     attention: AttentionName | None
     provenance: Provenance
+
+    def thumbnails(self, most: int) -> UInt8[Tensor, "layer head row column"]:
+        """All patterns as bytes, with at most so many rows and columns.
+
+        See :func:`analyses.results.as_bytes` and :func:`analyses.results.reduced`.
+        """
+        return torch.stack([as_bytes(reduced(own, most)) for own in self.patterns])
 
     def of(self, layer: int, head: int) -> AttentionPattern:
         """The pattern of one head."""

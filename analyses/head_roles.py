@@ -245,7 +245,7 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidTokens: ``tokens`` are not ids of the vocabulary.
     """
     check_finite_weights(model)
-    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
+    if not _reads_tokens(model):
         raise InvalidInput(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
@@ -268,6 +268,21 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
         notes.append("induction: not measured, for attention to next tokens predicts none")
     provenance = replace(Provenance.of(model, drawn.repeated, drawn.unrepeated), seed=seed)
     return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
+
+
+def has_roles(model: Transformer) -> bool:
+    """Whether roles can be measured: the model reads tokens, and enough different ones."""
+    if not _reads_tokens(model):
+        return False
+    try:
+        repeated_rows(model, torch.tensor(trained_tokens(model)), rows=1)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _reads_tokens(model: Transformer) -> bool:
+    return len(model.stacks) == 1 and not isinstance(model.stacks[0].input, ImageInput)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ node is linear; scores of ``atp*`` are designed not to miss a node, and overstat
 therefore reports how its scores correlate with exact patching of some nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,20 +135,44 @@ class NodeAttribution(Result):
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
         return effect_frame(cells, effect.nan_to_num(), noise, ~effect.isnan())
 
-    def position_figure(self) -> go.Figure:
-        """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
+    def kinds(self) -> tuple[str, ...]:
+        """What each node is: ``z``, ``q``, ``k`` or ``v`` of a head, or ``mlp_out``."""
+        return tuple(map(_kind_of, self.names))
+
+    def largest_by_position(
+        self, top: int, names: Collection[str] | None = None
+    ) -> tuple[list[str], Float[Tensor, "node pos"]]:
+        """The nodes whose mean effect at some position is largest, in the order of the model.
+
+        Args:
+            top: the largest number of nodes.
+            names: the nodes to choose from; ``None`` for all.
+
+        Returns:
+            Their names, and their mean effects at each position.
 
         Raises:
             InvalidInput: there are no numbers by position.
         """
         if self.by_position is None:
             raise InvalidInput("There are no numbers by position; measure with positions=True.")
-        mean = self.by_position.nanmean(1)
-        shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
+        of = [n for n, name in enumerate(self.names) if names is None or name in names]
+        mean = self.by_position[of].nanmean(1)
+        order = mean.abs().nan_to_num().amax(-1).argsort(descending=True, stable=True)
+        rows = order[:top].sort().values
+        return [self.names[of[row]] for row in rows.tolist()], mean[rows]
+
+    def position_figure(self) -> go.Figure:
+        """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
+
+        Raises:
+            InvalidInput: there are no numbers by position.
+        """
+        names, mean = self.largest_by_position(SHOWN)
         return heatmap(
-            mean[shown],
+            mean,
             title=f"Effect of each node at each position on {self.metric} ({self.method})",
-            rows=[self.names[node] for node in shown],
+            rows=names,
             columns=[f"{pos} {token}".rstrip() for pos, token in enumerate(self.tokens)],
             axes=("node", "position"),
             unit=self.unit,
@@ -182,6 +206,11 @@ class NodeAttribution(Result):
         """See :meth:`Result.headline`."""
         whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
         return f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
+
+
+def _kind_of(node: str) -> str:
+    letter = node.rpartition(".")[2]
+    return letter if letter in ("q", "k", "v") else "mlp_out" if node.endswith("MLP") else "z"
 
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword

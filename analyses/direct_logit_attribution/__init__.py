@@ -15,8 +15,9 @@ may be common to all logits, and so have no effect on the prediction; a logit di
 part. The control is the same attribution for tokens drawn at random.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import pandas as pd
@@ -126,6 +127,25 @@ class DirectLogitAttribution(Result):
         frame = effect_frame({**self._cells, "control": control}, self.effect, self._noise)
         frame["control"] = frame.pop("control")
         return _with_integers(frame)
+
+    def largest_terms(
+        self, effects: Mapping[str, float], top: int
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The ``top`` terms by their size or that of another effect, and all others.
+
+        Args:
+            effects: another effect of some of the terms, by name, such as that of ablation.
+            top: the largest number of terms.
+
+        Returns:
+            Two parts of :meth:`to_frame` (not by source), with the other effect as ``other``; NaN
+            where there is none.
+        """
+        frame = self.to_frame()
+        frame["other"] = [effects.get(name, nan) for name in frame["name"]]
+        sizes = frame[["size", "other"]].abs().max(axis=1)
+        is_largest = frame.index.isin(sizes.sort_values(ascending=False, kind="stable").index[:top])
+        return frame[is_largest], frame[~is_largest]
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""

@@ -115,6 +115,10 @@ class ActivationPatching(Result):
         flat = self.effect.flatten(0, -2)
         return flat.where(self._has, torch.nan).nanmean(-1).view(self.patched.shape[:-1])
 
+    def shares_heads(self) -> bool:
+        """Whether cells are key/value heads that several heads share."""
+        return "head" in self.axes and any("KV" in str(name) for name in self.cells["name"])
+
     @property
     def control_lines(self) -> tuple[str, ...]:
         """Mean effect of all cells of a point together, and of the run's own activations."""

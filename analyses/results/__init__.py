@@ -1,6 +1,7 @@
 """What a result is: its tables, figures, statistics, summary and payload."""
 
 from analyses.results.circuit_figure import drawn, graph_of
+from analyses.results.drawing import PROBABILITIES, Scale
 from analyses.results.edge_table import edge_cells, edge_figure, scores_by_edge
 from analyses.results.effect_text import (
     LARGE,
@@ -26,6 +27,7 @@ from analyses.results.effects import (
     grid,
     in_cells,
     mean_frame,
+    per_head,
     prompt_frame,
     rounding,
     token_ids,
@@ -52,7 +54,7 @@ from analyses.results.number_text import (
     places_of,
     signed,
 )
-from analyses.results.payload import encoded
+from analyses.results.payload import as_bytes, encoded, nbytes, reduced
 from analyses.results.result import Result
 from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
 
@@ -63,12 +65,15 @@ __all__ = [
     "LEVEL",
     "MARK",
     "NONE",
+    "PROBABILITIES",
     "Cells",
     "Curve",
     "Interval",
     "Progress",
     "Result",
+    "Scale",
     "Tokens",
+    "as_bytes",
     "as_metric",
     "bars",
     "bracketed",
@@ -100,11 +105,14 @@ __all__ = [
     "marked_names",
     "mean_frame",
     "metric_text",
+    "nbytes",
     "number",
+    "per_head",
     "percent",
     "places_of",
     "places_of_effects",
     "prompt_frame",
+    "reduced",
     "rounding",
     "rows_of",
     "scores_by_edge",

@@ -99,6 +99,11 @@ class Steering(Result):
         return (self.steered == self.plain).int().cumprod(-1).sum(-1)
 
     @property
+    def same_control(self) -> Int[Tensor, "strength prompt"]:
+        """The same with the random vector."""
+        return (self.steered_control == self.plain).int().cumprod(-1).sum(-1)
+
+    @property
     def changed(self) -> Float[Tensor, " strength"]:
         """The share of texts that the vector changes."""
         return (self.steered != self.plain).any(-1).double().mean(-1)

@@ -6,7 +6,6 @@ from math import isfinite, nan
 from typing import Any
 
 import plotly.graph_objects as go
-import torch
 
 from analyses.results import FAINT, encoded
 from apps.frame_table import Table
@@ -118,7 +117,7 @@ def _matrix(figure: go.Figure) -> View:
         "row_axis": titles[0],
         "column_axis": titles[1],
         "unit": drawn.colorbar.title.text or "",
-        "values": _array(drawn.z, (len(rows), len(columns))),
+        "values": encoded([_numbers(row) for row in drawn.z]),
         "scale": {"kind": kind, "low": low, "high": high},
         "numbers": True,
         "pick": _pick(titles, rows, columns),
@@ -248,8 +247,6 @@ def _numbers(values: Sequence[float | None]) -> list[float]:
     return [nan if value is None else float(value) for value in values]
 
 
-def _array(values: Any, shape: Sequence[int] | None = None) -> View:  # noqa: ANN401 - nested lists
+def _array(values: Sequence[float | None]) -> View:
     """Numbers in the encoding that the widget reads; ``None`` becomes NaN."""
-    flat = [_numbers(row) for row in values] if shape is not None else _numbers(values)
-    tensor = torch.tensor(flat, dtype=torch.float64)
-    return encoded(tensor if shape is None else tensor.reshape(tuple(shape)))
+    return encoded(_numbers(values))

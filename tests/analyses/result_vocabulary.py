@@ -38,6 +38,7 @@ VOCABULARY = {
         "rank": "place in an order, from 1",
         "repeats": "how many times random tokens are repeated",
         "same": "number of new tokens before the first difference",
+        "same_control": "the same number of the control",
         "same_tokens": "the property same",
         "steered": "ids of new tokens with a vector",
         "steered_control": "ids of new tokens with a random vector",

@@ -55,6 +55,7 @@ from analyses import (
     train_lens,
     training_history,
 )
+from analyses.results import Scale
 from analyses.results.payload import encoded, plain
 from analyses.results.result import MAX_LINES, Result
 from apps.presentation import figures
@@ -291,6 +292,17 @@ def test_numbers_of_any_precision_are_written_in_single(dtype):
     own = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
     assert (own["dtype"], own["shape"]) == ("float32", [1, 2])
     assert np.frombuffer(base64.b64decode(own["data"]), "float32").tolist() == [1.5, -2.0]
+
+
+def test_lists_of_numbers_are_written_like_tensors():
+    assert encoded([[1, 2.5], [3, 4]]) == encoded(torch.tensor([[1.0, 2.5], [3.0, 4.0]]))
+
+
+def test_a_scale_covers_all_finite_values_and_is_never_empty():
+    values = [[-3.0, float("nan")], [1.0, float("inf")]]
+    assert Scale.around_zero(values) == Scale("diverging", -3.0, 3.0)
+    assert Scale.from_zero(torch.tensor(values), least=5.0) == Scale("sequential", 0.0, 5.0)
+    assert Scale.around_zero([]) == Scale.around_zero([0.0]) == Scale("diverging", -1.0, 1.0)
 
 
 def test_what_is_no_data_is_refused():

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from torch import Tensor
-
 import interp
 from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
 from analyses.results import Result, graph_of
@@ -70,9 +68,9 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
     """The highest-ranked edges as a graph, and the faithfulness of circuits by size."""
     count, every = min(view.edges, len(result.edges)), len(result.edges)
     nodes, weights = graph_of(dict(zip(result.edges[:count], result.score, strict=False)))
-    run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
-    kept = _percent(result.faithfulness[run])
-    random = _percent(result.faithfulness_control[:, run].mean())
+    runs = result.to_frame()
+    run = runs[runs["count"] <= max(count, result.counts[0])].iloc[-1]
+    kept, random = _percent(run["faithfulness"]), _percent(run["control"])
     curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {
@@ -80,7 +78,7 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
             "id": CIRCUIT,
             "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
             f"{view.model}",
-            "note": f"Run alone, the first {result.counts[run]} edges keep {kept} of the "
+            "note": f"Run alone, the first {run['count']:.0f} edges keep {kept} of the "
             f"{result.metric}; the same number of random edges keeps {random}. Click a head or an "
             "edge to see what the head promotes.",
             "nodes": [
@@ -94,8 +92,8 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
     ]
 
 
-def _percent(share: Tensor) -> str:
-    return f"{round(float(share), 2) + 0:.0%}"
+def _percent(share: float) -> str:
+    return f"{round(share, 2) + 0:.0%}"
 
 
 def _choose_component(view: View, pick: Pick) -> View:

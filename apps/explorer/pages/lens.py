@@ -1,17 +1,17 @@
 """Views of the logit lens: what the model would predict at each layer."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import interp
 from analyses import LogitLens, logit_lens
-from analyses.results import Result, encoded
+from analyses.results import PROBABILITIES, Result, encoded
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.scales import PROBABILITIES
 from apps.explorer.view import View
 from interp.errors import InvalidInput
 from interp.metrics import columns_read
@@ -55,7 +55,7 @@ def lens_views(
         "unit": "probability",
         "values": encoded(lens.probability[:, 0, :, 0]),
         "texts": [[lens.token_labels[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
-        "scale": PROBABILITIES,
+        "scale": asdict(PROBABILITIES),
         "pick": "cell",
         # The widget scrolls to the position that was asked about.
         "at": None if column is None else [len(lens.layers) - 1, column],
