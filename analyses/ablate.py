@@ -22,17 +22,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
 from analyses.results import (
+    Bars,
+    Drawing,
     Progress,
     Result,
     as_metric,
-    bars,
     cancelled_note,
     cell_heatmap,
     effect_frame,
@@ -148,7 +148,7 @@ class Ablation(Result):
         clean = self.clean.expand_as(self.ablated)
         return prompt_frame(self.cells, clean=clean, ablated=self.ablated, effect=self.effect)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Mean effects: a heatmap of heads, or of the interactions of pairs; else bars."""
         if self.units == "heads":
             return self._map_of_heads()
@@ -194,7 +194,7 @@ class Ablation(Result):
     def _noise(self) -> float:
         return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
 
-    def _map_of_heads(self) -> go.Figure:
+    def _map_of_heads(self) -> Drawing:
         """The mean effect, layers down, heads across."""
         stacks = self.cells.get("stack", [""] * len(self.members))
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
@@ -210,7 +210,7 @@ class Ablation(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _map_of_pairs(self) -> go.Figure:
+    def _map_of_pairs(self) -> Drawing:
         """The mean interaction of every two heads, on both sides of the diagonal."""
         one, other = ([own[end] for own in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
@@ -225,14 +225,14 @@ class Ablation(Result):
             places=places_of_effects(self.to_interaction_frame(), "interaction"),
         )
 
-    def _bars(self) -> go.Figure:
+    def _bars(self) -> Drawing:
         """The mean effect of each unit, or of those with the largest size."""
         found = interval(self.effect, self._noise)
         shown, title = torch.arange(len(found.mean)), ""
         if len(shown) > MOST_BARS:
             shown = found.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
             title = f" (the {MOST_BARS} largest of {len(found.mean)})"
-        return bars(
+        return Bars(
             found.mean[shown],
             found.low[shown],
             found.high[shown],

@@ -16,7 +16,6 @@ from math import isnan
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
@@ -25,6 +24,8 @@ from analyses.results import (
     FEWEST,
     LARGE,
     LEVEL,
+    Drawing,
+    Heatmap,
     Interval,
     Progress,
     Result,
@@ -36,7 +37,6 @@ from analyses.results import (
     effect_lines,
     fixed,
     grid,
-    heatmap,
     in_cells,
     interval,
     largest_text,
@@ -125,10 +125,10 @@ class HeadAblation(Result):
         clean = self.clean.expand_as(ablated)
         return prompt_frame(self._cells, clean=clean, ablated=ablated, effect=ablated - clean)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: layers down, heads across, colours centred on zero."""
         mean = self.interval().mean
-        return heatmap(
+        return Heatmap(
             mean,
             title=f"Change of {self.metric} under {self.method} ablation of each head",
             rows=[str(layer) for layer in range(mean.shape[0])],

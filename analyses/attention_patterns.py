@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.heads import pattern_at, value_weights
-from analyses.results import Result, as_bytes, escaped, fixed, heatmap, reduced
+from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -73,9 +72,9 @@ class AttentionPattern(Result):
             }
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the weights, from 0 to 1: queries down, keys across."""
-        return heatmap(
+        return Heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
             rows=self.query_tokens,
@@ -87,12 +86,10 @@ class AttentionPattern(Result):
         )
 
     def _hover(self) -> list[list[str]]:
-        queries, keys = (
-            [escaped(label) for label in side] for side in (self.query_tokens, self.key_tokens)
-        )
+        queries, keys = self.query_tokens, self.key_tokens
         return [
             [
-                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {fixed(weight, 3)}"
+                f"query {q} {queries[q]}\nkey {k} {keys[k]}\nattention {fixed(weight, 3)}"
                 for k, weight in enumerate(row)
             ]
             for q, row in enumerate(self.pattern.tolist())
@@ -160,10 +157,10 @@ class AttentionPatterns(Result):
         frames = [self.of(layer, head).to_frame() for layer, head in self._heads]
         return pd.concat(frames, ignore_index=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The key that each head attends to most at each query, by its weight: heads down."""
         top = [self.patterns[layer][head].max(-1) for layer, head in self._heads]
-        return heatmap(
+        return Heatmap(
             torch.stack([own.values for own in top]),
             title=f"Most attended key of each query ({self._weights})",
             rows=[self.of(layer, head).name for layer, head in self._heads],

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -37,7 +36,18 @@ from analyses.methods.heads import (
     value_weights,
     visible_keys,
 )
-from analyses.results import Result, counted, fixed, grid, heatmap, mean_frame, number, prompt_frame
+from analyses.results import (
+    Drawing,
+    Heatmap,
+    Result,
+    counted,
+    fixed,
+    grid,
+    mean_frame,
+    number,
+    plotted,
+    prompt_frame,
+)
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -130,11 +140,11 @@ class AttentionStatistics(Result):
         columns = [*keys, "mean", "low", "high", WEIGHTINGS[1], "uniform"]
         return order.drop_duplicates("name")[columns].reset_index(drop=True)
 
-    def figure(self, weighting: str = "attention") -> go.Figure:
+    def drawing(self, weighting: str = "attention") -> Drawing:
         """Heatmap of the numbers from 0 to 1: heads down, normalized entropy and masses across."""
         shown = [s for s in (NORMALIZED, *self.masses) if not self.of(s).isnan().all()]
         table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
-        return heatmap(
+        return Heatmap(
             table,
             title=f"Where heads attend ({self._which}{weighting})",
             rows=self._heads,
@@ -143,6 +153,8 @@ class AttentionStatistics(Result):
             unit="0 to 1",
             top=1.0,
         )
+
+    figure = plotted(drawing)
 
     def summary(self) -> str:
         """For each mass, the head that exceeds uniform attention most; then what has no value."""

@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.ablate_heads import ablate_heads
 from analyses.results import (
+    Drawing,
+    Heatmap,
     Result,
     bracketed,
     check_same_rows,
     effect_frame,
     effect_text,
     fixed,
-    heatmap,
     marked_names,
     places_of_effects,
     prompt_frame,
@@ -104,12 +104,12 @@ class Comparison(Result):
         """One row per row of the table and prompt: the axes, prompt, a, b, difference."""
         return prompt_frame(self.cells, a=self.a, b=self.b, difference=self.difference)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of both models and the difference on one scale, the rows that differ most."""
         frame = self.to_frame()
         order = frame.head(SHOWN)
         some = f", the {SHOWN} rows that differ most" if len(self.a) > SHOWN else ""
-        return heatmap(
+        return Heatmap(
             torch.tensor(order[["a", "b", "difference"]].to_numpy(dtype=float)),
             title=f"{self.column} of {self.models[0]} and {self.models[1]}{some}",
             rows=titles({axis: order[axis].tolist() for axis in self.cells}),

@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -46,7 +45,7 @@ from analyses.methods.heads import (
     uniform_weights,
     visible_keys,
 )
-from analyses.results import FEWEST, Result, counted, fixed, grid, heatmap, mean_frame
+from analyses.results import FEWEST, Drawing, Heatmap, Result, counted, fixed, grid, mean_frame
 from interp import LowRank, Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -124,12 +123,12 @@ class HeadRoles(Result):
         silent = dict.fromkeys(self._silent, ("silent",))
         return {name: (silent | of_head).get(name, ()) for name in frame["name"].unique()}
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of score − control: heads down, roles across, colours centred on zero."""
         frame = self.to_frame().pivot_table(
             index=["layer", "head", "name"], columns="role", values="difference", sort=False
         )
-        return heatmap(
+        return Heatmap(
             torch.tensor(frame.to_numpy()),
             title="Roles of heads on repeated random tokens: score − control",
             rows=list(frame.index.get_level_values("name")),

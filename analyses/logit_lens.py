@@ -15,13 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.lens import PlaceNames, TunedLens, decode, decoded_places, final_scale
-from analyses.results import Result, Tokens, counted, fixed, heatmap, percent, token_ids
+from analyses.results import (
+    Drawing,
+    Heatmap,
+    Result,
+    Tokens,
+    counted,
+    fixed,
+    percent,
+    plotted,
+    token_ids,
+)
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance, check_no_nan
@@ -104,7 +113,7 @@ class LogitLens(Result):
             columns["target_probability"] = self.target_probability[place, prompt, pos]
         return pd.DataFrame(columns)
 
-    def figure(self, prompt: int = 0) -> go.Figure:
+    def drawing(self, prompt: int = 0) -> Drawing:
         """Heatmap of the likeliest token's probability: places down, one prompt's tokens across.
 
         Raises:
@@ -116,7 +125,7 @@ class LogitLens(Result):
         labels = [label for label, real in zip(self.tokens[prompt], shown, strict=True) if real]
         names = [
             [
-                f"{place}, token {labels[pos]}<br>{self.token_labels[int(token)]} "
+                f"{place}, token {labels[pos]}\n{self.token_labels[int(token)]} "
                 f"{fixed(probability[row, pos], 3)}"
                 for pos, token in enumerate(tokens)
             ]
@@ -124,7 +133,7 @@ class LogitLens(Result):
                 zip(self._places, self.top[:, prompt, shown, 0], strict=True)
             )
         ]
-        return heatmap(
+        return Heatmap(
             probability,
             title=f"{self.lens_name} on prompt {prompt}: probability of the likeliest token",
             rows=self._places,
@@ -134,6 +143,8 @@ class LogitLens(Result):
             top=1.0,
             hover=names,
         )
+
+    figure = plotted(drawing)
 
     def summary(self) -> str:
         """Entropy and KL from the final prediction at each place, mean over all tokens."""

@@ -15,12 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.results import Curve, Result, check_same_rows, curves, number, rows_of, titles
+from analyses.results import (
+    Curve,
+    Curves,
+    Drawing,
+    Result,
+    check_same_rows,
+    number,
+    rows_of,
+    titles,
+)
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
 from interp.zoo import History
@@ -93,7 +101,7 @@ class TrainingHistory(Result):
         frame = pd.DataFrame(rows, columns=["step", "quantity", "value"])
         return frame.assign(kept=frame["step"].isin(kept))
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
@@ -102,7 +110,7 @@ class TrainingHistory(Result):
             lines = [Curve(name, own.steps, values) for name, values in shown]
             panels["at checkpoints"] = lines
             units.append(own.unit or own.column)
-        return curves(
+        return Curves(
             panels,
             title=f"Training of {self.model}{dotted}",
             axis="training step",

@@ -1,4 +1,4 @@
-"""Tables, conclusions and figures of results, for the terminal and the report.
+"""Tables and conclusions of results, for the terminal and the report.
 
 The functions work for any result; some kinds of results register versions of their own.
 """
@@ -6,27 +6,21 @@ The functions work for any result; some kinds of results register versions of th
 from functools import singledispatch
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from analyses import (
     Ablation,
     AttentionStatistics,
-    Composition,
     DirectLogitAttribution,
     Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
-    NodeAttribution,
     OrderSensitivity,
     OVCircuit,
     PermutationCovariance,
-    Positions,
-    Pruning,
     QKCircuit,
 )
 from analyses.head_roles import BACKGROUND
-from analyses.methods.circuits import KINDS
 from analyses.results import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
@@ -43,12 +37,6 @@ def table(result: Result, top: int | None = None) -> Table:
 def conclusion(result: Result) -> str:
     """The conclusion of the result, as sentences, with its notes."""
     return " ".join([*map(_sentence, result.conclusion()), *getattr(result, "notes", ())])
-
-
-@singledispatch
-def figures(result: Result) -> list[go.Figure]:
-    """The figures that the report shows."""
-    return [result.figure()]
 
 
 def provenance_of(result: Result) -> Provenance:
@@ -141,33 +129,6 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
     return frame.sort_values(["has_role", "rare", "difference"], ascending=False, kind="stable")
 
 
-@figures.register
-def _(result: Pruning) -> list[go.Figure]:
-    return [result.figure(), result.circuit_figure()]
-
-
-@figures.register
-def _(result: NodeAttribution) -> list[go.Figure]:
-    by_position = [] if result.by_position is None else [result.position_figure()]
-    return [result.figure(), *by_position]
-
-
-@figures.register
-def _(result: Composition) -> list[go.Figure]:
-    return [result.figure(kind) for kind in KINDS]
-
-
-@figures.register
-def _(result: OVCircuit) -> list[go.Figure]:
-    return [result.figure("out"), result.figure("in")]
-
-
-@figures.register
-def _(result: QKCircuit) -> list[go.Figure]:
-    by_offset = [result.offset_figure()] if len(result.offsets) else []
-    return [result.figure("keys"), *by_offset, result.figure("queries")]
-
-
 @table.register
 def _(result: OVCircuit, top: int | None = None) -> Table:
     """One row per attended token."""
@@ -180,12 +141,6 @@ def _(result: QKCircuit, top: int | None = None) -> Table:
     """One row per query."""
     columns = [("query", "left"), ("keys (nats above the mean key)", "left")]
     return columns, [*result.keys.rows(top)]
-
-
-@figures.register
-def _(result: Positions) -> list[go.Figure]:
-    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
-    return [result.figure(), *of_tables]
 
 
 @table.register

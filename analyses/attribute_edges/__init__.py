@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -39,12 +38,13 @@ from analyses.methods.attribution import (
 from analyses.methods.circuits import written
 from analyses.methods.components import Batches, aligned
 from analyses.results import (
+    Drawing,
     Progress,
     Result,
     as_metric,
     counted,
     edge_cells,
-    edge_figure,
+    edge_drawing,
     effect_lines,
     in_cells,
     largest_text,
@@ -155,10 +155,10 @@ class EdgeAttribution(Result):
         numbers = {name: own.double().numpy() for name, own in columns.items()}
         return pd.DataFrame({"cut": self.cuts, "difference": change, **numbers})
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect, or the graph of the strongest of many edges."""
         title = f"Effect of each edge on {self.metric} ({self.method})"
-        return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
+        return edge_drawing(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The change of the metric, how far the scores can be trusted, and ``top`` edges."""

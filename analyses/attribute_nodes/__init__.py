@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -28,6 +27,8 @@ from analyses.attribute_nodes.nodes import NodeRuns, nodes_of
 from analyses.methods.attribution import Agreement, cells_to_check, checked_frame
 from analyses.methods.components import aligned, position_labels
 from analyses.results import (
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     as_metric,
@@ -35,10 +36,10 @@ from analyses.results import (
     effect_frame,
     effect_lines,
     grid,
-    heatmap,
     in_cells,
     largest_text,
     metric_text,
+    plotted,
     prompt_frame,
     rounding,
 )
@@ -162,14 +163,14 @@ class NodeAttribution(Result):
         rows = order[:top].sort().values
         return [self.names[of[row]] for row in rows.tolist()], mean[rows]
 
-    def position_figure(self) -> go.Figure:
+    def position_drawing(self) -> Drawing:
         """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
 
         Raises:
             InvalidInput: there are no numbers by position.
         """
         names, mean = self.largest_by_position(SHOWN)
-        return heatmap(
+        return Heatmap(
             mean,
             title=f"Effect of each node at each position on {self.metric} ({self.method})",
             rows=names,
@@ -179,7 +180,9 @@ class NodeAttribution(Result):
             diverging=True,
         )
 
-    def figure(self) -> go.Figure:
+    position_figure = plotted(position_drawing)
+
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
         rows, heads = zip(*map(_cell, self.names), strict=True)
         title = f"Effect of each node on {self.metric} ({self.method})"
@@ -187,6 +190,12 @@ class NodeAttribution(Result):
         return cell_heatmap(
             self.effect.mean(-1), rows, heads, title=title, axes=axes, unit=self.unit
         )
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        if self.by_position is None:
+            return super().drawings()
+        return {**super().drawings(), "positions": self.position_drawing()}
 
     def summary(self, top: int = 10) -> str:
         """How far the scores can be trusted, and the ``top`` nodes by size of their effect."""

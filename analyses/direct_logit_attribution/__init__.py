@@ -21,7 +21,6 @@ from math import nan
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,21 +28,23 @@ from torch import Tensor
 from analyses.direct_logit_attribution.attributed_logits import BY, attribute_logits
 from analyses.methods.attribution import Part
 from analyses.results import (
+    Bars,
+    Drawing,
+    Heatmap,
     Interval,
     Result,
     Tokens,
-    bars,
     bracketed,
     counted,
     effect_frame,
     effect_text,
     fixed,
-    heatmap,
     interval,
     marked_names,
     number,
     places_of,
     places_of_effects,
+    plotted,
     prompt_frame,
     rounding,
     signed,
@@ -151,7 +152,7 @@ class DirectLogitAttribution(Result):
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
         return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))
 
-    def figure(self, prompt: int = 0) -> go.Figure:
+    def drawing(self, prompt: int = 0) -> Drawing:
         """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
 
         Raises:
@@ -159,8 +160,10 @@ class DirectLogitAttribution(Result):
         """
         prompt = within(0, len(self.value) - 1, prompt, "prompt")
         if self.by_source is not None:
-            return self._source_figure(self.by_source, prompt)
-        return self._component_figure() if self.by == "component" else self._head_figure()
+            return self._source_drawing(self.by_source, prompt)
+        return self._component_drawing() if self.by == "component" else self._head_drawing()
+
+    figure = plotted(drawing)
 
     def summary(self, top: int = 10) -> str:
         """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
@@ -246,11 +249,11 @@ class DirectLogitAttribution(Result):
         frame = pd.concat(parts, ignore_index=True)[columns]
         return frame.sort_values("prompt", kind="stable", ignore_index=True)
 
-    def _component_figure(self) -> go.Figure:
+    def _component_drawing(self) -> Drawing:
         found = self.interval()
         shown = sorted(found.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
         some = f"; the {SHOWN} largest terms" if len(shown) < len(self.parts) else ""
-        return bars(
+        return Bars(
             found.mean[shown],
             found.low[shown],
             found.high[shown],
@@ -260,7 +263,7 @@ class DirectLogitAttribution(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _head_figure(self) -> go.Figure:
+    def _head_drawing(self) -> Drawing:
         """Heads, and the MLP in the last column."""
         cells: dict[tuple[str, str], Tensor] = {}
         for part, mean in zip(self.parts, self.interval().mean, strict=True):
@@ -271,7 +274,7 @@ class DirectLogitAttribution(Result):
         columns.sort(key="MLP".__eq__)
         none = torch.tensor(torch.nan, dtype=torch.float64)
         table = [torch.stack([cells.get((row, one), none) for one in columns]) for row in rows]
-        return heatmap(
+        return Heatmap(
             torch.stack(table),
             title=f"Direct attribution of the {self._what}, mean over prompts",
             rows=rows,
@@ -282,14 +285,14 @@ class DirectLogitAttribution(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:
+    def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:
         own, tokens = sources[:, prompt], self.tokens[prompt]
         shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         keys = [key for key, token in enumerate(tokens) if token is not None]
         some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
         distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
         what = _describe(self.target[prompt : prompt + 1], distractor)
-        return heatmap(
+        return Heatmap(
             own[shown][:, keys],
             title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
             rows=[self._heads[head].name for head in shown],

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,12 +30,13 @@ from analyses.erase.erasure import ERASURES
 from analyses.methods.components import Labelled, labelled_activations, place_cells
 from analyses.results import (
     Curve,
+    Curves,
+    Drawing,
     Progress,
     Result,
     as_metric,
     check_metric,
     counted,
-    curves,
     effect_frame,
     effect_text,
     in_cells,
@@ -139,7 +139,7 @@ class Erasing(Result):
             effect=self.erased - self.clean,
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The metric by layer for each point, for labels in random order, and without an edit."""
         shown: list[Curve] = []
         for point in dict.fromkeys(self.points):
@@ -152,7 +152,7 @@ class Erasing(Result):
             ]
         x = sorted(set(self.layers))
         shown.append(Curve("no edit", x, [self.clean.mean().item()] * len(x)))
-        return curves(
+        return Curves(
             {self.metric: shown},
             title=f"{self.provenance.model}: labels erased at position {self.pos}",
             axis="layer",

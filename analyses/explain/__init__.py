@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,10 +39,11 @@ from analyses.methods.circuits import LOGITS, Names, run_circuits, strongest_pat
 from analyses.methods.components import aligned
 from analyses.results import (
     NONE,
+    Drawing,
     Result,
     as_metric,
+    circuit_drawing,
     counted,
-    drawn,
     interval,
     number,
     percent,
@@ -199,12 +199,12 @@ class Explanation(Result):
         """One row per circuit that was run: its number of edges, and f."""
         return pd.DataFrame({"count": self.counts, "faithfulness": self._f(self.value).tolist()})
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The circuit as a graph with the roles of its heads, inputs at the bottom."""
         frame = self.to_edge_frame()
         pairs = zip(frame["writer"], frame["reader"], strict=True)
         weights = frame["score"].fillna(frame["exact"])
-        return drawn(
+        return circuit_drawing(
             dict(zip(pairs, weights, strict=True)),
             title=self._title,
             unit=self.unit,

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,7 +28,7 @@ from torch import Tensor
 from analyses.frequencies.residues import over_residues, residue_prompts
 from analyses.methods.components import components_of
 from analyses.methods.fourier import frequency_shares, joint_shares
-from analyses.results import Curve, Result, curves, percent
+from analyses.results import Curve, Curves, Drawing, Result, percent
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -128,7 +127,7 @@ class Frequencies(Result):
         frame = self.to_frame().query("name == @EMBEDDING and stands_out")
         return dict(zip(frame["frequency"], frame["share"], strict=True))
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Shares by frequency: of embedding, unembedding and logits; and of tuned neurons."""
         x = range(1, self.modulus // 2 + 1)
         controls = torch.cat(list(self.control.values())).amax(0)
@@ -138,7 +137,7 @@ class Frequencies(Result):
             Curve(f"neurons of layer {layer}", x, self._tuned(shares).tolist())
             for layer, shares in self.neuron_share.items()
         ]
-        return curves(
+        return Curves(
             {"variance": parts, f"neurons over {percent(TUNED)}": tuned},
             title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.modulus}",
             axis=f"frequency (periods over {self.modulus} residues)",

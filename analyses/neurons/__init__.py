@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -48,6 +47,7 @@ from analyses.neurons.neuron_terms import (
 )
 from analyses.results import (
     MARK,
+    Drawing,
     Progress,
     Result,
     check_metric,
@@ -57,6 +57,7 @@ from analyses.results import (
     largest_text,
     number,
     places_of_effects,
+    plotted,
     prompt_frame,
     signed,
     significance_text,
@@ -190,7 +191,7 @@ class Neurons(Result):
         clean = own.clean.expand_as(own.ablated)
         return prompt_frame(cells, clean=clean, ablated=own.ablated, effect=own.effect)
 
-    def figure(self, neuron: int | None = None) -> go.Figure:
+    def drawing(self, neuron: int | None = None) -> Drawing:
         """Tokens around the largest activations of one neuron, by default the table's first.
 
         Raises:
@@ -212,6 +213,8 @@ class Neurons(Result):
             unit="activation",
             diverging=True,
         )
+
+    figure = plotted(drawing)
 
     def summary(self, top: int = 10) -> str:
         """What the neurons are most active on, and the effects of ablating them."""

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -47,14 +46,16 @@ from analyses.order_sensitivity.order_variants import (
 from analyses.order_sensitivity.responses import responders
 from analyses.results import (
     FEWEST,
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     counted,
     fixed,
     grid,
-    heatmap,
     mean_frame,
     number,
+    plotted,
     prompt_frame,
 )
 from interp import Transformer
@@ -153,12 +154,12 @@ class OrderSensitivity(Result):
             return self.variants[0]
         return " and ".join(alone) or TOGETHER
 
-    def figure(self, permutation: str | None = None) -> go.Figure:
+    def drawing(self, permutation: str | None = None) -> Drawing:
         """Heatmap of s on one scale: heads, layers and the model down, the variants across."""
         kind = self.permutations[0] if permutation is None else permutation
         what = "prefix shuffled, last token read" if kind == BAG else f"{kind} permutations"
         of = "its own input" if self.scope == "own" else "the prompt"
-        return heatmap(
+        return Heatmap(
             torch.stack([self.of(variant, kind) for variant in self.variants], -1),
             title=f"Sensitivity to the order of {of}: {what}",
             rows=self.names,
@@ -166,6 +167,8 @@ class OrderSensitivity(Result):
             axes=("part", "what the model has"),
             unit="sensitivity s",
         )
+
+    figure = plotted(drawing)
 
     def summary(self, top: int = 10) -> str:
         """How many heads use order, and from what; the ``top`` heads; the bag test; the control."""

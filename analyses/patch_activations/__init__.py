@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -30,6 +29,8 @@ from analyses.methods.components import Recorded, aligned, places_of, position_l
 from analyses.patch_activations.cells import AXES, cell_columns, edits_of_cells, shape_of
 from analyses.results import (
     LARGE,
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     cancelled_note,
@@ -37,7 +38,6 @@ from analyses.results import (
     effect_frame,
     effect_lines,
     effect_text,
-    heatmap,
     in_cells,
     number,
     places_of_effects,
@@ -151,7 +151,7 @@ class ActivationPatching(Result):
         frame = prompt_frame(self.cells, patched=patched, effect=effect)
         return frame[self._has.flatten().numpy()].reset_index(drop=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: the last axis across, all others down."""
         *down, across = ("point", *self.axes)
         width, tokens = self.patched.shape[-2], self.cells.get("token", ())
@@ -159,7 +159,7 @@ class ActivationPatching(Result):
         columns = [str(index) for index in self.cells[across][:width]]
         if across == "pos":
             columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
-        return heatmap(
+        return Heatmap(
             self.mean_effect.flatten().unflatten(0, (-1, width)),
             title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
             f"{VERBS[self.direction]}: {', '.join(self.points)}",

@@ -23,13 +23,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 
 from analyses.methods.symmetries import HEAD
 from analyses.permutation_covariance.check import SymmetryCheck
 from analyses.permutation_covariance.checks import check_symmetries
-from analyses.results import Result, heatmap
+from analyses.results import Drawing, Heatmap, Result
 from interp import Transformer
 from interp.execution import Provenance
 from interp.integers import as_seed
@@ -87,7 +86,7 @@ class PermutationCovariance(Result):
         ]
         return pd.DataFrame(rows)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the digits that agree: symmetries and what breaks them down, parts across."""
         worst: dict[tuple[str, str], float] = {}
         for check in self.checks:
@@ -98,7 +97,7 @@ class PermutationCovariance(Result):
             [[worst.get((row, column), torch.nan) for column in columns] for row in rows],
             dtype=torch.float64,
         )
-        return heatmap(
+        return Heatmap(
             -errors.clamp(min=10**-DIGITS, max=1.0).log10(),
             title="Symmetries of the model: digits that agree at the worst part",
             rows=rows,

@@ -20,14 +20,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
 from analyses.predictions.compared_predictions import ComparedPredictions, hidden_tokens
-from analyses.results import Result, Tokens, counted, fixed, grid, number, token_ids, token_strips
+from analyses.results import (
+    Drawing,
+    Result,
+    Tokens,
+    counted,
+    fixed,
+    grid,
+    number,
+    token_ids,
+    token_strips,
+)
 from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution import Provenance
@@ -245,7 +254,7 @@ class Predictions(Result):
         real = self.ids != PAD
         return self.kl[real & (real.cumsum(-1) - 1 == self.pos[:, None])]
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The tokens of the first prompts, coloured by surprisal, or by its change."""
         what = "Surprisal of each token"
         values = self.surprisal[0]

@@ -1,8 +1,21 @@
 """What a result is: its tables, figures, statistics, summary and payload."""
 
-from analyses.results.circuit_figure import drawn, graph_of
-from analyses.results.drawing import PROBABILITIES, Scale
-from analyses.results.edge_table import edge_cells, edge_figure, scores_by_edge
+from analyses.results.circuit_figure import circuit_drawing
+from analyses.results.drawing import (
+    PROBABILITIES,
+    Bars,
+    Curve,
+    Curves,
+    Drawing,
+    Heatmap,
+    Network,
+    Node,
+    Scale,
+    cell_heatmap,
+    ends,
+    token_strips,
+)
+from analyses.results.edge_table import edge_cells, edge_drawing, scores_by_edge
 from analyses.results.effect_text import (
     LARGE,
     MARK,
@@ -32,16 +45,7 @@ from analyses.results.effects import (
     rounding,
     token_ids,
 )
-from analyses.results.figures import (
-    FAINT,
-    Curve,
-    bars,
-    cell_heatmap,
-    curves,
-    escaped,
-    heatmap,
-    token_strips,
-)
+from analyses.results.figures import bars, curves, heatmap, network, plotly_figure, plotted
 from analyses.results.labelled_rows import check_same_rows, rows_of, titles
 from analyses.results.number_text import (
     NONE,
@@ -59,16 +63,21 @@ from analyses.results.result import Result
 from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
 
 __all__ = [
-    "FAINT",
     "FEWEST",
     "LARGE",
     "LEVEL",
     "MARK",
     "NONE",
     "PROBABILITIES",
+    "Bars",
     "Cells",
     "Curve",
+    "Curves",
+    "Drawing",
+    "Heatmap",
     "Interval",
+    "Network",
+    "Node",
     "Progress",
     "Result",
     "Scale",
@@ -82,20 +91,19 @@ __all__ = [
     "cell_heatmap",
     "check_metric",
     "check_same_rows",
+    "circuit_drawing",
     "corrected",
     "counted",
     "curves",
-    "drawn",
     "edge_cells",
-    "edge_figure",
+    "edge_drawing",
     "effect_frame",
     "effect_lines",
     "effect_text",
     "encoded",
-    "escaped",
+    "ends",
     "false_discovery_rates",
     "fixed",
-    "graph_of",
     "grid",
     "heatmap",
     "in_cells",
@@ -106,11 +114,14 @@ __all__ = [
     "mean_frame",
     "metric_text",
     "nbytes",
+    "network",
     "number",
     "per_head",
     "percent",
     "places_of",
     "places_of_effects",
+    "plotly_figure",
+    "plotted",
     "prompt_frame",
     "reduced",
     "rounding",

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pandas as pd
 import plotly.graph_objects as go
 
+from analyses.results.drawing import Drawing
+from analyses.results.figures import plotly_figure
 from analyses.results.payload import plain
 
 MAX_LINES = 40
@@ -33,8 +35,16 @@ class Result(ABC):
         return {}
 
     @abstractmethod
+    def drawing(self) -> Drawing:
+        """What the figure shows, however it is drawn."""
+
+    def drawings(self) -> dict[str, Drawing]:
+        """The drawings that reports show, by name."""
+        return {"figure": self.drawing()}
+
     def figure(self) -> go.Figure:
-        """The numbers as a figure."""
+        """The drawing as a Plotly figure."""
+        return plotly_figure(self.drawing())
 
     @abstractmethod
     def headline(self) -> str:

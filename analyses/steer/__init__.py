@@ -24,13 +24,22 @@ from numbers import Real
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Component, Replacements, components_named
-from analyses.results import Curve, Progress, Result, counted, curves, grid, mean_frame, number
+from analyses.results import (
+    Curve,
+    Curves,
+    Drawing,
+    Progress,
+    Result,
+    counted,
+    grid,
+    mean_frame,
+    number,
+)
 from analyses.steer.steering import (
     Continuation,
     steering_edit,
@@ -156,7 +165,7 @@ class Steering(Result):
         frame = frame.assign(token=tokens * len(self.strengths), **numbers)
         return frame.dropna(ignore_index=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """KL at each token of the plain text, mean over prompts, by strength; and the control."""
         pos, last = list(range(self.plain.shape[1])), self._strongest
         lines = [
@@ -165,7 +174,7 @@ class Steering(Result):
         ]
         name = f"random vector, strength {self.strengths[last]:g}"
         lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
-        return curves(
+        return Curves(
             {"KL(plain ‖ steered)": lines},
             title=f"{self.edited[0].upper()}{self.edited[1:]}: divergence on the plain text",
             axis="new token",

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -25,11 +24,12 @@ from torch import Tensor
 from analyses.methods.lens import TunedLens
 from analyses.results import (
     Curve,
+    Curves,
+    Drawing,
     Progress,
     Result,
     bracketed,
     counted,
-    curves,
     effect_frame,
     fixed,
     prompt_frame,
@@ -100,7 +100,7 @@ class LensTraining(Result):
             effect=(self.tuned_lens - self.logit_lens).double(),
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """KL from the final prediction by layer, for both lenses."""
         frame = self.to_frame()
         layers = frame["layer"].tolist()
@@ -108,7 +108,7 @@ class LensTraining(Result):
             Curve(name.replace("_", " "), layers, frame[name].tolist())
             for name in ("logit_lens", "tuned_lens")
         ]
-        return curves(
+        return Curves(
             {"KL": lines},
             title="KL from the final prediction before each block, on held-out prompts",
             axis="layer",

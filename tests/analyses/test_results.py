@@ -55,11 +55,10 @@ from analyses import (
     train_lens,
     training_history,
 )
-from analyses.results import Scale
+from analyses.results import Scale, plotly_figure
 from analyses.results.payload import encoded, plain
 from analyses.results.result import MAX_LINES, Result
-from apps.presentation import figures
-from apps.widget.pictures import views_of_figure
+from apps.widget.pictures import view_of
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
@@ -282,9 +281,8 @@ def test_a_payload_is_json_and_holds_every_number(name):
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_view_holds_what_its_figure_shows(name):
-    for figure in figures(made(name)):
-        (view,) = views_of_figure(figure, name)
-        check_view(view, figure)
+    for drawing in made(name).drawings().values():
+        check_view(view_of(drawing, name), plotly_figure(drawing))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -312,7 +310,7 @@ def test_what_is_no_data_is_refused():
 
 def test_a_long_summary_is_cut():
     class Long(Result):
-        to_frame = figure = headline = None
+        to_frame = drawing = headline = None
 
         def summary(self) -> str:
             return "\n".join(f"<b>{n}</b>" for n in range(MAX_LINES + 3))

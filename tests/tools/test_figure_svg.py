@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from analyses.results.figures import Curve, Node, bars, curves, heatmap, network
+from analyses.results import Curve, Node, bars, curves, heatmap, network
 from tools.figure_svg import MISSING, figure_svg
 
 EVIL = "</svg><script>&amp;"

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.circuits import top_columns
+from analyses.results.drawing import Heatmap
 from analyses.results.effects import grid
-from analyses.results.figures import heatmap
 from analyses.results.number_text import number, signed
 from interp import Transformer
 from interp.errors import InvalidTokens, shorten
@@ -60,9 +59,9 @@ class TopTokens:
             }
         )
 
-    def figure(self, *, title: str, token: str, top: str, unit: str) -> go.Figure:
+    def drawing(self, *, title: str, token: str, top: str, unit: str) -> Heatmap:
         """Heatmap of the entries: tokens down, ranks across, with the labels in the cells."""
-        return heatmap(
+        return Heatmap(
             self.values,
             title=title,
             rows=self.labels,
