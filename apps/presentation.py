@@ -36,7 +36,7 @@ def table(result: Result, top: int | None = None) -> Table:
 @singledispatch
 def conclusion(result: Result) -> str:
     """The conclusion of the result, as sentences, with its notes."""
-    return " ".join([*map(_sentence, result.conclusion()), *getattr(result, "notes", ())])
+    return " ".join([*map(_sentence, result.conclusion()), *result.notes])
 
 
 def provenance_of(result: Result) -> Provenance:

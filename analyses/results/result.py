@@ -22,9 +22,11 @@ class Result(ABC):
     Attributes:
         working: names of fields that are not in the payload: objects from which the analysis can
             be resumed, such as a partial sweep.
+        notes: what to know of the numbers, such as what was left out; reports show it.
     """
 
     working: ClassVar[tuple[str, ...]] = ()
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:

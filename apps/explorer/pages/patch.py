@@ -5,7 +5,7 @@ job. On request, the edges that carry the difference are scored and pruned to a 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import interp
 from analyses import (
@@ -16,7 +16,7 @@ from analyses import (
 )
 from analyses.methods.components import components_of, position_labels
 from analyses.patch_activations import VERBS
-from analyses.results import Result, Scale, encoded, number
+from analyses.results import Heatmap, Result, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
@@ -26,6 +26,7 @@ from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, 
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import DIRECTIONS, Head, View
+from apps.widget.pictures import view_of
 from interp.errors import InterpError
 from interp.text import Prompt, visible
 
@@ -182,24 +183,22 @@ def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> View
     hidden = f"{len(nodes) - len(rows)} nodes with smaller effects are not shown. "
     agreement = result.agreement
     run = "corrupted" if view.direction == "denoise" else "clean"
-    return {
-        "kind": "matrix",
-        "id": "preview",
-        "title": f"Preview by attribution patching: estimated change of the {result.metric} of the "
+    drawing = Heatmap(
+        values,
+        title=f"Preview by attribution patching: estimated change of the {result.metric} of the "
         f"{run} run; {view.model}, {_n(result.effect.shape[-1])}",
-        "note": (hidden if len(rows) < len(nodes) else "")
+        rows=rows,
+        columns=[f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
+        axes=("node", "position"),
+        unit=result.unit,
+        diverging=True,
+    )
+    note = (
+        (hidden if len(rows) < len(nodes) else "")
         + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
-        + " ".join(agreement.warnings("node")),
-        "rows": rows,
-        "columns": [f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
-        "row_axis": "node",
-        "column_axis": "position",
-        "unit": result.unit,
-        "values": encoded(values),
-        "scale": asdict(Scale.around_zero(values)),
-        "numbers": True,
-        "pick": "cell",
-    }
+        + " ".join(agreement.warnings("node"))
+    )
+    return {**view_of(drawing, "preview"), "note": note, "pick": "cell"}
 
 
 def _exact(view: View, result: ActivationPatching) -> ViewData:
@@ -211,28 +210,26 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
     is_shared = result.shares_heads()
     letter = "KV" if is_shared else "H"
     tokens = result.cells.get("token", ())
-    return {
-        "kind": "matrix",
-        "id": "patching",
-        "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
+    drawing = Heatmap(
+        values,
+        title=f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
         f"{VERBS[result.direction]}; {view.model}, {_n(len(result.clean))}",
-        "note": f"The {result.metric} is {clean} {result.unit} on the clean "
-        "prompt and "
-        f"{corrupt} on the corrupted one. A share of 0 is no change, of "
-        f"1 the whole difference. {result.control_lines[0].capitalize()}.",
-        "rows": [f"L{n}" for n in range(len(values))],
-        "columns": [
+        rows=[f"L{n}" for n in range(len(values))],
+        columns=[
             f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()
             for n in range(values.shape[1])
         ],
-        "row_axis": "layer",
-        "column_axis": what,
-        "unit": "share",
-        "values": encoded(values),
-        "scale": asdict(Scale.around_zero(values)),
-        "numbers": True,
-        "pick": "head" if by_head and not is_shared else "cell",
-    }
+        axes=("layer", what),
+        unit="share",
+        diverging=True,
+    )
+    note = (
+        f"The {result.metric} is {clean} {result.unit} on the clean prompt and {corrupt} on the "
+        "corrupted one. A share of 0 is no change, of 1 the whole difference. "
+        f"{result.control_lines[0].capitalize()}."
+    )
+    pick = "head" if by_head and not is_shared else "cell"
+    return {**view_of(drawing, "patching"), "note": note, "pick": pick}
 
 
 def _n(n: int) -> str:
