@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch, wraps
+from inspect import signature
 from itertools import cycle
 from math import isfinite
 from typing import Any, ParamSpec
@@ -47,6 +48,7 @@ def plotted(describe: Callable[P, Drawing]) -> Callable[P, go.Figure]:
     def plot(*args: P.args, **kwargs: P.kwargs) -> go.Figure:
         return plotly_figure(describe(*args, **kwargs))
 
+    vars(plot)["__signature__"] = signature(describe).replace(return_annotation=go.Figure)
     return plot
 
 

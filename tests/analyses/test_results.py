@@ -285,6 +285,14 @@ def test_a_view_holds_what_its_figure_shows(name):
         check_view(view_of(drawing, name), plotly_figure(drawing))
 
 
+def test_a_figure_takes_the_settings_of_its_drawing():
+    result = made("OVCircuit")
+    assert signature(result.figure) == signature(result.drawing).replace(
+        return_annotation=go.Figure
+    )
+    assert result.figure("in") == plotly_figure(result.drawing("in"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_numbers_of_any_precision_are_written_in_single(dtype):
     own = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
