@@ -22,17 +22,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
 from analyses.results import (
+    Bars,
+    Drawing,
     Progress,
     Result,
     as_metric,
-    bars,
     cancelled_note,
     cell_heatmap,
     effect_frame,
@@ -101,6 +101,11 @@ class Ablation(Result):
         """``ablated − clean``, in the metric's unit."""
         return self.ablated - self.clean
 
+    def mean_effects(self) -> dict[str, float]:
+        """The mean effect of each unit over prompts, by name; NaN where it was not measured."""
+        means = self.effect.mean(-1).tolist()
+        return {str(name): effect for name, effect in zip(self.cells["name"], means, strict=True)}
+
     @property
     def interaction(self) -> Float[Tensor, "unit prompt"]:
         """The effect of a unit's components together, minus the effect of each alone.
@@ -143,7 +148,7 @@ class Ablation(Result):
         clean = self.clean.expand_as(self.ablated)
         return prompt_frame(self.cells, clean=clean, ablated=self.ablated, effect=self.effect)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Mean effects: a heatmap of heads, or of the interactions of pairs; else bars."""
         if self.units == "heads":
             return self._map_of_heads()
@@ -152,14 +157,26 @@ class Ablation(Result):
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and the ``top`` units by effect (pairs: interaction)."""
         top = at_least(1, top, "top")
-        frame, noun, how = self.to_frame(), self.units.replace("mlps", "MLPs"), "ablation"
-        if self.units == "pairs":
-            frame = self.to_interaction_frame().rename(columns={"interaction": "effect"})
-            how = "ablation, interactions"
+        lines = effect_lines(self._ranked, self.unit, self._noun, top)
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        how = "ablation, interactions" if self.units == "pairs" else "ablation"
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
-        largest = largest_text(frame, self.unit, noun, f"{self.method} {how}")
-        lines = effect_lines(frame, self.unit, noun, top)
-        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
+        largest = largest_text(self._ranked, self.unit, self._noun, f"{self.method} {how}")
+        return f"{whole}; {largest}"
+
+    @property
+    def _noun(self) -> str:
+        return self.units.replace("mlps", "MLPs")
+
+    @property
+    def _ranked(self) -> pd.DataFrame:
+        """The effects of the units, or the interactions of pairs."""
+        if self.units != "pairs":
+            return self.to_frame()
+        return self.to_interaction_frame().rename(columns={"interaction": "effect"})
 
     @property
     def _alone(self) -> dict[str, int]:
@@ -177,7 +194,7 @@ class Ablation(Result):
     def _noise(self) -> float:
         return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
 
-    def _map_of_heads(self) -> go.Figure:
+    def _map_of_heads(self) -> Drawing:
         """The mean effect, layers down, heads across."""
         stacks = self.cells.get("stack", [""] * len(self.members))
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
@@ -193,7 +210,7 @@ class Ablation(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _map_of_pairs(self) -> go.Figure:
+    def _map_of_pairs(self) -> Drawing:
         """The mean interaction of every two heads, on both sides of the diagonal."""
         one, other = ([own[end] for own in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
@@ -208,14 +225,14 @@ class Ablation(Result):
             places=places_of_effects(self.to_interaction_frame(), "interaction"),
         )
 
-    def _bars(self) -> go.Figure:
+    def _bars(self) -> Drawing:
         """The mean effect of each unit, or of those with the largest size."""
         found = interval(self.effect, self._noise)
         shown, title = torch.arange(len(found.mean)), ""
         if len(shown) > MOST_BARS:
             shown = found.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
             title = f" (the {MOST_BARS} largest of {len(found.mean)})"
-        return bars(
+        return Bars(
             found.mean[shown],
             found.low[shown],
             found.high[shown],

@@ -12,32 +12,41 @@ raises a loss and lowers a logit difference.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_of
 from analyses.results import (
+    FEWEST,
+    LARGE,
+    LEVEL,
+    Drawing,
+    Heatmap,
     Interval,
     Progress,
     Result,
     as_metric,
     by_chance,
     cancelled_note,
+    counted,
     effect_frame,
     effect_lines,
+    fixed,
     grid,
-    heatmap,
     in_cells,
     interval,
     largest_text,
     metric_text,
+    number,
+    percent,
     places_of_effects,
     prompt_frame,
     rounding,
+    signed,
 )
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput
@@ -47,6 +56,9 @@ from interp.io import cancellable
 from interp.metrics import Metric
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
+
+NAMED = 3
+"""The most heads that a conclusion names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,10 +125,10 @@ class HeadAblation(Result):
         clean = self.clean.expand_as(ablated)
         return prompt_frame(self._cells, clean=clean, ablated=ablated, effect=ablated - clean)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: layers down, heads across, colours centred on zero."""
         mean = self.interval().mean
-        return heatmap(
+        return Heatmap(
             mean,
             title=f"Change of {self.metric} under {self.method} ablation of each head",
             rows=[str(layer) for layer in range(mean.shape[0])],
@@ -130,11 +142,51 @@ class HeadAblation(Result):
     def summary(self, top: int = 10) -> str:
         """The metric without ablation, and the ``top`` heads by size of their effect."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
+        lines = effect_lines(self.to_frame(), self.unit, "heads", top)
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
-        largest = largest_text(frame, self.unit, "heads", f"{self.method} ablation")
-        lines = effect_lines(frame, self.unit, "heads", top)
-        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
+        largest = largest_text(self.to_frame(), self.unit, "heads", f"{self.method} ablation")
+        return f"{whole}; {largest}"
+
+    def conclusion(self) -> list[str]:
+        """Which heads have the largest effects on these prompts, and how many are significant."""
+        frame, n = self.to_frame(), self.clean.numel()
+        of, on = f"of {counted(len(frame), 'head')}", f"on {counted(n, 'prompt')}"
+        whole = f"{number(self.clean.nanmean().item())} {self.unit}"
+        largest = frame[frame["size"] > 0].head(NAMED)
+        if largest.empty:
+            return [f"None {of} has an effect {on}: the {self.metric} stays {whole}"]
+        places = places_of_effects(frame)
+        *others, last = (
+            f"{row['name']} ({signed(row['effect'], places)} {self.unit})"
+            for row in largest.to_dict("records")
+        )
+        named = f"{', '.join(others)} and {last}" if others else last
+        large = (frame["share"] >= LARGE).sum()
+        share = f", which {large} {of} change by {percent(LARGE)} or more"
+        tested = (
+            f"{frame['significant'].sum()} of {counted(len(frame), 'effect')} significant "
+            f"(q ≤ {LEVEL})"
+        )
+        return [
+            f"The largest effects {of} {on}: {named}",
+            f"The {self.metric} without ablation is {whole}"
+            + ("" if isnan(frame["share"].iloc[0]) else share),
+            f"There are no intervals with fewer than {FEWEST} prompts" if n < FEWEST else tested,
+            *self._cancelling(frame.iloc[0], places),
+        ]
+
+    def _cancelling(self, largest: "pd.Series[Any]", places: int) -> list[str]:
+        """A statement on the head of the largest size, if its effects cancel in the mean."""
+        if largest["significant"] or not largest["size"] > 2 * abs(largest["effect"]):
+            return []
+        return [
+            f"{largest['name']} changes it by {fixed(largest['size'], places)} {self.unit} per "
+            "prompt on average, but up on some prompts and down on others"
+        ]
 
     def expected_by_chance(self) -> float:
         """How many heads are expected to have p ≤ 0.05 if none has an effect on average."""

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.heads import pattern_at, value_weights
-from analyses.results import Result, escaped, fixed, heatmap
+from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -73,9 +72,9 @@ class AttentionPattern(Result):
             }
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the weights, from 0 to 1: queries down, keys across."""
-        return heatmap(
+        return Heatmap(
             self.pattern,
             title=f"Attention of {self.name}",
             rows=self.query_tokens,
@@ -87,12 +86,10 @@ class AttentionPattern(Result):
         )
 
     def _hover(self) -> list[list[str]]:
-        queries, keys = (
-            [escaped(label) for label in side] for side in (self.query_tokens, self.key_tokens)
-        )
+        queries, keys = self.query_tokens, self.key_tokens
         return [
             [
-                f"query {q} {queries[q]}<br>key {k} {keys[k]}<br>attention {fixed(weight, 3)}"
+                f"query {q} {queries[q]}\nkey {k} {keys[k]}\nattention {fixed(weight, 3)}"
                 for k, weight in enumerate(row)
             ]
             for q, row in enumerate(self.pattern.tolist())
@@ -106,7 +103,11 @@ class AttentionPattern(Result):
             f"{fixed(w, 2)}"
             for q, (k, w) in enumerate(zip(top.indices, top.values, strict=True))
         ]
-        return "\n".join([f"{self.name}: most attended key of each query", *lines])
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.name}: most attended key of each query"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,6 +138,13 @@ class AttentionPatterns(Result):
     attention: AttentionName | None
     provenance: Provenance
 
+    def thumbnails(self, most: int) -> UInt8[Tensor, "layer head row column"]:
+        """All patterns as bytes, with at most so many rows and columns.
+
+        See :func:`analyses.results.as_bytes` and :func:`analyses.results.reduced`.
+        """
+        return torch.stack([as_bytes(reduced(own, most)) for own in self.patterns])
+
     def of(self, layer: int, head: int) -> AttentionPattern:
         """The pattern of one head."""
         pattern = self.patterns[layer][head]
@@ -149,10 +157,10 @@ class AttentionPatterns(Result):
         frames = [self.of(layer, head).to_frame() for layer, head in self._heads]
         return pd.concat(frames, ignore_index=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The key that each head attends to most at each query, by its weight: heads down."""
         top = [self.patterns[layer][head].max(-1) for layer, head in self._heads]
-        return heatmap(
+        return Heatmap(
             torch.stack([own.values for own in top]),
             title=f"Most attended key of each query ({self._weights})",
             rows=[self.of(layer, head).name for layer, head in self._heads],
@@ -165,12 +173,15 @@ class AttentionPatterns(Result):
 
     def summary(self) -> str:
         """The key that each head attends to most, on average over queries."""
+        return "\n".join([self.headline(), *(self._line(*place) for place in self._heads)])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         n_heads, which = len(self._heads), f"{self.attention} " if self.attention else ""
-        first = (
+        return (
             f"{n_heads} {which}heads, {len(self.query_tokens)} queries: most attended key, mean "
             f"{self._weights}"
         )
-        return "\n".join([first, *(self._line(*place) for place in self._heads)])
 
     def _line(self, layer: int, head: int) -> str:
         weight, key = self.patterns[layer][head].mean(0).max(-1)

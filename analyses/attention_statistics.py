@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -37,7 +36,18 @@ from analyses.methods.heads import (
     value_weights,
     visible_keys,
 )
-from analyses.results import Result, counted, fixed, grid, heatmap, mean_frame, number, prompt_frame
+from analyses.results import (
+    Drawing,
+    Heatmap,
+    Result,
+    counted,
+    fixed,
+    grid,
+    mean_frame,
+    number,
+    plotted,
+    prompt_frame,
+)
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -49,6 +59,8 @@ WEIGHTINGS = ("attention", "value-weighted")
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 BOS, FIRST = "bos", "first position"
 """The mass on the first token of a prompt, by whether that is BOS."""
+NAMED = 3
+"""The most heads that a conclusion names."""
 FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
@@ -108,11 +120,31 @@ class AttentionStatistics(Result):
         """One row per head, statistic, weighting and prompt that has it, with its ``value``."""
         return prompt_frame(self._cells, value=self._by_cell).dropna(ignore_index=True)
 
-    def figure(self, weighting: str = "attention") -> go.Figure:
+    def to_largest_frame(self) -> pd.DataFrame:
+        """For each head, the mass that is furthest above uniform attention; furthest first.
+
+        Columns: those of :meth:`to_frame` without ``weighting`` and n, and ``value-weighted``, the
+        mean with those weights.
+        """
+        frame = self.to_frame()
+        masses = frame[frame["statistic"].isin(self.masses)]
+        keys = ["layer", "head", "name", "statistic"]
+        plain, weighted = (
+            masses[masses["weighting"] == name].drop(columns="weighting") for name in WEIGHTINGS
+        )
+        both = plain.merge(
+            weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
+        )
+        excess = both["mean"] - both["uniform"]
+        order = both.assign(excess=excess).sort_values("excess", ascending=False, kind="stable")
+        columns = [*keys, "mean", "low", "high", WEIGHTINGS[1], "uniform"]
+        return order.drop_duplicates("name")[columns].reset_index(drop=True)
+
+    def drawing(self, weighting: str = "attention") -> Drawing:
         """Heatmap of the numbers from 0 to 1: heads down, normalized entropy and masses across."""
         shown = [s for s in (NORMALIZED, *self.masses) if not self.of(s).isnan().all()]
         table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
-        return heatmap(
+        return Heatmap(
             table,
             title=f"Where heads attend ({self._which}{weighting})",
             rows=self._heads,
@@ -122,22 +154,33 @@ class AttentionStatistics(Result):
             top=1.0,
         )
 
+    figure = plotted(drawing)
+
     def summary(self) -> str:
         """For each mass, the head that exceeds uniform attention most; then what has no value."""
         absent = [s for s in self.statistics if self.of(s).isnan().all()]
         moved = self.of(ENTROPY, WEIGHTINGS[1]).flatten()
         silent = [self._heads[number] for number in moved.isnan().nonzero().flatten().tolist()]
-        first = (
-            f"{self._which}{counted(len(self._heads), 'head')} on "
-            f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
-            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; the heads furthest above "
-            "uniform "
-            "attention:"
-        )
         lines = [self._line(statistic) for statistic in self.masses if statistic not in absent]
         lines += [f"no prompt has a query for: {', '.join(absent)}"] if absent else []
         lines += [f"write nothing (no value weights): {', '.join(silent)}"] * bool(silent)
-        return "\n".join([first, *lines])
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return (
+            f"{self._which}{counted(len(self._heads), 'head')} on "
+            f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
+            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; the heads furthest above "
+            "uniform attention:"
+        )
+
+    def conclusion(self) -> list[str]:
+        """The headline with the heads that it announces."""
+        heads = self.to_largest_frame().head(NAMED)
+        columns = zip(heads["name"], heads["statistic"], heads["mean"], strict=True)
+        texts = (f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in columns)
+        return [f"{self.headline()} {', '.join(texts)}"]
 
     def _line(self, statistic: str) -> str:
         control = self.uniform[..., self._index(statistic)].nanmean(-1)

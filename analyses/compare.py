@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.ablate_heads import ablate_heads
 from analyses.results import (
+    Drawing,
+    Heatmap,
     Result,
     bracketed,
     check_same_rows,
     effect_frame,
     effect_text,
     fixed,
-    heatmap,
     marked_names,
     places_of_effects,
     prompt_frame,
@@ -104,12 +104,12 @@ class Comparison(Result):
         """One row per row of the table and prompt: the axes, prompt, a, b, difference."""
         return prompt_frame(self.cells, a=self.a, b=self.b, difference=self.difference)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of both models and the difference on one scale, the rows that differ most."""
         frame = self.to_frame()
         order = frame.head(SHOWN)
         some = f", the {SHOWN} rows that differ most" if len(self.a) > SHOWN else ""
-        return heatmap(
+        return Heatmap(
             torch.tensor(order[["a", "b", "difference"]].to_numpy(dtype=float)),
             title=f"{self.column} of {self.models[0]} and {self.models[1]}{some}",
             rows=titles({axis: order[axis].tolist() for axis in self.cells}),
@@ -123,23 +123,33 @@ class Comparison(Result):
     def summary(self, top: int = 10) -> str:
         """The ``top`` rows that differ most, and how many differences are significant."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
-        names = titles({axis: frame[axis].tolist() for axis in self.cells})
-        unit = f" {self.unit}" if self.unit else ""
-        first = f"{self.column} of {self.analysis}, {self.models[0]} → {self.models[1]}"
+        frame, unit = self._named_frame(), f" {self.unit}" if self.unit else ""
         if frame["size"].max() <= self._noise:
-            return f"{first}: {len(frame)} rows; they are the same"
-        marked = marked_names(frame.assign(name=names).head(top))
+            return self.headline()
+        marked = marked_names(frame.head(top))
         places, width = places_of_effects(frame, "difference"), max(map(len, marked), default=0)
         lines = [
             f"{name:<{width}} {fixed(row['a'], places)} → {fixed(row['b'], places)}{unit}, "
             f"{signed(row['difference'], places)}{bracketed(row['low'], row['high'], places)}"
             for name, row in zip(marked, frame.head(top).to_dict("records"), strict=True)
         ]
-        largest = effect_text(frame["difference"].iloc[0], places, self.unit)
-        first = f"{first}: largest difference of {len(frame)} rows: {names[0]} {largest}"
         tested = significance_text(frame, "rows") if self.of_prompts else "no numbers per prompt"
-        return "\n".join([first, *lines, tested])
+        return "\n".join([self.headline(), *lines, tested])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame = self._named_frame()
+        what = f"{self.column} of {self.analysis}, {self.models[0]} → {self.models[1]}"
+        if frame["size"].max() <= self._noise:
+            return f"{what}: {len(frame)} rows; they are the same"
+        first, places = frame.iloc[0], places_of_effects(frame, "difference")
+        largest = effect_text(first["difference"], places, self.unit)
+        return f"{what}: largest difference of {len(frame)} rows: {first['name']} {largest}"
+
+    def _named_frame(self) -> pd.DataFrame:
+        """The table, with a name of each row."""
+        frame = self.to_frame()
+        return frame.assign(name=titles({axis: frame[axis].tolist() for axis in self.cells}))
 
     @property
     def _noise(self) -> float:

@@ -17,12 +17,11 @@ rotary positions, Y is taken at one offset.
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.circuits import KINDS, head_pairs, rotates
-from analyses.results import Progress, Result, fixed, heatmap
+from analyses.results import Drawing, Heatmap, Progress, Result, fixed, plotted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -86,7 +85,7 @@ class Composition(Result):
         )
         return frame.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
 
-    def figure(self, kind: str = "K") -> go.Figure:
+    def drawing(self, kind: str = "K") -> Drawing:
         """Heatmap of composition − baseline of one kind: writers down, readers across.
 
         Raises:
@@ -97,7 +96,7 @@ class Composition(Result):
         excess = (self.composition - self.control)[KINDS.index(kind)]
         there = ~excess.isnan()
         rows, columns = (there.any(axis).nonzero()[:, 0] for axis in (1, 0))
-        return heatmap(
+        return Heatmap(
             excess[rows][:, columns],
             title=f"{kind}-composition − baseline: what later heads read by their {READ[kind]}",
             rows=[self.names[row] for row in rows.tolist()],
@@ -107,11 +106,17 @@ class Composition(Result):
             diverging=True,
         )
 
+    figure = plotted(drawing)
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        return {kind: self.drawing(kind) for kind in KINDS}
+
     def summary(self, top: int = 5) -> str:
         """The pair furthest above the baseline, and up to ``top`` pairs of each kind."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        lines = [f"{self.provenance.model}: {_top_pair(frame)}"]
+        lines = [self.headline()]
         for kind in KINDS:
             own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
             pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
@@ -119,6 +124,10 @@ class Composition(Result):
             lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
         rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
         return "\n".join([*lines, *rotary])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.provenance.model}: {_top_pair(self.to_frame())}"
 
 
 def _top_pair(frame: pd.DataFrame) -> str:

@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -46,7 +45,7 @@ from analyses.methods.heads import (
     uniform_weights,
     visible_keys,
 )
-from analyses.results import FEWEST, Result, counted, fixed, grid, heatmap, mean_frame
+from analyses.results import FEWEST, Drawing, Heatmap, Result, counted, fixed, grid, mean_frame
 from interp import LowRank, Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -124,12 +123,12 @@ class HeadRoles(Result):
         silent = dict.fromkeys(self._silent, ("silent",))
         return {name: (silent | of_head).get(name, ()) for name in frame["name"].unique()}
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of score − control: heads down, roles across, colours centred on zero."""
         frame = self.to_frame().pivot_table(
             index=["layer", "head", "name"], columns="role", values="difference", sort=False
         )
-        return heatmap(
+        return Heatmap(
             torch.tensor(frame.to_numpy()),
             title="Roles of heads on repeated random tokens: score − control",
             rows=list(frame.index.get_level_values("name")),
@@ -143,14 +142,7 @@ class HeadRoles(Result):
     def summary(self, top: int = 5) -> str:
         """The heads that stand out, and up to ``top`` heads of each role, largest first."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
-        few = any(scores.shape[-1] < FEWEST for scores in self.score.values())
-        listed = frame[frame["difference"] > LEAST if few else frame["has_role"]]
-        rare = ~listed["role"].isin(BACKGROUND)
-        listed = listed.assign(rare=rare).sort_values(
-            ["rare", "difference"], ascending=False, kind="stable"
-        )
-        lines = [self._headline(listed)]
+        listed, lines = self._listed(), [self.headline()]
         for role, heads in listed.groupby("role", sort=False):
             best = zip(heads["name"], heads["score"], heads["control"], strict=True)
             texts = [f"{name} {fixed(s, 3)} ({fixed(control, 3)})" for name, s, control in best]
@@ -158,11 +150,26 @@ class HeadRoles(Result):
             lines.append(f"{role:<19} {', '.join(texts[:top])}{more}")
         lines += ["in brackets: the control"] if len(listed) else []
         lines += [f"{'silent':<19} {', '.join(self._silent)}"] if self._silent else []
-        lines += [f"fewer than {FEWEST} rows: no intervals, so no role of attention"] if few else []
+        if self._has_few_rows:
+            lines.append(f"fewer than {FEWEST} rows: no intervals, so no role of attention")
         return "\n".join([*lines, *self.notes])
 
-    def _headline(self, listed: pd.DataFrame) -> str:
+    @property
+    def _has_few_rows(self) -> bool:
+        return any(scores.shape[-1] < FEWEST for scores in self.score.values())
+
+    def _listed(self) -> pd.DataFrame:
+        """The roles that the summary lists, those that most heads have last."""
+        frame = self.to_frame()
+        listed = frame[frame["difference"] > LEAST if self._has_few_rows else frame["has_role"]]
+        rare = ~listed["role"].isin(BACKGROUND)
+        return listed.assign(rare=rare).sort_values(
+            ["rare", "difference"], ascending=False, kind="stable"
+        )
+
+    def headline(self) -> str:
         """The head that exceeds its control most, for the roles that few heads have."""
+        listed = self._listed()
         rows = f"{self.repeats} × {self.half} random tokens"
         best = listed[~listed["role"].isin(BACKGROUND)].drop_duplicates("role").head(NAMED)
         of = f"of {counted(self.silent.numel(), 'head')}"
@@ -237,7 +244,7 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidTokens: ``tokens`` are not ids of the vocabulary.
     """
     check_finite_weights(model)
-    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
+    if not _reads_tokens(model):
         raise InvalidInput(
             "head_roles repeats random tokens, which models of pairs and of images do not read; "
             "attention_statistics takes them."
@@ -260,6 +267,21 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
         notes.append("induction: not measured, for attention to next tokens predicts none")
     provenance = replace(Provenance.of(model, drawn.repeated, drawn.unrepeated), seed=seed)
     return HeadRoles(scores, controls, silent, drawn.half, repeats, provenance, tuple(notes))
+
+
+def has_roles(model: Transformer) -> bool:
+    """Whether roles can be measured: the model reads tokens, and enough different ones."""
+    if not _reads_tokens(model):
+        return False
+    try:
+        repeated_rows(model, torch.tensor(trained_tokens(model)), rows=1)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _reads_tokens(model: Transformer) -> bool:
+    return len(model.stacks) == 1 and not isinstance(model.stacks[0].input, ImageInput)
 
 
 @torch.no_grad()

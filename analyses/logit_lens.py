@@ -15,13 +15,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.lens import PlaceNames, TunedLens, decode, decoded_places, final_scale
-from analyses.results import Result, Tokens, counted, fixed, heatmap, percent, token_ids
+from analyses.results import (
+    Drawing,
+    Heatmap,
+    Result,
+    Tokens,
+    counted,
+    fixed,
+    percent,
+    plotted,
+    token_ids,
+)
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance, check_no_nan
@@ -104,7 +113,7 @@ class LogitLens(Result):
             columns["target_probability"] = self.target_probability[place, prompt, pos]
         return pd.DataFrame(columns)
 
-    def figure(self, prompt: int = 0) -> go.Figure:
+    def drawing(self, prompt: int = 0) -> Drawing:
         """Heatmap of the likeliest token's probability: places down, one prompt's tokens across.
 
         Raises:
@@ -116,7 +125,7 @@ class LogitLens(Result):
         labels = [label for label, real in zip(self.tokens[prompt], shown, strict=True) if real]
         names = [
             [
-                f"{place}, token {labels[pos]}<br>{self.token_labels[int(token)]} "
+                f"{place}, token {labels[pos]}\n{self.token_labels[int(token)]} "
                 f"{fixed(probability[row, pos], 3)}"
                 for pos, token in enumerate(tokens)
             ]
@@ -124,7 +133,7 @@ class LogitLens(Result):
                 zip(self._places, self.top[:, prompt, shown, 0], strict=True)
             )
         ]
-        return heatmap(
+        return Heatmap(
             probability,
             title=f"{self.lens_name} on prompt {prompt}: probability of the likeliest token",
             rows=self._places,
@@ -135,6 +144,8 @@ class LogitLens(Result):
             hover=names,
         )
 
+    figure = plotted(drawing)
+
     def summary(self) -> str:
         """Entropy and KL from the final prediction at each place, mean over all tokens."""
         kl, entropy = (x[:, self.real].mean(-1).tolist() for x in (self.kl, self.entropy))
@@ -144,10 +155,14 @@ class LogitLens(Result):
             for place, own, spread in zip(self._places, kl, entropy, strict=True)
         ]
         rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
-        size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
-        return "\n".join([f"{self.lens_name} on {size}: {self._headline()}", *rows])
+        return "\n".join([self.headline(), *rows])
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        size = f"{counted(len(self.real), 'prompt')}, {counted(int(self.real.sum()), 'token')}"
+        return f"{self.lens_name} on {size}: {self._first_agreement()}"
+
+    def _first_agreement(self) -> str:
         """The first place before the output where the likeliest token is mostly the final one."""
         agree = (self.top[..., 0] == self.top[-1, ..., 0])[:, self.real].double().mean(-1)
         first = int((agree > 1 / 2).int().argmax())

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -37,7 +36,7 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
-from analyses.results import Progress, Result, fixed, signed
+from analyses.results import Drawing, Progress, Result, fixed, plotted, signed
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -118,7 +117,7 @@ class OVCircuit(Result):
         """
         return self.singular.frame(*COLUMNS)
 
-    def figure(self, direction: str = "out") -> go.Figure:
+    def drawing(self, direction: str = "out") -> Drawing:
         """Heatmap of the logits by rank, with tokens in the cells.
 
         Args:
@@ -131,25 +130,35 @@ class OVCircuit(Result):
             raise InvalidInput(f"direction={shorten(direction)} should be out or in.")
         if direction == "out":
             title = f"{self.name}: outputs that it promotes when it attends to a token"
-            return self.promoted.figure(
+            return self.promoted.drawing(
                 title=title, token="attended to", top="promoted output", unit=UNIT
             )
         title = f"{self.name}: tokens that promote an output when it attends to them"
-        return self.promoters.figure(title=title, token="output", top="attended to", unit=UNIT)
+        return self.promoters.drawing(title=title, token="output", top="attended to", unit=UNIT)
+
+    figure = plotted(drawing)
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        return {direction: self.drawing(direction) for direction in ("out", "in")}
 
     def summary(self, top: int = 5) -> str:
         """Copying, up to ``top`` tokens with what they promote, the largest singular vectors."""
         top = at_least(1, top, "top")
-        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
         return "\n".join(
             [
-                f"OV circuit of {self.name} in {self.provenance.model}{mlp}: {self._copying()}",
+                self.headline(),
                 "attended to → promoted outputs, in sd of all logits that the head can write so",
                 *self.promoted.lines(top),
                 "singular vectors: tokens read → outputs written",
                 *self.singular.lines(),
             ]
         )
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        return f"OV circuit of {self.name} in {self.provenance.model}{mlp}: {self._copying()}"
 
     def _copying(self) -> str:
         if self.copying is None:

@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.circuits import Written, next_writers, replaced
 from analyses.methods.components import Batches, aligned
 from analyses.results import (
+    Drawing,
     Progress,
     Result,
     as_metric,
     edge_cells,
-    edge_figure,
+    edge_drawing,
     effect_frame,
     effect_lines,
     in_cells,
@@ -112,22 +112,25 @@ class PathPatching(Result):
             edge_cells(self.edges), clean=clean, patched=self.patched, effect=self.effect
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect, or the graph of the strongest of many edges."""
         title = f"Change of {self.metric} when one edge is patched ({self.method})"
-        return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
+        return edge_drawing(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The metric on both prompts, and the ``top`` edges by size of their effect."""
         top = at_least(1, top, "top")
-        frame = self.to_frame()
+        lines = effect_lines(self.to_frame(), self.unit, "edges", top)
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         noun = "prompt" if self.corrupt is None else "pair"
         whole = metric_text(self.metric, self.clean, self.unit, noun)
         if self.corrupt is not None:
             whole += f" ({number(self.corrupt.mean().item())} corrupted)"
-        largest = largest_text(frame, self.unit, "edges", f"{self.method} patching")
-        lines = effect_lines(frame, self.unit, "edges", top)
-        return "\n".join([f"{whole}; {largest}", *lines, *self.notes])
+        largest = largest_text(self.to_frame(), self.unit, "edges", f"{self.method} patching")
+        return f"{whole}; {largest}"
 
 
 def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword

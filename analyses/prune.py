@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -29,14 +28,16 @@ from analyses.methods.circuits import replaced, run_circuits
 from analyses.methods.components import aligned
 from analyses.results import (
     Curve,
+    Curves,
+    Drawing,
     Result,
     as_metric,
+    circuit_drawing,
     counted,
-    curves,
-    drawn,
     fixed,
     number,
     percent,
+    plotted,
     prompt_frame,
     rounding,
 )
@@ -168,23 +169,26 @@ class Pruning(Result):
             }
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Faithfulness over the number of edges, and that of the control."""
         lines = [
             Curve(f"{self.ranked_by} of the scores", self.counts, self.faithfulness.tolist()),
             Curve("the whole model", self.counts, [1.0] * len(self.counts), faint=True),
             Curve("random order", self.counts, self.faithfulness_control.mean(0).tolist()),
         ]
-        figure = curves(
+        return Curves(
             {"faithfulness": lines},
             title=f"What circuits keep of the {self.metric}",
             axis="edges kept",
             units=("share of the model's",),
+            log=True,
         )
-        figure.update_xaxes(type="log")
-        return figure
 
-    def circuit_figure(self, count: int = 30) -> go.Figure:
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        return {**super().drawings(), "circuit": self.circuit_drawing()}
+
+    def circuit_drawing(self, count: int = 30) -> Drawing:
         """The circuit of the ``count`` highest-ranked edges as a graph, inputs at the bottom.
 
         Raises:
@@ -193,22 +197,27 @@ class Pruning(Result):
         count = at_least(1, count, "count")
         shown = dict(zip(self.edges[:count], self.score[:count], strict=True))
         title = f"The {len(shown)} highest-ranked of {len(self.edges)} edges"
-        return drawn(shown, title=title, unit=self.unit)
+        return circuit_drawing(shown, title=title, unit=self.unit)
+
+    circuit_figure = plotted(circuit_drawing)
 
     def summary(self) -> str:
         """The areas under the curve, and f at each size."""
-        first = (
-            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
-            f"{fixed(self.cpr, 3)} on "
-            f"{counted(len(self.whole), 'pair')}; {self.metric} {number(self.whole.mean().item())} "
-            f"{self.unit} whole, {number(self.empty.mean().item())} without edges"
-        )
         total = len(self.edges)
         rows = [
             f"{count:>6} edges ({percent(count / total, 1):>7}): f = {fixed(f, 3)}"
             for count, f in zip(self.counts, self.faithfulness.tolist(), strict=True)
         ]
-        return "\n".join([first, *rows])
+        return "\n".join([self.headline(), *rows])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole, empty = (number(x.mean().item()) for x in (self.whole, self.empty))
+        return (
+            f"CMD {fixed(self.cmd, 3)} (random order {fixed(self.cmd_control, 3)}), CPR "
+            f"{fixed(self.cpr, 3)} on {counted(len(self.whole), 'pair')}; {self.metric} {whole} "
+            f"{self.unit} whole, {empty} without edges"
+        )
 
     def _faithfulness_of(self, values: Float[Tensor, "*shape prompt"]) -> Float[Tensor, "*shape"]:
         empty, whole = self.empty.mean(), self.whole.mean()

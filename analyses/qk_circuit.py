@@ -20,7 +20,6 @@ matches what a previous-token head has written, see :func:`analyses.composition`
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -36,7 +35,7 @@ from analyses.methods.circuits import (
     strongest,
     top_tokens,
 )
-from analyses.results import Curve, Progress, Result, curves, fixed
+from analyses.results import Curve, Curves, Drawing, Progress, Result, fixed, plotted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -134,7 +133,7 @@ class QKCircuit(Result):
         """
         return self.singular.frame(*COLUMNS)
 
-    def figure(self, direction: str = "keys") -> go.Figure:
+    def drawing(self, direction: str = "keys") -> Drawing:
         """Heatmap of the scores by rank, with tokens in the cells.
 
         Args:
@@ -148,14 +147,16 @@ class QKCircuit(Result):
         at = "" if self.offset is None else f" at offset {self.offset}"
         of = self.keys if direction == "keys" else self.queries
         given, top = ("query", "key") if direction == "keys" else ("key", "query")
-        return of.figure(
+        return of.drawing(
             title=f"{self.name}: {direction} with the highest scores, by {given}{at}",
             token=given,
             top=top,
             unit="nats",
         )
 
-    def offset_figure(self) -> go.Figure:
+    figure = plotted(drawing)
+
+    def offset_drawing(self) -> Drawing:
         """The mean score by offset.
 
         Raises:
@@ -164,27 +165,40 @@ class QKCircuit(Result):
         if not len(self.offsets):
             raise InvalidInput("Queries and keys of cross-attention have no offset in common.")
         line = Curve(self.name, self.offsets.tolist(), self.by_offset.tolist())
-        return curves(
+        return Curves(
             {"score": [line]},
             title=f"{self.name}: mean score by offset, over all pairs of tokens",
             axis="query position − key position",
             units=["nats"],
         )
 
+    offset_figure = plotted(offset_drawing)
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        by_offset = {"offsets": self.offset_drawing()} if len(self.offsets) else {}
+        return {"keys": self.drawing("keys"), **by_offset, "queries": self.drawing("queries")}
+
     def summary(self, top: int = 5) -> str:
         """Content against offset, up to ``top`` queries with their keys, and singular vectors."""
         top = at_least(1, top, "top")
-        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
-        at = "" if self.offset is None else f" at offset {self.offset}"
         return "\n".join(
             [
-                f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
-                f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}",
+                self.headline(),
                 "query → keys with the highest scores, in nats above the mean key",
                 *self.keys.lines(top),
                 "singular vectors: tokens of queries → tokens of keys",
                 *self.singular.lines(),
             ]
+        )
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        mlp = ", embeddings behind the first MLP" if self.first_mlp else ""
+        at = "" if self.offset is None else f" at offset {self.offset}"
+        return (
+            f"QK circuit of {self.name} in {self.provenance.model}{mlp}: scores vary by "
+            f"{fixed(self.spread, 2)} nats with content (sd){at}{self._offset_text()}"
         )
 
     def _offset_text(self) -> str:

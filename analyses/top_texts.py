@@ -22,7 +22,6 @@ from math import log10
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -35,7 +34,7 @@ from analyses.methods.corpus import (
     stream_corpus,
     strips,
 )
-from analyses.results import Curve, Progress, Result, curves, number, token_strips
+from analyses.results import Curve, Curves, Drawing, Progress, Result, number, plotted, token_strips
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -135,7 +134,7 @@ class TopTexts(Result):
         """One row per share of cells (``level``), and the ``value`` that it does not exceed."""
         return pd.DataFrame({"level": self.levels, "value": self.quantiles})
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """A strip of tokens for each cell, coloured by the values along its text."""
         of_query = " of the query to each token" if self._is_attention else ""
         cells = f"the {len(self.value)} {self.end} of {self.n_cells} cells"
@@ -149,17 +148,19 @@ class TopTexts(Result):
             top=1.0 if self._is_attention else None,
         )
 
-    def distribution_figure(self) -> go.Figure:
+    def distribution_drawing(self) -> Drawing:
         """The share of cells that have at least each value, and the values of the top cells."""
         share = self.bucket_shares.flip(0).cumsum(0).flip(0).clamp(max=1)
         curve = Curve("all cells", self.bucket_values.tolist(), [log10(own) for own in share])
-        return curves(
+        return Curves(
             {"share of cells with at least this value": [curve]},
             title=f"{self._what}: all {self.n_cells} cells; dotted, the {self.end}",
             axis=self.by,
             units=["log10"],
             marked=self.value.tolist(),
         )
+
+    distribution_figure = plotted(distribution_drawing)
 
     def summary(self) -> str:
         """The largest value beside the quantiles, and the cells with their contexts."""
@@ -178,10 +179,10 @@ class TopTexts(Result):
         contexts = len({own.marked for own in self.snippets})
         repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
         shown = repeated if contexts < len(lines) else []
-        return "\n".join([self._headline(), *lines, control, *shown, *self.notes])
+        return "\n".join([self.headline(), *lines, control, *shown, *self.notes])
 
-    def _headline(self) -> str:
-        """The first line of the summary."""
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         median, far = (self.quantiles[self.levels.index(level)] for level in (0.5, 0.99))
         return (
             f"{self._what} on {self.n_texts} texts, {self.n_tokens} tokens: {self.end} "

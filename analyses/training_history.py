@@ -15,12 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.results import Curve, Result, check_same_rows, curves, number, rows_of, titles
+from analyses.results import (
+    Curve,
+    Curves,
+    Drawing,
+    Result,
+    check_same_rows,
+    number,
+    rows_of,
+    titles,
+)
 from interp import Transformer, load
 from interp.errors import InvalidInput, shorten
 from interp.zoo import History
@@ -93,7 +101,7 @@ class TrainingHistory(Result):
         frame = pd.DataFrame(rows, columns=["step", "quantity", "value"])
         return frame.assign(kept=frame["step"].isin(kept))
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
@@ -102,7 +110,7 @@ class TrainingHistory(Result):
             lines = [Curve(name, own.steps, values) for name, values in shown]
             panels["at checkpoints"] = lines
             units.append(own.unit or own.column)
-        return curves(
+        return Curves(
             panels,
             title=f"Training of {self.model}{dotted}",
             axis="training step",
@@ -112,7 +120,7 @@ class TrainingHistory(Result):
 
     def summary(self) -> str:
         """First and last value of each figure, and the step at which it was halfway between."""
-        lines = [f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"]
+        lines = [self.headline()]
         for name in self._names():
             steps, values = self.history.curve(name)
             lines.append(
@@ -127,6 +135,10 @@ class TrainingHistory(Result):
                 for name, values in own.changes[:SHOWN]
             ]
         return "\n".join(lines)
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.model}: {len(self.history.losses)} steps, last {self._last()}"
 
     def _last(self) -> str:
         return f"{number(self.history.losses[-1], 3)} nats" if self.history.losses else "nothing"

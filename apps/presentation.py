@@ -1,4 +1,4 @@
-"""Tables, conclusions and figures of results, for the terminal and the report.
+"""Tables and conclusions of results, for the terminal and the report.
 
 The functions work for any result; some kinds of results register versions of their own.
 """
@@ -6,35 +6,25 @@ The functions work for any result; some kinds of results register versions of th
 from functools import singledispatch
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from analyses import (
     Ablation,
     AttentionStatistics,
-    Composition,
     DirectLogitAttribution,
     Explanation,
     HeadAblation,
     HeadRoles,
     LogitLens,
-    NodeAttribution,
     OrderSensitivity,
     OVCircuit,
     PermutationCovariance,
-    Positions,
-    Pruning,
     QKCircuit,
 )
-from analyses.attention_statistics import WEIGHTINGS
 from analyses.head_roles import BACKGROUND
-from analyses.methods.circuits import KINDS
-from analyses.results import Result, fixed
+from analyses.results import Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution import Provenance
-
-NAMED = 3
-"""Number of heads that a conclusion names."""
 
 
 @singledispatch
@@ -46,13 +36,7 @@ def table(result: Result, top: int | None = None) -> Table:
 @singledispatch
 def conclusion(result: Result) -> str:
     """The conclusion of the result, as sentences, with its notes."""
-    return " ".join([*map(_sentence, result.conclusion()), *getattr(result, "notes", ())])
-
-
-@singledispatch
-def figures(result: Result) -> list[go.Figure]:
-    """The figures that the report shows."""
-    return [result.figure()]
+    return " ".join([*map(_sentence, result.conclusion()), *result.notes])
 
 
 def provenance_of(result: Result) -> Provenance:
@@ -79,7 +63,8 @@ def _(result: HeadAblation, top: int | None = None) -> Table:
 
 @conclusion.register
 def _(result: HeadAblation) -> str:
-    return wording.conclusion(result)
+    """Without the notes, which its page shows by themselves."""
+    return " ".join(map(_sentence, result.conclusion()))
 
 
 @table.register
@@ -98,7 +83,7 @@ def _(result: LogitLens, top: int | None = None) -> Table:
 @table.register
 def _(result: AttentionStatistics, top: int | None = None) -> Table:
     """For each head, the statistic furthest above that of uniform attention; largest first."""
-    return table_of_frame(_furthest_from_uniform(result), top)
+    return table_of_frame(result.to_largest_frame(), top)
 
 
 @table.register
@@ -144,33 +129,6 @@ def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
     return frame.sort_values(["has_role", "rare", "difference"], ascending=False, kind="stable")
 
 
-@figures.register
-def _(result: Pruning) -> list[go.Figure]:
-    return [result.figure(), result.circuit_figure()]
-
-
-@figures.register
-def _(result: NodeAttribution) -> list[go.Figure]:
-    by_position = [] if result.by_position is None else [result.position_figure()]
-    return [result.figure(), *by_position]
-
-
-@figures.register
-def _(result: Composition) -> list[go.Figure]:
-    return [result.figure(kind) for kind in KINDS]
-
-
-@figures.register
-def _(result: OVCircuit) -> list[go.Figure]:
-    return [result.figure("out"), result.figure("in")]
-
-
-@figures.register
-def _(result: QKCircuit) -> list[go.Figure]:
-    by_offset = [result.offset_figure()] if len(result.offsets) else []
-    return [result.figure("keys"), *by_offset, result.figure("queries")]
-
-
 @table.register
 def _(result: OVCircuit, top: int | None = None) -> Table:
     """One row per attended token."""
@@ -183,12 +141,6 @@ def _(result: QKCircuit, top: int | None = None) -> Table:
     """One row per query."""
     columns = [("query", "left"), ("keys (nats above the mean key)", "left")]
     return columns, [*result.keys.rows(top)]
-
-
-@figures.register
-def _(result: Positions) -> list[go.Figure]:
-    of_tables = [result.spectrum_figure(), result.similarity_figure()] if result.tables else []
-    return [result.figure(), *of_tables]
 
 
 @table.register
@@ -205,29 +157,3 @@ def _(result: DirectLogitAttribution, top: int | None = None) -> Table:
     if result.by_source is not None:
         frame = frame.sort_values("effect", key=abs, ascending=False, kind="stable")
     return table_of_frame(frame, top)
-
-
-@conclusion.register
-def _(result: AttentionStatistics) -> str:
-    first = result.summary().splitlines()[0].rstrip(":")
-    heads = _furthest_from_uniform(result).head(NAMED)
-    columns = (heads[name] for name in ("name", "statistic", "mean"))
-    named = [f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in zip(*columns, strict=True)]
-    return _sentence(f"{first}: {', '.join(named)}")
-
-
-def _furthest_from_uniform(result: AttentionStatistics) -> pd.DataFrame:
-    """One row per head, with the largest difference from uniform attention first."""
-    frame = result.to_frame()
-    masses = frame[frame["statistic"].isin(result.masses)]
-    keys = ["layer", "head", "name", "statistic"]
-    own, weighted = (
-        masses[masses["weighting"] == name].drop(columns="weighting") for name in WEIGHTINGS
-    )
-    both = own.merge(
-        weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
-    )
-    excess = both["mean"] - both["uniform"]
-    order = both.assign(excess=excess).sort_values("excess", ascending=False, kind="stable")
-    columns = [*keys, "mean", "low", "high", WEIGHTINGS[1], "uniform"]
-    return order.drop_duplicates("name")[columns].reset_index(drop=True)

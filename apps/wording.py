@@ -1,4 +1,4 @@
-"""Texts about a head ablation: the rows of its table, a conclusion and an explanation."""
+"""Texts about a head ablation: the rows of its table and an explanation."""
 
 from dataclasses import dataclass
 from math import isnan
@@ -6,12 +6,10 @@ from math import isnan
 from analyses import HeadAblation
 from analyses.results import (
     FEWEST,
-    LARGE,
     LEVEL,
     MARK,
     NONE,
     corrected,
-    counted,
     fixed,
     interval_text,
     number,
@@ -21,8 +19,6 @@ from analyses.results import (
 )
 from apps.frame_table import Table
 
-NAMED = 3
-"""The most heads that a conclusion names."""
 DIRECTIONS = {
     **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
     **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
@@ -86,33 +82,6 @@ def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
         )
         for row in result.to_frame().to_dict("records")
     ]
-
-
-def conclusion(result: HeadAblation) -> str:
-    """A few sentences on which heads have the largest effects on these prompts."""
-    heads, prompts = ranked_heads(result), counted(result.clean.numel(), "prompt")
-    of = f"of {counted(len(heads), 'head')}"
-    whole = f"{number(result.clean.nanmean().item())} {result.unit}"
-    effects = [head for head in heads if head.size > 0]
-    if not effects:
-        return f"None {of} has an effect on {prompts}: the {result.metric} stays {whole}."
-    named = _listed(effects[:NAMED], decimals(heads), result.unit)
-    large = sum(head.share >= LARGE for head in heads)
-    share = f", which {large} {of} change by {percent(LARGE)} or more"
-    return (
-        f"The largest effects {of} on {prompts}: {named}. The {result.metric} without ablation is "
-        f"{whole}{'' if isnan(heads[0].share) else share}. {_tested(heads, result)}"
-        f"{_cancelling(heads, result)}"
-    )
-
-
-def _tested(heads: list[HeadEffect], result: HeadAblation) -> str:
-    """How many effects are significant, or why none can be."""
-    n = result.clean.numel()
-    if n < FEWEST:
-        return f"There are no intervals with fewer than {FEWEST} prompts."
-    passed = sum(head.significant for head in heads)
-    return f"{passed} of {counted(len(heads), 'effect')} significant (q ≤ {LEVEL})."
 
 
 def head_table(result: HeadAblation, top: int | None = None) -> Table:
@@ -207,20 +176,3 @@ def _what_is_significant(result: HeadAblation) -> str:
 def decimals(heads: list[HeadEffect]) -> int:
     """The number of decimals that shows three digits of the largest number."""
     return places_of(end for head in heads for end in (head.size, head.low, head.high))
-
-
-def _cancelling(heads: list[HeadEffect], result: HeadAblation) -> str:
-    """A sentence on the head of the largest size, if its effects cancel in the mean."""
-    largest = heads[0]
-    if largest.significant or not largest.size > 2 * abs(largest.effect):
-        return ""
-    return (
-        f" {largest.name} changes it by {fixed(largest.size, decimals(heads))} {result.unit} per "
-        "prompt on average, but up on some prompts and down on others."
-    )
-
-
-def _listed(heads: list[HeadEffect], places: int, unit: str) -> str:
-    """Heads with their effects, as ``L0H2 (−2.00 nats), L0H1 (+1.00 nats) and L1H0 (…)``."""
-    names = [f"{head.name} ({signed(head.effect, places)} {unit})" for head in heads]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

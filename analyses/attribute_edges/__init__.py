@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -39,12 +38,13 @@ from analyses.methods.attribution import (
 from analyses.methods.circuits import written
 from analyses.methods.components import Batches, aligned
 from analyses.results import (
+    Drawing,
     Progress,
     Result,
     as_metric,
     counted,
     edge_cells,
-    edge_figure,
+    edge_drawing,
     effect_lines,
     in_cells,
     largest_text,
@@ -155,10 +155,10 @@ class EdgeAttribution(Result):
         numbers = {name: own.double().numpy() for name, own in columns.items()}
         return pd.DataFrame({"cut": self.cuts, "difference": change, **numbers})
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect, or the graph of the strongest of many edges."""
         title = f"Effect of each edge on {self.metric} ({self.method})"
-        return edge_figure(self.edges, self.effect, title=title, unit=self.unit)
+        return edge_drawing(self.edges, self.effect, title=title, unit=self.unit)
 
     def summary(self, top: int = 10) -> str:
         """The change of the metric, how far the scores can be trusted, and ``top`` edges."""
@@ -168,13 +168,16 @@ class EdgeAttribution(Result):
 
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
+        return [self.headline(), *([] if self.method == "exact" else self._checks())]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
-        first = (
+        return (
             f"{self.metric} {clean} → {corrupt} {self.unit} on "
             f"{counted(self.clean.numel(), 'pair')}; "
             f"{largest_text(self.to_frame(), self.unit, 'edges', self.method)}"
         )
-        return [first, *([] if self.method == "exact" else self._checks())]
 
     def _checks(self) -> list[str]:
         """How far the estimates agree with exact patching and sum to the change of the metric."""

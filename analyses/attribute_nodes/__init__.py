@@ -14,12 +14,11 @@ node is linear; scores of ``atp*`` are designed not to miss a node, and overstat
 therefore reports how its scores correlate with exact patching of some nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -28,6 +27,8 @@ from analyses.attribute_nodes.nodes import NodeRuns, nodes_of
 from analyses.methods.attribution import Agreement, cells_to_check, checked_frame
 from analyses.methods.components import aligned, position_labels
 from analyses.results import (
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     as_metric,
@@ -35,10 +36,10 @@ from analyses.results import (
     effect_frame,
     effect_lines,
     grid,
-    heatmap,
     in_cells,
     largest_text,
     metric_text,
+    plotted,
     prompt_frame,
     rounding,
 )
@@ -135,27 +136,53 @@ class NodeAttribution(Result):
         noise = rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
         return effect_frame(cells, effect.nan_to_num(), noise, ~effect.isnan())
 
-    def position_figure(self) -> go.Figure:
-        """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
+    def kinds(self) -> tuple[str, ...]:
+        """What each node is: ``z``, ``q``, ``k`` or ``v`` of a head, or ``mlp_out``."""
+        return tuple(map(_kind_of, self.names))
+
+    def largest_by_position(
+        self, top: int, names: Collection[str] | None = None
+    ) -> tuple[list[str], Float[Tensor, "node pos"]]:
+        """The nodes whose mean effect at some position is largest, in the order of the model.
+
+        Args:
+            top: the largest number of nodes.
+            names: the nodes to choose from; ``None`` for all.
+
+        Returns:
+            Their names, and their mean effects at each position.
 
         Raises:
             InvalidInput: there are no numbers by position.
         """
         if self.by_position is None:
             raise InvalidInput("There are no numbers by position; measure with positions=True.")
-        mean = self.by_position.nanmean(1)
-        shown = sorted(mean.abs().amax(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
-        return heatmap(
-            mean[shown],
+        of = [n for n, name in enumerate(self.names) if names is None or name in names]
+        mean = self.by_position[of].nanmean(1)
+        order = mean.abs().nan_to_num().amax(-1).argsort(descending=True, stable=True)
+        rows = order[:top].sort().values
+        return [self.names[of[row]] for row in rows.tolist()], mean[rows]
+
+    def position_drawing(self) -> Drawing:
+        """Heatmap of the mean effect: the nodes of the largest effects down, positions across.
+
+        Raises:
+            InvalidInput: there are no numbers by position.
+        """
+        names, mean = self.largest_by_position(SHOWN)
+        return Heatmap(
+            mean,
             title=f"Effect of each node at each position on {self.metric} ({self.method})",
-            rows=[self.names[node] for node in shown],
+            rows=names,
             columns=[f"{pos} {token}".rstrip() for pos, token in enumerate(self.tokens)],
             axes=("node", "position"),
             unit=self.unit,
             diverging=True,
         )
 
-    def figure(self) -> go.Figure:
+    position_figure = plotted(position_drawing)
+
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: layers and kinds down, heads across."""
         rows, heads = zip(*map(_cell, self.names), strict=True)
         title = f"Effect of each node on {self.metric} ({self.method})"
@@ -163,6 +190,12 @@ class NodeAttribution(Result):
         return cell_heatmap(
             self.effect.mean(-1), rows, heads, title=title, axes=axes, unit=self.unit
         )
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        if self.by_position is None:
+            return super().drawings()
+        return {**super().drawings(), "positions": self.position_drawing()}
 
     def summary(self, top: int = 10) -> str:
         """How far the scores can be trusted, and the ``top`` nodes by size of their effect."""
@@ -172,13 +205,21 @@ class NodeAttribution(Result):
 
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
-        whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
-        first = f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
         if self.method == "exact":
-            return [first]
+            return [self.headline()]
         agreement = self.agreement
         checked = f"with exact patching of {agreement.n} nodes: {agreement}"
-        return [first, checked, *agreement.warnings("node")]
+        return [self.headline(), checked, *agreement.warnings("node")]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole = metric_text(self.metric, self.clean, self.unit, "clean prompt")
+        return f"{whole}; {largest_text(self.to_frame(), self.unit, 'nodes', self.method)}"
+
+
+def _kind_of(node: str) -> str:
+    letter = node.rpartition(".")[2]
+    return letter if letter in ("q", "k", "v") else "mlp_out" if node.endswith("MLP") else "z"
 
 
 def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword

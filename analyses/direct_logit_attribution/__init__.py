@@ -15,12 +15,12 @@ may be common to all logits, and so have no effect on the prediction; a logit di
 part. The control is the same attribution for tokens drawn at random.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -28,21 +28,23 @@ from torch import Tensor
 from analyses.direct_logit_attribution.attributed_logits import BY, attribute_logits
 from analyses.methods.attribution import Part
 from analyses.results import (
+    Bars,
+    Drawing,
+    Heatmap,
     Interval,
     Result,
     Tokens,
-    bars,
     bracketed,
     counted,
     effect_frame,
     effect_text,
     fixed,
-    heatmap,
     interval,
     marked_names,
     number,
     places_of,
     places_of_effects,
+    plotted,
     prompt_frame,
     rounding,
     signed,
@@ -127,11 +129,30 @@ class DirectLogitAttribution(Result):
         frame["control"] = frame.pop("control")
         return _with_integers(frame)
 
+    def largest_terms(
+        self, effects: Mapping[str, float], top: int
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The ``top`` terms by their size or that of another effect, and all others.
+
+        Args:
+            effects: another effect of some of the terms, by name, such as that of ablation.
+            top: the largest number of terms.
+
+        Returns:
+            Two parts of :meth:`to_frame` (not by source), with the other effect as ``other``; NaN
+            where there is none.
+        """
+        frame = self.to_frame()
+        frame["other"] = [effects.get(name, nan) for name in frame["name"]]
+        sizes = frame[["size", "other"]].abs().max(axis=1)
+        is_largest = frame.index.isin(sizes.sort_values(ascending=False, kind="stable").index[:top])
+        return frame[is_largest], frame[~is_largest]
+
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per term and prompt: name, kind, layer, head, prompt, effect, control."""
         return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))
 
-    def figure(self, prompt: int = 0) -> go.Figure:
+    def drawing(self, prompt: int = 0) -> Drawing:
         """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
 
         Raises:
@@ -139,25 +160,28 @@ class DirectLogitAttribution(Result):
         """
         prompt = within(0, len(self.value) - 1, prompt, "prompt")
         if self.by_source is not None:
-            return self._source_figure(self.by_source, prompt)
-        return self._component_figure() if self.by == "component" else self._head_figure()
+            return self._source_drawing(self.by_source, prompt)
+        return self._component_drawing() if self.by == "component" else self._head_drawing()
+
+    figure = plotted(drawing)
 
     def summary(self, top: int = 10) -> str:
         """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
         top = at_least(1, top, "top")
-        found = self.interval()
-        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
-        shown = [term for term in largest if found.size[term] > self._noise]
-        places = places_of([*found.mean[shown].tolist()])
-        of_these = ", ".join(
-            f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in shown
-        )
-        value = number(self.value.mean().item(), sign=True)
-        first = f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {of_these}"
         lines = self._term_lines(top) if self.by_source is None else self._source_lines(top)
         cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
-        return "\n".join([first, *lines, exact])
+        return "\n".join([self.headline(), *lines, exact])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        found = self.interval()
+        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
+        terms = [term for term in largest if found.size[term] > self._noise]
+        places = places_of([*found.mean[terms].tolist()])
+        texts = (f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in terms)
+        value = number(self.value.mean().item(), sign=True)
+        return f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {', '.join(texts)}"
 
     # ---- lines, tables and figures ----------------------------------------------------------
 
@@ -225,11 +249,11 @@ class DirectLogitAttribution(Result):
         frame = pd.concat(parts, ignore_index=True)[columns]
         return frame.sort_values("prompt", kind="stable", ignore_index=True)
 
-    def _component_figure(self) -> go.Figure:
+    def _component_drawing(self) -> Drawing:
         found = self.interval()
         shown = sorted(found.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
         some = f"; the {SHOWN} largest terms" if len(shown) < len(self.parts) else ""
-        return bars(
+        return Bars(
             found.mean[shown],
             found.low[shown],
             found.high[shown],
@@ -239,7 +263,7 @@ class DirectLogitAttribution(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _head_figure(self) -> go.Figure:
+    def _head_drawing(self) -> Drawing:
         """Heads, and the MLP in the last column."""
         cells: dict[tuple[str, str], Tensor] = {}
         for part, mean in zip(self.parts, self.interval().mean, strict=True):
@@ -250,7 +274,7 @@ class DirectLogitAttribution(Result):
         columns.sort(key="MLP".__eq__)
         none = torch.tensor(torch.nan, dtype=torch.float64)
         table = [torch.stack([cells.get((row, one), none) for one in columns]) for row in rows]
-        return heatmap(
+        return Heatmap(
             torch.stack(table),
             title=f"Direct attribution of the {self._what}, mean over prompts",
             rows=rows,
@@ -261,14 +285,14 @@ class DirectLogitAttribution(Result):
             places=places_of_effects(self.to_frame()),
         )
 
-    def _source_figure(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> go.Figure:
+    def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:
         own, tokens = sources[:, prompt], self.tokens[prompt]
         shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         keys = [key for key, token in enumerate(tokens) if token is not None]
         some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
         distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
         what = _describe(self.target[prompt : prompt + 1], distractor)
-        return heatmap(
+        return Heatmap(
             own[shown][:, keys],
             title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
             rows=[self._heads[head].name for head in shown],

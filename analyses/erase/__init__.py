@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -31,12 +30,13 @@ from analyses.erase.erasure import ERASURES
 from analyses.methods.components import Labelled, labelled_activations, place_cells
 from analyses.results import (
     Curve,
+    Curves,
+    Drawing,
     Progress,
     Result,
     as_metric,
     check_metric,
     counted,
-    curves,
     effect_frame,
     effect_text,
     in_cells,
@@ -139,7 +139,7 @@ class Erasing(Result):
             effect=self.erased - self.clean,
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The metric by layer for each point, for labels in random order, and without an edit."""
         shown: list[Curve] = []
         for point in dict.fromkeys(self.points):
@@ -152,7 +152,7 @@ class Erasing(Result):
             ]
         x = sorted(set(self.layers))
         shown.append(Curve("no edit", x, [self.clean.mean().item()] * len(x)))
-        return curves(
+        return Curves(
             {self.metric: shown},
             title=f"{self.provenance.model}: labels erased at position {self.pos}",
             axis="layer",
@@ -162,22 +162,28 @@ class Erasing(Result):
     def summary(self) -> str:
         """The largest effect, then that of every place beside its control."""
         frame = self.to_frame()
-        names, best = marked_names(frame), frame.iloc[0]
-        width, places = max(map(len, names)), places_of_effects(frame)
+        names, places = marked_names(frame), places_of_effects(frame)
+        width = max(map(len, names))
         columns = (names, *(frame[name] for name in ("effect", "control", "removed")))
         lines = [
             f"{name:<{width}} {effect_text(effect, places, self.unit)} (in random order "
             f"{signed(control, places)}), {percent(removed, 1)} of the variance"
             for name, effect, control, removed in zip(*columns, strict=True)
         ]
-        first = (
+        measured = f"{metric_text(self.metric, self.clean, self.unit, 'prompt')} without an edit"
+        ends = [significance_text(frame, "places"), *self.notes]
+        return "\n".join([self.headline(), measured, *lines, *ends])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame = self.to_frame()
+        best, places = frame.iloc[0], places_of_effects(frame)
+        return (
             f"{len(set(self.labels))} labels of {counted(len(self.labels), 'prompt')}: "
             f"{self._action} at {best['name']}, the {self.metric} changes by "
             f"{effect_text(best['effect'], places, self.unit)} "
             f"(in random order {signed(best['control'], places)})"
         )
-        measured = f"{metric_text(self.metric, self.clean, self.unit, 'prompt')} without an edit"
-        return "\n".join([first, measured, *lines, significance_text(frame, "places"), *self.notes])
 
     @property
     def _action(self) -> str:

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,10 +39,11 @@ from analyses.methods.circuits import LOGITS, Names, run_circuits, strongest_pat
 from analyses.methods.components import aligned
 from analyses.results import (
     NONE,
+    Drawing,
     Result,
     as_metric,
+    circuit_drawing,
     counted,
-    drawn,
     interval,
     number,
     percent,
@@ -199,12 +199,12 @@ class Explanation(Result):
         """One row per circuit that was run: its number of edges, and f."""
         return pd.DataFrame({"count": self.counts, "faithfulness": self._f(self.value).tolist()})
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The circuit as a graph with the roles of its heads, inputs at the bottom."""
         frame = self.to_edge_frame()
         pairs = zip(frame["writer"], frame["reader"], strict=True)
         weights = frame["score"].fillna(frame["exact"])
-        return drawn(
+        return circuit_drawing(
             dict(zip(pairs, weights, strict=True)),
             title=self._title,
             unit=self.unit,
@@ -229,15 +229,21 @@ class Explanation(Result):
 
     def conclusion(self, paths: int = 1) -> list[str]:
         """The faithfulness, the strongest ``paths``, and what is needed though alike."""
-        whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
         alike = [name for name in self.names if not self._is_carrying(name)]
         return [
-            f"{self._headline} keep {percent(self.faithfulness)} of the {self.metric} "
-            f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
-            f"random: {percent(self.faithfulness_control)})",
+            self.headline(),
             *(f"path: {self._path_text(path)}" for path in self.paths[:paths]),
             *([f"needed, though alike on both prompts: {', '.join(alike)}"] if alike else []),
         ]
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        whole, empty = (number(x.mean().item(), 3) for x in (self.whole, self.empty))
+        return (
+            f"{self._size} keep {percent(self.faithfulness)} of the {self.metric} "
+            f"({whole} → {empty} {self.unit}, {counted(len(self.whole), 'pair')}; as many at "
+            f"random: {percent(self.faithfulness_control)})"
+        )
 
     # ---- parts of the summary ---------------------------------------------------------------
 
@@ -248,7 +254,7 @@ class Explanation(Result):
         return any(writer == component for writer, _ in self.edges)
 
     @property
-    def _headline(self) -> str:
+    def _size(self) -> str:
         n = len(self.edges)
         return f"{n} edges" if self.is_explained else f"No small circuit explains this: {n} edges"
 
@@ -256,7 +262,7 @@ class Explanation(Result):
     def _title(self) -> str:
         more = f"; {len(self.support)} more are needed alike" if self.support else ""
         kept = f"{percent(self.faithfulness)} of the {self.metric}"
-        return f"{self._headline} (of {self.n_edges}) keep {kept}{more}"
+        return f"{self._size} (of {self.n_edges}) keep {kept}{more}"
 
     def _path_text(self, path: Sequence[Names]) -> str:
         """The nodes of a path, with the roles of heads."""

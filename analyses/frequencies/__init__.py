@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,7 +28,7 @@ from torch import Tensor
 from analyses.frequencies.residues import over_residues, residue_prompts
 from analyses.methods.components import components_of
 from analyses.methods.fourier import frequency_shares, joint_shares
-from analyses.results import Curve, Result, curves, percent
+from analyses.results import Curve, Curves, Drawing, Result, percent
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -128,7 +127,7 @@ class Frequencies(Result):
         frame = self.to_frame().query("name == @EMBEDDING and stands_out")
         return dict(zip(frame["frequency"], frame["share"], strict=True))
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Shares by frequency: of embedding, unembedding and logits; and of tuned neurons."""
         x = range(1, self.modulus // 2 + 1)
         controls = torch.cat(list(self.control.values())).amax(0)
@@ -138,7 +137,7 @@ class Frequencies(Result):
             Curve(f"neurons of layer {layer}", x, self._tuned(shares).tolist())
             for layer, shares in self.neuron_share.items()
         ]
-        return curves(
+        return Curves(
             {"variance": parts, f"neurons over {percent(TUNED)}": tuned},
             title=f"{self.provenance.model}: Fourier spectrum over residues mod {self.modulus}",
             axis=f"frequency (periods over {self.modulus} residues)",
@@ -147,6 +146,16 @@ class Frequencies(Result):
 
     def summary(self) -> str:
         """The frequencies that stand out, the largest of each part, and the share of neurons."""
+        lines = [self.headline()]
+        for part, shares in self.share.items():
+            top = shares.nan_to_num().topk(min(4, len(shares)))
+            ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
+            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
+            lines.append(f"{part:<12} {shown}")
+        return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         model, key = self.provenance.model, self.key_frequencies()
         most = self.control[EMBEDDING].max()
         control = f"(in random order none has over {percent(most, 1)})"
@@ -157,13 +166,7 @@ class Frequencies(Result):
             )
         else:
             found = "no frequency stands out in the embedding"
-        lines = [f"{model}: {found} over residues mod {self.modulus} {control}"]
-        for part, shares in self.share.items():
-            top = shares.nan_to_num().topk(min(4, len(shares)))
-            ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
-            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
-            lines.append(f"{part:<12} {shown}")
-        return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
+        return f"{model}: {found} over residues mod {self.modulus} {control}"
 
     def _layer_line(self, layer: int) -> str:
         shares, control = self.neuron_share[layer], self.neuron_control[layer]

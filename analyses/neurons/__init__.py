@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -48,6 +47,7 @@ from analyses.neurons.neuron_terms import (
 )
 from analyses.results import (
     MARK,
+    Drawing,
     Progress,
     Result,
     check_metric,
@@ -57,6 +57,7 @@ from analyses.results import (
     largest_text,
     number,
     places_of_effects,
+    plotted,
     prompt_frame,
     signed,
     significance_text,
@@ -190,7 +191,7 @@ class Neurons(Result):
         clean = own.clean.expand_as(own.ablated)
         return prompt_frame(cells, clean=clean, ablated=own.ablated, effect=own.effect)
 
-    def figure(self, neuron: int | None = None) -> go.Figure:
+    def drawing(self, neuron: int | None = None) -> Drawing:
         """Tokens around the largest activations of one neuron, by default the table's first.
 
         Raises:
@@ -213,17 +214,13 @@ class Neurons(Result):
             diverging=True,
         )
 
+    figure = plotted(drawing)
+
     def summary(self, top: int = 10) -> str:
         """What the neurons are most active on, and the effects of ablating them."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        n, places = len(frame), places_of_effects(frame) if "effect" in frame else 0
-        lost = (self.control < 0.5 * self.value[:, 0]).sum()
-        first = (
-            f"{n} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
-            f"{counted(self.n_tokens, 'token')}: "
-            f"{self._largest_effect(frame)}{lost} of {n} largest activations halve in random order"
-        )
+        places = places_of_effects(frame) if "effect" in frame else 0
         context = dict(zip(self.names, (own[0].marked for own in self.snippets), strict=True))
         lines = [
             self._line(own, context[own["name"]], places)
@@ -236,7 +233,16 @@ class Neurons(Result):
             lines.append(
                 f"direct effects of all neurons sum to the MLP's within {error:.1e} logits"
             )
-        return "\n".join([first, *lines, *self.notes])
+        return "\n".join([self.headline(), *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame, lost = self.to_frame(), (self.control < 0.5 * self.value[:, 0]).sum()
+        return (
+            f"{len(frame)} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
+            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}{lost} of "
+            f"{len(frame)} largest activations halve in random order"
+        )
 
     @property
     def _mlp(self) -> str:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -47,14 +46,16 @@ from analyses.order_sensitivity.order_variants import (
 from analyses.order_sensitivity.responses import responders
 from analyses.results import (
     FEWEST,
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     counted,
     fixed,
     grid,
-    heatmap,
     mean_frame,
     number,
+    plotted,
     prompt_frame,
 )
 from interp import Transformer
@@ -153,12 +154,12 @@ class OrderSensitivity(Result):
             return self.variants[0]
         return " and ".join(alone) or TOGETHER
 
-    def figure(self, permutation: str | None = None) -> go.Figure:
+    def drawing(self, permutation: str | None = None) -> Drawing:
         """Heatmap of s on one scale: heads, layers and the model down, the variants across."""
         kind = self.permutations[0] if permutation is None else permutation
         what = "prefix shuffled, last token read" if kind == BAG else f"{kind} permutations"
         of = "its own input" if self.scope == "own" else "the prompt"
-        return heatmap(
+        return Heatmap(
             torch.stack([self.of(variant, kind) for variant in self.variants], -1),
             title=f"Sensitivity to the order of {of}: {what}",
             rows=self.names,
@@ -167,6 +168,8 @@ class OrderSensitivity(Result):
             unit="sensitivity s",
         )
 
+    figure = plotted(drawing)
+
     def summary(self, top: int = 10) -> str:
         """How many heads use order, and from what; the ``top`` heads; the bag test; the control."""
         top = at_least(1, top, "top")
@@ -174,14 +177,19 @@ class OrderSensitivity(Result):
         s = dict(zip(self.names, self.of(self.variants[0]).tolist(), strict=True))
         ordered = sorted(uses, key=s.__getitem__, reverse=True)
         names = [name for name in ordered if uses[name] or n < FEWEST]
-        prompts = counted(n, "prompt")
-        of = f"own inputs on {prompts}" if self.scope == "own" else prompts
         lines = [self._line(name, uses[name]) for name in names[:top]]
         lines += [f"… and {len(names) - top} more heads"] if len(names) > top else []
-        first = f"{self._headline(uses)} ({self.permutations[0]} permutations of {of})"
-        return "\n".join([first, *lines, *self._checks()])
+        return "\n".join([self.headline(), *lines, *self._checks()])
 
-    def _headline(self, uses: dict[str, str]) -> str:
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        prompts = counted(self.value.shape[-1], "prompt")
+        of = f"own inputs on {prompts}" if self.scope == "own" else prompts
+        return f"{self._uses_text()} ({self.permutations[0]} permutations of {of})"
+
+    def _uses_text(self) -> str:
+        """How many heads use order, and from what."""
+        uses = self.uses()
         if self.value.shape[-1] < FEWEST:
             return f"fewer than {FEWEST} prompts, so that no head is said to use order"
         kinds = [by for by in uses.values() if by]

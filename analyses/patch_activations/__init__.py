@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -30,6 +29,8 @@ from analyses.methods.components import Recorded, aligned, places_of, position_l
 from analyses.patch_activations.cells import AXES, cell_columns, edits_of_cells, shape_of
 from analyses.results import (
     LARGE,
+    Drawing,
+    Heatmap,
     Progress,
     Result,
     cancelled_note,
@@ -37,7 +38,6 @@ from analyses.results import (
     effect_frame,
     effect_lines,
     effect_text,
-    heatmap,
     in_cells,
     number,
     places_of_effects,
@@ -115,6 +115,10 @@ class ActivationPatching(Result):
         flat = self.effect.flatten(0, -2)
         return flat.where(self._has, torch.nan).nanmean(-1).view(self.patched.shape[:-1])
 
+    def shares_heads(self) -> bool:
+        """Whether cells are key/value heads that several heads share."""
+        return "head" in self.axes and any("KV" in str(name) for name in self.cells["name"])
+
     @property
     def control_lines(self) -> tuple[str, ...]:
         """Mean effect of all cells of a point together, and of the run's own activations."""
@@ -147,7 +151,7 @@ class ActivationPatching(Result):
         frame = prompt_frame(self.cells, patched=patched, effect=effect)
         return frame[self._has.flatten().numpy()].reset_index(drop=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the mean effect: the last axis across, all others down."""
         *down, across = ("point", *self.axes)
         width, tokens = self.patched.shape[-2], self.cells.get("token", ())
@@ -155,7 +159,7 @@ class ActivationPatching(Result):
         columns = [str(index) for index in self.cells[across][:width]]
         if across == "pos":
             columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
-        return heatmap(
+        return Heatmap(
             self.mean_effect.flatten().unflatten(0, (-1, width)),
             title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
             f"{VERBS[self.direction]}: {', '.join(self.points)}",
@@ -171,18 +175,22 @@ class ActivationPatching(Result):
         """The largest share of the difference, the ``top`` cells by size, and the controls."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
-        best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
-        cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
-        first = (
-            f"{cells}: {best['name']} {VERBS[self.direction]} "
-            f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
-            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
-        )
         clean, corrupt = (number(x.mean().item()) for x in (self.clean, self.corrupt))
         pairs = counted(self.clean.numel(), "pair")
         difference = f"{self.metric} {clean} {self.unit} clean, {corrupt} corrupted, on {pairs}"
         lines = effect_lines(frame, "", "cells", top)
-        return "\n".join([first, difference, *lines, *self.control_lines, *self.notes])
+        return "\n".join([self.headline(), difference, *lines, *self.control_lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame = self.to_frame()
+        best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
+        cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
+        return (
+            f"{cells}: {best['name']} {VERBS[self.direction]} "
+            f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
+            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
+        )
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
         """How far values lie from the base towards the source, as a share of the difference."""

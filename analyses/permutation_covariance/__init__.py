@@ -23,13 +23,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 
 from analyses.methods.symmetries import HEAD
 from analyses.permutation_covariance.check import SymmetryCheck
 from analyses.permutation_covariance.checks import check_symmetries
-from analyses.results import Result, heatmap
+from analyses.results import Drawing, Heatmap, Result
 from interp import Transformer
 from interp.execution import Provenance
 from interp.integers import as_seed
@@ -87,7 +86,7 @@ class PermutationCovariance(Result):
         ]
         return pd.DataFrame(rows)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Heatmap of the digits that agree: symmetries and what breaks them down, parts across."""
         worst: dict[tuple[str, str], float] = {}
         for check in self.checks:
@@ -98,7 +97,7 @@ class PermutationCovariance(Result):
             [[worst.get((row, column), torch.nan) for column in columns] for row in rows],
             dtype=torch.float64,
         )
-        return heatmap(
+        return Heatmap(
             -errors.clamp(min=10**-DIGITS, max=1.0).log10(),
             title="Symmetries of the model: digits that agree at the worst part",
             rows=rows,
@@ -114,16 +113,27 @@ class PermutationCovariance(Result):
         Errors within their bounds are rounding errors, which differ between processors, and are
         not printed; ``to_frame`` has them.
         """
-        identities = [check for check in self.checks if not check.change]
-        broken = [check for check in identities if not check.holds]
-        names = list(dict.fromkeys(check.symmetry for check in self.checks))
-        found = "all hold" if not broken else f"{len(broken)} of {len(identities)} checks FAIL"
-        first = f"{len(names)} symmetries, {len(identities)} checks: {found}"
+        lines = [line for name in self._symmetries for line in self._lines(name)]
+        broken = [check for check in self._identities if not check.holds]
+        failed = [f"BROKEN: {check.part} {check.name} {check.error:.1e}" for check in broken[:5]]
+        return "\n".join([self.headline(), *failed, *lines, *self.notes])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        identities = self._identities
+        broken = sum(not check.holds for check in identities)
+        found = f"{broken} of {len(identities)} checks FAIL" if broken else "all hold"
         idle = self._without_effect()
         ending = f"no effect: {', '.join(idle)}" if idle else "each change breaks its identity"
-        lines = [line for name in names for line in self._lines(name)]
-        failed = [f"BROKEN: {check.part} {check.name} {check.error:.1e}" for check in broken[:5]]
-        return "\n".join([f"{first}; {ending}", *failed, *lines, *self.notes])
+        return f"{len(self._symmetries)} symmetries, {len(identities)} checks: {found}; {ending}"
+
+    @property
+    def _symmetries(self) -> list[str]:
+        return list(dict.fromkeys(check.symmetry for check in self.checks))
+
+    @property
+    def _identities(self) -> list[SymmetryCheck]:
+        return [check for check in self.checks if not check.change]
 
     def _without_effect(self) -> list[str]:
         """The changes that break nothing, at any part."""

@@ -23,12 +23,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 
 from analyses.positions.position_schemes import Scheme, schemes_of_attention
 from analyses.positions.position_tables import TableScheme, scheme_of_embedding
-from analyses.results import Curve, Result, curves, heatmap
+from analyses.results import Curve, Curves, Drawing, Heatmap, Result, plotted
 from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution import Provenance
@@ -92,16 +91,16 @@ class Positions(Result):
         """The schemes that are added to the embedding."""
         return [one for one in self.schemes if isinstance(one, TableScheme)]
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Curves by offset, with a panel for each scheme: R², kernel or bias."""
-        return curves(
+        return Curves(
             {one.where: one.curves() for one in self.schemes},
             title=f"{self.provenance.model}: positions by offset",
             axis="offset n (query position − key position)",
             units=[one.unit for one in self.schemes],
         )
 
-    def spectrum_figure(self) -> go.Figure:
+    def spectrum_drawing(self) -> Drawing:
         """The Fourier spectrum over positions that are added to the embedding."""
         panels = {
             one.where: [
@@ -115,14 +114,16 @@ class Positions(Result):
             ]
             for one in self.tables
         }
-        return curves(
+        return Curves(
             panels,
             title=f"{self.provenance.model}: Fourier spectrum over positions",
             axis="frequency (periods over all positions)",
             units=["share of variance"] * len(panels),
         )
 
-    def similarity_figure(self, number: int = 0) -> go.Figure:
+    spectrum_figure = plotted(spectrum_drawing)
+
+    def similarity_drawing(self, number: int = 0) -> Drawing:
         """Heatmap of the cosine of every two positions that are added to the embedding.
 
         Args:
@@ -135,7 +136,7 @@ class Positions(Result):
             raise InvalidInput("This model adds no positions to its embedding.")
         one = self.tables[within(0, len(self.tables) - 1, number, "number")]
         labels = [str(position) for position in range(len(one.similarity))]
-        return heatmap(
+        return Heatmap(
             one.similarity,
             title=f"{self.provenance.model}, {one.where}: similarity of positions",
             rows=labels,
@@ -146,14 +147,29 @@ class Positions(Result):
             top=1.0,
         )
 
+    similarity_figure = plotted(similarity_drawing)
+
+    def drawings(self) -> dict[str, Drawing]:
+        """See :meth:`Result.drawings`."""
+        if not self.tables:
+            return super().drawings()
+        of_tables = {"spectrum": self.spectrum_drawing(), "similarity": self.similarity_drawing()}
+        return {**super().drawings(), **of_tables}
+
     def summary(self) -> str:
         """The findings for each scheme."""
-        lines = [
+        return "\n".join([self.headline(), *self._lines()[1:]])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"{self.provenance.model}: {self._lines()[0]}"
+
+    def _lines(self) -> list[str]:
+        return [
             f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
             for one in self.schemes
             for first, line in enumerate(one.lines())
         ]
-        return "\n".join([f"{self.provenance.model}: {lines[0]}", *lines[1:]])
 
 
 @torch.no_grad()

@@ -20,14 +20,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
 from analyses.predictions.compared_predictions import ComparedPredictions, hidden_tokens
-from analyses.results import Result, Tokens, counted, fixed, grid, number, token_ids, token_strips
+from analyses.results import (
+    Drawing,
+    Result,
+    Tokens,
+    counted,
+    fixed,
+    grid,
+    number,
+    token_ids,
+    token_strips,
+)
 from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution import Provenance
@@ -245,7 +254,7 @@ class Predictions(Result):
         real = self.ids != PAD
         return self.kl[real & (real.cumsum(-1) - 1 == self.pos[:, None])]
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """The tokens of the first prompts, coloured by surprisal, or by its change."""
         what = "Surprisal of each token"
         values = self.surprisal[0]
@@ -265,14 +274,17 @@ class Predictions(Result):
     def summary(self, prompts: int = SHOWN) -> str:
         """How well the prompts are predicted, and the predictions of the first ``prompts``."""
         n, prompts = len(self.ids), at_least(0, prompts, "prompts")
-        parts = [self._scores(row) for row in range(len(self.runs))]
-        first = f"predictions on {counted(n, 'prompt')}: {parts[0]}"
-        after = [f"{self._without}: {own}" for own in parts[1:]]
+        after = [f"{self._without}: {self._scores(row)}" for row in range(1, len(self.runs))]
         after += (
             [f"what is ablated is replaced with {self.replacement}"] if self.ablated_names else []
         )
         shown = range(min(prompts, n))
-        return "\n".join([first, *after, *(line for p in shown for line in self._listed(p))])
+        lines = [line for prompt in shown for line in self._listed(prompt)]
+        return "\n".join([self.headline(), *after, *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        return f"predictions on {counted(len(self.ids), 'prompt')}: {self._scores(0)}"
 
     def labels_of(self, prompt: int) -> list[str]:
         """The labels of a prompt's tokens, without padding."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -28,7 +27,17 @@ from torch import Tensor
 from analyses.methods.components import Labelled, labelled_activations, labels_of, place_cells
 from analyses.methods.ridge import random_folds
 from analyses.probe.classifiers import CLASSIFIERS, held_out_correct
-from analyses.results import LEVEL, Curve, Result, curves, fixed, interval, number, prompt_frame
+from analyses.results import (
+    LEVEL,
+    Curve,
+    Curves,
+    Drawing,
+    Result,
+    fixed,
+    interval,
+    number,
+    prompt_frame,
+)
 from interp import Transformer
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution import Provenance
@@ -113,7 +122,7 @@ class Probe(Result):
         """The accuracy of the most frequent label."""
         return max(map(self.labels.count, self.labels)) / len(self.labels)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """Accuracy by layer for each point; the controls are grey."""
         shown: list[Curve] = []
         for point in dict.fromkeys(self.points):
@@ -124,7 +133,7 @@ class Probe(Result):
                 Curve(point, x, self.correct[own].double().mean(-1).tolist()),
                 Curve(f"{point}, labels in random order", x, control.tolist(), faint=True),
             ]
-        return curves(
+        return Curves(
             {"accuracy": shown},
             title=f"{self.provenance.model}: labels read by a {self.kind} probe at position "
             f"{self.pos}",
@@ -135,7 +144,6 @@ class Probe(Result):
     def summary(self) -> str:
         """The place where the label is read best, then all others."""
         frame = self.to_frame()
-        best, classes = frame.iloc[0], len(set(self.labels))
         width = max(map(len, self._cells["name"]))
         lines = [
             f"{name:<{width}} accuracy {fixed(own, 2)}, control {fixed(control, 2)}, "
@@ -144,13 +152,15 @@ class Probe(Result):
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
             )
         ]
-        return "\n".join(
-            [
-                f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
-                f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
-                f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})",
-                *lines,
-            ]
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        best, classes = self.to_frame().iloc[0], len(set(self.labels))
+        return (
+            f"{classes} labels of {len(self.labels)} prompts are read best at {best['name']}: "
+            f"accuracy {fixed(best['accuracy'], 2)} held out (in random order "
+            f"{fixed(best['control'], 2)}, constant {fixed(self.constant, 2)})"
         )
 
     @property

@@ -1,7 +1,21 @@
 """What a result is: its tables, figures, statistics, summary and payload."""
 
-from analyses.results.circuit_figure import drawn, graph_of
-from analyses.results.edge_table import edge_cells, edge_figure, scores_by_edge
+from analyses.results.circuit_figure import circuit_drawing
+from analyses.results.drawing import (
+    PROBABILITIES,
+    Bars,
+    Curve,
+    Curves,
+    Drawing,
+    Heatmap,
+    Network,
+    Node,
+    Scale,
+    cell_heatmap,
+    ends,
+    token_strips,
+)
+from analyses.results.edge_table import edge_cells, edge_drawing, scores_by_edge
 from analyses.results.effect_text import (
     LARGE,
     MARK,
@@ -26,20 +40,12 @@ from analyses.results.effects import (
     grid,
     in_cells,
     mean_frame,
+    per_head,
     prompt_frame,
     rounding,
     token_ids,
 )
-from analyses.results.figures import (
-    FAINT,
-    Curve,
-    bars,
-    cell_heatmap,
-    curves,
-    escaped,
-    heatmap,
-    token_strips,
-)
+from analyses.results.figures import bars, curves, heatmap, network, plotly_figure, plotted
 from analyses.results.labelled_rows import check_same_rows, rows_of, titles
 from analyses.results.number_text import (
     NONE,
@@ -52,23 +58,31 @@ from analyses.results.number_text import (
     places_of,
     signed,
 )
-from analyses.results.payload import encoded
+from analyses.results.payload import as_bytes, encoded, nbytes, reduced
 from analyses.results.result import Result
 from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
 
 __all__ = [
-    "FAINT",
     "FEWEST",
     "LARGE",
     "LEVEL",
     "MARK",
     "NONE",
+    "PROBABILITIES",
+    "Bars",
     "Cells",
     "Curve",
+    "Curves",
+    "Drawing",
+    "Heatmap",
     "Interval",
+    "Network",
+    "Node",
     "Progress",
     "Result",
+    "Scale",
     "Tokens",
+    "as_bytes",
     "as_metric",
     "bars",
     "bracketed",
@@ -77,20 +91,19 @@ __all__ = [
     "cell_heatmap",
     "check_metric",
     "check_same_rows",
+    "circuit_drawing",
     "corrected",
     "counted",
     "curves",
-    "drawn",
     "edge_cells",
-    "edge_figure",
+    "edge_drawing",
     "effect_frame",
     "effect_lines",
     "effect_text",
     "encoded",
-    "escaped",
+    "ends",
     "false_discovery_rates",
     "fixed",
-    "graph_of",
     "grid",
     "heatmap",
     "in_cells",
@@ -100,11 +113,17 @@ __all__ = [
     "marked_names",
     "mean_frame",
     "metric_text",
+    "nbytes",
+    "network",
     "number",
+    "per_head",
     "percent",
     "places_of",
     "places_of_effects",
+    "plotly_figure",
+    "plotted",
     "prompt_frame",
+    "reduced",
     "rounding",
     "rows_of",
     "scores_by_edge",

@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-import plotly.graph_objects as go
-
-from analyses.results.figures import Node, network
+from analyses.results.drawing import Network, Node
 
 NAME = re.compile(
     r"(?P<node>(?P<stack>encoder\.|decoder\.|cross\.)?"
@@ -16,13 +14,13 @@ NAME = re.compile(
 ENTRY, EXIT = -1, 10**6
 
 
-def drawn(
+def circuit_drawing(
     edges: Mapping[tuple[str, str], float],
     *,
     title: str,
     unit: str,
     labels: Mapping[str, str] | None = None,
-) -> go.Figure:
+) -> Network:
     """The graph of some edges, inputs at the bottom and logits at the top.
 
     A head's queries, keys and values are one node, whose edges from one writer are added up.
@@ -33,21 +31,13 @@ def drawn(
         unit: unit of the weights.
         labels: text below the names of some nodes.
     """
-    nodes, weights = graph_of(edges, labels)
-    return network(nodes, weights, title=title, unit=unit)
-
-
-def graph_of(
-    edges: Mapping[tuple[str, str], float], labels: Mapping[str, str] | None = None
-) -> tuple[list[Node], dict[tuple[int, int], float]]:
-    """The nodes of that graph with their places, and the weights between them, by their indices."""
     nodes = _layout((name for pair in edges for name in pair), labels or {})
     number = {node.name: index for index, node in enumerate(nodes)}
     weights: dict[tuple[int, int], float] = {}
     for (writer, reader), weight in edges.items():
         ends = number[_parts(writer)["node"]], number[_parts(reader)["node"]]
         weights[ends] = weights.get(ends, 0.0) + weight
-    return nodes, weights
+    return Network(nodes, weights, title=title, unit=unit)
 
 
 def _layout(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:

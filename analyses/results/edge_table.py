@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.results.circuit_figure import drawn
-from analyses.results.figures import cell_heatmap
+from analyses.results.circuit_figure import circuit_drawing
+from analyses.results.drawing import Drawing, cell_heatmap
 
 MOST_IN_A_HEATMAP = 500
 """Largest number of edges that are shown in a heatmap."""
@@ -33,9 +32,9 @@ def scores_by_edge(
     return dict(zip(edges, effect.mean(-1).tolist(), strict=True))
 
 
-def edge_figure(
+def edge_drawing(
     edges: Sequence[Edge], effect: Float[Tensor, "edge prompt"], *, title: str, unit: str
-) -> go.Figure:
+) -> Drawing:
     """The mean effects of edges.
 
     Returns:
@@ -49,7 +48,7 @@ def edge_figure(
         order = mean[measured].abs().argsort(descending=True, stable=True)[:DRAWN]
         strongest = {edges[number]: float(mean[number]) for number in measured[order].tolist()}
         title = f"{title}: the {len(strongest)} strongest of {len(edges):,} edges"
-        return drawn(strongest, title=title, unit=unit)
+        return circuit_drawing(strongest, title=title, unit=unit)
     writers, readers = zip(*edges, strict=True)
     axes = ("writer", "reader")
     return cell_heatmap(effect.mean(-1), writers, readers, title=title, axes=axes, unit=unit)

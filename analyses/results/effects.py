@@ -129,6 +129,20 @@ def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFra
     )
 
 
+def per_head(frame: pd.DataFrame, column: str, sizes: Sequence[int]) -> Float[Tensor, "layer head"]:
+    """A column of a table with one row per head; NaN for heads that are missing.
+
+    Args:
+        frame: the table, with the columns layer and head.
+        column: the name of the column.
+        sizes: the number of heads in each layer.
+    """
+    table = torch.full((len(sizes), max(sizes)), torch.nan, dtype=torch.float64)
+    cells = frame["layer"].tolist(), frame["head"].tolist()
+    table[cells] = torch.tensor(frame[column].tolist(), dtype=table.dtype)
+    return table
+
+
 def by_chance(frame: pd.DataFrame) -> float:
     """How many cells are expected to have p ≤ 0.05 if none has an effect on average."""
     return LEVEL * int((frame["p"] < 1).sum())

@@ -1,18 +1,17 @@
-"""Plotly figures for results: the only module with colours, fonts and templates."""
+"""Draws figures of results with Plotly: the only module with colours, fonts and templates."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import singledispatch, wraps
+from inspect import signature
 from itertools import cycle
-from math import isfinite, nan
-from typing import Any
+from math import isfinite
+from typing import Any, ParamSpec
 
 import plotly.graph_objects as go
 import plotly.io
-import torch
-from jaxtyping import Float
 from plotly.subplots import make_subplots
-from torch import Tensor
 
+from analyses.results.drawing import Bars, Curves, Drawing, Heatmap, Network, Node
 from analyses.results.number_text import fixed, number, places_of, signed
 
 _WHITE = plotly.io.templates["plotly_white"].to_plotly_json()
@@ -39,165 +38,67 @@ ROWS_OF_NODES, ROW_OF_NODES = 8, 44
 """Rows of nodes that fit the default height of a graph; height of each of more rows, in pixels."""
 
 
-def heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
-    values: Float[Tensor, "row column"],
-    *,
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    axes: tuple[str, str],
-    unit: str,
-    diverging: bool = False,
-    top: float | None = None,
-    places: int | None = None,
-    hover: Sequence[Sequence[str]] | None = None,
-    text: Sequence[Sequence[str]] | None = None,
-) -> go.Figure:
-    """Heatmap of a table of numbers.
+P = ParamSpec("P")
 
-    Args:
-        values: the numbers; the first row is at the top; cells that are not finite stay empty.
-        title: title of the figure.
-        rows: label of each row.
-        columns: label of each column.
-        axes: titles of the row axis and the column axis.
-        unit: unit of the values, shown at the colour bar.
-        diverging: centre the colour scale on zero instead of starting it there.
-        top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
-        places: decimals of the values in hover texts, to share them with a table or a text;
-            ``None`` shows three digits of the largest value.
-        hover: hover text of each cell; ``None`` shows row, column and value.
-        text: text shown in each cell, such as tokens.
-    """
-    table = values.detach().cpu().double()
-    numbers = table[table.isfinite()].abs().tolist()
-    largest = top if top is not None else max(numbers, default=0.0) or 1.0
-    written, write = None, signed if diverging else fixed
-    if hover is None:
-        places = places_of(numbers) if places is None else places
+
+def plotted(describe: Callable[P, Drawing]) -> Callable[P, go.Figure]:
+    """The function that draws with Plotly what another function describes."""
+
+    @wraps(describe)
+    def plot(*args: P.args, **kwargs: P.kwargs) -> go.Figure:
+        return plotly_figure(describe(*args, **kwargs))
+
+    vars(plot)["__signature__"] = signature(describe).replace(return_annotation=go.Figure)
+    return plot
+
+
+@singledispatch
+def plotly_figure(drawing: Drawing) -> go.Figure:
+    """What is described, as a Plotly figure."""
+    raise TypeError(f"A {type(drawing).__name__} is no drawing.")
+
+
+@plotly_figure.register
+def _(drawing: Heatmap) -> go.Figure:
+    table, axes = drawing.table, drawing.axes
+    written, write = None, signed if drawing.diverging else fixed
+    hover, template = None, "%{hovertext}<extra></extra>"
+    if drawing.hover is not None:
+        hover = [[escaped(text).replace("\n", "<br>") for text in row] for row in drawing.hover]
+    else:
+        numbers = table[table.isfinite()].abs().tolist()
+        places = places_of(numbers) if drawing.places is None else drawing.places
         shown = f"z:.{places}f"
         if table.numel() <= MOST_WRITTEN:
             shown = "customdata"
-            written = [[write(x, places) for x in row] for row in table.tolist()]
-        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{shown}}} {unit}<extra></extra>"
-    else:
-        template = "%{hovertext}<extra></extra>"
-    drawn = go.Heatmap(
+            written = [[write(x, places) for x in row] for row in drawing.values.tolist()]
+        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{shown}}} {drawing.unit}<extra></extra>"
+    text = drawing.text
+    trace = go.Heatmap(
         z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
-        zmin=-largest if diverging else 0.0,
-        zmax=largest,
-        colorscale=DIVERGING if diverging else SEQUENTIAL,
-        colorbar={"title": {"text": unit, "side": "right"}},
+        zmin=drawing.scale.low,
+        zmax=drawing.scale.high,
+        colorscale=DIVERGING if drawing.diverging else SEQUENTIAL,
+        colorbar={"title": {"text": drawing.unit, "side": "right"}},
         customdata=written,
         hovertext=hover,
         hovertemplate=template,
         text=None if text is None else [[escaped(own) for own in row] for row in text],
         texttemplate=None if text is None else "%{text}",
     )
-    across = {"title": axes[1], **_ticks(columns), "side": "bottom", "constrain": "domain"}
-    down = {"title": axes[0], **_ticks(rows), "autorange": "reversed"}
-    return go.Figure(drawn, _layout(title, xaxis=across, yaxis=down))
+    columns, rows = _ticks(drawing.columns), _ticks(drawing.rows)
+    across = {"title": axes[1], **columns, "side": "bottom", "constrain": "domain"}
+    down = {"title": axes[0], **rows, "autorange": "reversed"}
+    return go.Figure(trace, _layout(drawing.title, xaxis=across, yaxis=down))
 
 
-def cell_heatmap(  # noqa: PLR0913 - as for a heatmap
-    values: Float[Tensor, " cell"],
-    rows: Sequence[object],
-    columns: Sequence[object],
-    *,
-    title: str,
-    axes: tuple[str, str],
-    unit: str,
-    places: int | None = None,
-) -> go.Figure:
-    """Heatmap of cells that are given by the labels of their row and column; others stay empty.
-
-    Args:
-        values: value of each cell; the scale is centred on zero.
-        rows: the row of each cell; rows appear in the order in which they occur first.
-        columns: the column of each cell, likewise.
-        title: title of the figure.
-        axes: titles of the row axis and the column axis.
-        unit: unit of the values.
-        places: as in :func:`heatmap`.
-    """
-    down, across = (
-        {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
-    )
-    table = values.new_full((len(down), len(across)), nan)
-    for row, column, value in zip(rows, columns, values, strict=True):
-        table[down[row], across[column]] = value
-    return heatmap(
-        table,
-        title=title,
-        rows=[str(row).strip() for row in down],
-        columns=[str(column) for column in across],
-        axes=axes,
-        unit=unit,
-        diverging=True,
-        places=places,
-    )
-
-
-def token_strips(  # noqa: PLR0913 - as for a heatmap
-    values: Sequence[Sequence[float]],
-    tokens: Sequence[Sequence[str]],
-    *,
-    title: str,
-    rows: Sequence[str],
-    unit: str,
-    diverging: bool = False,
-    top: float | None = None,
-) -> go.Figure:
-    """Texts as rows of tokens, each coloured by its value.
-
-    Args:
-        values: value of each token; NaN for none.
-        tokens: label of each token.
-        title: title of the figure.
-        rows: label of each text.
-        unit: unit of the values.
-        diverging: as in :func:`heatmap`.
-        top: likewise.
-    """
-    width = max(map(len, tokens))
-    table = [[*own, *[nan] * (width - len(own))] for own in values]
-    return heatmap(
-        torch.tensor(table, dtype=torch.float64),
-        title=title,
-        rows=rows,
-        columns=[""] * width,
-        axes=("text", "tokens around the cell"),
-        unit=unit,
-        diverging=diverging,
-        top=top,
-        text=[[*own, *[""] * (width - len(own))] for own in tokens],
-    )
-
-
-def bars(  # noqa: PLR0913 - as for a heatmap
-    values: Float[Tensor, " cell"],
-    low: Float[Tensor, " cell"],
-    high: Float[Tensor, " cell"],
-    *,
-    title: str,
-    labels: Sequence[str],
-    unit: str,
-    places: int | None = None,
-) -> go.Figure:
-    """Horizontal bars, the first at the top, with their intervals.
-
-    Args:
-        values: length of each bar.
-        low: lower end of its interval; NaN for none.
-        high: upper end of its interval.
-        title: title of the figure.
-        labels: label of each bar.
-        unit: unit of the values.
-        places: as in :func:`heatmap`.
-    """
-    places = places_of(values.tolist()) if places is None else places
-    ends = {"array": (high - values).tolist(), "arrayminus": (values - low).tolist()}
-    drawn = go.Bar(
+@plotly_figure.register
+def _(drawing: Bars) -> go.Figure:
+    values, labels = drawing.values, drawing.labels
+    places = places_of(values.tolist()) if drawing.places is None else drawing.places
+    above, below = drawing.high - values, values - drawing.low
+    ends = {"array": above.tolist(), "arrayminus": below.tolist()}
+    trace = go.Bar(
         x=values.tolist(),
         y=list(range(len(labels))),
         orientation="h",
@@ -207,63 +108,28 @@ def bars(  # noqa: PLR0913 - as for a heatmap
             [escaped(label), signed(value, places)]
             for label, value in zip(labels, values.tolist(), strict=True)
         ],
-        hovertemplate=f"%{{customdata[0]}}: %{{customdata[1]}} {unit}<extra></extra>",
+        hovertemplate=f"%{{customdata[0]}}: %{{customdata[1]}} {drawing.unit}<extra></extra>",
     )
-    across = {"title": unit}
+    across = {"title": drawing.unit}
     down = {**_ticks(labels), "autorange": "reversed", "automargin": True}
     height = max(450, 130 + 20 * len(labels))
-    return go.Figure(drawn, _layout(title, xaxis=across, yaxis=down, height=height))
+    return go.Figure(trace, _layout(drawing.title, xaxis=across, yaxis=down, height=height))
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of a figure.
-
-    Attributes:
-        name: name in the legend.
-        x: coordinates along the shared axis.
-        y: values.
-        faint: whether it is drawn in grey.
-    """
-
-    name: str
-    x: Sequence[int] | Sequence[float]
-    y: Sequence[float]
-    faint: bool = False
-
-
-def curves(
-    panels: Mapping[str, Sequence[Curve]],
-    *,
-    title: str,
-    axis: str,
-    units: Sequence[str],
-    marked: Sequence[int] | Sequence[float] = (),
-) -> go.Figure:
-    """Line plots in panels, one above the other, over a shared x axis.
-
-    Args:
-        panels: the lines of each panel, by the title of its y axis; empty panels are left out.
-        title: title of the figure.
-        axis: title of the shared x axis.
-        units: unit of each panel.
-        marked: x coordinates of vertical dotted lines.
-    """
-    filled = [(name, unit) for name, unit in zip(panels, units, strict=True) if panels[name]]
-    meta = {"panels": filled, "axis": axis, "marked": list(marked)}
+@plotly_figure.register
+def _(drawing: Curves) -> go.Figure:
+    panels = [(name, unit) for name, unit, _ in drawing.filled]
+    meta = {"panels": panels, "axis": drawing.axis, "marked": list(drawing.marked)}
+    layout = _layout(drawing.title, legend={"orientation": "h", "y": -0.2}, meta=meta)
     figure = make_subplots(
-        len(filled),
-        1,
-        shared_xaxes=True,
-        vertical_spacing=0.08,
-        figure=go.Figure(layout=_layout(title, legend={"orientation": "h", "y": -0.2}, meta=meta)),
+        len(panels), 1, shared_xaxes=True, vertical_spacing=0.08, figure=go.Figure(layout=layout)
     )
     colours = cycle(LINES)
-    for row, (name, unit) in enumerate(filled, 1):
-        places = places_of(y for curve in panels[name] for y in curve.y)
-        for curve in panels[name]:
+    for row, (name, unit, lines) in enumerate(drawing.filled, 1):
+        places = places_of(y for curve in lines for y in curve.y)
+        for curve in lines:
             colour = FAINT if curve.faint else next(colours)
-            line = go.Scatter(
+            trace = go.Scatter(
                 x=list(curve.x),
                 y=list(curve.y),
                 name=escaped(curve.name),
@@ -271,63 +137,30 @@ def curves(
                 customdata=[fixed(y, places) for y in curve.y],
                 hovertemplate=f"%{{x}}: %{{customdata}} {unit}",
             )
-            figure.add_trace(line, row=row, col=1)
+            figure.add_trace(trace, row=row, col=1)
         figure.update_yaxes(title=f"{name} ({unit})", row=row, col=1)
-    figure.update_xaxes(title=axis, row=len(filled), col=1)
-    for x in marked:
+    figure.update_xaxes(title=drawing.axis, row=len(panels), col=1)
+    for x in drawing.marked:
         figure.add_vline(x, line={"dash": "dot", "width": 1, "color": FAINT})
+    if drawing.log:
+        figure.update_xaxes(type="log")
     return figure
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of a drawn graph.
-
-    Attributes:
-        name: its name, drawn inside it.
-        x: its column.
-        y: its row; rows are counted from below.
-        label: text below its name.
-    """
-
-    name: str
-    x: float
-    y: float
-    label: str = ""
-
-
-def network(
-    nodes: Sequence[Node],
-    edges: Mapping[tuple[int, int], float],
-    *,
-    title: str,
-    unit: str,
-) -> go.Figure:
-    """A graph whose lines are as wide as their weights: orange above zero, purple below.
-
-    Args:
-        nodes: the nodes with their places.
-        edges: weight of the line between two nodes, by their indices.
-        title: title of the figure.
-        unit: unit of the weights.
-    """
-    places = [[node.name, node.x, node.y, node.label] for node in nodes]
-    hidden = {"visible": False}
-    figure = go.Figure(
-        layout=_layout(
-            title,
-            showlegend=False,
-            meta={"nodes": places, "unit": unit},
-            xaxis=hidden,
-            yaxis=hidden,
-        )
-    )
+@plotly_figure.register
+def _(drawing: Network) -> go.Figure:
+    """Orange above zero, purple below."""
+    nodes, unit = drawing.nodes, drawing.unit
+    meta = {"nodes": [[node.name, node.x, node.y, node.label] for node in nodes], "unit": unit}
+    axis = {"visible": False}
+    layout = _layout(drawing.title, showlegend=False, meta=meta, xaxis=axis, yaxis=axis)
+    figure = go.Figure(layout=layout)
     rows = len({node.y for node in nodes})
     if rows > ROWS_OF_NODES:  # which would overlap in the default height
         figure.update_layout(height=ROW_OF_NODES * rows + 150)
-    largest = max((abs(weight) for weight in edges.values()), default=0.0) or 1.0
-    places = places_of(edges.values())
-    for ends, weight in edges.items():
+    largest = max((abs(weight) for weight in drawing.edges.values()), default=0.0) or 1.0
+    places = places_of(drawing.edges.values())
+    for ends, weight in drawing.edges.items():
         text = f"{signed(weight, places)} {unit}"
         figure.add_trace(_edge_line(nodes, ends, weight, largest, text))
     figure.add_trace(_labels_below([node for node in nodes if node.label]))
@@ -343,6 +176,10 @@ def network(
         xanchor="left",
     )
     return figure
+
+
+heatmap, bars = plotted(Heatmap), plotted(Bars)
+curves, network = plotted(Curves), plotted(Network)
 
 
 def _edge_line(

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, UInt8
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from interp.errors import InvalidInput
 
@@ -42,8 +44,9 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     raise InvalidInput(f"A {type(value).__name__} can't be written as plain data.")
 
 
-def encoded(tensor: Tensor) -> dict[str, Any]:
-    """Dtype, shape and elements (``data``) of a tensor."""
+def encoded(values: Tensor | Sequence[Any]) -> dict[str, Any]:
+    """Dtype, shape and elements (``data``) of a tensor, or of lists of numbers."""
+    tensor = torch.as_tensor(values, dtype=None if isinstance(values, Tensor) else torch.float64)
     array = tensor.detach().cpu().to(DTYPES.get(tensor.dtype, tensor.dtype)).numpy()
     data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     return {
@@ -51,3 +54,31 @@ def encoded(tensor: Tensor) -> dict[str, Any]:
         "shape": list(array.shape),
         "data": base64.b64encode(data).decode(),
     }
+
+
+def as_bytes(weights: Float[Tensor, "*shape"]) -> UInt8[Tensor, "*shape"]:
+    """Weights from 0 to 1 in 256 steps: a byte u stands for A with |A − u/255| ≤ 1/510."""
+    return (weights.double() * 255).round().to(torch.uint8)
+
+
+def reduced(
+    patterns: Float[Tensor, "head query key"], most: int
+) -> Float[Tensor, "head row column"]:
+    """Patterns with at most so many rows and columns, each cell a mean over a block of cells."""
+    rows, columns = (min(size, most) for size in patterns.shape[-2:])
+    return adaptive_avg_pool2d(patterns[:, None], (rows, columns))[:, 0]
+
+
+def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
+    """Size of the tensors in a result in bytes; a text counts its length, any other value 8."""
+    if isinstance(value, Tensor):
+        return value.nbytes
+    if is_dataclass(value):
+        return sum(nbytes(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(nbytes, value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, Sequence):
+        return sum(map(nbytes, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return 8

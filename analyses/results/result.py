@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pandas as pd
 import plotly.graph_objects as go
 
+from analyses.results.drawing import Drawing
+from analyses.results.figures import plotly_figure
 from analyses.results.payload import plain
 
 MAX_LINES = 40
@@ -20,9 +22,11 @@ class Result(ABC):
     Attributes:
         working: names of fields that are not in the payload: objects from which the analysis can
             be resumed, such as a partial sweep.
+        notes: what to know of the numbers, such as what was left out; reports show it.
     """
 
     working: ClassVar[tuple[str, ...]] = ()
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -33,16 +37,28 @@ class Result(ABC):
         return {}
 
     @abstractmethod
+    def drawing(self) -> Drawing:
+        """What the figure shows, however it is drawn."""
+
+    def drawings(self) -> dict[str, Drawing]:
+        """The drawings that reports show, by name."""
+        return {"figure": self.drawing()}
+
     def figure(self) -> go.Figure:
-        """The numbers as a figure."""
+        """The drawing as a Plotly figure."""
+        return plotly_figure(self.drawing())
+
+    @abstractmethod
+    def headline(self) -> str:
+        """The main finding in one line."""
 
     @abstractmethod
     def summary(self) -> str:
-        """A few lines of text, the first of which states the main finding."""
+        """A few lines of text, of which the first is the headline."""
 
     def conclusion(self) -> list[str]:
         """The main finding and how reliable it is, one statement each; reports show these."""
-        return self.summary().splitlines()[:1]
+        return [self.headline()]
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.results.payload`."""
@@ -53,8 +69,8 @@ class Result(ABC):
         }
 
     def __repr__(self) -> str:
-        """The first line of the summary."""
-        return f"{type(self).__name__}({self.summary().splitlines()[0]})"
+        """The headline."""
+        return f"{type(self).__name__}({self.headline()})"
 
     def _repr_html_(self) -> str:
         """The summary, as notebooks show it."""

@@ -24,13 +24,22 @@ from numbers import Real
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.components import Component, Replacements, components_named
-from analyses.results import Curve, Progress, Result, counted, curves, grid, mean_frame, number
+from analyses.results import (
+    Curve,
+    Curves,
+    Drawing,
+    Progress,
+    Result,
+    counted,
+    grid,
+    mean_frame,
+    number,
+)
 from analyses.steer.steering import (
     Continuation,
     steering_edit,
@@ -99,6 +108,11 @@ class Steering(Result):
         return (self.steered == self.plain).int().cumprod(-1).sum(-1)
 
     @property
+    def same_control(self) -> Int[Tensor, "strength prompt"]:
+        """The same with the random vector."""
+        return (self.steered_control == self.plain).int().cumprod(-1).sum(-1)
+
+    @property
     def changed(self) -> Float[Tensor, " strength"]:
         """The share of texts that the vector changes."""
         return (self.steered != self.plain).any(-1).double().mean(-1)
@@ -151,7 +165,7 @@ class Steering(Result):
         frame = frame.assign(token=tokens * len(self.strengths), **numbers)
         return frame.dropna(ignore_index=True)
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """KL at each token of the plain text, mean over prompts, by strength; and the control."""
         pos, last = list(range(self.plain.shape[1])), self._strongest
         lines = [
@@ -160,7 +174,7 @@ class Steering(Result):
         ]
         name = f"random vector, strength {self.strengths[last]:g}"
         lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
-        return curves(
+        return Curves(
             {"KL(plain ‖ steered)": lines},
             title=f"{self.edited[0].upper()}{self.edited[1:]}: divergence on the plain text",
             axis="new token",
@@ -170,26 +184,27 @@ class Steering(Result):
     def summary(self, top: int = SHOWN) -> str:
         """The effect at the largest strength, and the texts of the first ``top`` prompts."""
         top = at_least(1, top, "top")
+        texts = [line for p in range(min(top, len(self.plain))) for line in self._texts(p)]
+        if self.place:
+            length, stream = (number(own, 3) for own in (self.vector.norm(), self.stream_norm))
+            texts.insert(0, f"the vector has length {length}, the stream {stream} on average")
+        return "\n".join([self.headline(), *texts])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
         last, n = self._strongest, len(self.plain)
         kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
         changed, other = (
             round(float(own[last]) * n) for own in (self.changed, self.changed_control)
         )
-        texts = [line for p in range(min(top, n)) for line in self._texts(p)]
         changes = f"changes {changed} of {n} texts, KL {number(kl, 3)} nats a token"
         if not self.place:
-            return "\n".join([f"{self.edited} on {counted(n, 'prompt')} {changes}", *texts])
-        first = (
+            return f"{self.edited} on {counted(n, 'prompt')} {changes}"
+        return (
             f"{self.edited} on {counted(n, 'prompt')}: strength "
             f"{number(self.strengths[last])} {changes} (random vector: {other}, "
             f"{number(control, 3)})"
         )
-        size = (
-            f"the vector has length {number(self.vector.norm(), 3)}, the stream "
-            f"{number(self.stream_norm, 3)} on "
-            "average"
-        )
-        return "\n".join([first, size, *texts])
 
     def text(self, tokens: Int[Tensor, " token"]) -> str:
         """New tokens as a text, up to its end."""

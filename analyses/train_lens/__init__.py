@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -25,11 +24,12 @@ from torch import Tensor
 from analyses.methods.lens import TunedLens
 from analyses.results import (
     Curve,
+    Curves,
+    Drawing,
     Progress,
     Result,
     bracketed,
     counted,
-    curves,
     effect_frame,
     fixed,
     prompt_frame,
@@ -100,7 +100,7 @@ class LensTraining(Result):
             effect=(self.tuned_lens - self.logit_lens).double(),
         )
 
-    def figure(self) -> go.Figure:
+    def drawing(self) -> Drawing:
         """KL from the final prediction by layer, for both lenses."""
         frame = self.to_frame()
         layers = frame["layer"].tolist()
@@ -108,7 +108,7 @@ class LensTraining(Result):
             Curve(name.replace("_", " "), layers, frame[name].tolist())
             for name in ("logit_lens", "tuned_lens")
         ]
-        return curves(
+        return Curves(
             {"KL": lines},
             title="KL from the final prediction before each block, on held-out prompts",
             axis="layer",
@@ -117,21 +117,24 @@ class LensTraining(Result):
 
     def summary(self) -> str:
         """At how many layers the tuned lens is closer than the logit lens, and how close."""
-        frame, settings = self.to_frame(), self.training.settings
-        done, n = len(self.training_kl), self.logit_lens.shape[1]
-        closer = int((frame["effect"] < 0).sum())
-        steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
         lines = [
             f"resid_pre {row['layer']}  KL {fixed(row['logit_lens'], 3)} → "
             f"{fixed(row['tuned_lens'], 3)} nats, "
             f"change {signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)}"
-            for row in frame.to_dict("records")
+            for row in self.to_frame().to_dict("records")
         ]
-        first = (
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame, settings = self.to_frame(), self.training.settings
+        done, n = len(self.training_kl), self.logit_lens.shape[1]
+        closer = int((frame["effect"] < 0).sum())
+        steps = f"{done} steps" if done == settings.steps else f"{done} of {settings.steps} steps"
+        return (
             f"tuned lens, {steps}: closer to the final prediction than the logit lens at {closer} "
             f"of {len(frame)} layers, on {counted(n, 'held-out prompt')}"
         )
-        return "\n".join([first, *lines])
 
 
 def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword

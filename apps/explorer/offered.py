@@ -8,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
-import torch
-
 import interp
+from apps.devices import default_device
 from interp.errors import ModelLoadError, shorten
 from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load, steps_of
 from interp.weights import weight_hash
@@ -84,7 +83,7 @@ def model_of(name: str) -> interp.Transformer:
         )
     # Two sessions that open the same model load it once.
     with _loading:
-        return _load(source_of(name), "cuda" if torch.cuda.is_available() else "cpu")
+        return _load(source_of(name), default_device())
 
 
 @lru_cache(MAX_MODELS)

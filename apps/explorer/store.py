@@ -1,14 +1,9 @@
 """A cache of results by their questions, limited in bytes; the least recently used are evicted."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from threading import Lock
-from typing import Any
 
-from torch import Tensor
-
-from analyses.results import Result
+from analyses.results import Result, nbytes
 from apps.explorer.questions import Question
 
 MAX_BYTES = 2**28
@@ -52,18 +47,3 @@ class Store:
 
     def _total(self) -> int:
         return sum(size for _, size in self._answers.values())
-
-
-def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
-    """Size of the tensors in a result in bytes; a text counts its length, any other value 8."""
-    if isinstance(value, Tensor):
-        return value.nbytes
-    if is_dataclass(value):
-        return sum(nbytes(getattr(value, field.name)) for field in fields(value))
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(nbytes, value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if isinstance(value, Sequence):
-        return sum(map(nbytes, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return 8

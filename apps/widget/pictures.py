@@ -1,42 +1,18 @@
-"""Converts figures and tables to views of the widget, with the same numbers, titles and units."""
+"""Converts drawings and tables to views of the widget, with the same numbers, titles and units."""
 
-from collections.abc import Callable, Mapping, Sequence
-from html import unescape
-from math import isfinite, nan
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import singledispatch
+from math import isfinite
 from typing import Any
 
-import plotly.graph_objects as go
-import torch
-
-from analyses.results import FAINT, encoded
+from analyses.results import Bars, Curves, Drawing, Heatmap, Network, encoded, ends
 from apps.frame_table import Table
-from interp.errors import InvalidInput
 
 View = dict[str, Any]
 
 PAIR_AXES = ("query", "key")
 HEAD_AXES = ("layer", "head")
-
-
-def views_of_figure(figure: go.Figure, id: str) -> list[View]:
-    """The views that show a figure.
-
-    Args:
-        figure: a figure that :mod:`analyses.results.figures` made.
-        id: the id of the view.
-
-    Raises:
-        InvalidInput: the figure is of another form.
-    """
-    for is_form, view in FORMS:
-        if is_form(figure):
-            layout: Any = figure.layout
-            return [{"id": id, "title": unescape(layout.title.text or ""), **view(figure)}]
-    traces: Any = figure.data
-    kinds = ", ".join(dict.fromkeys(trace.type for trace in traces)) or "no traces"
-    raise InvalidInput(
-        f"A figure of {kinds} can't be shown; expected a figure made by analyses.results.figures."
-    )
 
 
 def table_view(identity: str, title: str, table: Table, note: str = "") -> View:
@@ -100,33 +76,39 @@ def _shared_panels(panels: Sequence[View], others: Sequence[View]) -> list[View]
     return found
 
 
-# ---- the forms -------------------------------------------------------------------------------
+# ---- drawings --------------------------------------------------------------------------------
 
 
-def _matrix(figure: go.Figure) -> View:
-    """The view of a heat map."""
-    drawn: Any = figure.data[0]
-    axes: Any = figure.layout
-    rows, columns = (_labels(axis) for axis in (axes.yaxis, axes.xaxis))
-    titles = axes.yaxis.title.text or "", axes.xaxis.title.text or ""
-    low, high = float(drawn.zmin), float(drawn.zmax)
-    kind = "diverging" if low < 0 else "sequential"
+def view_of(drawing: Drawing, id: str) -> View:
+    """The view that shows a drawing."""
+    return {"id": id, "title": drawing.title, **_view(drawing)}
+
+
+@singledispatch
+def _view(drawing: Drawing) -> View:
+    """The fields of the view, after its id and title."""
+    raise TypeError(f"A {type(drawing).__name__} is no drawing.")
+
+
+@_view.register
+def _(drawing: Heatmap) -> View:
+    rows, columns = [*drawing.rows], [*drawing.columns]
     view: View = {
         "kind": "matrix",
         "rows": rows,
         "columns": columns,
-        "row_axis": titles[0],
-        "column_axis": titles[1],
-        "unit": drawn.colorbar.title.text or "",
-        "values": _array(drawn.z, (len(rows), len(columns))),
-        "scale": {"kind": kind, "low": low, "high": high},
+        "row_axis": drawing.axes[0],
+        "column_axis": drawing.axes[1],
+        "unit": drawing.unit,
+        "values": encoded(drawing.table),
+        "scale": asdict(drawing.scale),
         "numbers": True,
-        "pick": _pick(titles, rows, columns),
+        "pick": _pick(drawing.axes, rows, columns),
     }
-    if drawn.texttemplate:
-        view["texts"] = [[unescape(own) for own in row] for row in drawn.text]
-    if drawn.hovertext is not None and titles != PAIR_AXES:
-        view["hover"] = [[unescape(own).split("<br>") for own in row] for row in drawn.hovertext]
+    if drawing.text is not None:
+        view["texts"] = [[*row] for row in drawing.text]
+    if drawing.hover is not None and drawing.axes != PAIR_AXES:
+        view["hover"] = [[text.split("\n") for text in row] for row in drawing.hover]
     return view
 
 
@@ -137,119 +119,48 @@ def _pick(titles: tuple[str, str], rows: Sequence[str], columns: Sequence[str]) 
     return "head" if titles == HEAD_AXES and numbered else None
 
 
-def _bars(figure: go.Figure) -> View:
-    """The view of bars."""
-    drawn: Any = figure.data[0]
-    axes: Any = figure.layout
-    values = _numbers(drawn.x)
-    above, below = (_numbers(own) for own in (drawn.error_x.array, drawn.error_x.arrayminus))
-    low = [value - less for value, less in zip(values, below, strict=True)]
-    high = [value + more for value, more in zip(values, above, strict=True)]
+@_view.register
+def _(drawing: Bars) -> View:
     return {
         "kind": "bars",
-        "labels": _labels(axes.yaxis),
-        "values": _array(values),
-        "low": _array(low),
-        "high": _array(high),
-        "unit": axes.xaxis.title.text or "",
-        "scale": _bar_scale([*values, *low, *high]),
+        "labels": [*drawing.labels],
+        "values": encoded(drawing.values),
+        "low": encoded(drawing.low),
+        "high": encoded(drawing.high),
+        "unit": drawing.unit,
+        "scale": asdict(drawing.scale),
         "pick": "row",
     }
 
 
-def _bar_scale(values: Sequence[float]) -> View:
-    low, high = _ends([0.0, *values])
-    return {"kind": "diverging" if low < 0 else "sequential", "low": low, "high": high}
-
-
-def _ends(values: Sequence[float]) -> list[float]:
-    """The smallest and the largest finite number; zeros if there is none."""
-    finite = [value for value in values if isfinite(value)]
-    return [min(finite, default=0.0), max(finite, default=0.0)]
-
-
-def _curves(figure: go.Figure) -> View:
-    """The view of line plots."""
-    axes: Any = figure.layout
-    meta = axes.meta
-    panels: list[View] = [
-        {"title": title, "unit": unit, "curves": []} for title, unit in meta["panels"]
-    ]
-    for trace in figure.data:
-        own: Any = trace
-        place = int((own.yaxis or "y").removeprefix("y") or 1) - 1
-        curve = {
-            "name": unescape(own.name or ""),
-            "x": _array(own.x),
-            "y": _array(own.y),
-            "faint": own.line.color == FAINT,
-        }
-        panels[place]["curves"].append(curve)
-        panels[place]["ends"] = _ends([*panels[place].get("ends", ()), *_numbers(own.y)])
+@_view.register
+def _(drawing: Curves) -> View:
     return {
         "kind": "curves",
-        "axis": meta["axis"],
-        "log": axes.xaxis.type == "log",
-        "panels": panels,
-        "marked": [float(x) for x in meta["marked"] if isfinite(x)],
+        "axis": drawing.axis,
+        "log": drawing.log,
+        "panels": [
+            {
+                "title": title,
+                "unit": unit,
+                "curves": [
+                    asdict(own) | {"x": encoded(own.x), "y": encoded(own.y)} for own in lines
+                ],
+                "ends": [*ends([y for own in lines for y in own.y])],
+            }
+            for title, unit, lines in drawing.filled
+        ],
+        "marked": [float(x) for x in drawing.marked if isfinite(x)],
         "pick": None,
     }
 
 
-def _network(figure: go.Figure) -> View:
-    """The view of a graph."""
-    layout: Any = figure.layout
-    meta = layout.meta
-    traces: Any = figure.data
-    nodes = [
-        {"name": name, "x": float(x), "y": float(y), "label": label}
-        for name, x, y, label in meta["nodes"]
-    ]
-    edges = [trace.meta["edge"] for trace in traces if trace.meta is not None]
+@_view.register
+def _(drawing: Network) -> View:
     return {
         "kind": "network",
-        "nodes": nodes,
-        "edges": [[int(start), int(end), float(weight)] for start, end, weight in edges],
-        "unit": meta["unit"],
+        "nodes": [asdict(node) for node in drawing.nodes],
+        "edges": [[*edge, weight] for edge, weight in drawing.edges.items()],
+        "unit": drawing.unit,
         "pick": "edge",
     }
-
-
-def _is_single(trace: type) -> Callable[[go.Figure], bool]:
-    def is_form(figure: go.Figure) -> bool:
-        traces: Any = figure.data
-        return len(traces) == 1 and isinstance(traces[0], trace)
-
-    return is_form
-
-
-def _has_meta(name: str) -> Callable[[go.Figure], bool]:
-    def is_form(figure: go.Figure) -> bool:
-        layout: Any = figure.layout
-        return isinstance(layout.meta, Mapping) and name in layout.meta
-
-    return is_form
-
-
-FORMS: tuple[tuple[Callable[[go.Figure], bool], Callable[[go.Figure], View]], ...] = (
-    (_is_single(go.Heatmap), _matrix),
-    (_is_single(go.Bar), _bars),
-    (_has_meta("panels"), _curves),
-    (_has_meta("nodes"), _network),
-)
-"""For each form of figures, the test that recognizes it and the function that converts it."""
-
-
-def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
-    return [unescape(text) for text in axis.ticktext]
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [nan if value is None else float(value) for value in values]
-
-
-def _array(values: Any, shape: Sequence[int] | None = None) -> View:  # noqa: ANN401 - nested lists
-    """Numbers in the encoding that the widget reads; ``None`` becomes NaN."""
-    flat = [_numbers(row) for row in values] if shape is not None else _numbers(values)
-    tensor = torch.tensor(flat, dtype=torch.float64)
-    return encoded(tensor if shape is None else tensor.reshape(tuple(shape)))

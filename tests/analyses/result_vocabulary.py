@@ -38,6 +38,7 @@ VOCABULARY = {
         "rank": "place in an order, from 1",
         "repeats": "how many times random tokens are repeated",
         "same": "number of new tokens before the first difference",
+        "same_control": "the same number of the control",
         "same_tokens": "the property same",
         "steered": "ids of new tokens with a vector",
         "steered_control": "ids of new tokens with a random vector",
@@ -154,6 +155,7 @@ VOCABULARY = {
         "uniform": "the control of equal attention",
         "unmoved": "the control of outputs that do not move",
         "value": "the number that is measured, where it is no effect of a change",
+        "value-weighted": "a mean of attention with weights by the lengths of values",
         "vector": "what was added to the stream",
         "whole": "the metric of the whole model",
         **dict.fromkeys(

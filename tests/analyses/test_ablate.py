@@ -376,6 +376,7 @@ def test_bars_show_the_largest_of_many():
     model = interp.load("rasp-reverse")
     found = ablate(model, ["abcd", "dca"], units="neurons", method="zero", metric="kl")
     frame, shown = found.to_frame(), found.figure()
+    assert found.mean_effects() == frame.set_index("name")["effect"].to_dict()
     assert len(frame) > 40 == len(shown.data[0].x)
     assert list(shown.data[0].x) == pytest.approx(frame["effect"].head(40).tolist())
     few = ablate(model, ["abcd", "dca"], units="layers", method="zero", metric="kl").figure()

@@ -10,7 +10,8 @@ from analyses.methods.attribution.agreement import TOP, Agreement, cells_to_chec
 from analyses.methods.attribution.edges import most_points
 from analyses.methods.circuits.written import written
 from analyses.methods.components.minimal_pairs import aligned_prompts
-from analyses.results.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_figure
+from analyses.results import plotly_figure
+from analyses.results.edge_table import DRAWN, MOST_IN_A_HEATMAP, edge_drawing
 from interp import edits, metrics, run
 from interp.errors import InvalidInput
 from interp.metrics.prompts import logit_diff_of_prompts
@@ -184,7 +185,7 @@ def made_up_edges(count: int) -> tuple[list[tuple[str, str]], Tensor]:
 def test_of_many_edges_the_strongest_are_drawn_as_a_graph():
     """With the sign of their mean effect; the title says how many there are."""
     edges, effect = made_up_edges(MOST_IN_A_HEATMAP + 1)
-    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     names = [node[0] for node in figure.layout.meta["nodes"]]
     lines = [trace.meta["edge"] for trace in figure.data if trace.meta]
     mean = effect.mean(-1).nan_to_num(0)
@@ -198,7 +199,7 @@ def test_of_many_edges_the_strongest_are_drawn_as_a_graph():
 
 def test_as_many_edges_as_a_heatmap_can_show_are_all_shown():
     edges, effect = made_up_edges(MOST_IN_A_HEATMAP)
-    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     assert figure.data[0].type == "heatmap"
     shown = [value for row in figure.data[0].z for value in row if value is not None]
     assert int((~torch.tensor(shown).isnan()).sum()) == MOST_IN_A_HEATMAP - 1
@@ -208,6 +209,6 @@ def test_as_many_edges_as_a_heatmap_can_show_are_all_shown():
 def test_of_a_call_that_was_cancelled_only_what_was_measured_is_drawn():
     edges, effect = made_up_edges(MOST_IN_A_HEATMAP + 1)
     effect[7:] = torch.nan
-    figure = edge_figure(edges, effect, title="Effect", unit="logits")
+    figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     assert sum(1 for trace in figure.data if trace.meta) == 7
     assert figure.layout.title.text == "Effect: the 7 strongest of 501 edges"

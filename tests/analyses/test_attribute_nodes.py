@@ -100,6 +100,11 @@ def test_scores_at_positions_are_slopes_there_and_sum_to_the_node_s():
     frame = found.to_position_frame()
     assert frame.set_index(["name", "pos"])["n"]["L1MLP"].to_dict() == {0: 3, 1: 3, 2: 2, 3: 1}
     assert list(found.position_figure().layout.xaxis.ticktext) == ["0", "1", "2", "3 4/7"]
+    keys = [name for name, kind in zip(found.names, found.kinds(), strict=True) if kind == "k"]
+    names, mean = found.largest_by_position(2, keys)
+    sizes = by_position.nanmean(1).abs().amax(-1)
+    assert set(names) == {*sorted(keys, key=lambda k: -sizes[found.names.index(k)])[:2]}
+    assert_close(mean, by_position.nanmean(1)[[found.names.index(name) for name in names]])
     plain = attribute_nodes(model, clean, corrupt, **given)
     assert plain.to_position_frame().empty
     with pytest.raises(InvalidInput, match="positions=True"):

@@ -234,6 +234,18 @@ def test_frames_have_the_axes_first_and_then_the_effects():
     assert each[each["prompt"] == 1]["effect"].sum() == pytest.approx(float(by_head.value[1]))
 
 
+def test_the_largest_terms_are_those_of_either_effect():
+    by_head = attributed("marian", by="head")
+    frame = by_head.to_frame()
+    last = frame["name"].iloc[-1]
+    largest, others = by_head.largest_terms({last: -2 * frame["size"].max()}, 3)
+    assert largest["name"].tolist() == [*frame["name"].head(2), last]
+    assert largest["other"].isna().tolist() == [True, True, False]
+    assert [*largest["effect"], *others["effect"]] == pytest.approx(
+        [*frame["effect"].iloc[[0, 1, -1]], *frame["effect"].iloc[2:-1]]
+    )
+
+
 def test_figures_are_bars_layers_by_heads_and_heads_by_tokens():
     component, head, source = (
         attributed("marian", by=by).figure() for by in ("component", "head", "source")

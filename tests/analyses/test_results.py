@@ -55,10 +55,10 @@ from analyses import (
     train_lens,
     training_history,
 )
+from analyses.results import Scale, plotly_figure
 from analyses.results.payload import encoded, plain
 from analyses.results.result import MAX_LINES, Result
-from apps.presentation import figures
-from apps.widget.pictures import views_of_figure
+from apps.widget.pictures import view_of
 from interp.errors import InvalidInput
 
 MODEL = "induction-by-hand"
@@ -243,7 +243,8 @@ def test_tables_are_named_alike(name):
 def test_a_result_is_shown_by_its_summary(name):
     result = made(name)
     assert isinstance(result.figure(), go.Figure)
-    assert repr(result) == f"{name}({result.summary().splitlines()[0]})"
+    assert repr(result) == f"{name}({result.headline()})"
+    assert result.summary().splitlines()[0] == result.headline()
     assert len(repr(result)) < 200
     page = result._repr_html_()
     assert page.startswith("<pre>")
@@ -280,9 +281,16 @@ def test_a_payload_is_json_and_holds_every_number(name):
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_view_holds_what_its_figure_shows(name):
-    for figure in figures(made(name)):
-        (view,) = views_of_figure(figure, name)
-        check_view(view, figure)
+    for drawing in made(name).drawings().values():
+        check_view(view_of(drawing, name), plotly_figure(drawing))
+
+
+def test_a_figure_takes_the_settings_of_its_drawing():
+    result = made("OVCircuit")
+    assert signature(result.figure) == signature(result.drawing).replace(
+        return_annotation=go.Figure
+    )
+    assert result.figure("in") == plotly_figure(result.drawing("in"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -292,6 +300,17 @@ def test_numbers_of_any_precision_are_written_in_single(dtype):
     assert np.frombuffer(base64.b64decode(own["data"]), "float32").tolist() == [1.5, -2.0]
 
 
+def test_lists_of_numbers_are_written_like_tensors():
+    assert encoded([[1, 2.5], [3, 4]]) == encoded(torch.tensor([[1.0, 2.5], [3.0, 4.0]]))
+
+
+def test_a_scale_covers_all_finite_values_and_is_never_empty():
+    values = [[-3.0, float("nan")], [1.0, float("inf")]]
+    assert Scale.around_zero(values) == Scale("diverging", -3.0, 3.0)
+    assert Scale.from_zero(torch.tensor(values), least=5.0) == Scale("sequential", 0.0, 5.0)
+    assert Scale.around_zero([]) == Scale.around_zero([0.0]) == Scale("diverging", -1.0, 1.0)
+
+
 def test_what_is_no_data_is_refused():
     with pytest.raises(InvalidInput, match="A object can't be written as plain data"):
         plain(object())
@@ -299,7 +318,7 @@ def test_what_is_no_data_is_refused():
 
 def test_a_long_summary_is_cut():
     class Long(Result):
-        to_frame = figure = None
+        to_frame = drawing = headline = None
 
         def summary(self) -> str:
             return "\n".join(f"<b>{n}</b>" for n in range(MAX_LINES + 3))

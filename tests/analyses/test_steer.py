@@ -190,6 +190,8 @@ def test_frames_and_summary_show_texts_side_by_side():
     assert frame["plain_text"].tolist()[:2] == [model.to_string(own) for own in found.plain]
     assert frame["steered_text"].tolist()[:2] == frame["plain_text"].tolist()[:2]
     assert list(found.to_frame()["strength"]) == [0, 50]
+    same = (found.steered_control == found.plain).int().cumprod(-1).sum(-1)
+    assert same[0].tolist() == found.same_control[0].tolist() == [3, 3]
     lines = found.summary().splitlines()
     assert lines[0].startswith("steering at resid_pre 1 on 2 prompts: strength 50 changes ")
     assert lines[2].startswith("prompt 0: ")

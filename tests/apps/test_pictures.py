@@ -1,24 +1,16 @@
 """Views of figures (of every analysis, in tests/analyses/test_results.py), and shared scales."""
 
 import json
+from html import escape
 
 import numpy as np
-import plotly.graph_objects as go
-import pytest
 import torch
 from pictured import check_view, numbers
 
-from analyses.results.figures import Curve, bars, curves, heatmap
-from apps.widget.pictures import share_scales, views_of_figure
-from interp.errors import InvalidInput
+from analyses.results import Bars, Curve, Curves, Heatmap, plotly_figure
+from apps.widget.pictures import share_scales, view_of
 
 EVIL = "</script><img src=x onerror=alert(1)>&amp;"
-
-
-def only_view(figure):
-    (view,) = views_of_figure(figure, "own")
-    assert view["id"] == "own"
-    return view
 
 
 def test_bars_hold_what_they_show():
@@ -26,22 +18,25 @@ def test_bars_hold_what_they_show():
     values, low, high = (
         torch.tensor(x) for x in ([1.0, -2.0], [0.5, float("nan")], [1.5, float("nan")])
     )
-    figure = bars(values, low, high, title="t", labels=["a", EVIL], unit="nats")
-    view = only_view(figure)
-    check_view(view, figure)
+    drawing = Bars(values, low, high, title="t", labels=["a", EVIL], unit="nats")
+    view = view_of(drawing, "own")
+    check_view(view, plotly_figure(drawing))
     assert view["scale"] == {"kind": "diverging", "low": -2.0, "high": 1.5}
     assert np.isnan(numbers(view["low"])[1])
 
 
 def test_texts_come_back_as_they_were():
-    figure = heatmap(
+    drawing = Heatmap(
         torch.eye(1), title=EVIL, rows=[EVIL], columns=[EVIL], axes=("row", "column"), unit="u",
-        text=[[EVIL]],
+        text=[[EVIL]], hover=[[f"{EVIL}\n1"]],
     )  # fmt: skip
-    view = only_view(figure)
+    view = view_of(drawing, "own")
     assert [view["title"], *view["rows"], *view["columns"], *view["texts"][0]] == [EVIL] * 4
-    lines = only_view(
-        curves({"p": [Curve(EVIL, [1], [2.0])]}, title=EVIL, axis="x", units=("u (per v)",))
+    assert view["hover"] == [[[EVIL, "1"]]]
+    assert plotly_figure(drawing).data[0].hovertext == ([f"{escape(EVIL, quote=False)}<br>1"],)
+    lines = view_of(
+        Curves({"p": [Curve(EVIL, [1], [2.0])]}, title=EVIL, axis="x", units=("u (per v)",)),
+        "own",
     )
     assert lines["panels"][0]["curves"][0]["name"] == EVIL
     assert (lines["panels"][0]["title"], lines["panels"][0]["unit"]) == ("p", "u (per v)")
@@ -49,25 +44,16 @@ def test_texts_come_back_as_they_were():
 
 def test_a_cell_without_a_value_has_none():
     table = torch.tensor([[1.0, float("nan")]])
-    figure = heatmap(table, title="t", rows=["r"], columns=["a", "b"], axes=("r", "c"), unit="u")
-    assert np.isnan(numbers(only_view(figure)["values"])[0, 1])
-
-
-@pytest.mark.parametrize(
-    "figure",
-    [go.Figure(go.Pie(values=[1])), go.Figure(go.Scatter(x=[1], y=[1])), go.Figure()],
-)
-def test_a_figure_of_another_form_is_refused_by_name(figure):
-    kind = figure.data[0].type if figure.data else "no traces"
-    with pytest.raises(InvalidInput, match=f"A figure of {kind} can.t be shown"):
-        views_of_figure(figure, "own")
+    drawing = Heatmap(table, title="t", rows=["r"], columns=["a", "b"], axes=("r", "c"), unit="u")
+    assert np.isnan(numbers(view_of(drawing, "own")["values"])[0, 1])
 
 
 def test_only_a_map_of_heads_is_picked_as_heads():
     def pick(axes, columns):
         table = torch.zeros(2, len(columns))
-        return only_view(
-            heatmap(table, title="t", rows=["0", "1"], columns=columns, axes=axes, unit="u")
+        return view_of(
+            Heatmap(table, title="t", rows=["0", "1"], columns=columns, axes=axes, unit="u"),
+            "own",
         )["pick"]
 
     assert pick(("layer", "head"), ["0", "1", "2"]) == "head"
@@ -80,12 +66,11 @@ def matrix_of(*rows: list[float], diverging: bool = False):
     table = torch.tensor(rows)
     labels = [str(n) for n in range(len(rows[0]))]
     axes = ("layer", "head")
-    return views_of_figure(
-        heatmap(
-            table, title="t", rows=["0"] * len(rows), columns=labels, axes=axes, unit="u",
-            diverging=diverging,
-        ), "m",
+    drawing = Heatmap(
+        table, title="t", rows=["0"] * len(rows), columns=labels, axes=axes, unit="u",
+        diverging=diverging,
     )  # fmt: skip
+    return [view_of(drawing, "m")]
 
 
 def test_shared_scales_are_those_of_both():
@@ -103,7 +88,7 @@ def test_scales_of_other_views_stay():
 def test_curves_and_scores_share_their_ranges():
     def line(*y):
         curve = Curve("c", list(range(len(y))), list(y))
-        return views_of_figure(curves({"p": [curve]}, title="t", axis="x", units=["u"]), "c")
+        return [view_of(Curves({"p": [curve]}, title="t", axis="x", units=["u"]), "c")]
 
     one, other = share_scales(line(1.0, 2.0), line(-1.0, 1.5))
     assert one[0]["panels"][0]["ends"] == other[0]["panels"][0]["ends"] == [-1.0, 2.0]
@@ -119,7 +104,7 @@ def test_curves_and_scores_share_their_ranges():
 
 def test_a_view_is_json_whatever_its_numbers():
     lines = [Curve("c", [1], [float("inf")])]
-    figure = curves({"p": lines}, title="t", axis="x", units=["u"], marked=[float("nan")])
-    view = only_view(figure)
+    drawing = Curves({"p": lines}, title="t", axis="x", units=["u"], marked=[float("nan")])
+    view = view_of(drawing, "own")
     assert json.loads(json.dumps(view, allow_nan=False)) == view
     assert np.isinf(numbers(view["panels"][0]["curves"][0]["y"]))

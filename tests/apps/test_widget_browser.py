@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from analyses.results.figures import Node, bars, heatmap, network
+from analyses.results import Bars, Heatmap, Network, Node
 from analyses.results.payload import encoded
 from apps.report.page import page as html_page
-from apps.widget.pictures import views_of_figure
+from apps.widget.pictures import view_of
 
 pytestmark = pytest.mark.browser
 EVIL = "<img src=x onerror=alert(1)>"
@@ -57,8 +57,8 @@ def heads_view():
 @cache
 def views():
     table = torch.tensor([[1.0, -2.0, float("nan")], [0.25, 0.0, 3.0]])
-    figures = {
-        "map": heatmap(
+    drawings = {
+        "map": Heatmap(
             table,
             title="Effect",
             rows=["0", "1"],
@@ -67,17 +67,17 @@ def views():
             unit="nats",
             diverging=True,
         ),
-        "bars": bars(
+        "bars": Bars(
             table[1], table[1] - 1, table[1] + 1, title="Bars", labels=TOKENS[1:4], unit="nats"
         ),
-        "graph": network(
+        "graph": Network(
             [Node(EVIL, 0.0, 0.0), Node("L0H1", 1.0, 1.0, END), Node("logits", 0.0, 2.0)],
             {(0, 1): 2.0, (1, 2): -1.0},
             title="Graph",
             unit="nats",
         ),
     }
-    shown = [view for id, figure in figures.items() for view in views_of_figure(figure, id)]
+    shown = [view_of(drawing, id) for id, drawing in drawings.items()]
     strip = {
         "kind": "tokens",
         "id": "tokens",

@@ -3,8 +3,8 @@
 import pytest
 
 from analyses.results.number_text import signed
+from apps.presentation import conclusion
 from apps.wording import (
-    conclusion,
     decimals,
     explanation,
     head_table,

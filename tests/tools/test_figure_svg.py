@@ -12,18 +12,8 @@ import pytest
 import torch
 from PIL import Image, ImageColor
 
-from analyses.results.figures import (
-    ABOVE,
-    BELOW,
-    FAINT,
-    LINES,
-    Curve,
-    Node,
-    bars,
-    curves,
-    heatmap,
-    network,
-)
+from analyses.results import Curve, Node, bars, curves, heatmap, network
+from analyses.results.figures import ABOVE, BELOW, FAINT, LINES
 from tools.figure_svg import MISSING, figure_svg
 
 EVIL = "</svg><script>&amp;$x$"

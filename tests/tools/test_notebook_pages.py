@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from analyses.results.figures import Curve, curves
+from analyses.results import Curve, curves
 from tools import notebook_pages
 from tools.notebook_pages import (
     FIGURES,

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.circuits.top_entries import top_columns
-from analyses.results import grid, heatmap, number, signed
+from analyses.results import Heatmap, grid, number, signed
 from interp import Transformer
 from interp.errors import InvalidTokens, shorten
 from interp.linalg import LowRank
@@ -58,9 +57,9 @@ class TopTokens:
             }
         )
 
-    def figure(self, *, title: str, token: str, top: str, unit: str) -> go.Figure:
+    def drawing(self, *, title: str, token: str, top: str, unit: str) -> Heatmap:
         """Heatmap of the entries: tokens down, ranks across, with the labels in the cells."""
-        return heatmap(
+        return Heatmap(
             self.values,
             title=title,
             rows=self.labels,

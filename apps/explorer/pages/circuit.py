@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from torch import Tensor
-
 import interp
 from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
-from analyses.results import Result, graph_of
+from analyses.results import Result
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.target import Pairs, head_of, with_component
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.view import View
-from apps.widget.pictures import views_of_figure
+from apps.widget.pictures import view_of
 
 CIRCUIT = "circuit"
 TOP = 8
@@ -61,41 +59,32 @@ def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
             "note": f"Computed from the weights alone. The attention pattern of {promoted.name} is "
             "on the page Heads."
         }
-        figure = promoted.figure("out")
-        found += [{**own, **note} for own in views_of_figure(figure, "promoted")]
+        found.append({**view_of(promoted.drawing("out"), "promoted"), **note})
     return found
 
 
 def _circuit(view: View, result: Pruning) -> list[ViewData]:
     """The highest-ranked edges as a graph, and the faithfulness of circuits by size."""
     count, every = min(view.edges, len(result.edges)), len(result.edges)
-    nodes, weights = graph_of(dict(zip(result.edges[:count], result.score, strict=False)))
-    run = max(n for n, size in enumerate(result.counts) if size <= max(count, result.counts[0]))
-    kept = _percent(result.faithfulness[run])
-    random = _percent(result.faithfulness_control[:, run].mean())
+    runs = result.to_frame()
+    run = runs[runs["count"] <= max(count, result.counts[0])].iloc[-1]
+    kept, random = _percent(run["faithfulness"]), _percent(run["control"])
     curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {
-            "kind": "network",
-            "id": CIRCUIT,
+            **view_of(result.circuit_drawing(count), CIRCUIT),
             "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
             f"{view.model}",
-            "note": f"Run alone, the first {result.counts[run]} edges keep {kept} of the "
+            "note": f"Run alone, the first {run['count']:.0f} edges keep {kept} of the "
             f"{result.metric}; the same number of random edges keeps {random}. Click a head or an "
             "edge to see what the head promotes.",
-            "nodes": [
-                {"name": own.name, "x": own.x, "y": own.y, "label": own.label} for own in nodes
-            ],
-            "edges": [[*ends, weight] for ends, weight in weights.items()],
-            "unit": result.unit,
-            "pick": "edge",
         },
-        *({**own, **curve} for own in views_of_figure(result.figure(), "faithfulness")),
+        {**view_of(result.drawing(), "faithfulness"), **curve},
     ]
 
 
-def _percent(share: Tensor) -> str:
-    return f"{round(float(share), 2) + 0:.0%}"
+def _percent(share: float) -> str:
+    return f"{round(share, 2) + 0:.0%}"
 
 
 def _choose_component(view: View, pick: Pick) -> View:

@@ -1,11 +1,12 @@
 """The continuation of the prompt by the model, with and without edits."""
 
+from dataclasses import asdict
+
 import streamlit as st
-from torch import Tensor
 
 import interp
 from analyses import Steering, steer
-from analyses.results import encoded
+from analyses.results import Scale, encoded
 from analyses.results import number as number_text
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
@@ -102,7 +103,8 @@ def continuation_views(result: Steering) -> list[ViewData]:
     """Plain and edited tokens below one another, and as texts with the control."""
     texts = result.plain[0], result.steered[0, 0]
     longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
-    plain, edited = (_labels(result, own[:longest]) for own in texts)
+    plain, edited = (_labels(result, own[:longest].tolist()) for own in texts)
+    first = result.to_prompt_frame().iloc[0]
     kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
     strength = f", strength {result.strengths[0]:g}" if result.place else ""
     edits = f"{result.edited}{strength}"
@@ -115,29 +117,25 @@ def continuation_views(result: Steering) -> list[ViewData]:
         "tokens": plain,
         "aligned": edited,
         "below": "edited",
-        "values": encoded(kl.float()),
+        "values": encoded(kl),
         "unit": "nats",
-        "scale": {
-            "kind": "sequential",
-            "low": 0.0,
-            "high": max(float(kl.nan_to_num().max()), LEAST_SCALE),
-        },
+        "scale": asdict(Scale.from_zero(kl, LEAST_SCALE)),
     }
-    rows = [("plain", result.text(result.plain[0]), "", "")]
-    rows.append(_row("edited", result, result.steered[0, 0], kl.nanmean().item()))
+    rows = [("plain", first["plain_text"], "", "")]
+    rows.append(("edited", first["steered_text"], str(first["same_tokens"]), _kl(first["kl"])))
     if result.place:
-        control = result.control[0, 0].nanmean().item()
-        rows.append(_row("random vector", result, result.steered_control[0, 0], control))
+        same_control = str(result.same_control[0, 0].item())
+        text = first["steered_control_text"]
+        rows.append(("random vector", text, same_control, _kl(first["control"])))
     columns = [("run", "left"), ("text", "left"), ("same tokens", "right"), ("KL (nats)", "right")]
     title = f"Continuations, plain and with {edits}"
     note = "The random vector has the norm of the steering vector." if result.place else ""
     return [strip, table_view("continuations", title, (columns, rows), note)]
 
 
-def _labels(result: Steering, tokens: Tensor) -> list[str]:
-    return [PAD_LABEL if n == PAD else result.token_labels[n] for n in tokens.tolist()]
+def _labels(result: Steering, tokens: list[int]) -> list[str]:
+    return [PAD_LABEL if n == PAD else result.token_labels[n] for n in tokens]
 
 
-def _row(name: str, result: Steering, tokens: Tensor, kl: float) -> tuple[str, str, str, str]:
-    same = (tokens == result.plain[0]).int().cumprod(-1).sum()
-    return name, result.text(tokens), str(int(same)), number_text(kl, 3)
+def _kl(value: float) -> str:
+    return number_text(value, 3)

@@ -5,14 +5,14 @@ from typing import Any
 
 import interp
 from analyses import LogitLens, logit_lens
-from analyses.results import Result, encoded
+from analyses.results import Heatmap, Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.scales import PROBABILITIES
 from apps.explorer.view import View
+from apps.widget.pictures import view_of
 from interp.errors import InvalidInput
 from interp.metrics import columns_read
 
@@ -41,21 +41,20 @@ def lens_views(
         return []
     columns = [f"{n} {label}" for n, label in enumerate(lens.tokens[0])]
     column = _column(view, model)
+    drawing = Heatmap(
+        lens.probability[:, 0, :, 0],
+        title=f"{lens.lens_name}: the most probable token at each layer and position; {view.model}",
+        rows=[f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
+        columns=columns,
+        axes=("stream", "position"),
+        unit="probability",
+        top=1.0,
+        text=[[lens.token_labels[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
+    )
     grid = {
-        "kind": "matrix",
-        "id": "lens",
-        "title": f"{lens.lens_name}: the most probable token at each layer and position; "
-        f"{view.model}",
+        **view_of(drawing, "lens"),
         "note": "The last row is the model's prediction. "
         + ("" if view.prompts else "Click a cell to read predictions at its position."),
-        "rows": [f"{p} {layer}" for p, layer in zip(lens.points, lens.layers, strict=True)],
-        "columns": columns,
-        "row_axis": "stream",
-        "column_axis": "position",
-        "unit": "probability",
-        "values": encoded(lens.probability[:, 0, :, 0]),
-        "texts": [[lens.token_labels[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
-        "scale": PROBABILITIES,
         "pick": "cell",
         # The widget scrolls to the position that was asked about.
         "at": None if column is None else [len(lens.layers) - 1, column],

@@ -7,9 +7,6 @@ job. On request, the edges that carry the difference are scored and pruned to a 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 import interp
 from analyses import (
     ActivationPatching,
@@ -19,7 +16,7 @@ from analyses import (
 )
 from analyses.methods.components import components_of, position_labels
 from analyses.patch_activations import VERBS
-from analyses.results import Result, encoded, number
+from analyses.results import Heatmap, Result, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
@@ -28,8 +25,8 @@ from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, ci
 from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.scales import signed_scale
 from apps.explorer.view import DIRECTIONS, Head, View
+from apps.widget.pictures import view_of
 from interp.errors import InterpError
 from interp.text import Prompt, visible
 
@@ -177,36 +174,31 @@ def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> View
         tokens: the labels of its positions with the token of the clean run first, as the other
             views have them.
     """
-    values = torch.empty(0) if result.by_position is None else result.by_position.nanmean(1)
-    own = [n for n, name in enumerate(result.names) if _kind(name) in NODES.get(view.at, ALL_NODES)]
-    shown = sorted(sorted(own, key=lambda n: -float(values[n].abs().nan_to_num().max()))[:MOST])
-    hidden = f"{len(own) - len(shown)} nodes with smaller effects are not shown. "
+    nodes = [
+        name
+        for name, kind in zip(result.names, result.kinds(), strict=True)
+        if kind in NODES.get(view.at, ALL_NODES)
+    ]
+    rows, values = result.largest_by_position(MOST, nodes)
+    hidden = f"{len(nodes) - len(rows)} nodes with smaller effects are not shown. "
     agreement = result.agreement
     run = "corrupted" if view.direction == "denoise" else "clean"
-    return {
-        "kind": "matrix",
-        "id": "preview",
-        "title": f"Preview by attribution patching: estimated change of the {result.metric} of the "
-        f"{run} run; {view.model}, {_n(result.effect)}",
-        "note": (hidden if len(shown) < len(own) else "")
+    drawing = Heatmap(
+        values,
+        title=f"Preview by attribution patching: estimated change of the {result.metric} of the "
+        f"{run} run; {view.model}, {_n(result.effect.shape[-1])}",
+        rows=rows,
+        columns=[f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
+        axes=("node", "position"),
+        unit=result.unit,
+        diverging=True,
+    )
+    note = (
+        (hidden if len(rows) < len(nodes) else "")
         + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
-        + " ".join(agreement.warnings("node")),
-        "rows": [result.names[n] for n in shown],
-        "columns": [f"{n} {token}".rstrip() for n, token in enumerate(tokens)],
-        "row_axis": "node",
-        "column_axis": "position",
-        "unit": result.unit,
-        "values": encoded(values[shown]),
-        "scale": signed_scale(values[shown]),
-        "numbers": True,
-        "pick": "cell",
-    }
-
-
-def _kind(node: str) -> str:
-    """The kind of a node of the preview: z, q, k or v of a head, or the output of an MLP."""
-    letter = node.rpartition(".")[2]
-    return letter if letter in ("q", "k", "v") else "mlp_out" if node.endswith("MLP") else "z"
+        + " ".join(agreement.warnings("node"))
+    )
+    return {**view_of(drawing, "preview"), "note": note, "pick": "cell"}
 
 
 def _exact(view: View, result: ActivationPatching) -> ViewData:
@@ -214,36 +206,33 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
     values = result.mean_effect[0]
     by_head = "head" in result.axes
     what = "head" if by_head else "position"
-    clean, corrupt = result.clean.mean(), result.corrupt.mean()
-    is_shared = by_head and any("KV" in str(name) for name in result.cells["name"])
+    clean, corrupt = (number(own.mean(), 3, sign=True) for own in (result.clean, result.corrupt))
+    is_shared = result.shares_heads()
     letter = "KV" if is_shared else "H"
     tokens = result.cells.get("token", ())
-    return {
-        "kind": "matrix",
-        "id": "patching",
-        "title": f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
-        f"{VERBS[result.direction]}; {view.model}, {_n(result.clean)}",
-        "note": f"The {result.metric} is {number(clean, 3, sign=True)} {result.unit} on the clean "
-        "prompt and "
-        f"{number(corrupt, 3, sign=True)} on the corrupted one. A share of 0 is no change, of "
-        f"1 the whole difference. {result.control_lines[0].capitalize()}.",
-        "rows": [f"L{n}" for n in range(len(values))],
-        "columns": [
+    drawing = Heatmap(
+        values,
+        title=f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
+        f"{VERBS[result.direction]}; {view.model}, {_n(len(result.clean))}",
+        rows=[f"L{n}" for n in range(len(values))],
+        columns=[
             f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()
             for n in range(values.shape[1])
         ],
-        "row_axis": "layer",
-        "column_axis": what,
-        "unit": "share",
-        "values": encoded(values),
-        "scale": signed_scale(values),
-        "numbers": True,
-        "pick": "head" if by_head and not is_shared else "cell",
-    }
+        axes=("layer", what),
+        unit="share",
+        diverging=True,
+    )
+    note = (
+        f"The {result.metric} is {clean} {result.unit} on the clean prompt and {corrupt} on the "
+        "corrupted one. A share of 0 is no change, of 1 the whole difference. "
+        f"{result.control_lines[0].capitalize()}."
+    )
+    pick = "head" if by_head and not is_shared else "cell"
+    return {**view_of(drawing, "patching"), "note": note, "pick": pick}
 
 
-def _n(values: Tensor) -> str:
-    n = values.shape[-1]
+def _n(n: int) -> str:
     return "1 pair" if n == 1 else f"{n} pairs"
 
 

@@ -4,12 +4,11 @@ A click on a token reads the prediction there; in an encoder, a double click mas
 """
 
 from collections.abc import Mapping
-
-from torch import Tensor
+from dataclasses import asdict
 
 import interp
 from analyses import Predictions, Steering
-from analyses.results import Result, encoded, fixed, number
+from analyses.results import PROBABILITIES, Result, Scale, encoded, fixed, number
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
@@ -91,7 +90,7 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
     """The prompt with each token coloured by its surprisal, or by the change of its surprisal."""
     changes = bool(found.ablated_names) and view.colour == "change"
     values = found.effect[0] if changes else found.surprisal[0, 0]
-    largest = max(float(values.abs().nan_to_num().max()), LEAST_SCALE)
+    scale = (Scale.around_zero if changes else Scale.from_zero)(values, LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
     edit = f", {', '.join(found.ablated_names)} ablated ({found.method})" if changes else ""
     losses = [fixed(own, 3) for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
@@ -104,13 +103,9 @@ def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> Vi
         "note": _strip_note(model, changes=changes),
         "tokens": [*found.tokens[0]],
         "ids": ids,
-        "values": encoded(values.float()),
+        "values": encoded(values),
         "unit": "nats",
-        "scale": {
-            "kind": "diverging" if changes else "sequential",
-            "low": -largest if changes else 0.0,
-            "high": largest,
-        },
+        "scale": asdict(scale),
         "bos": special.bos is not None and ids[0] == special.bos,
         "masked": [n for n, own in enumerate(ids) if has_mask(model) and own == special.mask],
         "pick": "position",
@@ -147,7 +142,7 @@ def source_view(view: View, model: interp.Transformer) -> ViewData:
 def top_view(found: Predictions) -> ViewData:
     """The most probable tokens, without and with the ablation side by side."""
     tokens, position = found.candidates(), int(found.pos[0])
-    columns = [encoded(Tensor(own)) for own in zip(*tokens.values(), strict=True)]
+    columns = [encoded(own) for own in zip(*tokens.values(), strict=True)]
     where = f"{'after' if found.predicts_next else 'at'} {found.tokens[0][position]!r}"
     drawn: ViewData = {
         "kind": "bars",
@@ -157,7 +152,7 @@ def top_view(found: Predictions) -> ViewData:
         "labels": [found.token_labels[id_] for id_ in tokens],
         "values": columns[0],
         "unit": "probability",
-        "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
+        "scale": asdict(PROBABILITIES),
         "pick": None,
     }
     if len(columns) > 1:

@@ -7,19 +7,17 @@ prompt. A click on w chooses it as the component, and so on upstream to the embe
 """
 
 from collections.abc import Mapping
-from math import nan
-
-import torch
+from dataclasses import asdict
+from math import isnan, nan
 
 import interp
 from analyses import DirectLogitAttribution, PathPatching, patch_paths
-from analyses.results import Result, encoded, number
+from analyses.results import Result, Scale, encoded, number
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.validate import is_input
 from apps.explorer.view import View
 
@@ -33,6 +31,11 @@ DONOR = {
     RESAMPLE: "the value on the corrupted prompt",
 }
 """The value that replaces the output of an upstream component, by method."""
+
+
+def size_of(effect: float) -> float:
+    """The absolute value of an effect; 0 if it is NaN."""
+    return 0.0 if isnan(effect) else abs(effect)
 
 
 def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
@@ -88,8 +91,8 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
             "note": f"The contributions sum to {number(values.sum(), 3, sign=True)} logits, at the "
             "position of the answer.",
             "tokens": [label or "" for label in result.tokens[0]],
-            "values": encoded(values.double()),
-            "scale": signed_scale(values),
+            "values": encoded(values),
+            "scale": asdict(Scale.around_zero(values)),
             "unit": "logits",
             "pick": None,
         }
@@ -99,13 +102,13 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
 def _upstream(view: View, result: PathPatching) -> ViewData:
     """The effect of each edge into the chosen component: a row per writer, a column per input."""
     cells: dict[str, dict[str, float]] = {}
-    for (writer, reader), effect in zip(result.edges, result.effect.mean(-1).tolist(), strict=True):
+    for (writer, reader), effect in result.scores.items():
         letter = reader.rpartition(".")[2]
         cells.setdefault(writer, {})[INPUTS.get(letter, "input")] = effect
     rows = sorted(cells, key=lambda name: -max(map(size_of, cells[name].values())))
     read = {name for own in cells.values() for name in own}
     columns = [name for name in (*INPUTS.values(), "input") if name in read]
-    values = torch.tensor([[cells[row].get(own, nan) for own in columns] for row in rows[:MOST]])
+    values = [[cells[row].get(own, nan) for own in columns] for row in rows[:MOST]]
     left = len(rows) - len(values)
     hidden = f"{left} components with smaller effects are not shown. " if left > 0 else ""
     return {
@@ -122,7 +125,7 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         "column_axis": "read as",
         "unit": result.unit,
         "values": encoded(values),
-        "scale": signed_scale(values),
+        "scale": asdict(Scale.around_zero(values)),
         "numbers": True,
         "pick": "cell",
     }

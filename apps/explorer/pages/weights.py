@@ -14,7 +14,6 @@ from analyses import (
     OrderSensitivity,
     OVCircuit,
     PermutationCovariance,
-    Positions,
     QKCircuit,
     composition,
     order_sensitivity,
@@ -36,7 +35,7 @@ from apps.explorer.validate import attention_of, heads_of
 from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
-from apps.widget.pictures import table_view, views_of_figure
+from apps.widget.pictures import table_view, view_of
 from interp.errors import InterpError
 
 SECTIONS = {
@@ -166,7 +165,7 @@ SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
 @singledispatch
 def views_of(result: Result, _view: View) -> list[ViewData]:
     """The views of one answer."""
-    return views_of_figure(result.figure(), "figure")
+    return [view_of(own, name) for name, own in result.drawings().items()]
 
 
 @views_of.register
@@ -180,21 +179,21 @@ def _(result: OVCircuit, _view: View) -> list[ViewData]:
         )
     title = f"{result.name}: singular vectors of OV"
     return [
-        *_noted(views_of_figure(result.figure("out"), "out"), copying),
-        *views_of_figure(result.figure("in"), "in"),
+        {**view_of(result.drawing("out"), "out"), "note": copying},
+        view_of(result.drawing("in"), "in"),
         table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
 
 @views_of.register
 def _(result: QKCircuit, _view: View) -> list[ViewData]:
-    by_offset = [result.offset_figure()] if len(result.offsets) else []
+    by_offset = [view_of(result.offset_drawing(), "offsets")] if len(result.offsets) else []
     spread = f"Standard deviation of all scores by content: {fixed(result.spread, 2)} nats."
     title = f"{result.name}: singular vectors of QK"
     return [
-        *_noted(views_of_figure(result.figure("keys"), "keys"), spread),
-        *views_of_figure(result.figure("queries"), "queries"),
-        *(own for figure in by_offset for own in views_of_figure(figure, "offsets")),
+        {**view_of(result.drawing("keys"), "keys"), "note": spread},
+        view_of(result.drawing("queries"), "queries"),
+        *by_offset,
         table_view("singular", title, table_of_frame(result.to_singular_frame())),
     ]
 
@@ -205,17 +204,7 @@ def _(result: Composition, view: View) -> list[ViewData]:
         f"The composition of random matrices, {fixed(result.control.nanmean(), 3)} ± "
         f"{fixed(result.spread.nanmean(), 3)}, is subtracted. Click a cell to open its later head."
     )
-    drawn = _noted(views_of_figure(result.figure(view.kind), "map"), chance)
-    return [{**own, "pick": "cell"} for own in drawn]
-
-
-@views_of.register
-def _(result: Positions, _view: View) -> list[ViewData]:
-    figures = [result.figure()]
-    if result.tables:
-        figures += [result.spectrum_figure(), result.similarity_figure()]
-    drawn = (views_of_figure(figure, f"figure{number}") for number, figure in enumerate(figures))
-    return [own for views in drawn for own in views]
+    return [{**view_of(result.drawing(view.kind), "map"), "note": chance, "pick": "cell"}]
 
 
 @views_of.register
@@ -230,8 +219,7 @@ def _(result: OrderSensitivity, _view: View) -> list[ViewData]:
         "For comparison, s of outputs that do not move with their tokens: "
         f"{fixed(result.unmoved.nanmean(), 2)}. Click a row to open its head."
     )
-    drawn = _noted(views_of_figure(result.figure(), "map"), unmoved)
-    return [{**own, "pick": "cell"} for own in drawn]
+    return [{**view_of(result.drawing(), "map"), "note": unmoved, "pick": "cell"}]
 
 
 def _until_all(drawn: list[ViewData], *, is_all: bool) -> list[ViewData]:

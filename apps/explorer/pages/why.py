@@ -6,17 +6,14 @@ embedding. The logit lens shows at which layers the answer appears.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import nan
+from dataclasses import asdict, replace
 
 import streamlit as st
-import torch
-from torch import Tensor
 
 import interp
 from analyses import Ablation, DirectLogitAttribution, ablate
 from analyses.methods.components import METHODS, components_of
-from analyses.results import Result, encoded, number
+from analyses.results import Result, Scale, encoded, number
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
@@ -32,10 +29,9 @@ from apps.explorer.pages.target import (
     where,
     with_component,
 )
-from apps.explorer.pages.upstream import RESAMPLE, upstream_asks, upstream_views
+from apps.explorer.pages.upstream import RESAMPLE, size_of, upstream_asks, upstream_views
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.scales import signed_scale, size_of
 from apps.explorer.state import change
 from apps.explorer.view import View
 
@@ -108,46 +104,38 @@ def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) ->
 def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
     """The mean effect of ablating each component, as far as known."""
     results = [own for own in known.values() if isinstance(own, Ablation)]
-    return {
-        str(name): effect
-        for own in results
-        for name, effect in zip(own.cells["name"], own.effect.mean(-1).tolist(), strict=True)
-    }
+    return {name: effect for own in results for name, effect in own.mean_effects().items()}
 
 
 def _components(
     view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
 ) -> ViewData:
     """Direct contributions, largest first, beside the effects of ablation."""
-    found, parts = direct.interval(), direct.parts
-    ablated = torch.tensor([effects.get(part.name, nan) for part in parts], dtype=torch.float64)
-    order = found.size.argsort(descending=True, stable=True)
-    largest = torch.maximum(found.size, ablated.abs().nan_to_num()).argsort(descending=True)
-    is_shown = torch.isin(order, largest[:MOST])
-    shown, hidden = order[is_shown], order[~is_shown]
-    size, control = (own.double().abs().mean().item() for own in (direct.effect, direct.control))
+    shown, hidden = direct.largest_terms(effects, MOST)
+    terms = direct.to_frame()
     note = (
-        f"The {len(order)} contributions, biases included, sum to "
+        f"The {len(terms)} contributions, biases included, sum to "
         f"{number(direct.value.mean(), 4, sign=True)} "
         f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "
-        f"{number(size, 2)} logits; to the logits of random tokens, it is {number(control, 2)}. "
+        f"{number(terms['size'].mean(), 2)} logits; to the logits of random tokens, it is "
+        f"{number(terms['control'].mean(), 2)}. "
         "Ablation: the "
         "change from the unablated model, below 0 if the component helps. "
     )
     if len(hidden):
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
-        note += f"{number(found.mean[hidden].sum(), 2, sign=True)} logits. "
+        note += f"{number(hidden['effect'].sum(), 2, sign=True)} logits. "
     return {
-        **_bars([parts[row].name for row in shown.tolist()], found.mean[shown]),
+        **_bars(shown["name"].tolist(), shown["effect"].tolist()),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
         "note": note + "Click a row to see what its component reads.",
-        "low": encoded(found.low[shown]),
-        "high": encoded(found.high[shown]),
+        "low": encoded(shown["low"].tolist()),
+        "high": encoded(shown["high"].tolist()),
         "first": "direct contribution",
         "second": {
             "title": f"{view.method} ablation",
-            "values": encoded(ablated[shown]),
+            "values": encoded(shown["other"].tolist()),
         },
     }
 
@@ -156,21 +144,21 @@ def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
     """The effects of ablation alone, for a model whose logits are not a sum of contributions."""
     known = sorted(effects, key=lambda name: -size_of(effects[name]))
     return {
-        **_bars(known[:MOST], torch.tensor([effects[own] for own in known[:MOST]])),
+        **_bars(known[:MOST], [effects[own] for own in known[:MOST]]),
         "title": f"Change of the answer under {view.method} ablation of each component"
         f"{where(view)}",
         "note": "Below 0 if the component helps. Click a row to see what its component reads.",
     }
 
 
-def _bars(labels: Sequence[str], values: Tensor) -> ViewData:
+def _bars(labels: Sequence[str], values: Sequence[float]) -> ViewData:
     return {
         "kind": "bars",
         "id": "components",
         "labels": [*labels],
-        "values": encoded(values.double()),
+        "values": encoded(values),
         "unit": "logits",
-        "scale": signed_scale(values),
+        "scale": asdict(Scale.around_zero(values)),
         "pick": "row",
     }
 

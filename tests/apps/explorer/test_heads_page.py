@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 import interp
 from analyses import Ablation, ablate, attention_pattern, attention_patterns, head_roles
-from analyses.results.result import Result
+from analyses.head_roles import has_roles
+from analyses.results import Result, as_bytes, per_head, reduced
 from apps.explorer.default_views import EXAMPLES, default_view, examples
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask
 from apps.explorer.pages.heads import HEADS, ROWS
-from apps.explorer.pages.heads.known import card_labels, has_roles, roles
-from apps.explorer.pages.heads.patterns import SMALL, as_bytes, averaged, patterns_sent
-from apps.explorer.pages.heads.scores import of_ablation, per_head
+from apps.explorer.pages.heads.known import card_labels, roles
+from apps.explorer.pages.heads.patterns import SMALL, patterns_sent
+from apps.explorer.pages.heads.scores import of_ablation
 from apps.explorer.questions import Question
 from apps.explorer.view import Head, View
 
@@ -102,7 +103,7 @@ def test_beyond_the_bytes_patterns_are_small_and_the_chosen_layer_whole():
     small = decoded(sent["thumbnails"])
     assert small.shape == (2, len(found.patterns[0]), SMALL, SMALL)
     blocks = found.patterns[0].unflatten(-1, (SMALL, 2)).unflatten(-3, (SMALL, 2)).mean((-1, -3))
-    torch.testing.assert_close(averaged(found.patterns[0]), blocks)
+    torch.testing.assert_close(reduced(found.patterns[0], SMALL), blocks)
     assert np.abs(small[0] / 255 - blocks.numpy()).max() <= 1 / 510 + 1e-6
     assert sent["layer"]["index"] == 1
     assert np.array_equal(decoded(sent["layer"]["patterns"]), as_bytes(found.patterns[1]).numpy())

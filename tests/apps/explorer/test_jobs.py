@@ -11,10 +11,11 @@ import torch
 
 import analyses
 from analyses import ablate, attention_patterns, head_roles, top_texts
+from analyses.results import nbytes
 from apps.explorer import jobs as jobs_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
-from apps.explorer.store import Store, nbytes
+from apps.explorer.store import Store
 from apps.explorer.watch import progress_text
 from interp.loading import load
 

@@ -21,6 +21,7 @@ from analyses import (
     head_roles,
     top_texts,
 )
+from analyses.head_roles import has_roles
 from analyses.methods.components import METHODS
 from analyses.results import Result
 from apps.commands.inputs import Inputs
@@ -29,7 +30,7 @@ from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.heads.known import card_labels, has_roles, roles
+from apps.explorer.pages.heads.known import card_labels, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at

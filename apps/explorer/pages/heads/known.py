@@ -2,31 +2,13 @@
 
 from functools import lru_cache
 
-import torch
-
-import interp
 from analyses import HeadRoles
-from analyses.methods.heads import repeated_rows
 from analyses.results import fixed
 from apps.defaults import card_of
 from apps.explorer.offered import source_of
 from apps.explorer.pages.heads.scores import table_of
 from apps.explorer.view import Head
-from interp.errors import InvalidInput
 from interp.loading import AT_STEP
-from interp.model import ImageInput
-from interp.zoo import trained_tokens
-
-
-def has_roles(model: interp.Transformer) -> bool:
-    """Whether roles can be measured: the model reads tokens, and enough different ones."""
-    if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
-        return False
-    try:
-        repeated_rows(model, torch.tensor(trained_tokens(model)), rows=1)
-    except InvalidInput:
-        return False
-    return True
 
 
 @lru_cache(8)

@@ -1,18 +1,29 @@
 """The scores of heads that the map shows, each with its control."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import Tensor
 
 from analyses import Ablation, AttentionStatistics, HeadRoles
 from analyses.attention_statistics import BOS, FIRST, NORMALIZED, WEIGHTINGS
 from analyses.head_roles import COPYING, OF_REPETITION
 from analyses.methods.heads import SINKS
-from analyses.results import FEWEST, LEVEL, Result, by_chance, counted, encoded, fixed, number
+from analyses.results import (
+    FEWEST,
+    LEVEL,
+    PROBABILITIES,
+    Result,
+    Scale,
+    by_chance,
+    counted,
+    encoded,
+    fixed,
+    number,
+    per_head,
+)
 from apps.wording import directions
 
 Score = dict[str, Any]
@@ -82,7 +93,7 @@ def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None)
         "id": "ablation",
         "name": f"{result.method} ablation: change of {result.metric}",
         "unit": result.unit,
-        "scale": _signed(frame["effect"].abs().max()),
+        "scale": asdict(Scale.around_zero(frame["effect"].tolist())),
         "n": n,
         "good": directions(result.metric).strip() or None,
         "control": "; ".join(lines),
@@ -103,7 +114,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
         "id": role,
         "name": f"{role}, score − control",
         "unit": "score − control",
-        "scale": _signed(1.0),
+        "scale": asdict(Scale.around_zero([1.0])),
         "n": n,
         "good": None,
         "control": f"control: {what}, {fixed(frame['control'].mean(), 2)} on average",
@@ -120,7 +131,7 @@ def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, 
         "id": statistic.replace(" ", "_"),
         "name": NAMES.get(statistic, statistic),
         "unit": "0 to 1" if statistic == NORMALIZED else "weight",
-        "scale": {"kind": "sequential", "low": 0.0, "high": 1.0},
+        "scale": asdict(PROBABILITIES),
         "n": n,
         "good": None,
         "control": f"uniform attention: {fixed(frame['uniform'].mean(), 2)}"
@@ -130,21 +141,8 @@ def of_statistic(result: AttentionStatistics, statistic: str, sizes: tuple[int, 
     }
 
 
-def per_head(frame: pd.DataFrame, column: str, sizes: tuple[int, ...]) -> Tensor:
-    """A column of a table with one row per head as ``[layer head]``; NaN for missing heads."""
-    table = torch.full((len(sizes), max(sizes)), torch.nan, dtype=torch.float64)
-    cells = frame["layer"].tolist(), frame["head"].tolist()
-    table[cells] = torch.tensor(frame[column].tolist(), dtype=table.dtype)
-    return table
-
-
 def _numbers(frame: pd.DataFrame, column: str, n: int, sizes: tuple[int, ...]) -> Score:
     """The values, and their intervals if there are enough prompts."""
     ends = ("low", "high") if n >= FEWEST else ()
     columns = {"values": column, **{end: end for end in ends}}
     return {name: encoded(per_head(frame, own, sizes)) for name, own in columns.items()}
-
-
-def _signed(largest: float) -> dict[str, Any]:
-    end = float(largest) if largest > 0 else 1.0
-    return {"kind": "diverging", "low": -end, "high": end}

@@ -1,0 +1,289 @@
+"""What a figure shows, however it is drawn: numbers, labels, units and scales.
+
+Results describe their figures so. :mod:`analyses.results.figures` draws a description with Plotly,
+and the widget of :mod:`apps.widget` on a canvas.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from math import isfinite, nan
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Numbers = Tensor | Sequence[Any]
+"""Numbers in a tensor or in lists of any depth."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The range of values that colours or lengths stand for.
+
+    Attributes:
+        kind: ``diverging`` if zero is the middle of the colours, ``sequential`` if it is one end.
+        low: the lower end.
+        high: the upper end.
+    """
+
+    kind: Literal["sequential", "diverging"]
+    low: float
+    high: float
+
+    @classmethod
+    def around_zero(cls, values: Numbers, least: float = 0.0) -> "Scale":
+        """From −x to x, where x is the largest absolute value, or ``least`` if that is larger.
+
+        If both are 0, x is 1.
+        """
+        sizes = torch.as_tensor(values, dtype=torch.float64).abs()
+        high = max([least, *sizes[sizes.isfinite()].tolist()]) or 1.0
+        return cls("diverging", -high, high)
+
+    @classmethod
+    def from_zero(cls, values: Numbers, least: float = 0.0) -> "Scale":
+        """From 0 to that x."""
+        return cls("sequential", 0.0, cls.around_zero(values, least).high)
+
+
+PROBABILITIES = Scale("sequential", 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A table of numbers as colours.
+
+    Attributes:
+        values: the numbers; the first row is at the top; cells that are not finite stay empty.
+        title: title of the figure.
+        rows: label of each row.
+        columns: label of each column.
+        axes: titles of the row axis and the column axis.
+        unit: unit of the values, shown beside the colours.
+        diverging: centre the colour scale on zero instead of starting it there.
+        top: end of the colour scale, to share it between figures; ``None`` takes the largest value.
+        places: decimals of the values in hover texts, to share them with a table or a text;
+            ``None`` shows three digits of the largest value.
+        hover: hover text of each cell, in lines; ``None`` shows row, column and value.
+        text: text shown in each cell, such as tokens.
+    """
+
+    values: Float[Tensor, "row column"]
+    _: KW_ONLY
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    axes: tuple[str, str]
+    unit: str
+    diverging: bool = False
+    top: float | None = None
+    places: int | None = None
+    hover: Sequence[Sequence[str]] | None = None
+    text: Sequence[Sequence[str]] | None = None
+
+    @property
+    def table(self) -> Float[Tensor, "row column"]:
+        """The numbers in double precision, on the CPU; NaN where they are not finite."""
+        table = self.values.detach().cpu().double()
+        return table.where(table.isfinite(), nan)
+
+    @property
+    def scale(self) -> Scale:
+        """The scale of the colours."""
+        of = Scale.around_zero if self.diverging else Scale.from_zero
+        return of(self.values.detach().cpu() if self.top is None else [self.top])
+
+
+def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
+    values: Float[Tensor, " cell"],
+    rows: Sequence[object],
+    columns: Sequence[object],
+    *,
+    title: str,
+    axes: tuple[str, str],
+    unit: str,
+    places: int | None = None,
+) -> Heatmap:
+    """Heatmap of cells that are given by the labels of their row and column; others stay empty.
+
+    Args:
+        values: value of each cell; the scale is centred on zero.
+        rows: the row of each cell; rows appear in the order in which they occur first.
+        columns: the column of each cell, likewise.
+        title: title of the figure.
+        axes: titles of the row axis and the column axis.
+        unit: unit of the values.
+        places: as for a :class:`Heatmap`.
+    """
+    down, across = (
+        {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
+    )
+    table = values.new_full((len(down), len(across)), nan)
+    for row, column, value in zip(rows, columns, values, strict=True):
+        table[down[row], across[column]] = value
+    return Heatmap(
+        table,
+        title=title,
+        rows=[str(row).strip() for row in down],
+        columns=[str(column) for column in across],
+        axes=axes,
+        unit=unit,
+        diverging=True,
+        places=places,
+    )
+
+
+def token_strips(  # noqa: PLR0913 - as for cells
+    values: Sequence[Sequence[float]],
+    tokens: Sequence[Sequence[str]],
+    *,
+    title: str,
+    rows: Sequence[str],
+    unit: str,
+    diverging: bool = False,
+    top: float | None = None,
+) -> Heatmap:
+    """Texts as rows of tokens, each coloured by its value.
+
+    Args:
+        values: value of each token; NaN for none.
+        tokens: label of each token.
+        title: title of the figure.
+        rows: label of each text.
+        unit: unit of the values.
+        diverging: as for a :class:`Heatmap`.
+        top: likewise.
+    """
+    width = max(map(len, tokens))
+    table = [[*own, *[nan] * (width - len(own))] for own in values]
+    return Heatmap(
+        torch.tensor(table, dtype=torch.float64),
+        title=title,
+        rows=rows,
+        columns=[""] * width,
+        axes=("text", "tokens around the cell"),
+        unit=unit,
+        diverging=diverging,
+        top=top,
+        text=[[*own, *[""] * (width - len(own))] for own in tokens],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Horizontal bars, the first at the top, with their intervals.
+
+    Attributes:
+        values: length of each bar.
+        low: lower end of its interval; NaN for none.
+        high: upper end of its interval.
+        title: title of the figure.
+        labels: label of each bar.
+        unit: unit of the values.
+        places: as for a :class:`Heatmap`.
+    """
+
+    values: Float[Tensor, " cell"]
+    low: Float[Tensor, " cell"]
+    high: Float[Tensor, " cell"]
+    _: KW_ONLY
+    title: str
+    labels: Sequence[str]
+    unit: str
+    places: int | None = None
+
+    @property
+    def scale(self) -> Scale:
+        """The range of zero, the bars and their intervals."""
+        low, high = ends([0.0, *torch.cat([self.values, self.low, self.high]).tolist()])
+        return Scale("diverging" if low < 0 else "sequential", low, high)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure.
+
+    Attributes:
+        name: name in the legend.
+        x: coordinates along the shared axis.
+        y: values.
+        faint: whether it is drawn in grey.
+    """
+
+    name: str
+    x: Sequence[int] | Sequence[float]
+    y: Sequence[float]
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Line plots in panels, one above the other, over a shared x axis.
+
+    Attributes:
+        panels: the lines of each panel, by the title of its y axis; empty panels are left out.
+        title: title of the figure.
+        axis: title of the shared x axis.
+        units: unit of each panel.
+        marked: x coordinates of vertical dotted lines.
+        log: whether the x axis is logarithmic.
+    """
+
+    panels: Mapping[str, Sequence[Curve]]
+    _: KW_ONLY
+    title: str
+    axis: str
+    units: Sequence[str]
+    marked: Sequence[int] | Sequence[float] = ()
+    log: bool = False
+
+    @property
+    def filled(self) -> list[tuple[str, str, Sequence[Curve]]]:
+        """Title, unit and lines of each panel that is not empty."""
+        units = zip(self.panels.items(), self.units, strict=True)
+        return [(name, unit, lines) for (name, lines), unit in units if lines]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a drawn graph.
+
+    Attributes:
+        name: its name, drawn inside it.
+        x: its column.
+        y: its row; rows are counted from below.
+        label: text below its name.
+    """
+
+    name: str
+    x: float
+    y: float
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A graph whose lines are as wide as their weights.
+
+    Attributes:
+        nodes: the nodes with their places.
+        edges: weight of the line between two nodes, by their indices.
+        title: title of the figure.
+        unit: unit of the weights.
+    """
+
+    nodes: Sequence[Node]
+    edges: Mapping[tuple[int, int], float]
+    _: KW_ONLY
+    title: str
+    unit: str
+
+
+Drawing = Heatmap | Bars | Curves | Network
+
+
+def ends(values: Sequence[float]) -> tuple[float, float]:
+    """The smallest and the largest finite number; zeros if there is none."""
+    finite = [value for value in values if isfinite(value)]
+    return min(finite, default=0.0), max(finite, default=0.0)
