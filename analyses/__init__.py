@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from inspect import isfunction, signature
 
-import analyses._requirements  # noqa: F401 - says which packages are missing
+import analyses._requirements  # noqa: F401 # pyright: ignore[reportUnusedImport] - says what is missing
 from analyses.ablate import Ablation, ablate
 from analyses.ablate_heads import HeadAblation, ablate_heads
 from analyses.attention_patterns import (

@@ -19,8 +19,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from plotly.colors import sample_colorscale, unlabel_rgb
 
-from analyses.results.figures import FAINT, FONT
-from analyses.results.number_text import number
+from analyses.results import FAINT, FONT, number
 
 INCH, WIDTH = 96, 720
 """Pixels of an inch, and of the width of a drawing."""

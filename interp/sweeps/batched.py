@@ -122,7 +122,7 @@ class PerCaseEdit:
                 context = site.context.of_copy(copy, self.copies)
                 sites[copy] = replace(site, context=context, earlier={}, changed_inputs={})
             copy_site = sites[copy]
-            read = {place: self._earlier(place, copy, copy_site) for place in edit.earlier}
+            read = {place: self._earlier(place, copy, site) for place in edit.earlier}
             edit.write(rows[copy], replace(copy_site, earlier=read))
         return changed
 
