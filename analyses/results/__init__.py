@@ -45,7 +45,16 @@ from analyses.results.effects import (
     rounding,
     token_ids,
 )
-from analyses.results.figures import bars, curves, heatmap, network, plotly_figure, plotted
+from analyses.results.figures import (
+    FAINT,
+    FONT,
+    bars,
+    curves,
+    heatmap,
+    network,
+    plotly_figure,
+    plotted,
+)
 from analyses.results.labelled_rows import check_same_rows, rows_of, titles
 from analyses.results.number_text import (
     NONE,
@@ -63,7 +72,9 @@ from analyses.results.result import Result
 from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
 
 __all__ = [
+    "FAINT",
     "FEWEST",
+    "FONT",
     "LARGE",
     "LEVEL",
     "MARK",
