@@ -8,7 +8,6 @@ import warnings
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from apps.commands.command import CommandSpec, Label
 from apps.commands.derive import HIDDEN, METRIC_OF_PAIRS, METRICS, OPTIONS, Input, Option
@@ -336,10 +335,12 @@ def plug_ins() -> dict[str, CommandSpec]:
     A name that is taken is refused with a warning.
     """
     found: dict[str, CommandSpec] = {}
+    functions = (one.entry.attr.replace("_", "-") for one in COMMANDS)
+    taken = {*OTHERS, *(one.name for one in COMMANDS), *functions}
     for entry in entry_points(group=GROUP):
         name = entry.name.replace("_", "-")
-        origin = "" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        if name in {*OTHERS, *found, *(one.name for one in COMMANDS)}:
+        if name in taken or name in found:
+            origin = entry.value if entry.dist is None else entry.dist.name
             warnings.warn(
                 f"The analysis {entry.name} of {origin} has no command: the name {name} is taken.",
                 stacklevel=2,
@@ -364,5 +365,7 @@ def summary(spec: CommandSpec) -> str:
     """What a command does, in one line, from what is known without importing its analysis."""
     if spec.help is not None:
         return spec.help
-    about: Any = None if spec.entry.dist is None else spec.entry.dist.metadata
-    return f"From {about['Name']}: {about.get('Summary') or spec.entry.value}"
+    if spec.entry.dist is None:
+        return spec.entry.value
+    about = spec.entry.dist.metadata.json
+    return f"From {about['name']}: {about.get('summary') or spec.entry.value}"

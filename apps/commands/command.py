@@ -99,16 +99,22 @@ class CommandSpec:
         """Run the analysis with the values of the command's own options.
 
         Raises:
-            InvalidInput: what it returns is no result.
+            InvalidInput: what it returns is no result, or has no provenance.
         """
         from analyses.results import Result  # noqa: PLC0415
         from interp.errors import InvalidInput  # noqa: PLC0415
+        from interp.execution import Provenance  # noqa: PLC0415
 
         result = self.derived.call(inputs, options)
         if not isinstance(result, Result):
             raise InvalidInput(
                 f"{self.name}: {self.entry.value} should return an analyses.results.Result, got a "
                 f"{type(result).__name__}."
+            )
+        if not isinstance(getattr(result, "provenance", None), Provenance):
+            raise InvalidInput(
+                f"{self.name}: the {type(result).__name__} of {self.entry.value} needs a field "
+                "provenance, an interp.execution.Provenance."
             )
         return result
 
