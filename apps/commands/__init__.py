@@ -197,7 +197,6 @@ COMMANDS = (
             help="File of a tuned lens of this model; see `interp train-lens`.",
             read=lens_of,
         ),
-        top=HIDDEN,
     ),
     _own(
         "train-lens",
@@ -280,7 +279,6 @@ COMMANDS = (
             "(blocks.1.hook_resid_post).",
         ),
         by=Option(choices=("attention", "write"), shown="attention"),
-        top=HIDDEN,
         end=Option(choices=("highest", "lowest")),
     ),
     _own(
@@ -299,7 +297,6 @@ COMMANDS = (
         "Reading texts",
         layer=Option(default=0),
         neurons=Option("neuron"),
-        top=HIDDEN,
         tokens=HIDDEN,
         ablate=Option(min=0),
         method=REPLACEMENTS,

@@ -9,7 +9,8 @@ A parameter of an analysis is one of three things:
                  sentence of its entry under ``Args:`` as help text
 
 :class:`Option` says where an option differs from its parameter; :class:`Input` makes an input of a
-parameter, or hides it. A parameter of another type that has a default is no option either.
+parameter, or hides it. A parameter of another type, or with the name of a shared option such as
+``top``, is left at its default.
 """
 
 import inspect
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from apps.commands.options import SHARED
 from apps.commands.readers import corpus_of, metric_of, prompts_of
 
 if TYPE_CHECKING:
@@ -92,6 +94,9 @@ INPUTS: dict[str, Input] = {
     ),
 }
 """Parameters that are filled from the model and the prompts."""
+RESERVED = {*SHARED, "debug", "help"}
+"""Names that other options of every command have."""
+OTHERS = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 SETTINGS = ("seed", "rows", "memory", "progress", "cancelled", "resume")
 """Parameters that are filled from the options that all commands share; see ``Inputs.how``."""
 METRICS = ("loss", "logit-diff", "kl")
@@ -156,8 +161,9 @@ class Derived:
         """Whether the analysis can continue from a partial sweep."""
         import interp  # noqa: PLC0415
 
-        parameter = inspect.signature(self.function, eval_str=True).parameters.get("resume")
-        return parameter is not None and interp.Sweep in _members(parameter.annotation)
+        parameters = inspect.signature(self.function, eval_str=True).parameters
+        partial = parameters["resume"].annotation if "resume" in parameters else None
+        return "cancelled" in parameters and interp.Sweep in _members(partial)
 
     def call(self, inputs: "Inputs", values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it is
         """Call the analysis with the values of the options, by their own names."""
@@ -200,16 +206,17 @@ def derive(function: Callable[..., Any], differs: Mapping[str, Option | Input]) 
         option = differs.get(name) or _usual(name, signature)
         if isinstance(option, Input):
             derived.inputs[name] = option
-        elif kind := _kind(parameter.annotation, option):
+            continue
+        name_of_option, kind = option.name or name, _kind(parameter.annotation, option)
+        if kind is not None and name_of_option not in RESERVED:
             derived.options[name] = option
-            name_of_option = option.name or name
             derived.parameters[name_of_option] = inspect.Parameter(
                 name_of_option,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=_default(parameter, option, kind),
                 annotation=_annotation(parameter, option, kind, texts.get(name, "")),
             )
-        elif parameter.default is NOT_GIVEN:
+        elif parameter.default is NOT_GIVEN and parameter.kind not in OTHERS:
             raise _not_an_option(function, parameter)
     return derived
 
@@ -217,7 +224,7 @@ def derive(function: Callable[..., Any], differs: Mapping[str, Option | Input]) 
 def help_texts(docstring: str) -> dict[str, str]:
     """The first sentence of each entry below ``Args:``, by its name, without markup."""
     entries = docstring.partition("\nArgs:\n")[2].split("\n\n")[0]
-    found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", entries, re.MULTILINE)
+    found = re.findall(r"^ {4}(\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", entries, re.MULTILINE)
     return {name: _first_sentence(text) for name, text in found}
 
 
@@ -262,12 +269,13 @@ def _simple(members: list[Any]) -> Any:  # noqa: ANN401 - a type
     for kind in SIMPLE:
         if kind in members:
             return kind
-    literal = next((one for one in members if get_origin(one) is Literal), None)
-    return None if literal is None else _enumeration(get_args(literal))
+    choices = [value for one in members if get_origin(one) is Literal for value in get_args(one)]
+    is_text = choices and all(isinstance(value, str) for value in choices)
+    return _enumeration(tuple(choices)) if is_text else None
 
 
 def _enumeration(choices: tuple[str, ...]) -> Any:  # noqa: ANN401 - a type, made by a call
-    return StrEnum("Choice", {str(one).upper(): str(one) for one in choices})
+    return StrEnum("Choice", {f"VALUE_{n}": one for n, one in enumerate(choices)})
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a type
@@ -307,6 +315,6 @@ def _not_an_option(function: Callable[..., Any], parameter: inspect.Parameter) -
 
     return InvalidInput(
         f"{function.__name__} can't be a command: its parameter {parameter} can't be given as an "
-        "option. Give it a default, or one of the types bool, int, float, str, Path, a Literal, "
-        "or a sequence of these."
+        "option. Give it a default, or another name than that of a shared option and one of the "
+        "types bool, int, float, str, Path, a Literal of texts, or a sequence of these."
     )

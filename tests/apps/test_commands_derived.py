@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from apps.commands import COMMANDS
-from apps.commands.derive import HIDDEN, Input, Option, derive
+from apps.commands.derive import Input, Option, derive
 from interp import Sweep, Transformer
 from interp.errors import InvalidInput
 
@@ -66,9 +66,12 @@ def example(
     is_signed: bool = False,
     scale: float | int | None = None,
     mask: Tensor | None = None,
+    digit: Literal[1, 2] = 1,
     top: int = 5,
     seed: int = 0,
+    cancelled: object = None,
     resume: Sweep | None = None,
+    **others: object,
 ) -> tuple[object, ...]:
     """Give back what it was called with.
 
@@ -79,17 +82,31 @@ def example(
         at: what is read, as in :func:`~analyses.probe`,
             e.g. ``L0`` or ``z``. More on this.
         way: ``up`` or ``down``.
-        is_signed: whether signs count.
+        is_signed (bool): whether signs count.
         scale: a factor.
 
     Returns:
         layer: not a parameter.
     """
-    return prompts, layer, at, way, is_signed, scale, mask, top, seed, resume
+    return (
+        prompts,
+        layer,
+        at,
+        way,
+        is_signed,
+        scale,
+        mask,
+        digit,
+        top,
+        seed,
+        cancelled,
+        resume,
+        others,
+    )
 
 
 def test_an_option_has_the_name_type_default_and_help_of_its_parameter():
-    derived = derive(example, {"top": HIDDEN, "scale": Option("factor", min=1)})
+    derived = derive(example, {"scale": Option("factor", min=1)})
     options = derived.parameters
     assert [*options] == ["factor", "layer", "at", "way", "is_signed"]
     kinds = {name: one.annotation.__origin__ for name, one in options.items()}
@@ -108,13 +125,17 @@ def test_an_option_has_the_name_type_default_and_help_of_its_parameter():
     assert options["at"].annotation.__metadata__[0].show_default == "resid_post"
     assert options["factor"].annotation.__metadata__[0].min == 1
     assert derived.reads == ("text",)
-    assert derived.settings == ["seed", "resume"]
+    assert derived.settings == ["seed", "cancelled", "resume"]
     assert derived.is_resumable
 
 
 def test_a_parameter_that_is_no_option_needs_a_default():
     def needs(model: Transformer, mask: Tensor) -> None: ...
 
+    def takes_a_name_that_all_commands_have(model: Transformer, device: int) -> None: ...
+
     with pytest.raises(InvalidInput, match=r"its parameter mask: torch\.Tensor can't be given"):
         derive(needs, {})
+    with pytest.raises(InvalidInput, match=r"another name than that of a shared option"):
+        derive(takes_a_name_that_all_commands_have, {})
     assert not derive(needs, {"mask": Input(lambda _: None)}).parameters
