@@ -43,9 +43,10 @@ OPTIONS = {
 
 
 def test_commands_have_the_options_that_saved_runs_were_made_with():
-    for spec in COMMANDS:
-        options = {f"{name}={one.default}" for name, one in spec.parameters.items()}
-        assert options == {*OPTIONS[spec.name].split()}, spec.name
+    specs = {spec.name: spec for spec in COMMANDS}
+    for command, recorded in OPTIONS.items():
+        options = {f"{name}={one.default}" for name, one in specs[command].parameters.items()}
+        assert options == {*recorded.split()}, command
 
 
 def test_every_option_has_a_help_text():
