@@ -1,6 +1,8 @@
 """Analyses: one file or folder a question, with a function and its result."""
 
+import warnings
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction, signature
 
 import analyses._requirements  # noqa: F401 # pyright: ignore[reportUnusedImport] - says what is missing
@@ -113,12 +115,40 @@ __all__ = [
 ]
 
 
+ENTRY_POINTS = "interp.analyses"
+"""The group of entry points by which other distributions name their analyses."""
+
+
 def available() -> dict[str, Callable[..., Result]]:
-    """The analyses: each public function that returns a :class:`analyses.results.Result`."""
+    """The analyses: each public function that returns a :class:`analyses.results.Result`.
+
+    Then those of other distributions, by their entry points of the group ``interp.analyses``. One
+    that can't be imported or does not return a result, or whose name is taken, is left out with a
+    warning.
+    """
     public = {name: globals()[name] for name in __all__}
-    return {name: value for name, value in public.items() if isfunction(value) and _is_one(value)}
+    found = {name: value for name, value in public.items() if isfunction(value) and _is_one(value)}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            found[entry.name] = _loaded(entry, {*public, *found})
+        except Exception as error:
+            warnings.warn(
+                f"The analysis {entry.name} = {entry.value} of another distribution is left out: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+    return found
+
+
+def _loaded(entry: EntryPoint, taken: set[str]) -> Callable[..., Result]:
+    if entry.name in taken:
+        raise ValueError("the name is taken")
+    function = entry.load()
+    if not isfunction(function) or not _is_one(function):
+        raise TypeError("expected a function whose return annotation is a Result")
+    return function
 
 
 def _is_one(function: Callable[..., object]) -> bool:
-    returned = signature(function).return_annotation
+    returned = signature(function, eval_str=True).return_annotation
     return isinstance(returned, type) and issubclass(returned, Result)

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from apps.commands import COMMANDS
+from apps.commands import COMMANDS, summary
+from apps.commands.group import Commands
 from apps.commands.options import DEFAULT_MODEL, Model
 from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
@@ -28,6 +29,7 @@ from apps.terminal import (
 DEFAULT_EXPLORED = "python-4l"
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,7 +73,7 @@ def models() -> None:
 
 
 for analysis in COMMANDS:
-    app.command()(reports_errors(analysis))
+    app.command(analysis.name, help=summary(analysis))(lambda: None)  # replaced when it is used
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
 

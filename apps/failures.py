@@ -8,7 +8,8 @@ import inspect
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Annotated, ParamSpec
@@ -33,16 +34,8 @@ def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         debug = bool(kwargs.pop("debug", False)) or debugging.get()
-        try:
+        with errors_as_exit_codes(debug=debug):
             command(*args, **kwargs)
-        except (typer.Exit, typer.Abort):
-            raise
-        except (Exception, KeyboardInterrupt) as error:
-            if debug:
-                print_stderr(traceback.format_exc())
-            code, message = code_and_message(error)
-            print_error(message)
-            raise typer.Exit(code) from error
 
     signature = inspect.signature(command)
     option = inspect.Parameter(
@@ -51,6 +44,21 @@ def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
     parameters = [*signature.parameters.values(), option]
     vars(wrapped)["__signature__"] = signature.replace(parameters=parameters)
     return wrapped
+
+
+@contextmanager
+def errors_as_exit_codes(*, debug: bool) -> Generator[None, None, None]:
+    """Turn an error into one line and an exit code; with ``debug``, print its traceback as well."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            print_stderr(traceback.format_exc())
+        code, message = code_and_message(error)
+        print_error(message)
+        raise typer.Exit(code) from error
 
 
 def interrupt_when_terminated() -> None:

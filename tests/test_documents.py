@@ -26,6 +26,7 @@ SLOW = {
     "how-to/repeat.md",
     "how-to/report.md",
     "how-to/steering-vector.md",
+    "how-to/write-an-analysis.md",
     "reference/commands.md",
 }
 """Pages that take more than a second."""

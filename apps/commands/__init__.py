@@ -1,54 +1,368 @@
-"""The commands of the analyses, one per file; importing them does not import torch or pandas."""
+"""The commands of the analyses: where each differs from its function, and those of plug-ins.
 
-from apps.commands.ablate import ablate
-from apps.commands.attribute import attribute
-from apps.commands.circuits import circuits
-from apps.commands.compare import compare
-from apps.commands.covariance import covariance
-from apps.commands.dla import dla
-from apps.commands.erase import erase
-from apps.commands.explain import explain
-from apps.commands.frequencies import frequencies
-from apps.commands.lens import lens
-from apps.commands.neurons import neurons
-from apps.commands.nodes import nodes
-from apps.commands.order import order
-from apps.commands.patch import patch
-from apps.commands.paths import paths
-from apps.commands.patterns import patterns
-from apps.commands.positions import positions
-from apps.commands.predict import predict
-from apps.commands.probe import probe
-from apps.commands.prune import prune
-from apps.commands.roles import roles
-from apps.commands.steer import steer
-from apps.commands.top_texts import top_texts
-from apps.commands.train_lens import train_lens
+Options come from the signature and the docstring of the function (:mod:`apps.commands.derive`).
+Importing this package imports neither torch nor an analysis.
+"""
+
+import warnings
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from apps.commands.command import CommandSpec, Label
+from apps.commands.derive import HIDDEN, METRIC_OF_PAIRS, METRICS, OPTIONS, Input, Option
+from apps.commands.readers import (
+    attention_of,
+    classes_of,
+    cost_of_attribution,
+    lens_of,
+    metric_of,
+    prompts_of,
+)
+
+GROUP = "interp.analyses"
+"""The entry points of other distributions' analyses; also in :mod:`analyses`."""
+ATTRIBUTIONS = ("conductance", "eap", "eap-ig", "exact")
+REPLACEMENTS = Option(
+    choices=("zero", "mean", "resample"), help="What replaces an ablated activation."
+)
+PATCHES = Option(choices=("resample", "mean", "zero"))
+AT_LEAST_ONE = Option(min=1)
+
+
+def _own(  # noqa: PLR0913 - what a command may say of itself
+    name: str,
+    function: str,
+    help: str,
+    label: Label,
+    *,
+    fields: tuple[str, ...] | None = None,
+    folder: str = "{model}-{command}",
+    keeps_partial_results: bool = False,
+    **differs: Option | Input,
+) -> CommandSpec:
+    entry = EntryPoint(name, function, GROUP)
+    return CommandSpec(name, entry, help, label, differs, folder, fields, keeps_partial_results)
+
 
 COMMANDS = (
-    predict,
-    patterns,
-    roles,
-    ablate,
-    patch,
-    paths,
-    attribute,
-    nodes,
-    prune,
-    explain,
-    dla,
-    lens,
-    train_lens,
-    circuits,
-    positions,
-    frequencies,
-    probe,
-    erase,
-    covariance,
-    order,
-    top_texts,
-    compare,
-    neurons,
-    steer,
+    _own(
+        "predict",
+        "analyses:predictions",
+        "Report the most probable tokens and each token's surprisal, also with heads ablated.",
+        "Predicting",
+        pos=Option(
+            kind=int,
+            help="Position at which the prediction is read; negative: from the end.",
+            shown="an encoder's mask token, else the last token",
+        ),
+        top=Option("likeliest", min=1),
+        ablate=Option(help="A head or other component to ablate, e.g. L0H5", shown="none"),
+        method=REPLACEMENTS,
+    ),
+    _own(
+        "patterns",
+        "analyses:attention_statistics",
+        "Average each head's attention: entropy, distance, attention to BOS, previous token, ….\n\n"
+        "For the attention pattern of one head on one prompt, use `interp explore`.",
+        "Averaging attention",
+        offsets=AT_LEAST_ONE,
+        classes=Option(
+            kind=str,
+            help="Classes of tokens to measure attention to, as a JSON object of texts or token "
+            'ids: \'{"digits": ["0", "1"], "end": 3}\'.',
+            shown="none",
+            read=classes_of,
+        ),
+        attention=Option(shown="cross", read=attention_of),
+    ),
+    _own(
+        "roles",
+        "analyses:head_roles",
+        "Find previous-token, induction and other heads on repeated random tokens.",
+        "Measuring roles",
+        tokens=HIDDEN,
+        half=AT_LEAST_ONE,
+        rows=Option("sequences", help="Number of random sequences.", min=1),
+        repeats=Option(min=2),
+    ),
+    _own(
+        "ablate",
+        "apps.commands.ablate:ablate",
+        "Ablate each head (or layer, MLP, …) in turn and report which ones matter.",
+        "Ablating {units}",
+        folder="{model}-{metric}-{method}",
+        keeps_partial_results=True,
+    ),
+    _own(
+        "patch",
+        "analyses:patch_activations",
+        "Copy activations between clean and corrupted prompts and measure what that restores.",
+        "Patching {at}",
+        at=Option(
+            choices=(
+                *("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out"),
+                *("z", "q", "k", "v", "pattern"),
+            ),
+            help="The activation to patch.",
+        ),
+        over=Option(
+            choices=("layer-pos", "layer-head", "layer", "pos", "layer-head-pos"),
+            default="layer-pos",
+            help="Axes that are patched index by index; other axes are patched as a whole.",
+            read=lambda _, axes: axes.split("-"),
+        ),
+        direction=Option(choices=("denoise", "noise")),
+        stack=HIDDEN,
+    ),
+    _own(
+        "paths",
+        "analyses:patch_paths",
+        "Patch every edge of the computation graph in turn and report which ones matter.",
+        "Patching edges",
+        edges=HIDDEN,
+        into=HIDDEN,
+        method=PATCHES,
+        mode=Option(
+            choices=("edge", "frozen-heads"),
+            help="edge: single edges; frozen-heads: paths from head to head, also through MLPs, "
+            "with all other heads frozen.",
+            read=lambda _, mode: mode.replace("-", " "),
+        ),
+        metric=Option(
+            choices=METRICS,
+            default="logit-diff",
+            help="Metric; kl is the divergence from the prediction on the clean prompts.",
+            read=metric_of,
+        ),
+    ),
+    _own(
+        "attribute",
+        "analyses:attribute_edges",
+        "Estimate the effects of all edges at once from gradients, and check some by patching.",
+        cost_of_attribution,
+        method=Option(choices=ATTRIBUTIONS),
+        steps=AT_LEAST_ONE,
+        tolerance=Option(shown="exactly --steps; 0.01 for conductance without --steps"),
+        check=AT_LEAST_ONE,
+    ),
+    _own(
+        "nodes",
+        "analyses:attribute_nodes",
+        "Estimate the effects of all heads' q, k, v and z and of all MLPs, and check some.",
+        "Checking against exact patching",
+        method=Option(
+            choices=("atp", "atp-star", "exact"),
+            default="atp-star",
+            help="How effects are estimated.",
+            read=lambda _, method: method.replace("-star", "*"),
+        ),
+        check=AT_LEAST_ONE,
+    ),
+    _own(
+        "prune",
+        "apps.commands.prune:prune",
+        "Rank all edges, and run circuits that consist of the highest-ranked ones alone.",
+        "Running circuits",
+        fields=("text", "corrupt"),
+        scores=Option(choices=ATTRIBUTIONS),
+        rank=Option(),
+        method=PATCHES,
+        metric=replace(METRIC_OF_PAIRS, read=None),
+    ),
+    _own(
+        "explain",
+        "analyses:explain",
+        "Find the smallest circuit that gives an answer, check it and describe its components.",
+        "Running circuits",
+        most=AT_LEAST_ONE,
+        steps=HIDDEN,
+    ),
+    _own(
+        "dla",
+        "analyses:direct_logit_attribution",
+        "Attribute the logit of each target, minus that of its distractor, to what wrote it.",
+        "Attributing logits",
+        pos=HIDDEN,
+        by=Option(choices=("component", "head", "source"), default="head"),
+    ),
+    _own(
+        "lens",
+        "analyses:logit_lens",
+        "Read a prediction from the residual stream at each layer (logit lens or tuned lens).",
+        "Reading each layer",
+        norm=Option(choices=("recomputed", "final")),
+        lens=Option(
+            kind=Path,
+            help="File of a tuned lens of this model; see `interp train-lens`.",
+            read=lens_of,
+        ),
+    ),
+    _own(
+        "train-lens",
+        "analyses:train_lens",
+        "Train a tuned lens and save it as lens.safetensors, for `interp lens --lens`.",
+        "Training a lens",
+        held_out=Option(
+            kind=str,
+            help="Prompts that the lens is evaluated on: a file or a bundled set.",
+            shown="a fifth of the prompts, drawn with the seed",
+            read=prompts_of,
+        ),
+        steps=AT_LEAST_ONE,
+        rows=Option("batch", min=1),
+    ),
+    _own(
+        "circuits",
+        "apps.commands.circuits:circuits",
+        "Read circuits from the weights: which heads compose, or one head's OV or QK circuit.",
+        "Reading weights",
+        fields=(),
+    ),
+    _own(
+        "positions",
+        "analyses:positions",
+        "Describe the position scheme: shifts as linear maps, kernels and biases by offset.",
+        "Reading positions",
+        longest=Option(min=2),
+    ),
+    _own(
+        "frequencies",
+        "analyses:frequencies",
+        "Decompose embeddings, neurons and logits over the residues of the first prompt.",
+        "Decomposing into frequencies",
+        residues=HIDDEN,
+    ),
+    _own(
+        "probe",
+        "analyses:probe",
+        "Fit linear probes that read each prompt's target from the activations of every layer.",
+        "Fitting probes",
+        kind=Option(choices=("ridge", "logistic")),
+        folds=Option(kind=int, min=2),
+        stack=HIDDEN,
+    ),
+    _own(
+        "erase",
+        "analyses:erase",
+        "Erase each prompt's target from the activations of every layer, and measure the effect.",
+        "Erasing labels",
+        metric=OPTIONS["metric"],
+        method=Option(choices=("leace", "probe")),
+        stack=HIDDEN,
+    ),
+    _own(
+        "covariance",
+        "analyses:permutation_covariance",
+        "Check a model's exact symmetries: permuted tokens, heads, neurons; other bases of heads.",
+        "Checking symmetries",
+    ),
+    _own(
+        "order",
+        "analyses:order_sensitivity",
+        "Permute tokens, with and without mask and positions, to find which heads use their order.",
+        "Permuting tokens",
+        permutations=Option("permutation"),
+        scope=Option(choices=("whole", "own")),
+        mask=HIDDEN,
+        positions=HIDDEN,
+        draws=AT_LEAST_ONE,
+    ),
+    _own(
+        "top-texts",
+        "analyses:top_texts",
+        "Find where in a corpus a head attends most or a neuron is most active.",
+        "Reading texts",
+        of=Option(
+            default="L0H0",
+            help="A head (L1H0), neuron (L0N12), sub-layer (L0MLP) or point "
+            "(blocks.1.hook_resid_post).",
+        ),
+        by=Option(choices=("attention", "write"), shown="attention"),
+        end=Option(choices=("highest", "lowest")),
+    ),
+    _own(
+        "compare",
+        "apps.commands.compare:compare",
+        "Run one analysis on two models and report the differences, --model minus --other.",
+        "Comparing models",
+        other=Option(),
+        analysis=Option(),
+        metric=replace(OPTIONS["metric"], read=None),
+    ),
+    _own(
+        "neurons",
+        "analyses:neurons",
+        "Describe neurons: top tokens, direct effects on logits, weights, effects of ablation.",
+        "Reading texts",
+        layer=Option(default=0),
+        neurons=Option("neuron"),
+        tokens=HIDDEN,
+        ablate=Option(min=0),
+        method=REPLACEMENTS,
+        metric=HIDDEN,
+    ),
+    _own(
+        "steer",
+        "analyses:steer",
+        "Continue the corrupted prompts with the vector clean − corrupted added to the stream.",
+        "Generating texts",
+        prompts=Input(lambda inputs: inputs.pairs[1], ("text", "corrupt")),
+        layer=Option(
+            default=-1, help="Layer at which the vector is added; negative: from the end."
+        ),
+        contrast=Input(lambda inputs: inputs.pairs),
+        pos=HIDDEN,
+        strengths=Option("strength"),
+        ablate=HIDDEN,
+        method=HIDDEN,
+        reference=HIDDEN,
+        new_tokens=AT_LEAST_ONE,
+        temperature=Option(min=0),
+    ),
 )
-"""The commands, in the order of ``interp --help``."""
+"""The commands of this project's analyses, in the order of ``interp --help``."""
+OTHERS = ("models", "report", "repeat", "verify", "doctor", "convert", "explore", "prompts")
+"""The commands that are no analyses."""
+
+
+def plug_ins() -> dict[str, CommandSpec]:
+    """The commands of other distributions' analyses, which are not imported.
+
+    A name that is taken is refused with a warning.
+    """
+    found: dict[str, CommandSpec] = {}
+    functions = (one.entry.attr.replace("_", "-") for one in COMMANDS)
+    taken = {*OTHERS, *(one.name for one in COMMANDS), *functions}
+    for entry in entry_points(group=GROUP):
+        name = entry.name.replace("_", "-")
+        if name in taken or name in found:
+            origin = entry.value if entry.dist is None else entry.dist.name
+            warnings.warn(
+                f"The analysis {entry.name} of {origin} has no command: the name {name} is taken.",
+                stacklevel=2,
+            )
+            continue
+        found[name] = CommandSpec(name, entry, None, f"Running {name}")
+    return found
+
+
+def commands() -> dict[str, CommandSpec]:
+    """All commands of analyses, by their names: those of this project, then those of plug-ins."""
+    return {one.name: one for one in COMMANDS} | plug_ins()
+
+
+def find_command(name: str) -> CommandSpec | None:
+    """The command of the analysis of this name; ``None`` if there is none."""
+    own = {one.name: one for one in COMMANDS}
+    return own.get(name) or (None if name in OTHERS else plug_ins().get(name))
+
+
+def summary(spec: CommandSpec) -> str:
+    """What a command does, in one line, from what is known without importing its analysis."""
+    if spec.help is not None:
+        return spec.help
+    if spec.entry.dist is None:
+        return spec.entry.value
+    about = spec.entry.dist.metadata.json
+    return f"From {about['name']}: {about.get('summary') or spec.entry.value}"

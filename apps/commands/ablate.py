@@ -1,99 +1,59 @@
 """``interp ablate``: which heads, or other parts, matter?"""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Any, Literal
 
-import typer
-
-from apps.commands.command import analysis_command
-from apps.commands.options import MethodName, Metric, MetricName
-
-if TYPE_CHECKING:
-    from analyses import Ablation, HeadAblation
-    from apps.commands.inputs import Inputs
+import analyses
+from analyses import Ablation, HeadAblation
+from apps.commands.inputs import Inputs
+from interp.errors import InvalidInput, shorten
+from interp.metrics import Metric
 
 
-class UnitName(StrEnum):
-    """The parts that are ablated, one at a time."""
-
-    HEADS = "heads"
-    LAYERS = "layers"
-    MLPS = "mlps"
-    NEURONS = "neurons"
-    PAIRS = "pairs"
-
-
-class PartName(StrEnum):
-    """The tensor of a head that is replaced."""
-
-    Z = "z"
-    PATTERN = "pattern"
-    V = "v"
-
-
-Unit = Annotated[UnitName, typer.Option(help="What to ablate; pairs are pairs of heads.")]
-Method = Annotated[MethodName, typer.Option(help="What replaces an ablated activation.")]
-Part = Annotated[PartName, typer.Option(help="The tensor of a head that is replaced.")]
-Layers = Annotated[
-    str | None,
-    typer.Option(help="Ablate in these layers only, e.g. 0,1.", show_default="all"),
-]
-Reference = Annotated[
-    str | None,
-    typer.Option(
-        help="Prompts that means and resampled values come from: a file or a bundled set.",
-        show_default="the prompts themselves",
-    ),
-]
-PerPosition = Annotated[
-    bool,
-    typer.Option("--per-position", help="Take the mean separately at each position."),
-]
-
-
-@analysis_command("Ablating {units}", folder="{model}-{metric}-{method}", is_resumable=True)
 def ablate(  # noqa: PLR0913 - the options of one command
-    inputs: "Inputs",
+    inputs: Inputs,
     *,
-    units: Unit = UnitName.HEADS,
-    metric: Metric = None,
-    method: Method = MethodName.MEAN,
-    part: Part = PartName.Z,
-    layers: Layers = None,
-    reference: Reference = None,
-    per_position: PerPosition = False,
-) -> "HeadAblation | Ablation":
-    """Ablate each head (or layer, MLP, …) in turn and report which ones matter."""
-    import analyses  # noqa: PLC0415
+    units: Literal["heads", "layers", "mlps", "neurons", "pairs"] = "heads",
+    metric: str | Metric = "loss",
+    method: Literal["zero", "mean", "resample"] = "mean",
+    part: Literal["z", "pattern", "v"] = "z",
+    layers: str | None = None,
+    reference: Any = None,  # noqa: ANN401 - a batch
+    per_position: bool = False,
+) -> HeadAblation | Ablation:
+    """Ablate parts of a model, by the analysis that has more to say of heads where it can.
 
-    measured = inputs.metric(metric or MetricName.LOSS)
+    Args:
+        inputs: the model and the prompts.
+        units: what to ablate; pairs are pairs of heads.
+        metric: what is measured.
+        method: what replaces an ablated activation.
+        part: the tensor of a head that is replaced.
+        layers: ablate in these layers only, e.g. 0,1; by default in all.
+        reference: prompts that means and resampled values come from.
+        per_position: take the mean separately at each position.
+    """
     is_plain = layers is None and reference is None and not per_position
-    if is_plain and units is UnitName.HEADS and part is PartName.Z and inputs.has_one_stack:
+    if is_plain and units == "heads" and part == "z" and inputs.has_one_stack:
+        how = inputs.how_resumable(analyses.ablate_heads)
         return analyses.ablate_heads(
-            inputs.model,
-            inputs.texts,
-            metric=measured,
-            method=method.value,
-            **inputs.how_resumable(analyses.ablate_heads),
+            inputs.model, inputs.texts, metric=metric, method=method, **how
         )
     return analyses.ablate(
         inputs.model,
         inputs.batch,
-        units=units.value,
-        part=part.value,
+        units=units,
+        part=part,
         layers=None if layers is None else _numbers(layers),
-        reference=None if reference is None else inputs.of_file(reference).batch,
+        reference=reference,
         per_position=per_position,
-        metric=measured,
-        method=method.value,
+        metric=metric,
+        method=method,
         **inputs.how_resumable(analyses.ablate),
     )
 
 
 def _numbers(layers: str) -> list[int]:
     """Parse a list of layers that are separated by commas."""
-    from interp.errors import InvalidInput, shorten  # noqa: PLC0415
-
     try:
         return [int(layer) for layer in layers.split(",")]
     except ValueError as error:

@@ -81,8 +81,9 @@ class Settings:
 
     def with_absolute_paths(self) -> dict[str, Any]:
         """As :meth:`plain`, with absolute paths."""
+        files = {*FILES, *(name for name, one in self.options.items() if isinstance(one, Path))}
         return {
-            name: _absolute(value) if name in FILES and isinstance(value, str) else value
+            name: _absolute(value) if name in files and isinstance(value, str) else value
             for name, value in self.plain().items()
         }
 

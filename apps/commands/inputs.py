@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -97,9 +98,9 @@ class Inputs:
         }
         return {name: value for name, value in given.items() if name in takes and value is not None}
 
-    def how_resumable(self, analysis: Callable[..., object]) -> dict[str, Any]:
+    def how_resumable(self, analysis: Callable[..., object], *own: str) -> dict[str, Any]:
         """As :meth:`how`, with ``cancelled`` and ``resume``; the result may then be partial."""
-        return {**self.how(analysis), "cancelled": self.cancelled, "resume": self.resume}
+        return {**self.how(analysis, *own), "cancelled": self.cancelled, "resume": self.resume}
 
     @property
     def texts(self) -> list[str]:
@@ -131,6 +132,15 @@ class Inputs:
         if self.all_have("target") and (self.has_one_stack or self.all_have("prefix")):
             return self.tokens("target")
         return None
+
+    @property
+    def distractors(self) -> tuple[int, ...] | None:
+        """The token id of each prompt's distractor; ``None`` if a prompt has none.
+
+        Raises:
+            InvalidInput: a distractor is not a single token.
+        """
+        return self.tokens("distractor") if self.all_have("distractor") else None
 
     def of_file(self, source: str) -> "Inputs":
         """The same inputs with the prompts of a file or a bundled set.
@@ -188,7 +198,7 @@ class Inputs:
         """
         return tokens_of_prompts(self.model.to_single_token, self.prompts, field)
 
-    @property
+    @cached_property
     def pairs(self) -> tuple[Batches, Batches]:
         """The clean and the corrupted prompts, for each stack.
 

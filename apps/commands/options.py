@@ -1,4 +1,4 @@
-"""The options of the commands: those shared by all analyses, and those shared by several."""
+"""The options that the commands of all analyses share."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -95,66 +95,3 @@ SHARED = {
     "top": (Top, 10),
 }
 """The options that all commands of analyses have, with their defaults."""
-
-
-# ---- shared by several commands ----------------------------------------------------------------
-
-
-class MetricName(StrEnum):
-    """The metric that is measured."""
-
-    LOSS = "loss"
-    LOGIT_DIFF = "logit-diff"
-    KL = "kl"
-
-
-class MethodName(StrEnum):
-    """The value that replaces an ablated activation."""
-
-    ZERO = "zero"
-    MEAN = "mean"
-    RESAMPLE = "resample"
-
-
-class PairMetricName(StrEnum):
-    """A metric in which a clean prompt and its corrupted counterpart differ."""
-
-    LOGIT_DIFF = "logit-diff"
-    LOGIT = "logit"
-    PROB = "prob"
-
-
-class AttributionName(StrEnum):
-    """How effects are estimated."""
-
-    CONDUCTANCE = "conductance"
-    EAP = "eap"
-    EAP_IG = "eap-ig"
-    EXACT = "exact"
-
-
-class PatchName(StrEnum):
-    """The value that a patched edge carries in place of its own."""
-
-    RESAMPLE = "resample"
-    MEAN = "mean"
-    ZERO = "zero"
-
-
-Metric = Annotated[
-    MetricName | None,
-    typer.Option(
-        help="Metric; kl is the divergence from the model's own prediction.",
-        show_default="that of the model's card, else loss",
-    ),
-]
-PairMetric = Annotated[
-    PairMetricName, typer.Option(help="Metric; logit and prob are those of the target alone.")
-]
-Patch = Annotated[
-    PatchName,
-    typer.Option(
-        help="What a patched edge carries: the value on the corrupted prompt (resample), a mean or "
-        "zero."
-    ),
-]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apps.commands import COMMANDS
-from apps.commands.command import CommandSpec, spec_of
+from apps.commands import commands
+from apps.commands.command import CommandSpec
 from apps.commands.options import (
     DEFAULT_MODEL,
     SHARED,
@@ -161,7 +161,7 @@ def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
     """
     from interp.errors import InvalidInput, shorten  # noqa: PLC0415
 
-    known = {spec_of(command).name: spec_of(command) for command in COMMANDS}
+    known = commands()
     for name in names:
         if name not in known:
             raise InvalidInput(f"--section {shorten(name)} is not one of {', '.join(known)}.")
@@ -183,8 +183,8 @@ def _run(
     left_out: dict[str, str] = {}
     for done, (name, spec) in enumerate(specs.items()):
         tick(done, len(specs), name)
-        settings = Settings(spec, options=spec.options(shared["model"], {}), **shared)
         try:
+            settings = Settings(spec, options=spec.options(shared["model"], {}), **shared)
             runs[name] = _run_with_what_it_takes(settings)
         except InvalidInput as error:
             left_out[name] = str(error)

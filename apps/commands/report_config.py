@@ -19,7 +19,7 @@ Paths are relative to the file.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from apps.catalogue import check_name
-from apps.commands import COMMANDS
+from apps.commands import commands
 from apps.commands.analysis_run import Settings
 from apps.commands.carry_out import NOT_SETTINGS
-from apps.commands.command import CommandSpec, parsed, spec_of
+from apps.commands.command import CommandSpec
 from apps.commands.options import FILES
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
@@ -92,7 +92,7 @@ class _Reader:
     def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
         self.file, self.lines, self.values = file, text.splitlines(), values
         self.headers = [n for n, line in enumerate(self.lines, 1) if re.match(r"\s*\[\[", line)]
-        self.specs = {spec_of(command).name: (command, spec_of(command)) for command in COMMANDS}
+        self.specs = commands()
         self.number_of_words = 0
 
     def config(self) -> ReportConfig:
@@ -115,7 +115,7 @@ class _Reader:
 
     def _number_of_pages(self, entry: dict[str, Any]) -> int:
         """An estimate of the number of pages of an entry that is not checked yet."""
-        _, spec = self.specs.get(str(entry.get("command")), (None, None))
+        spec = self.specs.get(str(entry.get("command")))
         names = ("models", "heads", *(["prompts"] if spec is not None and spec.reads else []))
         lists = [entry.get(name, self.values.get(name)) for name in names]
         return prod(len(value) or 1 for value in lists if isinstance(value, list))
@@ -126,7 +126,7 @@ class _Reader:
         if not isinstance(name, str) or name not in self.specs:
             near = _nearest(str(name), self.specs)
             raise self._error("command", number, f"{shorten(name)} is not a command{near}")
-        command, spec = self.specs[name]
+        spec = self.specs[name]
         named = {key.replace("-", "_"): value for key, value in entry.items()}
         self._check_keys(named, (*OWN_KEYS, *spec.parameters), number)
         both = {key: self.values[key] for key in ("models", "prompts", *HOW) if key in self.values}
@@ -141,7 +141,7 @@ class _Reader:
         for model, source, head in product(models, sets or [None], heads or [None]):
             own = {"model": model, "prompts": source, **options}
             filled = {key: _filled(value, head) for key, value in own.items()}
-            yield self._parsed(command, spec, filled, number)
+            yield self._parsed(spec, filled, number)
 
     def _check_names(self, models: list[str], sets: list[str], number: int) -> None:
         """Check that models and prompt sets exist before the first page is run."""
@@ -160,13 +160,7 @@ class _Reader:
                     f"set ({known})",
                 )
 
-    def _parsed(
-        self,
-        command: Callable[..., None],
-        spec: CommandSpec,
-        options: dict[str, Any],
-        number: int,
-    ) -> Settings:
+    def _parsed(self, spec: CommandSpec, options: dict[str, Any], number: int) -> Settings:
         words: list[str] = []
         for name, value in options.items():
             words += self._words(name, value, number)
@@ -174,7 +168,7 @@ class _Reader:
         if self.number_of_words > MAX_WORDS:
             raise InvalidInput(f"{self.file} gives more than {MAX_WORDS} options in all.")
         line = self._line(r"command\b", number)
-        found = parsed(command, words, f"{self.file}:{line}, {spec.name}")
+        found = spec.parse(words, f"{self.file}:{line}, {spec.name}")
         own = spec.options(found["model"], {n: found[n] for n in spec.parameters})
         how = {name: found[name] for name in HOW}
         return Settings(spec, found["model"], found.get("prompts"), own, **how)

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from analyses.results import Progress
-from apps.commands import COMMANDS
+from apps.commands import commands
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
-from apps.commands.command import parsed, spec_of
 from apps.commands.outputs import describe, tables
 from apps.commands.partial_run import MAX_BUDGET
 from apps.commands.saved_table import saved_table
@@ -79,11 +78,10 @@ class WrittenRun:
         Raises:
             InvalidInput: the command, the prompts or a setting can't be used any more.
         """
-        command = next((one for one in COMMANDS if spec_of(one).name == self.name), None)
-        if command is None:
+        spec = commands().get(self.name)
+        if spec is None:
             raise InvalidInput(f"{self.file}: this version of interp has no command {self.name}.")
-        options = parsed(command, self.words[2:], str(self.file))
-        spec = spec_of(command)
+        options = spec.parse(self.words[2:], str(self.file))
         own = {name: options[name] for name in spec.parameters}
         how: dict[str, Any] = {name: options[name] for name in SETTINGS}
         how |= {name: value for name, value in others.items() if value is not None}

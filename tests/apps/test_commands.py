@@ -13,13 +13,12 @@ from tables import each
 
 from analyses import TunedLens, ablate
 from apps.commands import COMMANDS
-from apps.commands.command import name_of
 from apps.frame_table import table_of_frame
 from interp import load, read_prompts
 from interp.text.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
-NAMES = {name_of(command) for command in COMMANDS}
+NAMES = {command.name for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS = {
     "predict": (["--ablate", "L1H0", "--ablate", "L1H1"], "predict", "Predictions on 24 prompts"),

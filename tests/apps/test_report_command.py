@@ -9,7 +9,6 @@ import pytest
 
 import interp
 from apps.commands import COMMANDS
-from apps.commands.command import spec_of
 from apps.commands.report import SECTIONS
 from apps.report import Report, ReportPrompt
 from apps.report.sections import Section, sections_page
@@ -64,7 +63,7 @@ def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
 
 
 def test_the_default_sections_are_commands():
-    assert set(SECTIONS) <= {spec_of(command).name for command in COMMANDS}
+    assert set(SECTIONS) <= {command.name for command in COMMANDS}
 
 
 def test_a_section_is_named_as_its_command_is_typed(command, tmp_path):

@@ -8,7 +8,6 @@ import torch
 import interp
 from apps.commands import COMMANDS
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
-from apps.commands.command import spec_of
 from apps.commands.partial_run import PartialRun
 from apps.commands.report_config import read_config
 from apps.commands.report_pages import write_page
@@ -90,5 +89,5 @@ def _partial(folder: Path) -> PartialRun:
 
 @cache
 def _run() -> AnalysisRun:
-    spec = next(spec_of(one) for one in COMMANDS if spec_of(one).name == "ablate")
+    spec = next(one for one in COMMANDS if one.name == "ablate")
     return run_analysis(Settings(spec, MODEL, options=spec.options(MODEL, {})))

@@ -1,0 +1,45 @@
+"""The group of all commands, in which those of analyses have no options until they are used."""
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from apps.commands import find_command, plug_ins, summary
+from apps.failures import errors_as_exit_codes, reports_errors
+
+
+class Commands(TyperGroup):
+    """Derives the options of an analysis when its command is used, and not when it is listed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's, or typer's copy of it
+        """The names of all commands; those of plug-ins are last."""
+        self._add_plug_ins()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - likewise
+        """The command of a name, without the options of an analysis."""
+        if cmd_name not in self.commands:
+            self._add_plug_ins()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - likewise
+        """The command that the words call, with its options, and the words that follow."""
+        name, command, rest = super().resolve_command(ctx, args)
+        with errors_as_exit_codes(debug=ctx.params.get("debug", False)):
+            analysis = find_command(str(name))
+            if analysis is not None:
+                command = _command(analysis.name, reports_errors(analysis.function()))
+        return name, command, rest
+
+    def _add_plug_ins(self) -> None:
+        for name, plug_in in plug_ins().items():
+            self.add_command(_command(name, lambda: None, summary(plug_in)), name)
+
+
+def _command(name: str, function: Callable[..., None], text: str | None = None) -> Any:  # noqa: ANN401
+    """The command of a function, as a group has it."""
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, help=text)(function)
+    return typer.main.get_command(single)

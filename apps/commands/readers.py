@@ -1,0 +1,78 @@
+"""What the commands make of values that are typed: files of prompts, metrics, names, JSON."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyses import TunedLens
+    from apps.commands.inputs import Inputs
+    from interp.metrics import Metric
+
+
+def metric_of(inputs: "Inputs", name: str | None) -> "str | Metric":
+    """The metric of a name, of the tokens of the prompts where it has some."""
+    return inputs.metric(name or "loss")
+
+
+def prompts_of(inputs: "Inputs", source: str | None) -> Any:  # noqa: ANN401 - a batch
+    """The batch of a prompt file or a bundled set."""
+    return None if source is None else inputs.of_file(source).batch
+
+
+def corpus_of(inputs: "Inputs", texts: str | None) -> Path:
+    """The file of a corpus, which may be larger than memory, or the prompts of the model's card.
+
+    Raises:
+        InvalidInput: no file is given, and the model has no prompts of its own.
+    """
+    from apps.defaults import default_prompts  # noqa: PLC0415
+    from interp.text import path_of_prompts  # noqa: PLC0415
+
+    name = inputs.model.config.name or "unnamed"
+    return path_of_prompts(texts or default_prompts(name, option="--texts"))
+
+
+def lens_of(inputs: "Inputs", file: Path | None) -> "TunedLens | None":
+    """The tuned lens of a file."""
+    from analyses import TunedLens  # noqa: PLC0415
+
+    return None if file is None else TunedLens.load(file, inputs.model)
+
+
+def attention_of(inputs: "Inputs", attention: str | None) -> str | None:
+    """The attention that is measured: of an encoder–decoder, cross-attention by default."""
+    return attention or (None if inputs.has_one_stack else "cross")
+
+
+def classes_of(_: "Inputs", classes: str | None) -> Any:  # noqa: ANN401 - checked by the analysis
+    """Classes of tokens by name, from JSON."""
+    from interp.errors import InvalidInput, first_line, shorten  # noqa: PLC0415
+    from interp.io import parse_json  # noqa: PLC0415
+
+    if classes is None:
+        return None
+    try:
+        parsed = parse_json(classes)
+        if isinstance(parsed, dict):
+            return parsed
+        reason = "a list or a value"
+    except ValueError as error:
+        reason = first_line(error)
+    raise InvalidInput(
+        f"--classes {shorten(classes)} should be a JSON object from the name of each class to its "
+        f'tokens, such as {{"digits": ["0", "1"]}}; got {reason}.'
+    )
+
+
+def cost_of_attribution(options: Mapping[str, Any]) -> str:
+    """What ``interp attribute`` computes, with its cost."""
+    from analyses.methods.attribution import most_points, steps_and_tolerance  # noqa: PLC0415
+
+    method = str(options["method"])
+    if method == "exact":
+        return "Patching every edge"
+    steps, tolerance = steps_and_tolerance(method, options["steps"], options["tolerance"])
+    points = most_points(method, steps, tolerance)
+    passes = f"{'' if tolerance is None else 'up to '}{points} forward and backward passes a pair"
+    return f"Scoring edges: {passes}; then patching {options['check']} exactly"
