@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
 
 Label = str | Callable[[Mapping[str, Any]], str]
+CarryOut = Callable[["CommandSpec", dict[str, Any], dict[str, Any]], None]
 FIRST = ("model", "prompts")
 """The shared options that ``--help`` lists before a command's own."""
 
@@ -148,16 +149,17 @@ class CommandSpec:
         ]
         return "-".join([self.folder.format(**options, model=model, command=self.name), *others])
 
-    def function(self) -> Callable[..., None]:
+    def function(self, carry_out: CarryOut) -> Callable[..., None]:
         """The function of all options that typer makes the command of.
+
+        Args:
+            carry_out: runs the command, given the shared options and its own.
 
         Raises:
             InvalidInput: as for :attr:`derived`.
         """
 
         def command(**options: Any) -> None:  # noqa: ANN401 - as the command line gives them
-            from apps.commands.carry_out import carry_out  # noqa: PLC0415
-
             shared = {name: options.pop(name) for name in SHARED if name in options}
             carry_out(self, shared, options)
 

@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from apps.commands import find_command, plug_ins, summary
+from apps.commands.command import CommandSpec
 from apps.failures import errors_as_exit_codes, reports_errors
 
 
@@ -30,7 +31,7 @@ class Commands(TyperGroup):
         with errors_as_exit_codes(debug=ctx.params.get("debug", False)):
             analysis = find_command(str(name))
             if analysis is not None:
-                command = _command(analysis.name, reports_errors(analysis.function()))
+                command = _command(analysis.name, reports_errors(analysis.function(_carry_out)))
         return name, command, rest
 
     def _add_plug_ins(self) -> None:
@@ -43,3 +44,10 @@ def _command(name: str, function: Callable[..., None], text: str | None = None) 
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, help=text)(function)
     return typer.main.get_command(single)
+
+
+def _carry_out(command: CommandSpec, shared: dict[str, Any], options: dict[str, Any]) -> None:
+    """Run a command; what it needs is imported when it runs."""
+    from apps.commands.carry_out import carry_out  # noqa: PLC0415
+
+    carry_out(command, shared, options)
