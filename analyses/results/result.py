@@ -52,9 +52,9 @@ class Result(ABC):
     def headline(self) -> str:
         """The main finding in one line."""
 
-    @abstractmethod
     def summary(self) -> str:
         """A few lines of text, of which the first is the headline."""
+        return self.headline()
 
     def conclusion(self) -> list[str]:
         """The main finding and how reliable it is, one statement each; reports show these."""

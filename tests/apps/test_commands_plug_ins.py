@@ -85,7 +85,7 @@ from analyses import HeadRoles
 from analyses.results import Result
 
 class Bare(Result):
-    figure = to_frame = summary = None
+    drawing = headline = to_frame = None
 
 def roles_again(model) -> HeadRoles: ...
 
