@@ -65,10 +65,10 @@ ROUNDING ?= default COMPATIBLE SSE41
 THREADS ?= 2
 
 .PHONY: test-rounding
-test-rounding: .venv/.installed-dev ## Run all tests with sums rounded in another order
+test-rounding: .venv/.installed-dev ## Run the tests of `make test` with sums rounded in another order
 	ATEN_CPU_CAPABILITY=$(word 1,$(ROUNDING)) MKL_CBWR=$(word 2,$(ROUNDING)) \
 		DNNL_MAX_CPU_ISA=$(word 3,$(ROUNDING)) TEST_THREADS=$(THREADS) \
-		$(BIN)/python -m pytest $(PARALLEL) -m "not browser" $(PYTEST)
+		$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" $(PYTEST)
 
 .PHONY: package
 package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment

@@ -116,5 +116,5 @@ def test_the_number_of_families_is_that_of_the_registry():
 
 
 def test_what_pip_is_asked_to_install_is_this_project():
-    assert "pip install -e .[apps]" in COMMANDS
+    assert "pip install -e '.[apps]'" in COMMANDS
     assert (ROOT / "pyproject.toml").exists()
