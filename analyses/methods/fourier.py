@@ -33,10 +33,10 @@ def frequency_shares(x: Float[Tensor, "..."], axes: int = 1) -> Float[Tensor, "*
     total = squares.sum(over)
     parts: list[Tensor] = []
     for k in range(1, n // 2 + 1):
-        own = squares
+        power = squares
         for axis in over:
-            own = own.index_select(axis, torch.tensor(sorted({0, k, n - k}), device=x.device))
-        parts.append(own.sum(over))
+            power = power.index_select(axis, torch.tensor(sorted({0, k, n - k}), device=x.device))
+        parts.append(power.sum(over))
     return torch.stack(parts, -1) / total.where(total > 0, torch.nan)[..., None]
 
 

@@ -116,11 +116,11 @@ def held_out_r2(
     for fold in folds.unique():
         test = folds == fold
         ridge = Ridge(x[~test])
-        for number, own in enumerate(y):
-            fitted = ridge.fit(own[~test])
-            found = own[test]
-            left[0, number] += (found - fitted(x[test].double())).square().sum()
-            left[1, number] += (found - own[~test].mean(0)).square().sum()
+        for number, target in enumerate(y):
+            fitted = ridge.fit(target[~test])
+            expected = target[test]
+            left[0, number] += (expected - fitted(x[test].double())).square().sum()
+            left[1, number] += (expected - target[~test].mean(0)).square().sum()
     return 1 - left[0] / left[1].where(left[1] > 0, torch.nan)
 
 

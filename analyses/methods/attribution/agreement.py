@@ -43,7 +43,7 @@ class Agreement:
         """Compare the two; cells that are NaN in either are left out."""
         both = torch.stack([estimates, exact]).cpu().double()
         both = both[:, ~both.isnan().any(0)]
-        ranks = torch.stack([_ranks(own) for own in both])
+        ranks = torch.stack([_ranks(effects) for effects in both])
         return cls(_correlation(both), _correlation(ranks), _overlap(both.abs()), both.shape[1])
 
     @property
@@ -82,7 +82,7 @@ def cells_to_check(sizes: Float[Tensor, " cell"], n: int, seed: int = 0) -> Int[
     largest, rest = order[: n // 2], order[n // 2 :]
     strata = rest.tensor_split(n - n // 2) if n else ()
     generator = torch.Generator().manual_seed(seed)
-    drawn = [own[torch.randint(len(own), (1,), generator=generator)] for own in strata]
+    drawn = [stratum[torch.randint(len(stratum), (1,), generator=generator)] for stratum in strata]
     return torch.cat([largest, *drawn])
 
 
@@ -130,5 +130,7 @@ def _overlap(sizes: Float[Tensor, "two cell"]) -> float:
     """The share of the largest nonzero exact effects that are among the largest estimates."""
     if sizes.shape[1] <= TOP:
         return torch.nan
-    estimated, exact = ({n for n in own.topk(TOP).indices.tolist() if own[n] > 0} for own in sizes)
+    estimated, exact = (
+        {n for n in size.topk(TOP).indices.tolist() if size[n] > 0} for size in sizes
+    )
     return len(estimated & exact) / len(exact) if exact else torch.nan

@@ -84,9 +84,9 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
     for rows in _parts(path.prompts, most // (steps + 1)):
         part = path.rows(rows)
         times = _times(part, method, steps, tolerance)
-        for own in _parts(len(rows), most // len(times)):
-            chosen = _trimmed(times[:, own])
-            points = part.rows(own).run(chosen, record)
+        for prompts_part in _parts(len(rows), most // len(times)):
+            chosen = _trimmed(times[:, prompts_part])
+            points = part.rows(prompts_part).run(chosen, record)
             with torch.no_grad():
                 scores = scores_at(path.model, graph, points, RULES[method](chosen))
             parts.append(
@@ -98,10 +98,13 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
                 )
             )
             if report is not None:
-                report(sum(len(one.clean) for one in parts), path.prompts)
+                report(sum(len(part.clean) for part in parts), path.prompts)
     return EdgeScores(
-        torch.cat([one.scores for one in parts], dim=1),
-        *(torch.cat([getattr(one, of) for one in parts]) for of in ("clean", "corrupt", "points")),
+        torch.cat([part.scores for part in parts], dim=1),
+        *(
+            torch.cat([getattr(part, of) for part in parts])
+            for of in ("clean", "corrupt", "points")
+        ),
     )
 
 
@@ -131,17 +134,21 @@ def scores_at(
     for stream, group in groupby(graph.readers, lambda reader: reader.stream):
         readers = list(group)
         sources = readers[0].sources
-        own = _non_biases(sources)
-        products = changes[stream.stack].new_zeros(points.times.shape[1], len(readers), len(own))
+        written_sources = _non_biases(sources)
+        products = changes[stream.stack].new_zeros(
+            points.times.shape[1], len(readers), len(written_sources)
+        )
         for k, gradients in enumerate(gradients_read(model, readers, points)):
-            change = changes[stream.stack][: len(own), k]
+            change = changes[stream.stack][: len(written_sources), k]
             products += einsum(
                 gradients.flatten(2),
                 change.flatten(2),
                 "reader prompt x, writer prompt x -> prompt reader writer",
             )
         scores = products.new_zeros(len(readers), len(sources), len(products))
-        scores[:, own] = rearrange(products, "prompt reader writer -> reader writer prompt")
+        scores[:, written_sources] = rearrange(
+            products, "prompt reader writer -> reader writer prompt"
+        )
         by_stream.append(scores.flatten(0, 1))
     return torch.cat(by_stream)
 
@@ -192,9 +199,11 @@ def gradients_read(
         return
     attn, norm = attention_at(model, first.place)[1], _norm_before(model, first)
     projections = zip(*(attn.projection(place.point) for place in places), strict=True)
-    W, b = (torch.cat(own).to(points.times.dtype) for own in projections)
+    W, b = (torch.cat(matrices).to(points.times.dtype) for matrices in projections)
     pulled, constant = norm.pull_back(W.mT, W.new_ones(1))
-    y, by_y = (torch.cat([*map(own, places)], dim=-2) for own in (points.read, points.gradient))
+    y, by_y = (
+        torch.cat([*map(tensor_at, places)], dim=-2) for tensor_at in (points.read, points.gradient)
+    )
     y -= b if constant is None else b + constant
     for x, y_k, by_y_k in zip(points.read(first.stream), y, by_y, strict=True):
         yield norm.gradients(x, pulled, y_k, by_y_k)

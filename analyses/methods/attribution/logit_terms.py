@@ -91,8 +91,8 @@ def logit_terms(
     for place in model.stacks[-1].terms():
         embedded = walk.at(walk.place(place.point))
         terms[Part(f"{walk.prefix}{place.point.label}", "embedding")] = (embedded * w).sum(-1)
-    for layer, step, own in reversed(walk.written):
-        terms |= walk.terms_of(layer, step, own)
+    for layer, step, term in reversed(walk.written):
+        terms |= walk.terms_of(layer, step, term)
     return terms | dict(reversed(walk.constants.items()))
 
 
@@ -164,8 +164,8 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     if sources:
         attentions = [step.f for step in steps if isinstance(step.f, Attention)]
         points |= {p for f in attentions for p in (f.points.pattern, f.points.v)}
-    own = (place for place in model.layout if place.stack == last.name_in_places)
-    return [place for place in own if place.point in points]
+    stack_places = (place for place in model.layout if place.stack == last.name_in_places)
+    return [place for place in stack_places if place.point in points]
 
 
 def _point_of_terms(step: Step) -> Point:
@@ -254,8 +254,8 @@ class _Walk:
         """The direction before a step; the steps' own directions are added to ``written``."""
         w = self._through_block_norm(step.norms.sum, layer, w)
         for branch in reversed(step.branches):
-            own = self._through_block_norm(branch.norms.output, layer, w)
-            self.written.append((layer, branch, own))
+            pulled = self._through_block_norm(branch.norms.output, layer, w)
+            self.written.append((layer, branch, pulled))
         return self._through_block_norm(step.norms.base, layer, w)
 
     def _through_block_norm(self, norm: BlockNorm | None, layer: int, w: Direction) -> Direction:
@@ -278,7 +278,7 @@ def _of_heads(
     name: str, layer: int, values: Float[Tensor, "head batch *key"]
 ) -> dict[Part, Tensor]:
     """The term of each head."""
-    return {Part(f"{name}H{n}", "head", layer, n): own for n, own in enumerate(values)}
+    return {Part(f"{name}H{n}", "head", layer, n): value for n, value in enumerate(values)}
 
 
 def _of_bias(name: str, layer: int, bias: Tensor | None, w: Direction) -> Terms:

@@ -94,7 +94,7 @@ class Path:
     def rows(self, chosen: Sequence[int]) -> "Path":
         """The paths of some of the prompts."""
         index = torch.tensor(chosen, device=self.model.device)
-        ends = {place: (one[index], other[index]) for place, (one, other) in self.ends.items()}
+        ends = {place: (start[index], other[index]) for place, (start, other) in self.ends.items()}
         batches = [batch.rows(index) for batch in self.batches]
         return Path(self.model, batches, ends, self.metric.for_rows(chosen, self.prompts))
 

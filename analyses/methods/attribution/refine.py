@@ -62,9 +62,9 @@ class Trace:
         cuts = [
             [
                 (merged(x, x_other), merged(g, g_other))
-                for (x, g), (x_other, g_other) in zip(own, others, strict=True)
+                for (x, g), (x_other, g_other) in zip(cut, others, strict=True)
             ]
-            for own, others in zip(self.cuts, other.cuts, strict=True)
+            for cut, others in zip(self.cuts, other.cuts, strict=True)
         ]
         return Trace(merged(self.times, other.times), merged(self.values, other.values), cuts)
 
@@ -75,7 +75,7 @@ class Trace:
         estimates = [
             sum((x.diff(dim=0) * (g[1:] + g[:-1])).sum(-1) / 2 for x, g in cut) for cut in self.cuts
         ]
-        return torch.stack([(own - change).abs() for own in estimates]).amax(0)
+        return torch.stack([(estimate - change).abs() for estimate in estimates]).amax(0)
 
 
 def refined(path: Path, steps: int, tolerance: float) -> Times:

@@ -49,8 +49,8 @@ class TokenLogits:
         else:
             x = norm(stream[rows, self.column][:, None])
         read = at_least_float32(unembed.read(x)[:, 0])
-        own = [_of_rows(unembed, read, ids) for ids in self.ids]
-        return own[0] if len(own) == 1 else own[0] - own[1]
+        logits = [_of_rows(unembed, read, ids) for ids in self.ids]
+        return logits[0] if len(logits) == 1 else logits[0] - logits[1]
 
     def terms(self) -> Terms:
         """The terms that sum to :meth:`values`, b_U included.

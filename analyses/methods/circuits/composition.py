@@ -122,8 +122,8 @@ class _Walk:
             for layer in range(len(stack.blocks)):
                 for step in stack.block(layer).steps:
                     new = self._read(step, f"{stack.name}.L{layer}", written)
-                    old = [own.through(step.norms.base) for own in written]
-                    written = [own.through(step.norms.sum) for own in (*old, *new)]
+                    old = [term.through(step.norms.base) for term in written]
+                    written = [term.through(step.norms.sum) for term in (*old, *new)]
                 done += 1
                 if progress is not None:
                     progress(done, n_layers)
@@ -138,13 +138,13 @@ class _Walk:
         attn = step.f
         if not isinstance(attn, Attention):
             return []
-        own, other = (step.input_norm, written), (self.encoder_norm, self.encoder)
-        source = other if attn.is_cross else own
+        decoder, other = (step.input_norm, written), (self.encoder_norm, self.encoder)
+        source = other if attn.is_cross else decoder
         heads = FoldedHeads.of(attn, step, source[0])
         indices = self._named(attn, name)
         Y = heads.Y(self.offset)
         S = LowRank(heads.W_V, centred(step.input_norm, heads.W_O))
-        read = {"Q": (Y, own), "K": (Y.T, source), "V": (S, source)}
+        read = {"Q": (Y, decoder), "K": (Y.T, source), "V": (S, source)}
         for kind, (matrix, (norm, writers)) in read.items():
             second = matrix.left @ triangular(matrix.right.mT).mT
             for first in writers:
@@ -177,13 +177,13 @@ def _compositions(
         )
     composition = matrix_norm(product) / sizes.where(sizes > 0, torch.nan)
     chance = torch.ones_like(composition) / dimensions
-    excess = [_concentration(own) - 1 / dimensions for own in (first, second.mT)]
+    excess = [_concentration(matrix) - 1 / dimensions for matrix in (first, second.mT)]
     variance = 2 * excess[0][:, None] * excess[1] / ((dimensions - 1) * (dimensions + 2))
     # The variance is that of c², with c the composition; to first order, dc = d(c²) / (2c).
     spread = variance.clamp(min=0).sqrt() / (2 * chance.sqrt())
     missing = composition.isnan()
     return torch.stack(
-        [own.masked_fill(missing, torch.nan) for own in (composition, chance.sqrt(), spread)]
+        [table.masked_fill(missing, torch.nan) for table in (composition, chance.sqrt(), spread)]
     )
 
 

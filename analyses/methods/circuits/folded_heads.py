@@ -64,7 +64,7 @@ class FoldedHeads:
                 norm of the encoder for cross-attention.
         """
         W_Q, constant = read_through(step.input_norm, attn.W_Q)
-        W_K, W_V = (read_through(source, own)[0] for own in (attn.W_K, attn.W_V))
+        W_K, W_V = (read_through(source, weight)[0] for weight in (attn.W_K, attn.W_V))
         return cls(
             attn,
             written_through(attn.q_norm, W_Q.movedim(0, 1)).movedim(1, 0),

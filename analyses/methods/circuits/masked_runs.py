@@ -76,13 +76,13 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
     kept = masks_of(graph, circuits)
-    given = _checked_values(graph, values, model, batches)
+    checked_values = _checked_values(graph, values, model, batches)
     needs, n = _footprint(model, graph, metric, batches), len(batches[-1].ids)
     budget = Budget.of(model, memory)
     table = torch.empty(len(kept), n, dtype=torch.float64)
     done = 0
     for rows in torch.arange(n).split(needs.prompts(budget)):
-        part = _select_prompts(batches, given, metric, rows, n)
+        part = _select_prompts(batches, checked_values, metric, rows, n)
         for numbers in torch.arange(len(kept)).split(needs.copies(budget, len(rows))):
             forward = _Forward(model, graph, part, kept[numbers])
             table[numbers[:, None], rows] = forward.measured().cpu().double()
@@ -158,17 +158,17 @@ def _checked_values(
     }
     last = model.stacks[-1].name
     for writer in graph.writers:
-        own = values[writer.name]
-        if not isinstance(own, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
-            raise InvalidInput(f"The values of {writer} are a tensor; got {shorten(own)}.")
+        value = values[writer.name]
+        if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+            raise InvalidInput(f"The values of {writer} are a tensor; got {shorten(value)}.")
         shape = shapes[writer.stack or last]
-        fits = own.ndim <= 3 and all(  # noqa: PLR2004 - batch pos d_model
+        fits = value.ndim <= 3 and all(  # noqa: PLR2004 - batch pos d_model
             size in (1, whole)
-            for size, whole in zip(reversed(own.shape), reversed(shape), strict=False)
+            for size, whole in zip(reversed(value.shape), reversed(shape), strict=False)
         )
-        if own.dtype != model.dtype or not fits:
+        if value.dtype != model.dtype or not fits:
             raise InvalidInput(
-                f"The values of {writer} are {shorten(own)}; expected {model.dtype} of a shape "
+                f"The values of {writer} are {shorten(value)}; expected {model.dtype} of a shape "
                 f"that broadcasts to {shape}."
             )
     return {writer.name: values[writer.name].detach().to(model.device) for writer in graph.writers}
@@ -181,7 +181,7 @@ def _footprint(model: Network, graph: Graph, metric: Metric, batches: Sequence[B
     places = [reader.place for reader in graph.readers]
     padded = any(batch.real is not None for batch in batches)
     plain = footprint(model, width, logits, places, 0, padded=padded)
-    heads = max(len(list(own)) for _, own in groupby(graph.readers, key=lambda r: r.place))
+    heads = max(len(list(group)) for _, group in groupby(graph.readers, key=lambda r: r.place))
     stream = width * model.config.d_model * model.dtype.itemsize
     return replace(plain, peak=plain.peak + stream * (len(graph.writers) + 2 * heads))
 
@@ -201,9 +201,12 @@ class _Forward:
                 removed = own.to(model.device, model.dtype)
                 places.setdefault(reader.place, []).append((reader, removed))
         changes = {
-            place: [_ReaderEdit(model, tuple(own), differences)] for place, own in places.items()
+            place: [_ReaderEdit(model, tuple(readers_there), differences)]
+            for place, readers_there in places.items()
         }
-        streams = {reader.stream for own in places.values() for reader, _ in own}
+        streams = {
+            reader.stream for readers_there in places.values() for reader, _ in readers_there
+        }
         self.recorder = Recorder(
             Plan(
                 changes,
@@ -221,9 +224,9 @@ class _Forward:
         stream = self.model.stream(batches, self.recorder)
         if not isinstance(metric, AtPosition):
             logits = logits_of(self.model, stream, self.recorder, last)
-            own = self.prompts.batches[-1]
+            batch = self.prompts.batches[-1]
             parts = logits.unflatten(0, (self.copies, -1))
-            return torch.stack([measure(metric, part, own) for part in parts])
+            return torch.stack([measure(metric, part, batch) for part in parts])
         bound = metric.for_batch(self.prompts.batches[-1])
         columns = columns_read(last, metric.pos)
         here = stream[torch.arange(len(stream), device=stream.device), columns][:, None]
@@ -242,7 +245,7 @@ class _ReaderEdit:
     def __call__(self, x: Tensor, site: EditSite) -> Tensor:
         """The tensor at the place."""
         first, _ = self.readers[0]
-        outside = torch.stack([own for _, own in self.readers], dim=1)
+        outside = torch.stack([mask for _, mask in self.readers], dim=1)
         terms = self.differences.of(first.sources, site.earlier)
         added = outside @ terms.flatten(2)
         shape = (len(outside), len(self.readers), -1, *terms.shape[3:])

@@ -78,11 +78,13 @@ def strongest_paths(graph: Graph, weights: Mapping[Names, float]) -> list[Circui
         rest = [CircuitPath((), float("inf"))] if edge[1] == LOGITS else []
         rest += [after[writer] for writer in following[edge[1]] if writer in after]
         for path in rest:
-            own = CircuitPath((edge, *path.edges), min(abs(weights[edge]), path.strength))
-            _keep_stronger(after, edge[0], own)
+            longer = CircuitPath((edge, *path.edges), min(abs(weights[edge]), path.strength))
+            _keep_stronger(after, edge[0], longer)
     through = {
-        CircuitPath(before[name].edges + own.edges, min(before[name].strength, own.strength))
-        for name, own in after.items()
+        CircuitPath(
+            before[name].edges + name_paths.edges, min(before[name].strength, name_paths.strength)
+        )
+        for name, name_paths in after.items()
     }
     return sorted(through, key=lambda path: (-path.strength, path.edges))
 
@@ -102,7 +104,7 @@ def _next(graph: Graph, reader: Reader, names: set[str]) -> tuple[str, ...]:
     if f"{layer}ATTN" in names:
         return (f"{layer}ATTN",)
     heads = [writer.name for writer in graph.writers if writer.name.startswith(f"{layer}H")]
-    groups = len([own for own in graph.readers if own.place == reader.place])
+    groups = len([other for other in graph.readers if other.place == reader.place])
     size = len(heads) // groups
     first = (reader.head or 0) * size
     return tuple(heads[first : first + size])

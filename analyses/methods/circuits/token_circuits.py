@@ -94,7 +94,7 @@ class TokenCircuits:
         at = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
         attn = kind.layers[at]
         head = within(-attn.n_heads, attn.n_heads - 1, head, "head") % attn.n_heads
-        step = next(own for own in query.block(at).steps if own.f is attn)
+        step = next(candidate for candidate in query.block(at).steps if candidate.f is attn)
         if first_mlp:
             _check_first_mlp(at, query, key)
         source = key.final_norm if kind.is_cross else step.input_norm
@@ -243,13 +243,15 @@ class TokenCircuits:
         report = as_progress(progress, "positions")
         positions: Sequence[int | None] = range(n) if embedded else [None]
         heads = self.weights
-        q, k = (own.new_empty(len(positions), own.shape[-1]) for own in (heads.W_Q, heads.W_K))
+        q, k = (
+            weight.new_empty(len(positions), weight.shape[-1]) for weight in (heads.W_Q, heads.W_K)
+        )
         same = q.new_empty(len(positions))
         for number, position in enumerate(positions):
             q[number], k[number], same[number] = self._means(ids, position)
             if report is not None:
                 report(number + 1, len(positions))
-        query, key = (attn.positions.rotated(own.expand(n, -1), at) for own in (q, k))
+        query, key = (attn.positions.rotated(vector.expand(n, -1), at) for vector in (q, k))
         scores = query @ key.mT
         scores.diagonal().copy_(same.expand(n))
         biases = attn.masking.add(
@@ -302,9 +304,9 @@ def _in_parts(of: Callable[[Ids], Tensor], ids: Ids) -> Tensor:
     """
     values = torch.empty(0)
     for number, part in enumerate(ids.split(TOKENS)):
-        found = of(part)
-        values = values if number else found.new_empty(len(ids), *found.shape[1:])
-        values[number * TOKENS :][: len(part)] = found
+        value = of(part)
+        values = values if number else value.new_empty(len(ids), *value.shape[1:])
+        values[number * TOKENS :][: len(part)] = value
     _check_finite(values)
     return values
 
@@ -338,8 +340,10 @@ def _projected(
 
 def _steps_after(stack: Stack, step: Step) -> list[Step]:
     """The steps of a stack after ``step``."""
-    steps = [own for layer in range(len(stack.blocks)) for own in stack.block(layer).steps]
-    return steps[next(n for n, own in enumerate(steps) if own is step) + 1 :]
+    steps = [
+        step_there for layer in range(len(stack.blocks)) for step_there in stack.block(layer).steps
+    ]
+    return steps[next(n for n, step_there in enumerate(steps) if step_there is step) + 1 :]
 
 
 def _check_first_mlp(layer: int, *stacks: Stack) -> None:

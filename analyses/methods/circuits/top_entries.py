@@ -47,7 +47,9 @@ def strongest(
         torch.maximum(of_columns[columns], block.amax(0), out=of_columns[columns])
         if report is not None and columns.stop == n_columns:
             report(rows.stop, n_rows)
-    row, column = (own.topk(min(k, len(own))).indices for own in (of_rows, of_columns))
+    row, column = (
+        magnitudes.topk(min(k, len(magnitudes))).indices for magnitudes in (of_rows, of_columns)
+    )
     return row, column
 
 

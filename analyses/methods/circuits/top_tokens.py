@@ -72,19 +72,19 @@ class TopTokens:
 
     def rows(self, most: int | None = None, shown: int = 5) -> list[tuple[str, str]]:
         """Up to ``most`` tokens, each with the first ``shown`` that are paired with it."""
-        found: list[tuple[str, str]] = []
+        rows: list[tuple[str, str]] = []
         for label, top, values in zip(
             self.labels[:most], self.top_labels, self.values.tolist(), strict=False
         ):
             pairs = list(zip(top, values, strict=True))[:shown]
-            found.append((label, "  ".join(f"{own} {signed(value, 2)}" for own, value in pairs)))
-        return found
+            rows.append((label, "  ".join(f"{token} {signed(value, 2)}" for token, value in pairs)))
+        return rows
 
     def lines(self, most: int) -> list[str]:
         """The same as lines of a summary."""
-        found = self.rows(most)
-        width = max((len(label) for label, _ in found), default=0)
-        return [f"{label:<{width}} {beside}" for label, beside in found]
+        rows = self.rows(most)
+        width = max((len(label) for label, _ in rows), default=0)
+        return [f"{label:<{width}} {beside}" for label, beside in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,11 @@ class Side:
 
     def labels(self, ids: Ids) -> tuple[str, ...]:
         """For each id, a label in which spaces are visible, or its number."""
-        known = None if self.are_classes else self.model.tokenizer
+        tokenizer = None if self.are_classes else self.model.tokenizer
         numbers = ids.tolist()
         return tuple(
-            str(n) if known is None or n not in known else known.display([n])[0] for n in numbers
+            str(n) if tokenizer is None or n not in tokenizer else tokenizer.display([n])[0]
+            for n in numbers
         )
 
 
@@ -144,7 +145,9 @@ def given_tokens(tokens: TokenList, *sides: Side) -> Ids:
     model = sides[0].model
     several = [tokens] if isinstance(tokens, str) else tokens
     if isinstance(several, Sequence):
-        several = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
+        several = [
+            model.to_single_token(token) if isinstance(token, str) else token for token in several
+        ]
     ids = whole_numbers(several).reshape(-1)
     if not len(ids):
         raise InvalidTokens(f"tokens={shorten(tokens)} holds no token; leave it out to search all.")
@@ -176,7 +179,7 @@ def top_tokens(
         rows.ids.cpu(),
         rows.labels(rows.ids),
         ids.cpu(),
-        tuple(columns.labels(own) for own in ids),
+        tuple(columns.labels(row) for row in ids),
         values.cpu(),
         controls.expand(matrix.shape).gather(1, top).cpu(),
     )
@@ -214,9 +217,9 @@ class SingularTokens:
             {
                 **cells,
                 "singular_value": values.numpy(),
-                first: [label for own in self.first_labels for end in own for label in end],
+                first: [label for pair in self.first_labels for end in pair for label in end],
                 f"{first}_reading": self.first.flatten().numpy(),
-                second: [label for own in self.second_labels for end in own for label in end],
+                second: [label for pair in self.second_labels for end in pair for label in end],
                 f"{second}_reading": self.second.flatten().numpy(),
             }
         )
@@ -248,11 +251,11 @@ def singular_tokens(
     """
     most = min(k, *(len(readings) for _, readings in (first, second)))
     largest = first[1].gather(0, first[1].abs().argmax(0, keepdim=True))
-    found: list[Any] = []
+    columns: list[Any] = []
     for side, readings in (first, second):
         signed = (readings * largest.sign()).T
         top = [(sign * signed).topk(most) for sign in (1, -1)]
-        ids = torch.stack([side.ids[own.indices] for own in top], 1)
+        ids = torch.stack([side.ids[entries.indices] for entries in top], 1)
         numbers = torch.stack([top[0].values, -top[1].values], 1)
-        found += [numbers.cpu(), tuple(tuple(map(side.labels, own)) for own in ids)]
-    return SingularTokens(values.cpu(), *found)
+        columns += [numbers.cpu(), tuple(tuple(map(side.labels, end)) for end in ids)]
+    return SingularTokens(values.cpu(), *columns)

@@ -35,7 +35,7 @@ def written(
         InvalidInput: norms change the stream, so that it is not a sum of outputs.
         UnknownPlace: there is no writer of this name.
     """
-    parts = [own for own, _ in _in_parts(model, batches, names)]
+    parts = [part for part, _ in _in_parts(model, batches, names)]
     return {
         name: own if own.ndim == 1 else torch.cat([part[name] for part in parts])
         for name, own in parts[0].items()
@@ -56,12 +56,12 @@ def _in_parts(
     sources = {place for place, _ in terms.values() if place is not None}
     first, end = batches[0].ids, len(model.stacks[-1].blocks)
     for rows in torch.arange(len(first), device=first.device).split(ROWS):
-        own = [batch.rows(rows) for batch in batches]
-        cache = run(model, *own, record=list(sources), stop_at_layer=end).cache
+        part_batches = [batch.rows(rows) for batch in batches]
+        cache = run(model, *part_batches, record=list(sources), stop_at_layer=end).cache
         earlier = {place: cache[place] for place in sources}
-        check_no_nan(model, own, *earlier.values())
+        check_no_nan(model, part_batches, *earlier.values())
         with torch.no_grad():
-            yield {name: term(earlier).detach() for name, (_, term) in terms.items()}, own
+            yield {name: term(earlier).detach() for name, (_, term) in terms.items()}, part_batches
 
 
 def replaced(

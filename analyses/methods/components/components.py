@@ -77,10 +77,10 @@ class Component:
             )
         if chosen is None:
             return tuple(self.neuron(unit) for unit in range(self.n_neurons))
-        given = list(chosen) if isinstance(chosen, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
-        numbers = map(as_integer, given)
+        indices = list(chosen) if isinstance(chosen, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+        numbers = map(as_integer, indices)
         wanted = dict.fromkeys(n for n in numbers if n is not None and 0 <= n < self.n_neurons)
-        if not wanted or len(wanted) < len(given):
+        if not wanted or len(wanted) < len(indices):
             raise InvalidInput(
                 f"neurons={shorten(chosen)} should be different indices in 0..{self.n_neurons - 1}."
             )
@@ -118,8 +118,8 @@ class Components:
                 f"layers={shorten(layers)} should be several layers, such as [0, 1]."
             ) from error
         heads, sublayers = (
-            tuple(each for each in own if each.layer in chosen)
-            for own in (self.heads, self.sublayers)
+            tuple(each for each in group if each.layer in chosen)
+            for group in (self.heads, self.sublayers)
         )
         return Components(heads, sublayers)
 
@@ -151,27 +151,29 @@ class Components:
             InvalidInput: a group that is not a sequence of names, or names a component twice.
             UnknownPlace: the model has no component of a given name.
         """
-        found: Units = {}
-        for name, own in names.items():
-            members: list[Any] = list(own) if isinstance(own, list | tuple) else [own]
+        units: Units = {}
+        for name, unit_names in names.items():
+            members: list[Any] = (
+                list(unit_names) if isinstance(unit_names, list | tuple) else [unit_names]
+            )
             if not all(isinstance(member, str) for member in members):
                 raise InvalidInput(
-                    f"units={{{shorten(name)}: {shorten(own)}}}: a group should be a list of names "
-                    "of components."
+                    f"units={{{shorten(name)}: {shorten(unit_names)}}}: a group should be a list "
+                    "of names of components."
                 )
             if len(set(members)) < len(members):
                 raise InvalidInput(f"units=: the group {shorten(name)} names a component twice.")
-            found[name] = tuple(self.named(member) for member in members)
-        return found
+            units[name] = tuple(self.named(member) for member in members)
+        return units
 
     def _layers(self) -> Units:
         """The sub-layers of each layer."""
-        found: Units = {}
+        units: Units = {}
         for each in self.sublayers:
             stack = f"{each.place.stack}." if each.place.stack else ""
             name = f"{stack}L{each.layer}"
-            found[name] = (*found.get(name, ()), each)
-        return found
+            units[name] = (*units.get(name, ()), each)
+        return units
 
     def named(self, name: str) -> Component:
         """The head, sub-layer or neuron of this name.
@@ -179,16 +181,16 @@ class Components:
         Raises:
             UnknownPlace: the model has no such component.
         """
-        known = {each.name: each for each in (*self.heads, *self.sublayers)}
+        by_name = {each.name: each for each in (*self.heads, *self.sublayers)}
         neuron = NEURON.fullmatch(name)
-        mlp = known.get(f"{neuron[1]}MLP") if neuron else None
+        mlp = by_name.get(f"{neuron[1]}MLP") if neuron else None
         if neuron and mlp and int(neuron[2]) < mlp.n_neurons:
             return mlp.neuron(int(neuron[2]))
-        if name not in known:
+        if name not in by_name:
             raise UnknownPlace(
-                f"This model has no component {shorten(name)}.{nearest(name, known, cutoff=0.4)}"
+                f"This model has no component {shorten(name)}.{nearest(name, by_name, cutoff=0.4)}"
             )
-        return known[name]
+        return by_name[name]
 
 
 def components_of(model: Network, part: str = "z") -> Components:
@@ -206,7 +208,7 @@ def components_of(model: Network, part: str = "z") -> Components:
         raise InvalidInput(f"part={shorten(part)} is not known; it is one of {', '.join(PARTS)}.")
     heads: list[Component] = []
     sublayers: list[Component] = []
-    steps = [(own.name_in_places, *each) for own in model.stacks for each in own.branches()]
+    steps = [(stack.name_in_places, *each) for stack in model.stacks for each in stack.branches()]
     for stack, layer, step in steps:
         out, f = Place(step.points.writes, layer, stack=stack), step.f
         if isinstance(f, Attention):
@@ -227,15 +229,15 @@ def components_named(model: Network, names: Sequence[str]) -> tuple[Component, .
         InvalidInput: ``names`` is not a list of names, or names a component twice.
         UnknownPlace: the model has no component of a given name.
     """
-    given: list[Any] = list(names) if isinstance(names, list | tuple) else [None]
-    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+    listed: list[Any] = list(names) if isinstance(names, list | tuple) else [None]
+    if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise InvalidInput(
             f"ablate={shorten(names)} should be a list of different names of components, such as "
             '["L0H1", "L1H0"].'
         )
     components = components_of(model)
     try:
-        return tuple(components.named(name) for name in given)
+        return tuple(components.named(name) for name in listed)
     except UnknownPlace as error:
         raise UnknownPlace(f"ablate={shorten(names)}: {error}") from error
 
@@ -253,11 +255,11 @@ def mlp_of(model: Network, layer: int, stack: str | None = None) -> Component:
     """
     if len(model.stacks) == 1 and stack is not None:
         raise InvalidInput("stack= is for encoder–decoders; this model has one stack.")
-    own = model.stack(stack)
-    n = len(own.blocks)
+    named_stack = model.stack(stack)
+    n = len(named_stack.blocks)
     layer = within(-n, n - 1, layer, "layer") % n
     for mlp in components_of(model).mlps:
-        if (mlp.layer, mlp.place.stack) == (layer, own.name_in_places):
+        if (mlp.layer, mlp.place.stack) == (layer, named_stack.name_in_places):
             return mlp
     raise InvalidInput(f"Layer {layer} has no MLP, so there are no neurons to describe.")
 

@@ -48,12 +48,12 @@ class Labelled:
     @property
     def every_place(self) -> list[Place]:
         """All places, in the order of points and layers."""
-        return [place for own in self.places.values() for place in own]
+        return [place for point_places in self.places.values() for place in point_places]
 
     @property
     def cells(self) -> dict[str, list[Any]]:
         """The columns point, layer and name, with one entry per place."""
-        points = [point for point, own in self.places.items() for _ in own]
+        points = [point for point, point_places in self.places.items() for _ in point_places]
         return place_cells(points, [place.layer for place in self.every_place])
 
     def rows_at(self, place: Place) -> Float[Tensor, "prompt dim"]:
@@ -95,21 +95,21 @@ def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from 
     required_columns(batches[model.stacks.index(read)], pos)
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     places = places_of(model, points, read.name)
-    every = [place for own in places.values() for place in own]
+    every = [place for point_places in places.values() for place in point_places]
     for place in every:
         if place.point.axes[1] != "pos":
             raise InvalidInput(
                 f"at={place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe "
                 "reads a point that has a value at each position, such as resid_pre, mlp_out or z."
             )
-    found: dict[Place, list[Tensor]] = {place: [] for place in every}
+    collected: dict[Place, list[Tensor]] = {place: [] for place in every}
     for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
         cache = run(model, *(batch.rows(part) for batch in batches), record=every).cache
-        for place, own in found.items():
-            own.append(cache.part(place, Selection(pos=pos)))
-    activations = {place: torch.cat(own) for place, own in found.items()}
-    for place, own in activations.items():
-        if not bool(own.isfinite().all()):
+        for place, parts in collected.items():
+            parts.append(cache.part(place, Selection(pos=pos)))
+    activations = {place: torch.cat(parts) for place, parts in collected.items()}
+    for place, activation in activations.items():
+        if not bool(activation.isfinite().all()):
             raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
     return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
 
@@ -129,11 +129,11 @@ def labels_of(labels: Iterable[object], n: int) -> tuple[str, ...]:
     """
     if not isinstance(labels, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"labels={shorten(labels)} should be one label per prompt.")
-    given = labels.tolist() if isinstance(labels, Tensor) else list(labels)
-    for row, label in enumerate(given):
+    listed = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    for row, label in enumerate(listed):
         if label is None or (isinstance(label, Real) and isnan(label)):
             raise InvalidInput(f"labels= has no label for prompt {row}; leave that prompt out.")
-    names = tuple(str(label) for label in given)
+    names = tuple(str(label) for label in listed)
     if len(names) != n:
         raise InvalidInput(f"{len(names)} labels were given for {n} prompts.")
     counts = {name: names.count(name) for name in names}

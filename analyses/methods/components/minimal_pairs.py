@@ -68,17 +68,20 @@ def _aligned(
             f"There are {len(left[0].ids)} clean prompts and {len(right[0].ids)} corrupted ones; "
             "each clean prompt needs one corrupted counterpart."
         )
-    for own, other, stack in zip(left, right, model.stacks, strict=True):
-        _check_lengths(model, own, other, f" ({stack.name})" if len(left) > 1 else "", name)
-    pairs = [_with_same_padding(own, other) for own, other in zip(left, right, strict=True)]
+    for clean_batch, other, stack in zip(left, right, model.stacks, strict=True):
+        _check_lengths(model, clean_batch, other, f" ({stack.name})" if len(left) > 1 else "", name)
+    pairs = [
+        _with_same_padding(clean_batch, other)
+        for clean_batch, other in zip(left, right, strict=True)
+    ]
     _check_mask_tokens(*pairs[-1], name)
-    same = torch.stack([_identical_rows(own, other) for own, other in pairs]).all(0)
+    same = torch.stack([_identical_rows(clean_batch, other) for clean_batch, other in pairs]).all(0)
     if bool(same.any()):
         raise InvalidInput(
             f"{name(int(same.int().argmax()))} is the same clean and corrupted, so patching it "
             "changes nothing; leave it out, or change a token that its answer depends on."
         )
-    return tuple(own for own, _ in pairs), tuple(other for _, other in pairs)
+    return tuple(clean_batch for clean_batch, _ in pairs), tuple(other for _, other in pairs)
 
 
 def aligned_prompts(model: TextNetwork, prompts: Sequence[Prompt]) -> tuple[Batches, Batches]:
@@ -111,13 +114,17 @@ def position_labels(model: TextNetwork, clean: Batch, corrupt: Batch) -> tuple[s
     longest = int(clean.is_real.sum(-1).max())
     if clean.images is not None:
         return ("",) * longest
-    rows = [[model.to_labels(ids[ids != PAD]) for ids in own.tokens] for own in (clean, corrupt)]
-    found: list[str] = []
+    rows = [
+        [model.to_labels(ids[ids != PAD]) for ids in batch.tokens] for batch in (clean, corrupt)
+    ]
+    common: list[str] = []
     for pos in range(longest):
-        tokens = [{row[pos] for row in own if pos < len(row)} for own in rows]
-        shared = all(len(own) == 1 for own in tokens)
-        found.append("/".join(dict.fromkeys(next(iter(own)) for own in tokens)) if shared else "")
-    return tuple(found)
+        tokens = [{row[pos] for row in side if pos < len(row)} for side in rows]
+        shared = all(len(labels) == 1 for labels in tokens)
+        common.append(
+            "/".join(dict.fromkeys(next(iter(labels)) for labels in tokens)) if shared else ""
+        )
+    return tuple(common)
 
 
 def _field(prompt: Prompt, field: str) -> str:
@@ -148,14 +155,14 @@ def _check_lengths(
 def _alignment(clean: Sequence[str], corrupt: Sequence[str]) -> str:
     """The tokens of two rows, one row above the other, from just before the first that differ."""
     both = list(zip_longest(clean, corrupt))
-    differ = [one != other for one, other in both]
+    differ = [clean_label != other for clean_label, other in both]
     first = max(0, differ.index(True) - BEFORE)
     shown = slice(first, first + SHOWN)
     rows = [
         ["position", *map(str, range(len(both))[shown])],
-        ["clean", *(_cut(own) for own, _ in both[shown])],
+        ["clean", *(_cut(label) for label, _ in both[shown])],
         ["corrupt", *(_cut(other) for _, other in both[shown])],
-        ["", *("^" if one else "" for one in differ[shown])],
+        ["", *("^" if differs else "" for differs in differ[shown])],
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -59,14 +59,16 @@ class Recorded:
             InvalidInput: the model has no logits, or the metric can't be computed from them.
         """
         n, metric = len(batches[0].ids), metric.with_ids(model.to_single_token)
-        found: list[dict[Place, Tensor]] = []
+        recorded: list[dict[Place, Tensor]] = []
         measured: list[Tensor] = []
         for part in torch.arange(n, device=batches[0].ids.device).split(rows):
             done = run(model, *(batch.rows(part) for batch in batches), record=list(places))
-            found.append({place: done.cache[place] for place in places})
-            own = metric.for_rows(part.tolist(), n)
-            measured.append(measure(own, done.require_logits(), done.batch).cpu().double())
-        activations = {place: torch.cat([own[place] for own in found]) for place in places}
+            recorded.append({place: done.cache[place] for place in places})
+            part_metric = metric.for_rows(part.tolist(), n)
+            measured.append(measure(part_metric, done.require_logits(), done.batch).cpu().double())
+        activations = {
+            place: torch.cat([tensors[place] for tensors in recorded]) for place in places
+        }
         return cls(model, batches, activations, torch.cat(measured))
 
     def lengths(self, stack: str | None = None) -> Int[Tensor, " prompt"]:
@@ -102,7 +104,7 @@ class Recorded:
 
     def _stack_index(self, stack: str | None) -> int:
         """The index of a stack, given by its name; by default that of the last."""
-        return [own.name for own in self.model.stacks].index(self.model.stack(stack).name)
+        return [each.name for each in self.model.stacks].index(self.model.stack(stack).name)
 
 
 def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[Place]]:
@@ -112,7 +114,7 @@ def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[P
         InvalidInput: no point is given, some layers lack a point, or it is not a point of a block.
         UnknownPlace: the model has no such point.
     """
-    found: dict[str, list[Place]] = {}
+    by_label: dict[str, list[Place]] = {}
     for point in at:
         name = (point, stack) if len(model.stacks) > 1 else point
         places = model.names.every_layer(name)
@@ -122,7 +124,7 @@ def places_of(model: Network, at: Sequence[str], stack: str) -> dict[str, list[P
                 f"at={shorten(point)} should be the label of a point that every layer has, such as "
                 "resid_pre or z."
             )
-        found[places[0].point.label] = places
-    if not found:
+        by_label[places[0].point.label] = places
+    if not by_label:
         raise InvalidInput("at= names no point; give at least one, such as resid_pre.")
-    return found
+    return by_label

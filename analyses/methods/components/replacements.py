@@ -101,7 +101,7 @@ class Replacements:
             InvalidInput: see :meth:`edits`.
         """
         made = self.edits(components) if components else {}
-        return tuple((own.place, made[own.name]) for own in components)
+        return tuple((component.place, made[component.name]) for component in components)
 
     @cached_property
     def _donors(self) -> Sequence[Batch]:
@@ -140,15 +140,15 @@ class Replacements:
         )
         of = _columns_of_positions(of_query, to_query), _columns_of_positions(of_key, to_key)
         to = _columns_of_positions(to_query, of_query), _columns_of_positions(to_key, of_key)
-        own = x.movedim(1, -1)[_mesh(*of)]
+        values = x.movedim(1, -1)[_mesh(*of)]
         if self.method == "resample":
             rows, _ = donor_tokens(to_query, self.seed, self._given_mask(of_query))
-            own = own[rows.gather(1, to[0][:, :1])[:, 0]]
+            values = values[rows.gather(1, to[0][:, :1])[:, 0]]
         else:
-            own = own.mean(0, keepdim=True)
-        found = x.new_zeros(len(to_query), to_query.shape[1], to_key.shape[1], x.shape[1])
-        found[_mesh(*to)] = own
-        return found.movedim(-1, 1)
+            values = values.mean(0, keepdim=True)
+        values_at = x.new_zeros(len(to_query), to_query.shape[1], to_key.shape[1], x.shape[1])
+        values_at[_mesh(*to)] = values
+        return values_at.movedim(-1, 1)
 
     def _token_masks(
         self, place: Place, axis: str
@@ -191,12 +191,12 @@ def _positions(
     Raises:
         InvalidInput: the longest prompt is longer than every reference prompt.
     """
-    longest, given = int(real.sum(-1).max()), int(reference.sum(-1).max())
-    if longest > given:
+    longest, reference_length = int(real.sum(-1).max()), int(reference.sum(-1).max())
+    if longest > reference_length:
         raise InvalidInput(
             f"A mean per position needs reference prompts as long as the prompts: they have up to "
-            f"{given} tokens, the prompts up to {longest}. Give longer reference prompts, or "
-            "per_position=False."
+            f"{reference_length} tokens, the prompts up to {longest}. Give longer reference "
+            "prompts, or per_position=False."
         )
     return (real.cumsum(-1) - 1).clamp(min=0)
 

@@ -48,8 +48,10 @@ class Distribution:
         if not values.numel():
             return
         at_once = max(1, CHUNK // values.shape[1])
-        for counts, own in zip(self.counts.split(at_once), values.split(at_once), strict=True):
-            counts.add_(_counts(own))  # a view of self.counts
+        for counts, unit_values in zip(
+            self.counts.split(at_once), values.split(at_once), strict=True
+        ):
+            counts.add_(_counts(unit_values))  # a view of self.counts
         self.n += values.shape[1]
         self.total += values.double().sum(-1)
         self.positive += (values > 0).sum(-1)
@@ -65,9 +67,9 @@ class Distribution:
         wanted = torch.tensor(levels, dtype=torch.float64, device=below.device) * self.n
         # The ranks are whole numbers: a share of n that rounds up by 1e-12 is still the same rank.
         ranks = (wanted - 1e-6).ceil().clamp(min=1).expand(len(below), -1)
-        found = _values(self.counts.device)[torch.searchsorted(below, ranks.contiguous())]
-        found = found.maximum(self.smallest[:, None]).minimum(self.largest[:, None])
-        return found.where(ranks < self.n, self.largest[:, None])
+        quantiles = _values(self.counts.device)[torch.searchsorted(below, ranks.contiguous())]
+        quantiles = quantiles.maximum(self.smallest[:, None]).minimum(self.largest[:, None])
+        return quantiles.where(ranks < self.n, self.largest[:, None])
 
     @property
     def mean(self) -> Float[Tensor, " unit"]:

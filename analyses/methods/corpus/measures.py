@@ -71,8 +71,8 @@ class Measure:
         """The cells of BOS tokens; for attention, those whose key is BOS."""
         at = self.stack if self.key_stack is None else self.key_stack
         bos = self.model.config.tokens.bos
-        found = batches[at].tokens == (PAD if bos is None else bos)
-        return found[:, :, None] if self.key_stack is None else found[:, None]
+        is_bos = batches[at].tokens == (PAD if bos is None else bos)
+        return is_bos[:, :, None] if self.key_stack is None else is_bos[:, None]
 
     @property
     def stop_at_layer(self) -> int | None:

@@ -46,9 +46,9 @@ class Snippet:
 
     def values(self, strip: Float[Tensor, " token"]) -> list[float]:
         """The value at each label, taken from the values of a text; NaN where there is none."""
-        own = strip.tolist()
+        cells = strip.tolist()
         return [
-            own[pos] if pos >= 0 and index < self.of_query else nan
+            cells[pos] if pos >= 0 and index < self.of_query else nan
             for index, pos in enumerate(self.positions)
         ]
 
@@ -57,16 +57,20 @@ def snippets(
     model: TextNetwork, measure: Measure, streamed: Streamed
 ) -> tuple[tuple[Snippet, ...], ...]:
     """The snippets of each unit's cells, the largest first."""
-    labels = {n: tuple(_labels(model, own) for own in text) for n, text in streamed.texts.items()}
+    labels = {
+        n: tuple(_labels(model, batch) for batch in text) for n, text in streamed.texts.items()
+    }
     cells = zip(streamed.text.tolist(), streamed.pos.tolist(), streamed.key.tolist(), strict=True)
 
     def of_cell(text: int, pos: int, key: int) -> Snippet:
-        own = labels[text][measure.stack]
+        text_labels = labels[text][measure.stack]
         if measure.key_stack is None:
-            return _of_token(own, pos)
-        return _of_pair(own, pos, labels[text][measure.key_stack], key, measure)
+            return _of_token(text_labels, pos)
+        return _of_pair(text_labels, pos, labels[text][measure.key_stack], key, measure)
 
-    return tuple(tuple(of_cell(*cell) for cell in zip(*own, strict=True)) for own in cells)
+    return tuple(
+        tuple(of_cell(*cell) for cell in zip(*unit_cells, strict=True)) for unit_cells in cells
+    )
 
 
 def _of_token(labels: Sequence[str], pos: int) -> Snippet:
@@ -84,14 +88,14 @@ def _of_pair(
     if crossing:
         both = [*_marked(key_labels, near_key, key, None), (-1, GAP)]
         query = _marked(labels, near_query, None, pos)
-        positions, shown = zip(*both, *query, strict=True)
-        return Snippet(positions, shown, labels[pos], key_labels[key], len(both))
-    found: list[tuple[int, str]] = []
+        positions, texts = zip(*both, *query, strict=True)
+        return Snippet(positions, texts, labels[pos], key_labels[key], len(both))
+    cells: list[tuple[int, str]] = []
     for n, label in _marked(labels, sorted({*near_key, *near_query}), key, pos):
-        found += [(-1, GAP)] if found and n != found[-1][0] + 1 else []
-        found.append((n, label))
-    positions, shown = zip(*found, strict=True)
-    return Snippet(positions, shown, labels[pos], key_labels[key], len(positions))
+        cells += [(-1, GAP)] if cells and n != cells[-1][0] + 1 else []
+        cells.append((n, label))
+    positions, texts = zip(*cells, strict=True)
+    return Snippet(positions, texts, labels[pos], key_labels[key], len(positions))
 
 
 def _marked(

@@ -187,8 +187,8 @@ class _Totals:
         self.sources = {n: self.sources[n] for n in self.texts}
         for row, number in enumerate(numbers.tolist()):
             if number in wanted or number < self.settings.sample:
-                own = torch.tensor([row], device=batches[0].ids.device)
-                text = tuple(batch.rows(own).padded_right() for batch in batches)
+                index = torch.tensor([row], device=batches[0].ids.device)
+                text = tuple(batch.rows(index).padded_right() for batch in batches)
                 if number in wanted:
                     self.texts[number] = text
                     self.sources[number] = pool.sources[number - pool.first]

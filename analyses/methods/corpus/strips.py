@@ -42,8 +42,8 @@ def strips(measure: Measure, streamed: Streamed, rows: int) -> Float[Tensor, "un
         unit, rank = torch.isin(streamed.text, part).nonzero().unbind(-1)
         row = torch.searchsorted(part, streamed.text[unit, rank])
         pos = streamed.pos[unit, rank]
-        own = x[unit, row, :, 0] if measure.key_stack is None else x[unit, row, pos]
-        strip[unit, rank, : own.shape[-1]] = own.where(counted[row], torch.nan)
+        values = x[unit, row, :, 0] if measure.key_stack is None else x[unit, row, pos]
+        strip[unit, rank, : values.shape[-1]] = values.where(counted[row], torch.nan)
     return strip
 
 
@@ -75,9 +75,9 @@ def shuffled_values(
             for draw in range(draws)
         ]
         x = values_of(measure, rows_of(texts)).cpu()
-        unit, rank = (torch.tensor(own) for own in zip(*part, strict=True))
+        unit, rank = (torch.tensor(indices) for indices in zip(*part, strict=True))
         row = torch.arange(len(texts)).view(len(part), draws)
-        pos, key = (own[unit, rank][:, None] for own in (streamed.pos, streamed.key))
+        pos, key = (positions[unit, rank][:, None] for positions in (streamed.pos, streamed.key))
         total[unit, rank] = x[unit[:, None], row, pos, key].mean(-1)
     return total
 
@@ -91,14 +91,15 @@ def _shuffled(measure: Measure, streamed: Streamed, cell: Cell, seed: int) -> Te
     """The text of a cell, with its other tokens in a random order."""
     text = streamed.texts[int(streamed.text[cell])]
     bos = measure.model.config.tokens.bos
-    fixed: list[set[int]] = [{0} if int(own.ids[0, 0]) == bos else set() for own in text]
+    fixed: list[set[int]] = [{0} if int(batch.ids[0, 0]) == bos else set() for batch in text]
     fixed[measure.stack].add(int(streamed.pos[cell]))
     if measure.key_stack is not None:
         fixed[measure.key_stack].add(int(streamed.key[cell]))
     # The same seed for every text: the order does not depend on the text's index in the corpus.
     generator = torch.Generator().manual_seed(seed)
     return tuple(
-        _reordered(batch, kept, generator) for batch, kept in zip(text, fixed, strict=True)
+        _reordered(batch, fixed_columns, generator)
+        for batch, fixed_columns in zip(text, fixed, strict=True)
     )
 
 

@@ -60,8 +60,8 @@ def _without_padding(batch: Batch) -> Iterator[list[Any]]:
     """The token ids, the token types and the image of each row, without padding."""
     for row, real in enumerate(batch.is_real):
         tensors = (batch.ids, batch.types)
-        own: list[Any] = [None if x is None else x[row][real].tolist() for x in tensors]
-        yield [*own, None if batch.images is None else batch.images[row].tolist()]
+        ids: list[Any] = [None if x is None else x[row][real].tolist() for x in tensors]
+        yield [*ids, None if batch.images is None else batch.images[row].tolist()]
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ def pools_of(
         n = len(batches[0].ids)
         yield Pool(batches, 0, tuple(f"text {row}" for row in range(n)), 0, n, n)
         return
-    first, held = 0, list[_Row]()
+    first, rows = 0, list[_Row]()
     for item in items:
-        held += [(item, batches) for batches in _rows(model, item)]
-        if len(held) >= size:
-            yield _pool(held, first)
-            first, held = first + len(held), []
-    if held:
-        yield _pool(held, first)
+        rows += [(item, batches) for batches in _rows(model, item)]
+        if len(rows) >= size:
+            yield _pool(rows, first)
+            first, rows = first + len(rows), []
+    if rows:
+        yield _pool(rows, first)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -147,7 +147,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 def rows_of(texts: Sequence[tuple[Batch, ...]]) -> tuple[Batch, ...]:
     """Texts of one row each as batches, one per stack."""
-    return tuple(joined(own) for own in zip(*texts, strict=True))
+    return tuple(joined(same_stack) for same_stack in zip(*texts, strict=True))
 
 
 def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: ANN401
@@ -184,13 +184,13 @@ def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
 def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
     """A text as checked batches of one row: several if the text is longer than the context."""
     try:
-        given = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
-        found = [tuple(model.batches(each)) for each in given]
+        windows = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
+        checked = [tuple(model.batches(each)) for each in windows]
     except InvalidInput as error:
         raise InvalidTokens(f"{item.source}: {error}") from error
-    if any(len(batch.ids) != 1 for batches in found for batch in batches):
+    if any(len(batch.ids) != 1 for batches in checked for batch in batches):
         raise InvalidTokens(f"{item.source}: expected one text, got {shorten(item.given)}.")
-    return found
+    return checked
 
 
 def _windows(model: TextNetwork, given: object) -> list[Any]:
@@ -208,6 +208,6 @@ def _windows(model: TextNetwork, given: object) -> list[Any]:
 
 def _pool(held: Sequence[_Row], first: int) -> Pool:
     items = [item for item, _ in held]
-    batches = rows_of([own for _, own in held])
+    batches = rows_of([text for _, text in held])
     n_cut, last = len(items) - len(set(map(id, items))), items[-1]
     return Pool(batches, first, tuple(i.source for i in items), n_cut, last.done, last.total)

@@ -33,7 +33,9 @@ class TopCells:
         order = cell.argsort(-1)
         ranked = _rounded(value).gather(-1, order).argsort(dim=-1, descending=True, stable=True)
         order = order.gather(-1, ranked)
-        self.value, self.cell = (own.gather(-1, order[:, : self.top]) for own in (value, cell))
+        self.value, self.cell = (
+            tensor.gather(-1, order[:, : self.top]) for tensor in (value, cell)
+        )
 
 
 def largest_of(values: Float[Tensor, "unit cell"], k: int) -> Int[Tensor, "unit k"]:

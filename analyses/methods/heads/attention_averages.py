@@ -56,7 +56,7 @@ def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
 def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
     """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros for queries where the sum is zero."""
     heads = zip(attn.values(v).unbind(2), attn.W_O, strict=True)
-    norms = torch.stack([at_least_float32(own @ W_O).norm(dim=-1) for own, W_O in heads], 1)
+    norms = torch.stack([at_least_float32(values @ W_O).norm(dim=-1) for values, W_O in heads], 1)
     weights = pattern * norms[:, :, None, :]
     total = weights.sum(-1, keepdim=True)
     return weights / total.where(total > 0, 1)

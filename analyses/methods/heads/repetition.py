@@ -61,14 +61,14 @@ class RepeatedRows:
         random = (query >= first) & (key >= first)
         near = range(1, min(FARTHEST, self.half - 2) + 1)
         offsets = [sign * by for by in near for sign in ((-1, 1) if bidirectional else (-1,))]
-        found = {NEIGHBOURS.get(by, f"offset {by:+d}"): (apart == by) & random for by in offsets}
-        found[SINKS[0] if self.start else SINKS[1]] = ((key == 0) & (query > 1)).expand(n, n)
+        pairs = {NEIGHBOURS.get(by, f"offset {by:+d}"): (apart == by) & random for by in offsets}
+        pairs[SINKS[0] if self.start else SINKS[1]] = ((key == 0) & (query > 1)).expand(n, n)
         copies = (apart % self.half == 0) & (apart != 0)
-        found["duplicate-token"] = copies & random & (bidirectional | (apart < 0))
+        pairs["duplicate-token"] = copies & random & (bidirectional | (apart < 0))
         if not bidirectional:
             after = ((apart - 1) % self.half == 0) & (apart < 0)
-            found["induction"] = after & random & (key > self.start)
-        return found
+            pairs["induction"] = after & random & (key > self.start)
+        return pairs
 
 
 def repeated_rows(

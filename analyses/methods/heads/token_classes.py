@@ -35,9 +35,11 @@ def tokens_of_classes(
             f"A class can't be called {OTHER}, which is the name of the tokens in no class."
         )
     real = batch.is_real
-    found = {name: _tokens_of(model, name, own, batch) & real for name, own in classes.items()}
-    in_any = torch.stack([~real, *found.values()]).any(0)
-    return {**found, OTHER: ~in_any}
+    masks = {
+        name: _tokens_of(model, name, members, batch) & real for name, members in classes.items()
+    }
+    in_any = torch.stack([~real, *masks.values()]).any(0)
+    return {**masks, OTHER: ~in_any}
 
 
 def selected_tokens(selected: object, batch: Batch, argument: str) -> Bool[Tensor, "batch pos"]:
@@ -66,7 +68,9 @@ def _tokens_of(
         return selected_tokens(given, batch, f"classes[{shorten(name)}]")
     several = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
     try:
-        ids = [model.to_single_token(one) if isinstance(one, str) else one for one in several]
+        ids = [
+            model.to_single_token(token) if isinstance(token, str) else token for token in several
+        ]
         return torch.isin(batch.ids, _checked(ids, model.d_vocab).to(batch.ids.device))
     except InvalidInput as error:
         raise type(error)(f"classes[{shorten(name)}]: {error}") from error
@@ -78,10 +82,10 @@ def _checked(ids: object, d_vocab: int) -> Int[Tensor, " token"]:
     Raises:
         InvalidTokens: they are not integers, or outside the vocabulary.
     """
-    found = whole_numbers(ids).flatten()
-    outside = found[(found < 0) | (found >= d_vocab)]
+    token_ids = whole_numbers(ids).flatten()
+    outside = token_ids[(token_ids < 0) | (token_ids >= d_vocab)]
     if len(outside):
         raise InvalidTokens(
             f"Token id {int(outside[0])} is outside the vocabulary 0..{d_vocab - 1}."
         )
-    return found
+    return token_ids

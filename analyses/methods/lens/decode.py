@@ -74,34 +74,34 @@ def decoded_places(model: Network, at: object = "resid_pre") -> PlaceNames:
     names = _point_names(at)
     stack = model.stacks[-1]
     blocks = [stack.block(layer) for layer in range(len(stack.blocks))]
-    found: PlaceNames = {}
+    named: PlaceNames = {}
     for layer, block in enumerate(blocks):
         if "resid_pre" in names:
-            found["resid_pre", layer] = Place(Point.RESID_PRE)
+            named["resid_pre", layer] = Place(Point.RESID_PRE)
         for step in block.steps:
             for name, place in _written(step, names):
-                found[name, layer] = place
+                named[name, layer] = place
             if "resid_mid" in names and step is not block.steps[-1]:
-                found[step.points.sum.label, layer] = step.end()
-    lacking = names - {name for name, _ in found}
+                named[step.points.sum.label, layer] = step.end()
+    lacking = names - {name for name, _ in named}
     if lacking:
         raise InvalidInput(f"at={shorten(at)}: this model has no {min(lacking)}.")
-    found["resid_post", len(blocks) - 1] = stack.end
+    named["resid_post", len(blocks) - 1] = stack.end
     name = stack.name_in_places
-    return {key: Place(place.point, key[1], place.norm, name) for key, place in found.items()}
+    return {key: Place(place.point, key[1], place.norm, name) for key, place in named.items()}
 
 
 def _point_names(at: object) -> set[str]:
     """The labels of the requested points."""
-    given = [at] if isinstance(at, str | Point) else at
+    several = [at] if isinstance(at, str | Point) else at
     names = (
-        [one.label if isinstance(one, Point) else one for one in given]
-        if isinstance(given, list | tuple)
+        [point.label if isinstance(point, Point) else point for point in several]
+        if isinstance(several, list | tuple)
         else []
     )
-    known = (*STREAMS, *WRITES)
-    if not names or any(name not in known for name in names):
-        raise InvalidInput(f"at={shorten(at)} should be one or several of {', '.join(known)}.")
+    labels = (*STREAMS, *WRITES)
+    if not names or any(name not in labels for name in names):
+        raise InvalidInput(f"at={shorten(at)} should be one or several of {', '.join(labels)}.")
     return {str(name) for name in names}
 
 

@@ -74,8 +74,8 @@ class TunedLens:
     def digest(self) -> str:
         """SHA-256 of A and b; independent of the device."""
         digest = hashlib.sha256()
-        for own in (self.A, self.b):
-            digest.update(f"{own.dtype} {tuple(own.shape)}".encode() + tensor_bytes(own))
+        for tensor in (self.A, self.b):
+            digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode() + tensor_bytes(tensor))
         return digest.hexdigest()
 
     def translate(self, x: Stream, layer: int) -> Stream:
@@ -88,11 +88,12 @@ class TunedLens:
         Raises:
             InvalidInput: the lens was trained on other weights.
         """
-        own, found = self.provenance, weight_hash(model)
-        if own.weights != found:
+        provenance, present = self.provenance, weight_hash(model)
+        if provenance.weights != present:
             raise InvalidInput(
-                f"This lens is of the model {own.model!r} (weights {own.weights[:12]}…, torch."
-                f"{own.dtype}), not of {model.config.name or 'unnamed'!r} (weights {found[:12]}…, "
+                f"This lens is of the model {provenance.model!r} (weights "
+                f"{provenance.weights[:12]}…, torch.{provenance.dtype}), not of "
+                f"{model.config.name or 'unnamed'!r} (weights {present[:12]}…, "
                 f"{model.dtype}): train a lens on this model, or load the model of this lens."
             )
 
@@ -184,9 +185,9 @@ def _check_tensors(path: Path, found: Mapping[str, Tensor], like: Mapping[str, T
     Raises:
         InvalidInput: they are not.
     """
-    expected = {name: (tuple(own.shape), own.dtype) for name, own in like.items()}
-    got = {name: (tuple(own.shape), own.dtype) for name, own in found.items()}
+    expected = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
+    got = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
     if got != expected:
         raise InvalidInput(f"{path} is damaged: it holds {got}; expected {expected}.")
-    if not all(bool(own.isfinite().all()) for own in found.values()):
+    if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
         raise InvalidInput(f"{path} is damaged: it holds numbers that are not finite.")

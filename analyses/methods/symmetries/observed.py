@@ -46,19 +46,19 @@ def observed(model: Network, batches: Sequence[Batch]) -> Observed:
         for place in (kind.places(layer)[0], kind.z_place(layer))
     ]
     done = run(model, *batches, record=[*places, *ends.values()])
-    found: dict[Part, Tensor] = {}
+    outputs: dict[Part, Tensor] = {}
     for kind in kinds:
         for layer, attn in enumerate(kind.layers):
             pattern = done.cache[kind.places(layer)[0]]
             written = attn.result(done.cache[kind.z_place(layer)])
             for head in range(attn.n_heads):
                 name = kind.head_name(layer, head)
-                found[Part(HEAD, name, PATTERN, kind.query, kind.key)] = pattern[:, head]
-                found[Part(HEAD, name, OUTPUT, kind.query, kind.key)] = written[:, :, head]
+                outputs[Part(HEAD, name, PATTERN, kind.query, kind.key)] = pattern[:, head]
+                outputs[Part(HEAD, name, OUTPUT, kind.query, kind.key)] = written[:, :, head]
     for (stack, name), place in ends.items():
-        found[Part(LAYER, name, OUTPUT, stack, stack)] = done.cache[place]
+        outputs[Part(LAYER, name, OUTPUT, stack, stack)] = done.cache[place]
     output, last = done.stream if done.logits is None else done.logits, len(model.stacks) - 1
     if output is not None:
         check_no_nan(model, batches, output)
-        found[Part(MODEL, MODEL, OUTPUT, last, last)] = output
-    return found
+        outputs[Part(MODEL, MODEL, OUTPUT, last, last)] = output
+    return outputs

@@ -87,11 +87,11 @@ def token_orders(movable: Bool[Tensor, "batch pos"], kind: str, seed: int) -> Or
     in the batch.
     """
     order = torch.arange(movable.shape[1]).repeat(len(movable), 1)
-    for own, row in zip(order, movable.cpu(), strict=True):
+    for row_order, row in zip(order, movable.cpu(), strict=True):
         (columns,) = row.nonzero(as_tuple=True)
         if len(columns) > 1:
             generator = torch.Generator().manual_seed(seed % SEEDS)
-            own[columns] = columns[order_of(kind, len(columns), generator)]
+            row_order[columns] = columns[order_of(kind, len(columns), generator)]
     return order.to(movable.device)
 
 
@@ -142,8 +142,8 @@ def permuted(batch: Batch, order: Order, read_by: object) -> Batch:
 def _patches_permuted(images: Tensor, order: Order, config: PatchConfig) -> Tensor:
     size = config.size
     patches = rearrange(images, "b c (h p) (w q) -> b (h w) c p q", p=size, q=size)
-    own = order[:, config.n_special :] - config.n_special
-    rows = torch.arange(len(own), device=own.device)[:, None]
+    patch_order = order[:, config.n_special :] - config.n_special
+    rows = torch.arange(len(patch_order), device=patch_order.device)[:, None]
     return rearrange(
-        patches[rows, own], "b (h w) c p q -> b c (h p) (w q)", h=config.height // size
+        patches[rows, patch_order], "b (h w) c p q -> b c (h p) (w q)", h=config.height // size
     )

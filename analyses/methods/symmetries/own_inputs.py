@@ -36,10 +36,10 @@ class OwnInputs:
 
     def context(self, stack: int, orders: Sequence[Order] | None = None) -> Context:
         """The context of a stack, with the encoder's output in the given order."""
-        own = self.contexts[stack]
-        if orders is None or own.encoder_output is None:
-            return own
-        return own.with_encoder(in_order(own.encoder_output, orders[0]))
+        context = self.contexts[stack]
+        if orders is None or context.encoder_output is None:
+            return context
+        return context.with_encoder(in_order(context.encoder_output, orders[0]))
 
 
 @torch.no_grad()
@@ -52,10 +52,12 @@ def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
     }
     sources |= {place: place for place in layer_starts(model).values()}
     cache = run(model, *batches, record=list(sources.values())).cache
-    *encoders, own = model.contexts(batches)
+    *encoders, last_context = model.contexts(batches)
     for stack, batch, context in zip(model.stacks, batches, encoders, strict=False):
-        own = own.with_encoder(stack(batch, context))
-    return OwnInputs({to: cache[source] for to, source in sources.items()}, [*encoders, own])
+        last_context = last_context.with_encoder(stack(batch, context))
+    return OwnInputs(
+        {to: cache[source] for to, source in sources.items()}, [*encoders, last_context]
+    )
 
 
 def layer_starts(model: Network) -> dict[tuple[int, str], Place]:

@@ -113,8 +113,8 @@ def random_inputs(model: Network, seed: int, rows: int = 3) -> list[Tensor]:
 
 def _output(done: Run) -> Tensor:
     """The logits, or the output of a model without logits."""
-    given = done.stream if done.logits is None else done.logits
-    return torch.empty(0) if given is None else given
+    output = done.stream if done.logits is None else done.logits
+    return torch.empty(0) if output is None else output
 
 
 def _layers(model: Network) -> Iterator[tuple[Stack, str | None, int]]:
@@ -241,9 +241,9 @@ def _padding(model: Network, tokens: list[Tensor], recorded: Run) -> Iterator[Id
     for side in ("left", "right"):
         columns = slice(-short, None) if side == "left" else slice(0, short)
         padded = [t.clone() for t in tokens]
-        for own, whole in zip(padded, tokens, strict=True):
-            own[1] = PAD
-            own[1, columns] = whole[1, :short]
+        for padded_ids, whole in zip(padded, tokens, strict=True):
+            padded_ids[1] = PAD
+            padded_ids[1, columns] = whole[1, :short]
         actual = model(*padded)
         alone = model(*(t[1:2, :short] for t in tokens))[0]
         error = difference(actual[1, columns], alone)
