@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import interp
-from analyses.methods.attribution import Path, edge_scores
 from benchmarks.bench import Bench, Makers
 from benchmarks.patching import difference, other_prompts
 from benchmarks.sweeps import LastResult
@@ -48,6 +47,8 @@ def conductance(bench: Bench) -> Iterator[Row]:
 
 def scored(model: interp.Transformer, tokens: Tensor, other: Tensor) -> Callable[[], Tensor]:
     """Conductance of all edges, ``[edge prompt]``."""
+    from analyses.methods.attribution import Path, edge_scores  # noqa: PLC0415 - imports pandas
+
     graph = interp.computation_graph(model)
     clean, corrupt = [model.batch(tokens)], [model.batch(other)]
 

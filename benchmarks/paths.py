@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 import interp
-from analyses.methods.circuits import written
 from benchmarks.bench import Bench, Makers
 from benchmarks.models import KERNELS
 from benchmarks.patching import difference, difference_of, other_prompts
@@ -82,6 +81,8 @@ def makers(bench: Bench, tokens: Tensor, edges: Edges, results: dict[str, LastRe
 
 
 def _sweep(bench: Bench, tokens: Tensor, edges: Edges, kernel: str) -> Callable[[], Tensor]:
+    from analyses.methods.circuits import written  # noqa: PLC0415 - imports pandas
+
     model = bench.ours[kernel]
     values = written(model, [model.batch(other_prompts(bench, tokens))])
     edited: list[Edit] = [
