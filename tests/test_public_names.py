@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from importlib import import_module
-from inspect import Parameter, Signature, isclass, isfunction, signature
+from inspect import Parameter, isclass, isfunction, signature
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,14 @@ SEARCHED = ("interp", "analyses", "apps", "training", "tools", "benchmarks")
 
 def packages() -> list[str]:
     """The packages with public names, by their dotted names."""
-    found = [
+    inits = [
         init
         for top in ("interp", "analyses", "training")
         for init in sorted((ROOT / top).rglob("__init__.py"))
     ]
     return [
         ".".join(init.relative_to(ROOT).parts[:-1])
-        for init in found
+        for init in inits
         if "\n__all__ = " in init.read_text(encoding="utf-8")
     ]
 
@@ -78,7 +78,7 @@ def test_public_names_exist_and_are_sorted_once(package):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
-def shown(value: object) -> str:
+def default_text(value: object) -> str:
     """A default value, without addresses and long reprs."""
     text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -87,18 +87,17 @@ def shown(value: object) -> str:
 def of_signature(function: object) -> str:
     """Names, kinds and defaults of the parameters; annotations are in the reference."""
     try:
-        own: Signature = signature(function)  # pyright: ignore[reportArgumentType]
+        parameters = signature(function).parameters  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
         return ""
-    parameters = [
-        parameter.replace(annotation=Parameter.empty) for parameter in own.parameters.values()
-    ]
     texts, is_keyword = [], False
-    for parameter in parameters:
+    for parameter in parameters.values():
         if parameter.kind is Parameter.KEYWORD_ONLY and not is_keyword:
             texts.append("*")
         is_keyword |= parameter.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
-        default = "" if parameter.default is Parameter.empty else f"={shown(parameter.default)}"
+        default = (
+            "" if parameter.default is Parameter.empty else f"={default_text(parameter.default)}"
+        )
         stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
         texts.append(f"{stars.get(parameter.kind, '')}{parameter.name}{default}")
     return f"({', '.join(texts)})"

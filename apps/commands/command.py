@@ -48,7 +48,7 @@ class CommandSpec:
         fields: the fields of prompts that the analysis reads, empty if it reads none; ``None``:
             those of its parameters. With ``corrupt``, prompts default to the model's minimal pairs.
         keeps_partial_results: whether ``--resume`` continues it, although its function has no
-            parameter that says so.
+            parameter ``resume``.
     """
 
     name: str
