@@ -7,7 +7,7 @@ from inspect import isfunction, signature
 
 import analyses._requirements  # noqa: F401 # pyright: ignore[reportUnusedImport] - says what is missing
 from analyses.ablate import Ablation, ablate
-from analyses.ablate_heads import HeadAblation, ablate_heads
+from analyses.ablate_heads import ablate_heads
 from analyses.attention_patterns import (
     AttentionPattern,
     AttentionPatterns,
@@ -59,7 +59,6 @@ __all__ = [
     "Erasing",
     "Explanation",
     "Frequencies",
-    "HeadAblation",
     "HeadRoles",
     "LensTraining",
     "LogitLens",

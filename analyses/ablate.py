@@ -19,6 +19,7 @@ that changes predictions at random.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -28,22 +29,32 @@ from torch import Tensor
 
 from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
 from analyses.results import (
+    FEWEST,
+    LARGE,
+    LEVEL,
     Bars,
     Drawing,
+    Interval,
     Progress,
     Result,
     as_metric,
+    by_chance,
     cancelled_note,
     cell_heatmap,
+    counted,
     effect_frame,
     effect_lines,
+    fixed,
     in_cells,
     interval,
     largest_text,
     metric_text,
+    number,
+    percent,
     places_of_effects,
     prompt_frame,
     rounding,
+    signed,
 )
 from interp import Sweep, Transformer, sweep
 from interp.errors import InvalidInput, shorten
@@ -59,6 +70,8 @@ Groups = Mapping[str, str | Sequence[str]]
 GROUPS = "groups"
 MOST_BARS = 40
 """The most units that a bar chart shows."""
+MOST_NAMED = 3
+"""The most units that a conclusion names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,6 +81,7 @@ class Ablation(Result):
     Attributes:
         clean: the metric without ablation.
         ablated: the metric with one unit ablated; NaN where a cancelled call did not get to it.
+            The units lie on one axis; those of :func:`ablate_heads` on two, layer and head.
         units: the kind of unit: ``heads``, ``layers``, ``mlps``, ``neurons``, ``pairs`` (each head
             alone, then every two) or ``groups``.
         cells: the columns that name the units, each with one entry per unit.
@@ -84,7 +98,7 @@ class Ablation(Result):
     working = ("partial",)
 
     clean: Float[Tensor, " prompt"]
-    ablated: Float[Tensor, "unit prompt"]
+    ablated: Float[Tensor, "*unit prompt"]
     units: str
     cells: Mapping[str, tuple[object, ...]]
     members: tuple[tuple[str, ...], ...]
@@ -97,13 +111,26 @@ class Ablation(Result):
     partial: Sweep | None = None
 
     @property
-    def effect(self) -> Float[Tensor, "unit prompt"]:
+    def by_layer(self) -> bool:
+        """Whether the units are heads by layer, as those of :func:`ablate_heads`."""
+        *units, _ = self.ablated.shape
+        return len(units) > 1
+
+    @property
+    def effect(self) -> Float[Tensor, "*unit prompt"]:
         """``ablated − clean``, in the metric's unit."""
         return self.ablated - self.clean
 
+    def interval(self) -> Interval:
+        """The mean effect over prompts, ``[*unit]``, with interval and p-value.
+
+        Effects within rounding error of zero count as zero in the p-values.
+        """
+        return interval(self.effect, self._noise)
+
     def mean_effects(self) -> dict[str, float]:
         """The mean effect of each unit over prompts, by name; NaN where it was not measured."""
-        means = self.effect.mean(-1).tolist()
+        means = self._effects.mean(-1).tolist()
         return {str(name): effect for name, effect in zip(self.cells["name"], means, strict=True)}
 
     @property
@@ -112,11 +139,12 @@ class Ablation(Result):
 
         NaN for a single component, and where a component was not ablated alone.
         """
-        alone, effect = self._alone, self.effect
-        found = torch.full_like(effect, torch.nan)
+        alone, effect = self._alone, self._effects
+        interaction = torch.full_like(effect, torch.nan)
         for row in self._together:
-            found[row] = effect[row] - effect[[alone[name] for name in self.members[row]]].sum(0)
-        return found
+            apart = effect[[alone[name] for name in self.members[row]]]
+            interaction[row] = effect[row] - apart.sum(0)
+        return interaction
 
     def to_frame(self) -> pd.DataFrame:
         """One row per unit, largest size first.
@@ -124,10 +152,19 @@ class Ablation(Result):
         Columns:
             stack, layer, head, neuron, name, first, second, members: the unit, as far as they
                 apply; in an encoder–decoder, stack is ``encoder``, ``decoder`` or ``cross``.
-            effect, low, high, size, share, n, p, q, significant: as in
-                :meth:`HeadAblation.to_frame`.
+            effect, low, high: the mean effect over prompts and its 95 % interval.
+            size: mean of |effect|, in which effects of opposite sign do not cancel.
+            share: size / mean |metric without ablation|; NaN where that is 0.
+            n: number of prompts.
+            p: two-sided p-value of a mean effect of zero.
+            q: p, corrected for the number of units (Benjamini and Hochberg 1995).
+            significant: whether q ≤ 0.05. Of these units, at most one in twenty is expected to have
+                no effect; of all units without effect, one in twenty has p ≤ 0.05.
+
+        With fewer than five prompts, low, high, p and q are NaN and no unit is significant. The
+        same holds for a unit whose effect on some prompt is NaN; such units come last.
         """
-        return effect_frame(self.cells, self.effect, self._noise, metric=self.clean)
+        return effect_frame(self.cells, self._effects, self._noise, metric=self.clean)
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
@@ -139,14 +176,15 @@ class Ablation(Result):
         The columns are those of :meth:`to_frame`, with interaction in place of effect.
         """
         rows = self._together
-        cells = {name: [own[row] for row in rows] for name, own in self.cells.items()}
+        cells = {name: [column[row] for row in rows] for name, column in self.cells.items()}
         frame = effect_frame(cells, self.interaction[rows], self._noise, metric=self.clean)
         return frame.rename(columns={"effect": "interaction"})
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per unit and prompt: the columns of the unit, prompt, clean, ablated, effect."""
-        clean = self.clean.expand_as(self.ablated)
-        return prompt_frame(self.cells, clean=clean, ablated=self.ablated, effect=self.effect)
+        ablated = self.ablated.flatten(0, -2)
+        clean = self.clean.expand_as(ablated)
+        return prompt_frame(self.cells, clean=clean, ablated=ablated, effect=self._effects)
 
     def drawing(self) -> Drawing:
         """Mean effects: a heatmap of heads, or of the interactions of pairs; else bars."""
@@ -167,6 +205,54 @@ class Ablation(Result):
         largest = largest_text(self._ranked, self.unit, self._noun, f"{self.method} {how}")
         return f"{whole}; {largest}"
 
+    def conclusion(self) -> list[str]:
+        """The headline; of heads by layer, the largest and how many are significant."""
+        if not self.by_layer:
+            return super().conclusion()
+        frame, n = self.to_frame(), self.clean.numel()
+        of, on = f"of {counted(len(frame), 'head')}", f"on {counted(n, 'prompt')}"
+        whole = f"{number(self.clean.nanmean().item())} {self.unit}"
+        largest = frame[frame["size"] > 0].head(MOST_NAMED)
+        if largest.empty:
+            return [f"None {of} has an effect {on}: the {self.metric} stays {whole}"]
+        places = places_of_effects(frame)
+        *others, last = (
+            f"{row['name']} ({signed(row['effect'], places)} {self.unit})"
+            for row in largest.to_dict("records")
+        )
+        named = f"{', '.join(others)} and {last}" if others else last
+        large = (frame["share"] >= LARGE).sum()
+        share = f", which {large} {of} change by {percent(LARGE)} or more"
+        tested = (
+            f"{frame['significant'].sum()} of {counted(len(frame), 'effect')} significant "
+            f"(q ≤ {LEVEL})"
+        )
+        return [
+            f"The largest effects {of} {on}: {named}",
+            f"The {self.metric} without ablation is {whole}"
+            + ("" if isnan(frame["share"].iloc[0]) else share),
+            f"There are no intervals with fewer than {FEWEST} prompts" if n < FEWEST else tested,
+            *self._cancelling(frame.iloc[0], places),
+        ]
+
+    def _cancelling(self, largest: "pd.Series[Any]", places: int) -> list[str]:
+        """A statement on the head of the largest size, if its effects cancel in the mean."""
+        if largest["significant"] or not largest["size"] > 2 * abs(largest["effect"]):
+            return []
+        return [
+            f"{largest['name']} changes it by {fixed(largest['size'], places)} {self.unit} per "
+            "prompt on average, but up on some prompts and down on others"
+        ]
+
+    def expected_by_chance(self) -> float:
+        """How many units are expected to have p ≤ 0.05 if none has an effect on average."""
+        return by_chance(self.to_frame())
+
+    @property
+    def _effects(self) -> Float[Tensor, "unit prompt"]:
+        """The effects, with all units on one axis."""
+        return self.effect.flatten(0, -2)
+
     @property
     def _noun(self) -> str:
         return self.units.replace("mlps", "MLPs")
@@ -181,14 +267,14 @@ class Ablation(Result):
     @property
     def _alone(self) -> dict[str, int]:
         """The row of each component that is a unit by itself."""
-        return {own[0]: row for row, own in enumerate(self.members) if len(own) == 1}
+        return {names[0]: row for row, names in enumerate(self.members) if len(names) == 1}
 
     @property
     def _together(self) -> list[int]:
         """The rows of units with several components, each of which is also a unit by itself."""
         alone = self._alone
-        several = ((row, own) for row, own in enumerate(self.members) if len(own) > 1)
-        return [row for row, own in several if all(name in alone for name in own)]
+        several = ((row, names) for row, names in enumerate(self.members) if len(names) > 1)
+        return [row for row, names in several if all(name in alone for name in names)]
 
     @property
     def _noise(self) -> float:
@@ -199,9 +285,8 @@ class Ablation(Result):
         stacks = self.cells.get("stack", [""] * len(self.members))
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
         title = f"Change of {self.metric} under {self.method} ablation of each head"
-        mean = self.effect.mean(-1)
         return cell_heatmap(
-            mean,
+            self._effects.mean(-1),
             rows,
             self.cells["head"],
             title=title,
@@ -212,13 +297,13 @@ class Ablation(Result):
 
     def _map_of_pairs(self) -> Drawing:
         """The mean interaction of every two heads, on both sides of the diagonal."""
-        one, other = ([own[end] for own in self.members] for end in (0, -1))
+        firsts, seconds = ([names[end] for names in self.members] for end in (0, -1))
         mean = self.interaction.mean(-1).repeat(2)
         title = f"Interaction of each two heads in {self.metric} under {self.method} ablation"
         return cell_heatmap(
             mean,
-            one + other,
-            other + one,
+            firsts + seconds,
+            seconds + firsts,
             title=title,
             axes=("head", "head"),
             unit=self.unit,
@@ -227,17 +312,17 @@ class Ablation(Result):
 
     def _bars(self) -> Drawing:
         """The mean effect of each unit, or of those with the largest size."""
-        found = interval(self.effect, self._noise)
-        shown, title = torch.arange(len(found.mean)), ""
-        if len(shown) > MOST_BARS:
-            shown = found.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
-            title = f" (the {MOST_BARS} largest of {len(found.mean)})"
+        effects = self.interval()
+        rows, title = torch.arange(len(effects.mean)), ""
+        if len(rows) > MOST_BARS:
+            rows = effects.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
+            title = f" (the {MOST_BARS} largest of {len(effects.mean)})"
         return Bars(
-            found.mean[shown],
-            found.low[shown],
-            found.high[shown],
+            effects.mean[rows],
+            effects.low[rows],
+            effects.high[rows],
             title=f"Change of {self.metric} under {self.method} ablation of {self.units}{title}",
-            labels=[str(self.cells["name"][row]) for row in shown.tolist()],
+            labels=[str(self.cells["name"][row]) for row in rows.tolist()],
             unit=self.unit,
             places=places_of_effects(self.to_frame()),
         )
@@ -319,11 +404,11 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
     with cancellable(cancelled):
         measured = as_metric(metric, model, batches, rows)
-        edits = replacements.edits(each for own in chosen.values() for each in own)
+        edits = replacements.edits(each for members in chosen.values() for each in members)
     table = sweep(
         model,
         tuple(batches),
-        [[edits[each.name] for each in own] for own in chosen.values()],
+        [[edits[each.name] for each in members] for members in chosen.values()],
         measured,
         memory=memory,
         progress=in_cells(progress, len(batches[0].ids)),
@@ -336,7 +421,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         ablated=table.values,
         units=kind,
         cells=_cells(kind, chosen),
-        members=tuple(tuple(each.name for each in own) for own in chosen.values()),
+        members=tuple(tuple(each.name for each in members) for members in chosen.values()),
         metric=table.metric,
         unit=table.unit,
         method=method,
@@ -368,8 +453,8 @@ def _select_units(
             f"units={shorten(units)} should be one of {', '.join(KINDS)}, or groups by name, as in "
             '{"induction": ["L1H0", "L1H5"]}.'
         )
-    found = components if layers is None else components.in_layers(layers)
-    chosen = found.units(units)
+    within = components if layers is None else components.in_layers(layers)
+    chosen = within.units(units)
     if not chosen:
         there = "" if layers is None else f" in layers={shorten(list(layers))}"
         raise InvalidInput(f"This model has no {units}{there} to ablate.")
@@ -378,16 +463,16 @@ def _select_units(
 
 def _cells(kind: str, chosen: Units) -> dict[str, tuple[object, ...]]:
     """The columns that name the units."""
-    names, own = tuple(chosen), tuple(chosen.values())
+    names, members = tuple(chosen), tuple(chosen.values())
     if kind == GROUPS:
-        return {"name": names, "members": tuple(" ".join(map(str, each)) for each in own)}
+        return {"name": names, "members": tuple(" ".join(map(str, each)) for each in members)}
     if kind == "pairs":
         ends = {"first": 0, "second": 1}
         return {
-            **{n: tuple(str(e[i]) if i < len(e) else "" for e in own) for n, i in ends.items()},
+            **{n: tuple(str(e[i]) if i < len(e) else "" for e in members) for n, i in ends.items()},
             "name": names,
         }
-    first = [each[0] for each in own]
+    first = [each[0] for each in members]
     columns = {
         "stack": tuple(each.name.rpartition(".")[0] for each in first),
         "layer": tuple(each.layer for each in first),

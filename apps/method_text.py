@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from textwrap import dedent
 
+from analyses import Ablation, ablate_heads
 from analyses.results import Result
 
 
@@ -26,10 +27,11 @@ class Paragraph:
         return self.text if self.is_equation else re.sub(r"`|(?<!\w)\*|\*(?!\w)", "", self.text)
 
 
-def method_text(result: Result | type[Result]) -> str:
-    """The docstring of the module that defines a result."""
-    kind = result if isinstance(result, type) else type(result)
-    return (sys.modules[kind.__module__].__doc__ or f"{kind.__name__}?").strip()
+def method_text(result: Result) -> str:
+    """The docstring of the module that defines a result, or of the one that has heads by layer."""
+    of_heads = isinstance(result, Ablation) and result.by_layer
+    module = ablate_heads.__module__ if of_heads else type(result).__module__
+    return (sys.modules[module].__doc__ or f"{type(result).__name__}?").strip()
 
 
 def question(text: str) -> str:

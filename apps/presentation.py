@@ -12,7 +12,6 @@ from analyses import (
     AttentionStatistics,
     DirectLogitAttribution,
     Explanation,
-    HeadAblation,
     HeadRoles,
     LogitLens,
     OrderSensitivity,
@@ -57,17 +56,6 @@ def _sentence(line: str) -> str:
 
 
 @table.register
-def _(result: HeadAblation, top: int | None = None) -> Table:
-    return wording.head_table(result, top)
-
-
-@conclusion.register
-def _(result: HeadAblation) -> str:
-    """Without the notes, which its page shows by themselves."""
-    return " ".join(map(_sentence, result.conclusion()))
-
-
-@table.register
 def _(result: LogitLens, top: int | None = None) -> Table:
     """Means over all tokens at each place; for the target, over the last tokens."""
     frame = result.to_frame()
@@ -89,9 +77,18 @@ def _(result: AttentionStatistics, top: int | None = None) -> Table:
 @table.register
 def _(result: Ablation, top: int | None = None) -> Table:
     """For pairs of heads, their interactions."""
+    if result.by_layer:
+        return wording.head_table(result, top)
     if result.units == "pairs":
         return table_of_frame(result.to_interaction_frame(), top)
     return table_of_frame(result.to_frame().drop(columns="members", errors="ignore"), top)
+
+
+@conclusion.register
+def _(result: Ablation) -> str:
+    """Without the notes for heads by layer, whose page shows them by themselves."""
+    notes = () if result.by_layer else result.notes
+    return " ".join([*map(_sentence, result.conclusion()), *notes])
 
 
 @table.register

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import isnan
 
-from analyses import HeadAblation
+from analyses import Ablation
 from analyses.results import (
     FEWEST,
     LEVEL,
@@ -66,7 +66,7 @@ class HeadEffect:
         return corrected(self.q)
 
 
-def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
+def ranked_heads(result: Ablation) -> list[HeadEffect]:
     """The effects of all heads, largest size first."""
     return [
         HeadEffect(
@@ -84,7 +84,7 @@ def ranked_heads(result: HeadAblation) -> list[HeadEffect]:
     ]
 
 
-def head_table(result: HeadAblation, top: int | None = None) -> Table:
+def head_table(result: Ablation, top: int | None = None) -> Table:
     """A table of the ``top`` heads, or of all, largest size first."""
     heads = ranked_heads(result)
     places = decimals(heads)
@@ -129,7 +129,7 @@ def better(metric: str) -> str:
     return "lower is better" if DIRECTIONS[metric][0] == "rises" else "higher is better"
 
 
-def explanation(result: HeadAblation) -> str:
+def explanation(result: Ablation) -> str:
     """An explanation of the numbers in the table."""
     replacement = {
         "zero": "zero",
@@ -156,7 +156,7 @@ def directions(metric: str) -> str:
     )
 
 
-def _what_is_significant(result: HeadAblation) -> str:
+def _what_is_significant(result: Ablation) -> str:
     """The criterion of significance, and how many heads would pass a test by chance."""
     if result.clean.numel() < FEWEST:
         return (

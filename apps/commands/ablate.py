@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import analyses
-from analyses import Ablation, HeadAblation
+from analyses import Ablation
 from apps.commands.inputs import Inputs
 from interp.errors import InvalidInput, shorten
 from interp.metrics import Metric
@@ -19,7 +19,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
     layers: str | None = None,
     reference: Any = None,  # noqa: ANN401 - a batch
     per_position: bool = False,
-) -> HeadAblation | Ablation:
+) -> Ablation:
     """Ablate parts of a model, by the analysis that has more to say of heads where it can.
 
     Args:

@@ -7,10 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import (
-    HeadAblation,
-    LensTraining,
-)
+from analyses import Ablation, LensTraining
 from analyses.results import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.csv_text import csv_text
@@ -126,7 +123,7 @@ def to_report(run: AnalysisRun, home: str = "") -> Report:
 
 def _of_ablation(result: Result) -> dict[str, Any]:
     """The entries of ``run.json`` that only an ablation of heads has."""
-    if not isinstance(result, HeadAblation):
+    if not (isinstance(result, Ablation) and result.by_layer):
         return {}
     heads = ranked_heads(result)
     return {

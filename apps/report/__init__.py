@@ -6,7 +6,7 @@ text; a content security policy allows only the inlined scripts, by their hashes
 
 from pathlib import Path
 
-from analyses import HeadAblation
+from analyses import Ablation
 from apps.report.analysis import analysis_page
 from apps.report.contents import Report, ReportPrompt
 from apps.report.heads import heads_page
@@ -21,6 +21,6 @@ def write_report(report: Report, path: Path) -> None:
 
 def to_html(report: Report) -> str:
     """The report as one HTML page."""
-    if isinstance(report.result, HeadAblation):
+    if isinstance(report.result, Ablation) and report.result.by_layer:
         return heads_page(report, report.result)
     return analysis_page(report)

@@ -2,7 +2,7 @@
 
 from math import isnan
 
-from analyses import HeadAblation
+from analyses import Ablation
 from analyses.results import fixed, percent, signed
 from apps.report.contents import Report
 from apps.report.page import render
@@ -14,7 +14,7 @@ TOP = 8
 """Number of heads in the strip plot."""
 
 
-def heads_page(report: Report, result: HeadAblation) -> str:
+def heads_page(report: Report, result: Ablation) -> str:
     """The report of a head ablation as one HTML page."""
     heads = ranked_heads(result)
     places = decimals(heads)
@@ -45,7 +45,7 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
     }
 
 
-def _strip_plot(result: HeadAblation, heads: list[HeadEffect], places: int) -> StripPlot:
+def _strip_plot(result: Ablation, heads: list[HeadEffect], places: int) -> StripPlot:
     effect = result.effect
     shown = [head for head in heads if not isnan(head.effect)][:TOP]
     values = {

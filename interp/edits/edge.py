@@ -212,7 +212,7 @@ def input_of(
     step, attn = attention_at(model, reader.place)
     stream, layer = reader.stream, reader.place.layer
     if stream.stack == reader.place.stack:
-        inside, norm = step.input_layout(stream), partial(step.input, tap=untouched)
+        inside, norm = step.input_layout(stream), partial(step.read, tap=untouched)
     else:  # keys and values of cross-attention
         encoder, layer = model.stack(stream.stack), None
         inside, norm = encoder.final_norm.layout(encoder.end), encoder.final_norm

@@ -115,7 +115,7 @@ class Block(nn.Module):
 
         Keys and values are computed for all columns, everything else for ``columns`` only.
         """
-        k, v = self.attn.compute_kv(self.steps[0].input(x, untouched), context)
+        k, v = self.attn.compute_kv(self.steps[0].read(x, untouched), context)
         kv_cache = FixedKV(self.attn, k, v, context.kv_cache)
         return self(x[:, columns], context.narrowed(columns, kv_cache))
 

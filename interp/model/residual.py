@@ -1,5 +1,6 @@
 """Residual steps, which make up a block: x ↦ x + f(x), with norms in different places.
 
+    Step         x ↦ finish(x + write(f(read(x))))     read, write and finish change nothing
     PreNorm      x ↦ x + f(norm(x))                    GPT-2 and most models since
     PostNorm     x ↦ norm(x + f(x))                    the original Transformer, BERT
     Sandwich     x ↦ x + norm′(f(norm(x)))             Gemma 2; Granite, where norm′ is a factor
@@ -7,10 +8,10 @@
     StreamNorm   x ↦ y + f(y), y = norm(x)             BLOOM, as an option
     Parallel     x ↦ x + attn(ln1(x)) + mlp(ln2(x))    GPT-J, GPT-NeoX
 
-``__call__`` computes this formula. The other methods continue it from an intermediate state: from
-f's hidden tensor (z of attention, the neurons of an MLP), or from the sum. A sweep restarts
-forwards from these states. ``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens;
-with post-norm, later steps read ``("normalized", layer, "ln1")`` instead.
+Each kind says which of ``read``, ``write`` and ``finish`` is a norm. A sweep restarts forwards
+inside of a step: from f's hidden tensor (z of attention, the neurons of an MLP), or from the sum.
+``resid_mid`` and ``resid_post`` are the *sums*, as in TransformerLens; with post-norm, later steps
+read ``("normalized", layer, "ln1")`` instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,31 +129,36 @@ class Step:
     points: StepPoints
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """The stream after this step."""
-        raise NotImplementedError
+        """finish(x + write(f(read(x))))."""
+        out = self.f(self.read(x, tap), context, tap)
+        return self.finish(x + self.write(out, tap), tap)
 
-    def input(self, x: Stream, tap: Tap) -> Stream:
+    def read(self, x: Stream, tap: Tap) -> Stream:
         """The input of f."""
         return tap(self.points.reads, x)
+
+    def write(self, out: Stream, tap: Tap) -> Stream:  # noqa: ARG002
+        """The term that is added to the stream, given f's output."""
+        return out
+
+    def finish(self, total: Stream, tap: Tap) -> Stream:
+        """The stream after this step, given the sum."""
+        return tap(self.points.sum, total)
 
     def from_stream(self, state: State, context: Context, tap: Tap) -> Stream:
         """The whole step."""
         (x,) = state
         return self(x, context, tap)
 
-    def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:
-        """The rest of the step, given the stream that f's output is added to and f's hidden."""
+    def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
+        """The rest of the step, given the stream that the term is added to and f's hidden."""
         x, hidden = state
-        return self.from_sum((x + self.added(hidden, tap),), context, tap)
-
-    def added(self, hidden: Tensor, tap: Tap) -> Stream:
-        """The term that is added to the stream, given f's hidden tensor."""
-        return self.f.output(hidden, tap)
+        return self.finish(x + self.write(self.f.output(hidden, tap), tap), tap)
 
     def from_sum(self, state: State, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
         """The rest of the step, given the sum."""
         (total,) = state
-        return tap(self.points.sum, total)
+        return self.finish(total, tap)
 
     def restart_points(self, before: Place) -> list[RestartPoint]:
         """Restart points before the step, at f's hidden tensor and at the sum.
@@ -234,12 +240,7 @@ class Step:
 class PreNorm(Step):
     """x ↦ x + f(norm(x))."""
 
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """x + f(norm(x))."""
-        f, norm, at = self.f, self.norm, self.points
-        return tap(at.sum, x + f(norm(tap(at.reads, x), tap), context, tap))
-
-    def input(self, x: Stream, tap: Tap) -> Stream:
+    def read(self, x: Stream, tap: Tap) -> Stream:
         """norm(x)."""
         return self.norm(tap(self.points.reads, x), tap)
 
@@ -263,8 +264,8 @@ class StreamNorm(PreNorm):
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """y + f(y)."""
-        y = self.norm(tap(self.points.reads, x), tap)
-        return tap(self.points.sum, y + self.f(y, context, tap))
+        y = self.read(x, tap)
+        return self.finish(y + self.f(y, context, tap), tap)
 
     def base(self, before: Place) -> Place:  # noqa: ARG002
         """The place of y."""
@@ -280,14 +281,9 @@ class StreamNorm(PreNorm):
 class PostNorm(Step):
     """x ↦ norm(x + f(x))."""
 
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """norm(x + f(x))."""
-        f, norm, at = self.f, self.norm, self.points
-        return norm(tap(at.sum, x + f(tap(at.reads, x), context, tap)), tap)
-
-    def from_sum(self, state: State, context: Context, tap: Tap) -> Stream:
+    def finish(self, total: Stream, tap: Tap) -> Stream:
         """The norm of the sum."""
-        return self.norm(super().from_sum(state, context, tap), tap)
+        return self.norm(tap(self.points.sum, total), tap)
 
     def layout(self, before: Place) -> Layout:
         """The places of the step, with the norm last."""
@@ -307,14 +303,9 @@ class PostNorm(Step):
 class WriteNorm(Step):
     """x ↦ x + norm(f(x)): ``points.raw`` is before the norm, ``points.writes`` after it."""
 
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """x + norm(f(x))."""
-        f, norm, at = self.f, self.norm, self.points
-        return tap(at.sum, x + tap(at.writes, norm(f(tap(at.reads, x), context, tap), tap)))
-
-    def added(self, hidden: Tensor, tap: Tap) -> Stream:
-        """The norm of f's output."""
-        return tap(self.points.writes, self.norm(self.f.output(hidden, tap), tap))
+    def write(self, out: Stream, tap: Tap) -> Stream:
+        """norm(out)."""
+        return tap(self.points.writes, self.norm(out, tap))
 
     def added_layout(self) -> Layout:
         """The places of the norm, and of its output."""
@@ -336,15 +327,9 @@ class Sandwich(PreNorm):
 
     write_norm: BlockNorm
 
-    def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
-        """x + norm′(f(norm(x)))."""
-        f, norm, at = self.f, self.norm, self.points
-        out = f(norm(tap(at.reads, x), tap), context, tap)
-        return tap(at.sum, x + tap(at.writes, self.write_norm(out, tap)))
-
-    def added(self, hidden: Tensor, tap: Tap) -> Stream:
-        """norm′ of f's output."""
-        return tap(self.points.writes, self.write_norm(self.f.output(hidden, tap), tap))
+    def write(self, out: Stream, tap: Tap) -> Stream:
+        """norm′(out)."""
+        return tap(self.points.writes, self.write_norm(out, tap))
 
     def added_layout(self) -> Layout:
         """The places of norm′, and of its output."""
@@ -371,9 +356,8 @@ class Parallel(PreNorm):
 
     def __call__(self, x: Stream, context: Context, tap: Tap) -> Stream:
         """x + (attn(ln1(x)) + mlp(ln2(x)))."""
-        attn, mlp = self.f, self.beside.f
-        written = attn(self.input(x, tap), context, tap)
-        return tap(self.points.sum, x + (written + mlp(self.beside.input(x, tap), context, tap)))
+        attn_out = self.f(self.read(x, tap), context, tap)
+        return self.from_attn_out((x, attn_out), context, tap)
 
     def from_hidden(self, state: State, context: Context, tap: Tap) -> Stream:
         """The rest of the step, given x and z."""
@@ -383,14 +367,14 @@ class Parallel(PreNorm):
     def from_attn_out(self, state: State, context: Context, tap: Tap) -> Stream:
         """The rest of the step, given x and the output of attention."""
         x, attn_out = state
-        mlp_out = self.beside.f(self.beside.input(x, tap), context, tap)
-        return self.from_sum((x + (attn_out + mlp_out),), context, tap)
+        mlp_out = self.beside.f(self.beside.read(x, tap), context, tap)
+        return self.finish(x + (attn_out + mlp_out), tap)
 
-    def from_neurons(self, state: State, context: Context, tap: Tap) -> Stream:
+    def from_neurons(self, state: State, context: Context, tap: Tap) -> Stream:  # noqa: ARG002
         """The rest of the step, given x, the output of attention and the MLP's neurons."""
         x, attn_out, neurons = state
         mlp_out = self.beside.f.output(neurons, tap)
-        return self.from_sum((x + (attn_out + mlp_out),), context, tap)
+        return self.finish(x + (attn_out + mlp_out), tap)
 
     def restart_points(self, before: Place) -> list[RestartPoint]:
         """Restart points before the step, at z, before the MLP, at its neurons and at the sum."""

@@ -50,6 +50,7 @@ VOCABULARY = {
     },
     "bool": {
         "bos": "whether cells at BOS are counted",
+        "by_layer": "whether units are heads by layer, on two axes",
         "correct": "whether what was asked for is what is predicted",
         "first_mlp": "whether embeddings pass through the first MLP",
         "has_role": "whether a head has the role",

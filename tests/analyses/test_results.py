@@ -25,7 +25,6 @@ import analyses
 import interp
 from analyses import (
     ablate,
-    ablate_heads,
     attention_pattern,
     attention_patterns,
     attention_statistics,
@@ -66,7 +65,6 @@ LOGIT = interp.metrics.logit(3)
 PAIR = ("abcxab", "abdxab")
 MADE = {
     "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
-    "HeadAblation": lambda: ablate_heads(interp.load(MODEL), ["abcab", "xyxy"], method="zero"),
     "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
     "AttentionPatterns": lambda: attention_patterns(interp.load(MODEL), "abcab"),
     "AttentionStatistics": lambda: attention_statistics(
@@ -141,7 +139,7 @@ def test_a_result_pickles_and_copies(name):
 
 
 MEANS = {
-    **dict.fromkeys(("Ablation", "HeadAblation", "Neurons", "Erasing"), ("effect", "effect")),
+    **dict.fromkeys(("Ablation", "Neurons", "Erasing"), ("effect", "effect")),
     **dict.fromkeys(("ActivationPatching", "PathPatching"), ("effect", "effect")),
     **dict.fromkeys(("EdgeAttribution", "NodeAttribution"), ("effect", "effect")),
     "Comparison": ("difference", "difference"),

@@ -10,7 +10,7 @@ from click.testing import Result
 from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
-from analyses import HeadAblation
+from analyses import Ablation
 from apps.cli import app
 from interp.execution.provenance import Provenance
 from tools.browser import chromium as launched
@@ -50,12 +50,12 @@ def prompts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def finding() -> Callable[..., HeadAblation]:
+def finding() -> Callable[..., Ablation]:
     """A made-up result: clean values, and the effect of each head of a single layer on each."""
 
     def make(
         effects: list[list[float]], *, model: str = "made-up", agreement: float | None = None
-    ) -> HeadAblation:
+    ) -> Ablation:
         effect = torch.tensor([effects], dtype=torch.float64)
         clean = torch.full((effect.shape[-1],), 2.0, dtype=torch.float64)
         provenance = Provenance(
@@ -73,7 +73,19 @@ def finding() -> Callable[..., HeadAblation]:
             versions={"python": "3"},
             agreement=agreement,
         )
-        return HeadAblation(clean, clean + effect, "loss", "nats", "mean", provenance)
+        names = tuple(f"L0H{head}" for head in range(len(effects)))
+        return Ablation(
+            clean=clean,
+            ablated=clean + effect,
+            units="heads",
+            cells={"layer": (0,) * len(names), "head": (*range(len(names)),), "name": names},
+            members=tuple((name,) for name in names),
+            metric="loss",
+            unit="nats",
+            method="mean",
+            part="z",
+            provenance=provenance,
+        )
 
     return make
 

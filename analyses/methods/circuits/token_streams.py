@@ -52,6 +52,6 @@ def _mlp_output(step: Step, x: Tensor, context: Context) -> Tensor | int:
     """The output of the MLP of a step; 0 if there is none."""
     for branch in step.branches:
         if not isinstance(branch.f, Attention):
-            hidden = branch.f.hidden(branch.input(x, untouched), context, untouched)
-            return branch.added(hidden, untouched)
+            out = branch.f(branch.read(x, untouched), context, untouched)
+            return branch.write(out, untouched)
     return 0
