@@ -1,7 +1,7 @@
 """Load models: bundled ones, folders, models of the hub, live models, nanoGPT checkpoints."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,10 @@ from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
+from interp.loading.gguf import SUFFIX, load_gguf
 from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
+from interp.loading.packaged import PACKAGED, packaged_file
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
 from interp.loading.source import SafetensorsSource, Source, StateDictSource
@@ -30,16 +32,10 @@ from interp.loading.two_towers import load_folder_of_towers, load_live_towers, n
 from interp.transformer import CONFIG, Transformer, TwoTowers, save_folder, weights_file
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
-GGUF = ".gguf"
-"""Suffix of files of llama.cpp."""
-THROUGH_TRANSFORMERS = """
-from transformers import AutoModelForCausalLM, AutoTokenizer
-hf_model = AutoModelForCausalLM.from_pretrained({place}, dtype="float32")
-model = interp.load(hf_model, tokenizer=AutoTokenizer.from_pretrained({place}))"""
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
 SOURCES = (
-    'a bundled name, a folder with config.json and safetensors, "hub:org/name@revision", a live '
-    "model of transformers, or a checkpoint of nanoGPT"
+    "a bundled name, a folder with config.json and safetensors, a GGUF file, "
+    '"hub:org/name@revision", a live model of transformers, or a checkpoint of nanoGPT'
 )
 
 
@@ -48,7 +44,7 @@ def bundled() -> list[str]:
     return sorted(path.parent.name for path in MODEL_FOLDER.glob(f"*/{CONFIG}"))
 
 
-def load(  # noqa: PLR0913 - one function for every source
+def load(  # noqa: PLR0911, PLR0913 - one function for every source
     source: object,
     device: str | torch.device | None = None,
     *,
@@ -63,10 +59,11 @@ def load(  # noqa: PLR0913 - one function for every source
 
     Args:
         source: the name of a bundled model; a folder with ``config.json``, weights (safetensors or
-            ``pytorch_model.bin``, one file or shards) and optionally ``tokenizer.json``;
-            ``"hub:org/name@revision"``; a live model of ``transformers``, base or with a head,
-            whose weights are copied; or a checkpoint of nanoGPT. ``"NAME@400"`` is a model after
-            400 training steps, if its folder has the weights of that step.
+            ``pytorch_model.bin``, one file or shards) and optionally ``tokenizer.json``; a GGUF
+            file of llama.cpp, whose weights are dequantised; ``"smollm2-135m"``, a pretrained model
+            in a package; ``"hub:org/name@revision"``; a live model of ``transformers``, base or
+            with a head, whose weights are copied; or a checkpoint of nanoGPT. ``"NAME@400"`` is a
+            model after 400 training steps, if its folder has the weights of that step.
         device: the device of the parameters; by default that of a live model, else the CPU.
         dtype: the dtype to compute in, or its name (``"bfloat16"``). ``None`` means the dtype of
             the weights or, for a model saved by this toolkit, the dtype it had when it was saved
@@ -95,30 +92,31 @@ def load(  # noqa: PLR0913 - one function for every source
         return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if not isinstance(source, str | Path):
         return load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
-    device, path = "cpu" if device is None else device, as_path(source)
+    settings: dict[str, Any] = {
+        "device": "cpu" if device is None else device,
+        "dtype": dtype,
+        "tokenizer": tokenizer,
+    }
+    read = partial(load_folder, **settings, strict=strict)
     name = str(source)
-    read = partial(load_folder, device=device, dtype=dtype, tokenizer=tokenizer, strict=strict)
     if name.startswith(hub.PREFIX):
         folder, hub_name = hub.fetch(name, variant=variant, allow_pickle=allow_pickle)
         return _renamed(read(folder, variant=variant, allow_pickle=allow_pickle), hub_name)
     try:
-        found = find_folder(name)
-        holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
+        folder_and_step = find_folder(name)
+        path = packaged_file(name) or as_path(source)
+        is_folder, is_nanogpt = path.is_dir(), is_checkpoint(path)
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
-    if found is not None:
-        _check_bundled(*found)
-        model = read(found[0], step=found[1])
-        return model if found[1] is None else _renamed(model, f"{model.config.name}@{found[1]}")
-    if holds_checkpoint:
-        return load_checkpoint(path, device, dtype, tokenizer, allow_pickle=allow_pickle)
-    if holds_model:
+    if folder_and_step is not None:
+        return _load_step(*folder_and_step, read)
+    if is_folder:
         return read(path, variant=variant, allow_pickle=allow_pickle)
-    _refuse_gguf(path)
-    raise ModelLoadError(
-        f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
-        f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
-    )
+    if is_nanogpt:
+        return load_checkpoint(path, **settings, allow_pickle=allow_pickle)
+    _check_gguf(path, name)
+    model_name = name if name in PACKAGED else path.stem
+    return load_gguf(path, model_name, **settings, strict=strict)
 
 
 def load_towers(  # noqa: PLR0913 - one function for every source
@@ -205,13 +203,16 @@ def _check_variant(variant: str | None, source: object, config: Config | None) -
         )
 
 
-def _refuse_gguf(path: Path) -> None:
-    """Refuse a GGUF file, whether it exists or not, with the code that loads it."""
-    if path.suffix.lower() == GGUF:
-        place = f"{str(path.parent)!r}, gguf_file={path.name!r}"
+def _check_gguf(path: Path, name: str) -> None:
+    """Refuse anything but a GGUF file.
+
+    Raises:
+        ModelLoadError: the path has another suffix.
+    """
+    if path.suffix.lower() != SUFFIX:
         raise ModelLoadError(
-            f"{shorten(str(path))} is a GGUF file, which transformers reads (with the package "
-            f"gguf):{THROUGH_TRANSFORMERS.format(place=place)}"
+            f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
+            f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
         )
 
 
@@ -235,7 +236,14 @@ def _advice(name: str) -> str:
         return f' On the hub: interp.load("{hub.PREFIX}{known}").'
     if "/" in name and hub.NAME.fullmatch(name):
         return f' Did you mean the model of the hub, interp.load("{hub.PREFIX}{name}")?'
-    return nearest(name, bundled())
+    return nearest(name, [*bundled(), *PACKAGED])
+
+
+def _load_step(folder: Path, step: int | None, read: Callable[..., Transformer]) -> Transformer:
+    """The model of a folder after a training step; ``None`` means all of them."""
+    _check_bundled(folder, step)
+    model = read(folder, step=step)
+    return model if step is None else _renamed(model, f"{model.config.name}@{step}")
 
 
 def find_folder(name: str) -> tuple[Path, int | None] | None:

@@ -1,0 +1,84 @@
+"""GGUF files, in which llama.cpp and Ollama keep a model with its configuration and tokenizer.
+
+Weights are dequantised to the dtype that is asked for; the name of the model says what they were.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp.errors import ModelLoadError, reason
+from interp.io import UNREADABLE, read_gguf_header
+from interp.loading.assemble import assemble
+from interp.loading.gguf.settings import ROPE_TENSORS, architecture_of, config_of
+from interp.loading.gguf.tensors import GgufSource, read_tensor, types_of
+from interp.loading.gguf.tokenizer import tokenizer_of
+from interp.loading.registry import family_of
+from interp.loading.special_tokens import as_tokenizer, set_tokenizer
+from interp.transformer import Transformer
+
+__all__ = ["SUFFIX", "load_gguf"]
+
+SUFFIX = ".gguf"
+ENDS = ("eot_token_id", "eom_token_id")
+"""Further tokens at which generation stops: the end of a turn and of a message."""
+
+
+def load_gguf(
+    path: Path,
+    name: str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    tokenizer: object = None,
+    *,
+    strict: bool = False,
+) -> Transformer:
+    """Load a model from a GGUF file.
+
+    Args:
+        path: the file.
+        name: the name of the model, to which the quantisation is added unless it is part of it.
+        device: the device of the parameters.
+        dtype: the dtype to compute in; ``None`` means that of most weights, and float32 if those
+            are quantised.
+        tokenizer: the tokenizer to use instead of the file's.
+        strict: refuse metadata that is not known, which is otherwise ignored with a warning.
+
+    Raises:
+        ModelLoadError: the file is damaged; its architecture, a setting, a type of quantisation or
+            its tokenizer is not supported; or the package ``gguf`` is not installed.
+    """
+    try:
+        header = read_gguf_header(path)
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{path} is not a valid GGUF file: {reason(error)}.") from error
+    try:
+        architecture = architecture_of(header)
+        types = types_of(header)
+        factors: dict[str, list[float]] = {
+            key: read_tensor(path, header.tensors[key], types[key], None, torch.float32).tolist()
+            for key in ROPE_TENSORS
+            if key in header.tensors
+        }
+        fields = config_of(header, architecture, factors, strict=strict)
+        source = GgufSource(path, header, architecture, fields, dtype)
+        own = as_tokenizer(tokenizer) if tokenizer is not None else tokenizer_of(header.metadata)
+        model = assemble(family_of(fields), fields, source, dtype, device)
+        set_tokenizer(model, fields, own, _generation(header.metadata))
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{path}: {error}") from error
+    model.config = replace(model.config, name=_named(name, source.quantisation))
+    return model
+
+
+def _generation(metadata: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The tokens at which generation stops."""
+    ids = [metadata.get(f"tokenizer.ggml.{name}") for name in ("eos_token_id", *ENDS)]
+    return {"eos_token_id": [id_ for id_ in ids if id_ is not None]}
+
+
+def _named(name: str, quantisation: str) -> str:
+    is_named = not quantisation or quantisation.lower() in name.lower()
+    return name if is_named else f"{name} ({quantisation})"

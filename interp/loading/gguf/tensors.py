@@ -1,0 +1,237 @@
+"""The tensors of a GGUF file under the names of a family, dequantised as they are read.
+
+A quantised tensor consists of blocks along its last axis, with a scale for each (Q4_1: 32 numbers
+of 4 bits, a scale and an offset). The arithmetic of each type is that of the package ``gguf``.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.errors import ModelLoadError, first_line, reason, shorten
+from interp.io import UNREADABLE, GgufEntry, GgufHeader
+from interp.loading.gguf.architectures import Architecture
+
+PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+"""Types whose numbers are stored as they are."""
+NAME = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.(?P<kind>weight|bias)")
+IGNORED = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+"""Tensors that are read with the configuration."""
+CHUNK = 2**22
+"""Numbers that are dequantised at once."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a weight is in the file.
+
+    Attributes:
+        key: name of the tensor.
+        part: the tensor's name, without layer and ``.weight``.
+        index: its index in the tensor's first axis; ``None`` means the whole tensor.
+        shape: its shape.
+    """
+
+    key: str
+    part: str
+    index: int | None
+    shape: tuple[int, ...]
+
+
+class GgufSource:
+    """The weights of a GGUF file.
+
+    Args:
+        path: the file.
+        header: its header.
+        architecture: its architecture.
+        fields: the fields of its configuration.
+        dtype: the dtype of the weights; ``None`` means that of most, and float32 if those are
+            quantised.
+
+    Attributes:
+        quantisation: the type of most of the quantised numbers, such as ``Q4_1``; ``""`` if no
+            tensor is quantised.
+
+    Raises:
+        ModelLoadError: a tensor reaches beyond the end of the file, overlaps another one, or has a
+            type that is unknown.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        header: GgufHeader,
+        architecture: Architecture,
+        fields: Mapping[str, Any],
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._path, self._header, self._fields = path, header, fields
+        self._changes = architecture.changes
+        self._types = types_of(header)
+        counts = Counter[str]()
+        for key, entry in header.tensors.items():
+            counts[self._types[key]] += prod(entry.shape)
+        quantised = [kind for kind, _ in counts.most_common() if kind not in PLAIN]
+        self.quantisation = next(iter(quantised), "")
+        common = counts.most_common(1)[0][0] if counts else "F32"
+        self._dtype = dtype or PLAIN.get(common, torch.float32)
+        self._weights: dict[str, Stored] = {}
+        for key, entry in header.tensors.items():
+            self._weights |= _stored(key, entry, architecture)
+
+    def keys(self) -> list[str]:
+        """The names of all weights."""
+        return list(self._weights)
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """The shape of a weight."""
+        weight = self._weights[key]
+        if weight.part not in self._changes:
+            return weight.shape
+        empty = torch.empty(weight.shape, device="meta")
+        try:
+            return tuple(self._changes[weight.part](empty, self._fields).shape)
+        except RuntimeError as error:
+            raise ModelLoadError(
+                f"{weight.key} {weight.shape} does not fit the sizes in the metadata: "
+                f"{first_line(error)}"
+            ) from error
+
+    def dtype(self, key: str) -> torch.dtype | None:  # noqa: ARG002 - the same for all
+        """The dtype of a weight."""
+        return self._dtype
+
+    def read(self, key: str) -> Tensor:
+        """The weight, dequantised."""
+        weight = self._weights[key]
+        change = self._changes.get(weight.part)
+        # Gains may have 1 added, which is taken off before they are rounded.
+        dtype = torch.float32 if len(weight.shape) == 1 else self._dtype
+        values = self.values(weight.key, weight.index, dtype)
+        changed = values if change is None else change(values, self._fields)
+        return changed.to(self._dtype).contiguous()
+
+    def values(self, key: str, index: int | None, dtype: torch.dtype) -> Tensor:
+        """A tensor of the file, or one entry of its first axis.
+
+        Raises:
+            ModelLoadError: the file can't be read, or the package ``gguf`` can't dequantise it.
+        """
+        try:
+            return read_tensor(
+                self._path, self._header.tensors[key], self._types[key], index, dtype
+            )
+        except NotImplementedError as error:
+            raise ModelLoadError(
+                f"{self._path}: {key} is quantised as {self._types[key]}, which the package gguf "
+                "can't dequantise."
+            ) from error
+        except UNREADABLE as error:
+            raise ModelLoadError(f"{self._path}: {key} can't be read: {reason(error)}.") from error
+
+
+def types_of(header: GgufHeader) -> dict[str, str]:
+    """The name of the type of each tensor.
+
+    Raises:
+        ModelLoadError: a type is unknown, or a tensor reaches beyond the end of the file, overlaps
+            another one, or has rows that are not whole blocks.
+    """
+    gguf = library()
+    types: dict[str, str] = {}
+    end, before = 0, ""
+    for key, entry in sorted(header.tensors.items(), key=lambda item: item[1].offset):
+        try:
+            kind = gguf.GGMLQuantizationType(entry.type)
+            per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        except (KeyError, ValueError) as error:
+            raise ModelLoadError(
+                f"{shorten(key)} has the type {entry.type}, which the package gguf does not know."
+            ) from error
+        if not entry.shape or entry.shape[-1] % per_block:
+            raise ModelLoadError(
+                f"{shorten(key)} has the shape {entry.shape}, whose rows are not whole blocks of "
+                f"{per_block} numbers ({kind.name})."
+            )
+        if entry.offset < end:
+            raise ModelLoadError(f"{shorten(key)} overlaps {shorten(before)}.")
+        end, before = entry.offset + prod(entry.shape) // per_block * block_bytes, key
+        if end > header.n_bytes:
+            raise ModelLoadError(
+                f"{shorten(key)} reaches beyond the end of the file, which is truncated."
+            )
+        types[key] = kind.name
+    return types
+
+
+def read_tensor(
+    path: Path, entry: GgufEntry, kind: str, index: int | None, dtype: torch.dtype
+) -> Tensor:
+    """One tensor, or one entry of its first axis, in ``dtype``.
+
+    Raises:
+        OSError: the file can't be read.
+        NotImplementedError: the type can't be dequantised.
+    """
+    gguf = library()
+    of = gguf.GGMLQuantizationType[kind]
+    per_block, block_bytes = gguf.GGML_QUANT_SIZES[of]
+    shape = entry.shape if index is None else entry.shape[1:]
+    n_blocks = prod(shape) // per_block
+    start = entry.offset + (index or 0) * n_blocks * block_bytes
+    data = np.memmap(path, np.uint8, "r", start, (n_blocks * block_bytes,))
+    values = torch.empty(prod(shape), dtype=dtype)
+    step = max(1, CHUNK // per_block)
+    for first in range(0, n_blocks, step):
+        blocks = np.array(data[first * block_bytes : (first + step) * block_bytes])
+        part = values[first * per_block : (first + step) * per_block]
+        if kind in PLAIN:
+            part.copy_(torch.from_numpy(blocks).view(PLAIN[kind]))
+        else:
+            part.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, of)))
+    return values.reshape(shape)
+
+
+def library() -> Any:  # noqa: ANN401 - a module
+    """The package ``gguf``.
+
+    Raises:
+        ModelLoadError: it is not installed.
+    """
+    try:
+        import gguf  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise ModelLoadError(
+            "GGUF files are read with the package gguf, which is not installed. Run: "
+            "pip install 'interp[gguf]'"
+        ) from error
+    return gguf
+
+
+def _stored(key: str, entry: GgufEntry, architecture: Architecture) -> dict[str, Stored]:
+    """Where the weights are that a tensor holds, by their names in the family.
+
+    Tensors that the architecture does not name keep their names, which no family knows.
+    """
+    match = NAME.fullmatch(key)
+    name = None if match is None else architecture.names.get(match["part"])
+    if match is None or name is None:
+        return {} if key in IGNORED else {key: Stored(key, key, None, entry.shape)}
+    if match["layer"] is not None:
+        name = f"{architecture.block.format(match['layer'])}{name}"
+    name = f"{name}.{match['kind']}"
+    if "*" not in name:
+        return {name: Stored(key, match["part"], None, entry.shape)}
+    return {
+        name.replace("*", str(index)): Stored(key, match["part"], index, entry.shape[1:])
+        for index in range(entry.shape[0])
+    }
