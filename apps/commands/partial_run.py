@@ -79,16 +79,16 @@ class PartialRun:
         """
         file = self.folder / "run.json"
         try:
-            kept = build(Kept, read_json(file, MAX_BYTES), "it")
+            record = build(Kept, read_json(file, MAX_BYTES), "it")
         except (*UNREADABLE, InterpError) as error:
             raise InvalidInput(
                 f"{file} can't be read: {reason(error).rstrip('.')}. Leave out --resume."
             ) from error
-        if not 0 < kept.budget < MAX_BUDGET:
+        if not 0 < record.budget < MAX_BUDGET:
             raise InvalidInput(
-                f"{file} has a budget of {shorten(kept.budget)} bytes. Leave out --resume."
+                f"{file} has a budget of {shorten(record.budget)} bytes. Leave out --resume."
             )
-        computed, budget = kept.computed, kept.budget
+        computed, budget = record.computed, record.budget
         for name in sorted({*computed, *self.computed}):
             then, now = computed.get(name), self.computed.get(name)
             if then != now:

@@ -73,5 +73,5 @@ def _pinned(view: View) -> tuple[View | None, tuple[str, ...]]:
 
 def _given(view: View) -> dict[str, object]:
     """The fields of a view that differ from the defaults."""
-    given = {field.name: getattr(view, field.name) for field in fields(view)}
-    return {name: value for name, value in given.items() if value != getattr(DEFAULT, name)}
+    values = {field.name: getattr(view, field.name) for field in fields(view)}
+    return {name: value for name, value in values.items() if value != getattr(DEFAULT, name)}

@@ -128,9 +128,9 @@ def _problems(config: Config, stack: StackConfig) -> dict[str, bool]:
 
 
 def _refuse_found(config: Config, facade: str, problems: dict[str, bool]) -> None:
-    found = [name for name, is_there in problems.items() if is_there]
-    if found:
-        raise _refusal(config, f"{facade} can't express {found[0]}")
+    present = [name for name, is_there in problems.items() if is_there]
+    if present:
+        raise _refusal(config, f"{facade} can't express {present[0]}")
 
 
 def _refusal(config: Config, why: str) -> InvalidConfig:

@@ -102,14 +102,15 @@ def load(  # noqa: PLR0913 - one function for every source
         folder, hub_name = hub.fetch(name, variant=variant, allow_pickle=allow_pickle)
         return _renamed(read(folder, variant=variant, allow_pickle=allow_pickle), hub_name)
     try:
-        found = find_folder(name)
+        location = find_folder(name)
         holds_checkpoint, holds_model = is_checkpoint(path), path.is_dir()
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
-    if found is not None:
-        _check_bundled(*found)
-        model = read(found[0], step=found[1])
-        return model if found[1] is None else _renamed(model, f"{model.config.name}@{found[1]}")
+    if location is not None:
+        _check_bundled(*location)
+        model = read(location[0], step=location[1])
+        step = location[1]
+        return model if step is None else _renamed(model, f"{model.config.name}@{step}")
     if holds_checkpoint:
         return load_checkpoint(path, device, dtype, tokenizer, allow_pickle=allow_pickle)
     if holds_model:
@@ -230,9 +231,9 @@ def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transform
 
 def _advice(name: str) -> str:
     """A hint: the model of the hub with this name, or bundled models with similar names."""
-    known = hub.WELL_KNOWN.get(name.lower())
-    if known is not None:
-        return f' On the hub: interp.load("{hub.PREFIX}{known}").'
+    repository = hub.WELL_KNOWN.get(name.lower())
+    if repository is not None:
+        return f' On the hub: interp.load("{hub.PREFIX}{repository}").'
     if "/" in name and hub.NAME.fullmatch(name):
         return f' Did you mean the model of the hub, interp.load("{hub.PREFIX}{name}")?'
     return nearest(name, bundled())
