@@ -152,12 +152,12 @@ class _Reader:
                 raise InvalidInput(f"{self._where('models', number)}: {error}") from error
         for source in sets:
             if not path_of_prompts(self._resolved("prompts", source)).exists():
-                bundled = ", ".join(bundled_prompts())
+                listed = ", ".join(bundled_prompts())
                 raise self._error(
                     "prompts",
                     number,
                     f"{source} is neither a file (paths are relative to this one) nor a bundled "
-                    f"set ({bundled})",
+                    f"set ({listed})",
                 )
 
     def _parsed(self, spec: CommandSpec, options: dict[str, Any], number: int) -> Settings:

@@ -217,20 +217,23 @@ def driver(file: Path) -> str | None:
 
 
 def gpu(
-    gpus: Sequence[Gpu], build: str | None, driver_version: str | None, reason: str | None = None
+    usable_gpus: Sequence[Gpu],
+    build: str | None,
+    driver_version: str | None,
+    reason: str | None = None,
 ) -> Finding:
     """Whether there is a GPU, and whether this PyTorch can use it.
 
     Args:
-        gpus: the GPUs that PyTorch can use.
+        usable_gpus: the GPUs that PyTorch can use.
         build: the version of CUDA or ROCm that PyTorch was built for; ``None`` for CPUs only.
         driver_version: the version of NVIDIA's driver; ``None`` if there is no driver.
         reason: why PyTorch can't use a GPU; ``None`` if that is not known.
     """
-    if gpus:
+    if usable_gpus:
         devices = ", ".join(
             f"{device.name} ({device.free / 2**30:.0f} of {device.total / 2**30:.0f} GiB free)"
-            for device in gpus
+            for device in usable_gpus
         )
         version = f", driver {driver_version}" if driver_version else ""
         return as_expected(

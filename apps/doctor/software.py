@@ -59,14 +59,14 @@ def python() -> Finding:
 
 def own_package() -> Finding:
     """The version of interp and where its packages are."""
-    version = installed("interp")
-    if version is None:
+    installed_version = installed("interp")
+    if installed_version is None:
         return warning(
             "interp",
             f"found in {HERE}, but not installed, so the packages that it needs are not checked",
             f"pip install {HERE}",
         )
-    return as_expected("interp", f"{version}, {HERE}")
+    return as_expected("interp", f"{installed_version}, {HERE}")
 
 
 def installed(name: str) -> str | None:

@@ -43,12 +43,12 @@ STYLE = Markup("""<style>
 def show_prediction(view: View, model: interp.Transformer) -> None:
     """Show the line of a view, and the switch that ablates the collected heads."""
     try:
-        predictions = JOBS.run(prediction_question(view, model))
+        prediction = JOBS.run(prediction_question(view, model))
     except InterpError as error:
         st.caption(f"No prediction: {escape_markdown(str(error))}")
     else:
-        if isinstance(predictions, Predictions):
-            st.html(str(STYLE + line_of(predictions)))
+        if isinstance(prediction, Predictions):
+            st.html(str(STYLE + line_of(prediction)))
     if view.heads:
         names = ", ".join(map(str, view.heads))
         switch(f"Ablate {names}", "ablated", help="Applies to predictions and continuations.")
@@ -126,46 +126,44 @@ def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
 # ---- the line, as HTML -----------------------------------------------------------------------
 
 
-def line_of(predictions: Predictions) -> Markup:
+def line_of(prediction: Predictions) -> Markup:
     """The prediction for the only prompt of a result, as a line of HTML."""
-    parts: list[Markup | str] = [_most_probable(predictions)]
-    parts += [_probabilities(predictions, name) for name in predictions.answers]
-    if "target" in predictions.answers:
-        parts.append(_verdict([bool(is_right) for is_right in predictions.correct[:, 0]]))
-    if predictions.ablated_names:
+    parts: list[Markup | str] = [_most_probable(prediction)]
+    parts += [_probabilities(prediction, name) for name in prediction.answers]
+    if "target" in prediction.answers:
+        parts.append(_verdict([bool(is_right) for is_right in prediction.correct[:, 0]]))
+    if prediction.ablated_names:
         parts.append(
-            Markup("{} ablated ({})").format(
-                ", ".join(predictions.ablated_names), predictions.method
-            )
+            Markup("{} ablated ({})").format(", ".join(prediction.ablated_names), prediction.method)
         )
     spans = [Markup("<span>{}</span>").format(part) for part in parts]
     return Markup('<div class="interp-prediction">{}</div>').format(Markup(" ").join(spans))
 
 
-def _most_probable(predictions: Predictions) -> Markup:
+def _most_probable(prediction: Predictions) -> Markup:
     """The most probable tokens of the plain prediction, with their probabilities in each run."""
-    position, row = int(predictions.pos[0]), len(predictions.runs) - 1
-    at = predictions.labels_of(0)[position]
-    before = "next token after" if predictions.predicts_next else "at"
+    position, row = int(prediction.pos[0]), len(prediction.runs) - 1
+    at = prediction.labels_of(0)[position]
+    before = "next token after" if prediction.predicts_next else "at"
     tokens = [
         Markup("<bdi>{}</bdi> {}").format(
-            predictions.token_labels[id_],
-            _shares([float(p[0, 0, n]) for p in predictions.probability]),
+            prediction.token_labels[id_],
+            _shares([float(p[0, 0, n]) for p in prediction.probability]),
         )
-        for n, id_ in enumerate(predictions.top[0, 0, :LISTED].tolist())
+        for n, id_ in enumerate(prediction.top[0, 0, :LISTED].tolist())
     ]
-    first = predictions.top[row, 0, 0].item()
-    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(predictions.token_labels[int(first)])
+    first = prediction.top[row, 0, 0].item()
+    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(prediction.token_labels[int(first)])
     where = Markup("{} <bdi>{}</bdi> (position {}): ").format(before, at, position)
-    changed = row > 0 and first != predictions.top[0, 0, 0].item()
+    changed = row > 0 and first != prediction.top[0, 0, 0].item()
     return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
 
 
-def _probabilities(predictions: Predictions, name: str) -> Markup:
+def _probabilities(prediction: Predictions, name: str) -> Markup:
     """The probability of the target or the distractor in each run."""
-    row = [*predictions.answers].index(name)
-    shares = _shares([float(run[row, 0]) for run in predictions.answer_probability])
-    label = predictions.token_labels[predictions.answers[name][0]]
+    row = [*prediction.answers].index(name)
+    shares = _shares([float(run[row, 0]) for run in prediction.answer_probability])
+    label = prediction.token_labels[prediction.answers[name][0]]
     return Markup("p({} <bdi>{}</bdi>) {}").format(name, label, shares)
 
 

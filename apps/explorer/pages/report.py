@@ -23,7 +23,7 @@ def asks(_view: View, _model: interp.Transformer) -> list[Ask]:
     return []
 
 
-def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, _model: interp.Transformer, _results: Mapping[str, Result]) -> list[ViewData]:
     """The figures and tables of the chosen report, in which heads can be clicked."""
     picks = {"table": "row"}
     return [

@@ -139,8 +139,8 @@ def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
     Raises:
         InvalidInput: a prompt has no target, or one that is not a single token.
     """
-    predictions = JOBS.run(set_question(view, model))
-    return predictions.correct[0].tolist() if isinstance(predictions, Predictions) else []
+    prediction = JOBS.run(set_question(view, model))
+    return prediction.correct[0].tolist() if isinstance(prediction, Predictions) else []
 
 
 def metric_of(view: View, inputs: Inputs) -> str | Metric:
