@@ -52,10 +52,10 @@ def check_name(name: str) -> None:
         hub.parse_name(name)
         return
     try:
-        known = find_folder(name) is not None or (Path(name) / CONFIG).is_file()
+        is_model = find_folder(name) is not None or (Path(name) / CONFIG).is_file()
     except OSError:  # no file can have this name
-        known = False
-    if not known:
+        is_model = False
+    if not is_model:
         raise ModelLoadError(
             f"{shorten(name)} is not a model: expected one of the bundled models "
             f"({', '.join(bundled())}), a folder with {CONFIG}, or {hub.PREFIX}org/name."

@@ -102,11 +102,16 @@ def verify(*, model: Model = DEFAULT_MODEL) -> None:
     print_table(
         [("", "left"), ("error", "right"), ("bound", "right"), ("identity", "left")],
         [
-            ("✓" if one.holds else "✗", f"{one.error:.1e}", f"{one.bound:.0e}", one.name)
-            for one in identities
+            (
+                "✓" if identity.holds else "✗",
+                f"{identity.error:.1e}",
+                f"{identity.bound:.0e}",
+                identity.name,
+            )
+            for identity in identities
         ],
     )
-    failed = [one for one in identities if not one.holds]
+    failed = [identity for identity in identities if not identity.holds]
     if failed:
         print_stdout(f"\n{len(failed)} of {len(identities)} identities of {model} fail.")
         raise typer.Exit(1)

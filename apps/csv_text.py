@@ -16,7 +16,11 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def csv_text(frame: pd.DataFrame) -> str:
     """A frame as CSV, without its index."""
     columns = {str(name): column for name, column in frame.items()}
-    texts = {name: one for name, one in columns.items() if not pd.api.types.is_numeric_dtype(one)}
+    texts = {
+        name: column
+        for name, column in columns.items()
+        if not pd.api.types.is_numeric_dtype(column)
+    }
     safe = {name: column.map(_without_formula) for name, column in texts.items()}
     return frame.assign(**safe).to_csv(index=False)
 

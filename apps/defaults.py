@@ -29,10 +29,10 @@ def default_prompts(model: str, *, pairs: bool = False, option: str = "--prompts
     if named:
         return named
     what = "minimal pairs (prompts with a corrupted text)" if pairs else "prompts"
-    known = [name for name in bundled_prompts() if name.endswith("-pairs") or not pairs]
+    suitable = [name for name in bundled_prompts() if name.endswith("-pairs") or not pairs]
     raise InvalidInput(
         f"{model!r} has no {what} of its own: give {option}, a file or a bundled set "
-        f"({', '.join(known)}) that its vocabulary can encode."
+        f"({', '.join(suitable)}) that its vocabulary can encode."
     )
 
 

@@ -55,9 +55,9 @@ def notes() -> tuple[str, ...]:
         change(view)
     place = view.page, view.model, view.text
     last_place, last = st.session_state.get("notes", (None, ()))
-    shown = tuple(dict.fromkeys([*(last if last_place == place else ()), *fresh, *cut]))
-    st.session_state["notes"] = place, shown
-    return shown
+    messages = tuple(dict.fromkeys([*(last if last_place == place else ()), *fresh, *cut]))
+    st.session_state["notes"] = place, messages
+    return messages
 
 
 def sidebar(fields: Sequence[str]) -> None:

@@ -24,13 +24,13 @@ def table_of_frame(frame: pd.DataFrame, top: int | None = None) -> Table:
     head, writer and reader if there is a column with names, and intervals and significance if no
     row has them.
     """
-    kept = frame.drop(columns=_left_out(frame))
+    reduced = frame.drop(columns=_left_out(frame))
     columns: list[tuple[str, str]] = []
     cells: list[list[str]] = []
-    for name in kept.columns:
+    for name in reduced.columns:
         if name != "high":
-            columns.append(_heading(kept, name))
-            cells.append(_texts(kept, name)[:top])
+            columns.append(_heading(reduced, name))
+            cells.append(_texts(reduced, name)[:top])
     return columns, list(zip(*cells, strict=True))
 
 
@@ -70,8 +70,8 @@ def _intervals(frame: pd.DataFrame) -> list[str]:
 def _places(frame: pd.DataFrame, name: str) -> int:
     """The number of decimals of a column; the same for effects, their sizes and intervals."""
     together = ALIKE if SIGNED & {*frame.columns} else ("low", "high")
-    columns = [own for own in together if own in frame] if name in together else [name]
-    return places_of(value for own in columns for value in frame[own])
+    columns = [column for column in together if column in frame] if name in together else [name]
+    return places_of(value for column in columns for value in frame[column])
 
 
 def _has_signs(frame: pd.DataFrame, name: str) -> bool:

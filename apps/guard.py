@@ -103,12 +103,12 @@ class Guard:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return HTTPStatus.FORBIDDEN
-        own = [f"http://{hosts[0].lower()}"]
+        expected = [f"http://{hosts[0].lower()}"]
         if scope["type"] == "websocket":
             # A browser sends an Origin with every handshake, so a missing one is refused too.
-            answered = origins == own and path == STREAM
+            answered = origins == expected and path == STREAM
             return None if answered else HTTPStatus.FORBIDDEN
-        if origins not in ([], own):
+        if origins not in ([], expected):
             return HTTPStatus.FORBIDDEN
         if scope["method"] not in METHODS:
             return HTTPStatus.METHOD_NOT_ALLOWED

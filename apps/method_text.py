@@ -42,7 +42,7 @@ def question(text: str) -> str:
 def paragraphs(text: str) -> list[Paragraph]:
     """The paragraphs after the question; indented ones are equations."""
     after = text.split("?", 1)[-1].strip()
-    return [_paragraph(one) for one in re.split(r"\n\s*\n", after) if one.strip()]
+    return [_paragraph(block) for block in re.split(r"\n\s*\n", after) if block.strip()]
 
 
 def _paragraph(lines: str) -> Paragraph:

@@ -61,9 +61,9 @@ def shorten(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.5) -> str:
     """A sentence with the known names most similar to a name; empty if none is similar."""
-    near = get_close_matches(name[:MAX_SHOWN], [*known], n=3, cutoff=cutoff)
+    near = get_close_matches(name[:MAX_SHOWN], [*names], n=3, cutoff=cutoff)
     return f" Nearest: {', '.join(near)}." if near else ""
 
 

@@ -35,49 +35,49 @@ def as_integer(value: object) -> int | None:
         return None
 
 
-def integer(given: object, name: str) -> int:
+def integer(value: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
         InvalidInput: it is not an integer.
     """
-    number = as_integer(given)
+    number = as_integer(value)
     if number is None:
-        raise InvalidInput(f"{name}={shorten(given)} must be an integer.")
+        raise InvalidInput(f"{name}={shorten(value)} must be an integer.")
     return number
 
 
-def at_least(least: int, given: object, name: str) -> int:
+def at_least(least: int, value: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
         InvalidInput: it is not an integer, or is below ``least``.
     """
-    number = as_integer(given)
+    number = as_integer(value)
     if number is None or number < least:
-        raise InvalidInput(f"{name}={shorten(given)} must be an integer of at least {least}.")
+        raise InvalidInput(f"{name}={shorten(value)} must be an integer of at least {least}.")
     return number
 
 
-def within(least: int, most: int, given: object, name: str) -> int:
+def within(least: int, most: int, value: object, name: str) -> int:
     """The argument ``name`` as an ``int``.
 
     Raises:
         InvalidInput: it is not an integer from ``least`` to ``most``.
     """
-    number = as_integer(given)
+    number = as_integer(value)
     if number is None or not least <= number <= most:
-        raise InvalidInput(f"{name}={shorten(given)} must be an integer from {least} to {most}.")
+        raise InvalidInput(f"{name}={shorten(value)} must be an integer from {least} to {most}.")
     return number
 
 
-def as_seed(given: object) -> int:
+def as_seed(value: object) -> int:
     """The argument ``seed`` as an ``int``.
 
     Raises:
         InvalidInput: it is not an integer of 64 bits.
     """
-    number = as_integer(given)
+    number = as_integer(value)
     if number is None or not -SEEDS // 2 <= number < SEEDS:
-        raise InvalidInput(f"seed={shorten(given)} must be an integer of 64 bits.")
+        raise InvalidInput(f"seed={shorten(value)} must be an integer of 64 bits.")
     return number

@@ -291,5 +291,5 @@ def _absent(point: Point, name: object) -> str:
     return f"{shorten(name)}: this model has no {point.label!r}, which needs {part}."
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return nearest(name, known, cutoff=0.4) or f" Nearest: {', '.join(known[:3])}."
+def _nearest(name: str, names: Sequence[str]) -> str:
+    return nearest(name, names, cutoff=0.4) or f" Nearest: {', '.join(names[:3])}."

@@ -81,7 +81,7 @@ class Settings:
 
     def with_absolute_paths(self) -> dict[str, Any]:
         """As :meth:`plain`, with absolute paths."""
-        files = {*FILES, *(name for name, one in self.options.items() if isinstance(one, Path))}
+        files = {*FILES, *(name for name, value in self.options.items() if isinstance(value, Path))}
         return {
             name: _absolute(value) if name in files and isinstance(value, str) else value
             for name, value in self.plain().items()
@@ -96,7 +96,9 @@ class Settings:
                 words += [option] if value else []
             else:
                 values = value if isinstance(value, list) else [value]
-                words += [word for one in values if one is not None for word in (option, str(one))]
+                words += [
+                    word for item in values if item is not None for word in (option, str(item))
+                ]
         return shlex.join(words)
 
 
@@ -159,22 +161,24 @@ def run_analysis(
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
     model = load(settings.model, parse_device(settings.device), dtype=dtype)
     settings, file = _read_prompts(settings)
-    given = () if file is None else file.prompts
+    prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes
-    own = Inputs(model, given, settings.seed, settings.rows, settings.memory, budget, progress)
+    inputs = Inputs(model, prompts, settings.seed, settings.rows, settings.memory, budget, progress)
     analysis = partial(settings.spec.analysis, **settings.options)
     with operations_taken() as taken:
         if out is None or not settings.spec.is_resumable:
-            result = analysis(own)
+            result = analysis(inputs)
         else:
             content = {} if file is None else {"prompts SHA-256": file.sha256}
             computed = {"command": settings.spec.name, **settings.plain(), **content}
-            result = run_in_slices(analysis, own, PartialRun.beside(out, computed), resume=resume)
+            result = run_in_slices(
+                analysis, inputs, PartialRun.beside(out, computed), resume=resume
+            )
     return AnalysisRun(
         settings,
         result,
         file,
-        _report_prompts(model, given, settings, result),
+        _report_prompts(model, prompts, settings, result),
         environment(model, [*taken]),
         budget,
         started,

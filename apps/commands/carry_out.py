@@ -25,15 +25,19 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
         options: values of the command's own options.
     """
     out, resume, as_json, top = (shared[name] for name in NOT_SETTINGS)
-    given = {name: own for name, own in shared.items() if name not in NOT_SETTINGS}
-    own = spec.options(given["model"], options)
-    settings = Settings(spec, options=own, **given)
+    common = {name: value for name, value in shared.items() if name not in NOT_SETTINGS}
+    spec_options = spec.options(common["model"], options)
+    settings = Settings(spec, options=spec_options, **common)
     model = Path(settings.model).resolve().name
-    place = out or Path("reports") / spec.folder_name(model, own)
+    place = out or Path("reports") / spec.folder_name(model, spec_options)
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     with atomic_folder(place) as temporary:
-        label = spec.label.format(**own) if isinstance(spec.label, str) else spec.label(own)
+        label = (
+            spec.label.format(**spec_options)
+            if isinstance(spec.label, str)
+            else spec.label(spec_options)
+        )
         with progress(label) as tick:
             run = run_analysis(settings, tick, place, resume=resume)
         write_files(run, temporary)

@@ -38,17 +38,17 @@ def circuits(
         how = inputs.how(analyses.composition)
         return analyses.composition(inputs.model, offset=offset or 0, **how)
     model = inputs.model
-    given: dict[str, Any] = {**_head(model, ov or qk or ""), "first_mlp": first_mlp}
-    given |= {"tokens": token or None} | inputs.how(analyses.ov if ov else analyses.qk)
+    arguments: dict[str, Any] = {**_head(model, ov or qk or ""), "first_mlp": first_mlp}
+    arguments |= {"tokens": token or None} | inputs.how(analyses.ov if ov else analyses.qk)
     if ov:
-        return analyses.ov(model, **given)
-    return analyses.qk(model, offset=1 if offset is None else offset, **given)
+        return analyses.ov(model, **arguments)
+    return analyses.qk(model, offset=1 if offset is None else offset, **arguments)
 
 
 def _head(model: interp.Transformer, name: str) -> dict[str, Any]:
     """The layer, head and, in an encoder–decoder, attention that the name of a head stands for."""
-    found = components_of(model).named(name)
-    if found.head is None:
+    component = components_of(model).named(name)
+    if component.head is None:
         raise InvalidInput(f"{name} is not a head; name one, such as L0H1.")
     attention = name.partition(".")[0] if len(model.stacks) > 1 else None
-    return {"layer": found.layer, "head": found.head, "attention": attention}
+    return {"layer": component.layer, "head": component.head, "attention": attention}

@@ -119,7 +119,7 @@ class CommandSpec:
             )
         return result
 
-    def options(self, model: str, given: dict[str, Any]) -> dict[str, Any]:
+    def options(self, model: str, chosen: dict[str, Any]) -> dict[str, Any]:
         """The values of the command's own options, with defaults for those not given.
 
         The default of a metric is that of the model's card.
@@ -130,7 +130,7 @@ class CommandSpec:
         from apps.defaults import default_metric  # noqa: PLC0415
         from interp.errors import InvalidInput  # noqa: PLC0415
 
-        options = {name: one.default for name, one in self.parameters.items()} | given
+        options = {name: parameter.default for name, parameter in self.parameters.items()} | chosen
         for name, value in options.items():
             if value is inspect.Parameter.empty:
                 raise InvalidInput(f"{self.name} needs --{name.replace('_', '-')}.")
@@ -180,10 +180,10 @@ class CommandSpec:
         """
         from interp.errors import InvalidInput  # noqa: PLC0415
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
 
         def take(**options: Any) -> None:  # noqa: ANN401 - as the command line gives them
-            found.update(options)
+            values.update(options)
 
         self._sign(take)
         app = typer.Typer(add_completion=False)
@@ -195,7 +195,7 @@ class CommandSpec:
             if message is None:
                 raise
             raise InvalidInput(f"{where}: {message()}") from error
-        return found
+        return values
 
     def _sign(self, function: Callable[..., None]) -> None:
         """Give a function the signature of the command: its own options between the shared ones."""
@@ -219,4 +219,6 @@ class CommandSpec:
         first = [shared.pop(name) for name in FIRST if name in shared]
         parameters = [*first, *self.parameters.values(), *shared.values()]
         vars(function)["__signature__"] = inspect.Signature(parameters)
-        function.__annotations__ = {one.name: one.annotation for one in parameters}
+        function.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in parameters
+        }

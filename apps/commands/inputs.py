@@ -71,17 +71,17 @@ class Inputs:
     cancelled: Callable[[], bool] | None = None
     resume: interp.Sweep | None = None
 
-    def how(self, analysis: Callable[..., object], *own: str) -> dict[str, Any]:
+    def how(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:
         """Those of ``seed``, ``rows``, ``memory`` and ``progress`` that an analysis takes.
 
         Args:
             analysis: the function.
-            own: names of its parameters that mean something else, and so are left out.
+            excluded: names of its parameters that mean something else, and so are left out.
 
         Raises:
             OptionWithoutEffect: ``rows`` or ``memory`` is given and the analysis does not take it.
         """
-        takes = inspect.signature(analysis).parameters.keys() - set(own)
+        takes = inspect.signature(analysis).parameters.keys() - set(excluded)
         called = analysis.__name__
         if self.rows is not None and "rows" not in takes:
             raise RowsWithoutEffect(
@@ -90,17 +90,19 @@ class Inputs:
             )
         if self.memory is not None and "memory" not in takes:
             raise MemoryWithoutEffect(f"{called} runs no sweep and takes no --memory.")
-        given = {
+        values = {
             "seed": self.seed,
             "rows": self.rows,
             "memory": float(self.memory or self.budget or 0) or None,
             "progress": self.progress,
         }
-        return {name: value for name, value in given.items() if name in takes and value is not None}
+        return {
+            name: value for name, value in values.items() if name in takes and value is not None
+        }
 
-    def how_resumable(self, analysis: Callable[..., object], *own: str) -> dict[str, Any]:
+    def how_resumable(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:
         """As :meth:`how`, with ``cancelled`` and ``resume``; the result may then be partial."""
-        return {**self.how(analysis, *own), "cancelled": self.cancelled, "resume": self.resume}
+        return {**self.how(analysis, *excluded), "cancelled": self.cancelled, "resume": self.resume}
 
     @property
     def texts(self) -> list[str]:
@@ -164,8 +166,8 @@ class Inputs:
         parts: tuple[list[Prompt], list[Prompt]] = [], []
         for number, prompt in enumerate(self.prompts):
             parts[number in drawn].append(prompt)
-        rest, held = (replace(self, prompts=part) for part in parts)
-        return rest, held
+        rest, drawn_inputs = (replace(self, prompts=part) for part in parts)
+        return rest, drawn_inputs
 
     @property
     def labels(self) -> list[str]:

@@ -31,7 +31,7 @@ MAX_BUDGET = 2**60
 
 
 @dataclass(frozen=True)
-class Kept:
+class Contents:
     """The contents of the file beside a partial sweep.
 
     Attributes:
@@ -79,16 +79,16 @@ class PartialRun:
         """
         file = self.folder / "run.json"
         try:
-            kept = build(Kept, read_json(file, MAX_BYTES), "it")
+            contents = build(Contents, read_json(file, MAX_BYTES), "it")
         except (*UNREADABLE, InterpError) as error:
             raise InvalidInput(
                 f"{file} can't be read: {reason(error).rstrip('.')}. Leave out --resume."
             ) from error
-        if not 0 < kept.budget < MAX_BUDGET:
+        if not 0 < contents.budget < MAX_BUDGET:
             raise InvalidInput(
-                f"{file} has a budget of {shorten(kept.budget)} bytes. Leave out --resume."
+                f"{file} has a budget of {shorten(contents.budget)} bytes. Leave out --resume."
             )
-        computed, budget = kept.computed, kept.budget
+        computed, budget = contents.computed, contents.budget
         for name in sorted({*computed, *self.computed}):
             then, now = computed.get(name), self.computed.get(name)
             if then != now:

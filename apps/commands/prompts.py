@@ -48,8 +48,8 @@ def list_sets() -> None:
     rows: list[tuple[str, str, str]] = []
     for name in bundled_prompts():
         prompts = read_prompts(name)
-        given = {field for prompt in prompts for field in prompt.fields()}
-        rows.append((name, str(len(prompts)), ", ".join(f for f in FIELDS if f in given)))
+        used = {field for prompt in prompts for field in prompt.fields()}
+        rows.append((name, str(len(prompts)), ", ".join(f for f in FIELDS if f in used)))
     print_table([("set", "left"), ("prompts", "right"), ("fields", "left")], rows)
 
 
@@ -71,14 +71,14 @@ def check(
     prompts = iter_prompts(file)
     path = path_of_prompts(file)
     same = path.suffix.lower() == ".toml" if same_length is None else same_length
-    found = _checked(model, prompts, device, same_length=same)
+    report = _checked(model, prompts, device, same_length=same)
     if as_json:
-        typer.echo(json.dumps({"file": str(path), "model": model, **found.to_dict()}, indent=2))
+        typer.echo(json.dumps({"file": str(path), "model": model, **report.to_dict()}, indent=2))
     else:
-        print_table([("", "left"), (f"{file} with {model}", "left")], found.rows())
-        _print_problems(found, path, top)
-        print_stdout(f"\n{_conclusion(found, model)}")
-    if not found.holds:
+        print_table([("", "left"), (f"{file} with {model}", "left")], report.rows())
+        _print_problems(report, path, top)
+        print_stdout(f"\n{_conclusion(report, model)}")
+    if not report.holds:
         raise typer.Exit(1)
 
 
@@ -119,10 +119,10 @@ def fill(  # noqa: PLR0913 - the options of one command
         raise InvalidInput(f"--out {out} should end in {SUFFIX}: prompts are JSON lines.")
     prompts = read_template(template).fill(n, seed)
     if model is not None:
-        found = _checked(model, prompts, device, same_length=same_length is not False)
-        if not found.holds:
-            _print_problems(found, template, 20)
-            print_stdout(f"\n{_conclusion(found, model)} Nothing was written.")
+        report = _checked(model, prompts, device, same_length=same_length is not False)
+        if not report.holds:
+            _print_problems(report, template, 20)
+            print_stdout(f"\n{_conclusion(report, model)} Nothing was written.")
             raise typer.Exit(1)
     lines = [json.dumps(prompt.fields(), ensure_ascii=False) for prompt in prompts]
     text = "".join(f"{line}\n" for line in lines)
@@ -144,22 +144,22 @@ def _checked(
     return check_prompts(loaded, prompts, same_length=same_length)
 
 
-def _print_problems(found: "PromptCheck", path: Path, top: int) -> None:
-    if found.holds:
+def _print_problems(report: "PromptCheck", path: Path, top: int) -> None:
+    if report.holds:
         return
     rows: list[tuple[str, str, str]] = []
-    for one in found.problems[:top]:
+    for problem in report.problems[:top]:
         # For a template, the words that were filled in come last, because they are long.
-        number, _, filling = one.source.removeprefix(str(path)).partition(" ")
-        rows.append((number, one.field, f"{one.problem} {filling}".rstrip()))
+        number, _, filling = problem.source.removeprefix(str(path)).partition(" ")
+        rows.append((number, problem.field, f"{problem.problem} {filling}".rstrip()))
     print_stdout("")
     print_table([(path.name, "left"), ("field", "left"), ("problem", "left")], rows)
-    left = sum(found.wrong.values()) - len(rows)
+    left = sum(report.wrong.values()) - len(rows)
     if left > 0:
         print_stdout(f"… and {left} more (--top)")
 
 
-def _conclusion(found: "PromptCheck", model: str) -> str:
-    if found.holds:
-        return f"{model} can read all {found.n} prompts."
-    return f"Prompts with a problem: {found.n_wrong} of {found.n}, with {model}."
+def _conclusion(report: "PromptCheck", model: str) -> str:
+    if report.holds:
+        return f"{model} can read all {report.n} prompts."
+    return f"Prompts with a problem: {report.n_wrong} of {report.n}, with {model}."

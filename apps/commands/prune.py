@@ -29,7 +29,7 @@ def prune(
         heldout: pairs to run circuits on: a file, a bundled set, or a share of the prompts such as
             0.5, which is then not used for scoring; by default those that edges are scored on.
     """
-    scored, held = _divided(inputs, heldout)
+    scored, heldout_inputs = _divided(inputs, heldout)
     pairs, measured = scored.pairs, scored.token_metric(metric)
     edges = analyses.attribute_edges(
         inputs.model,
@@ -47,7 +47,9 @@ def prune(
         metric=measured,
         rank=rank,
         method=method,
-        heldout=None if held is None else (*held.pairs, held.token_metric(metric)),
+        heldout=None
+        if heldout_inputs is None
+        else (*heldout_inputs.pairs, heldout_inputs.token_metric(metric)),
         **inputs.how(analyses.prune),
     )
 

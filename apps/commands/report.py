@@ -129,8 +129,10 @@ def _site(config: Path, out: Path | None) -> None:
             try:
                 written = write_pages(site.pages, temporary, (place,), finished, tick)
             except KeyboardInterrupt as error:
-                kept = [page for page in site.pages if (finished / page).is_dir()]
-                raise KeyboardInterrupt(_interrupted(kept, len(site.pages), finished)) from error
+                finished_pages = [page for page in site.pages if (finished / page).is_dir()]
+                raise KeyboardInterrupt(
+                    _interrupted(finished_pages, len(site.pages), finished)
+                ) from error
         write_site(site.title, written.pages, written.left_out, temporary)
     if finished.exists():
         rmtree(finished)
@@ -143,12 +145,12 @@ def _site(config: Path, out: Path | None) -> None:
     print_stdout(f"Site: {place / 'index.html'}")
 
 
-def _interrupted(kept: Sequence[str], total: int, folder: Path) -> str:
+def _interrupted(pages: Sequence[str], total: int, folder: Path) -> str:
     """The message of a stopped run: what it keeps, and how to continue."""
-    if not kept:
+    if not pages:
         return "Interrupted before the first page was finished; nothing was written."
     return (
-        f"Interrupted; {len(kept)} of {total} pages are finished and kept in {folder}. The same "
+        f"Interrupted; {len(pages)} of {total} pages are finished and kept in {folder}. The same "
         "command uses them, and runs the rest."
     )
 
@@ -161,11 +163,11 @@ def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
     """
     from interp.errors import InvalidInput, shorten  # noqa: PLC0415
 
-    known = commands()
+    specs = commands()
     for name in names:
-        if name not in known:
-            raise InvalidInput(f"--section {shorten(name)} is not one of {', '.join(known)}.")
-    return {name: known[name] for name in names}
+        if name not in specs:
+            raise InvalidInput(f"--section {shorten(name)} is not one of {', '.join(specs)}.")
+    return {name: specs[name] for name in names}
 
 
 def _run(

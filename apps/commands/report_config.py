@@ -130,17 +130,17 @@ class _Reader:
         named = {key.replace("-", "_"): value for key, value in entry.items()}
         self._check_keys(named, (*OWN_KEYS, *spec.parameters), number)
         both = {key: self.values[key] for key in ("models", "prompts", *HOW) if key in self.values}
-        given = both | named
-        models = self._texts(given, "models", number)
+        values = both | named
+        models = self._texts(values, "models", number)
         if not models:
             raise self._error("models", number, "is missing; name at least one model")
-        sets = self._texts(given, "prompts", number) if spec.reads else []
-        heads = self._texts(given, "heads", number)
+        sets = self._texts(values, "prompts", number) if spec.reads else []
+        heads = self._texts(values, "heads", number)
         self._check_names(models, sets, number)
-        options = {key: given[key] for key in (*HOW, *spec.parameters) if key in given}
+        options = {key: values[key] for key in (*HOW, *spec.parameters) if key in values}
         for model, source, head in product(models, sets or [None], heads or [None]):
-            own = {"model": model, "prompts": source, **options}
-            filled = {key: _filled(value, head) for key, value in own.items()}
+            settings = {"model": model, "prompts": source, **options}
+            filled = {key: _filled(value, head) for key, value in settings.items()}
             yield self._parsed(spec, filled, number)
 
     def _check_names(self, models: list[str], sets: list[str], number: int) -> None:
@@ -152,12 +152,12 @@ class _Reader:
                 raise InvalidInput(f"{self._where('models', number)}: {error}") from error
         for source in sets:
             if not path_of_prompts(self._resolved("prompts", source)).exists():
-                known = ", ".join(bundled_prompts())
+                listed = ", ".join(bundled_prompts())
                 raise self._error(
                     "prompts",
                     number,
                     f"{source} is neither a file (paths are relative to this one) nor a bundled "
-                    f"set ({known})",
+                    f"set ({listed})",
                 )
 
     def _parsed(self, spec: CommandSpec, options: dict[str, Any], number: int) -> Settings:
@@ -168,10 +168,10 @@ class _Reader:
         if self.number_of_words > MAX_WORDS:
             raise InvalidInput(f"{self.file} gives more than {MAX_WORDS} options in all.")
         line = self._line(r"command\b", number)
-        found = spec.parse(words, f"{self.file}:{line}, {spec.name}")
-        own = spec.options(found["model"], {n: found[n] for n in spec.parameters})
-        how = {name: found[name] for name in HOW}
-        return Settings(spec, found["model"], found.get("prompts"), own, **how)
+        parsed = spec.parse(words, f"{self.file}:{line}, {spec.name}")
+        spec_options = spec.options(parsed["model"], {n: parsed[n] for n in spec.parameters})
+        how = {name: parsed[name] for name in HOW}
+        return Settings(spec, parsed["model"], parsed.get("prompts"), spec_options, **how)
 
     def _words(self, name: str, value: Any, number: int) -> list[str]:  # noqa: ANN401 - TOML's
         """The words of the command line that give an option."""
@@ -181,9 +181,9 @@ class _Reader:
         if value is True:
             return [option]
         values = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, str | int | float) for one in values):
+        if not all(isinstance(item, str | int | float) for item in values):
             raise self._error(name, number, f"should be a string or a number, got {shorten(value)}")
-        return [word for one in values for word in (option, self._resolved(name, str(one)))]
+        return [word for item in values for word in (option, self._resolved(name, str(item)))]
 
     def _resolved(self, name: str, value: str) -> str:
         """Resolve a path relative to the file; other values are returned unchanged."""
@@ -192,18 +192,20 @@ class _Reader:
         path = self.file.parent / value
         return str(path) if path.exists() else value
 
-    def _texts(self, given: dict[str, Any], name: str, number: int) -> list[str]:
+    def _texts(self, entry: dict[str, Any], name: str, number: int) -> list[str]:
         """The value of a key as a list of strings; a single string becomes a list of one."""
-        value = given.get(name, [])
+        value = entry.get(name, [])
         values = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, str) for one in values):
+        if not all(isinstance(item, str) for item in values):
             raise self._error(name, number, f"should be a list of strings, got {shorten(value)}")
         return values
 
-    def _check_keys(self, values: dict[str, Any], known: Sequence[str], number: int | None) -> None:
+    def _check_keys(
+        self, values: dict[str, Any], allowed: Sequence[str], number: int | None
+    ) -> None:
         for name in values:
-            if name not in known:
-                raise self._error(name, number, f"is not a key here{_advice(name, known)}")
+            if name not in allowed:
+                raise self._error(name, number, f"is not a key here{_advice(name, allowed)}")
 
     def _error(self, name: str, number: int | None, what: str) -> InvalidInput:
         """The error about a key of the file (``number`` is ``None``) or of an entry."""
@@ -211,8 +213,8 @@ class _Reader:
 
     def _where(self, name: str, number: int | None) -> str:
         """The file and line of a key, which may be in the entry or at the top of the file."""
-        own = {} if number is None else self.values["analyses"][number]
-        if name in self.values and name not in {key.replace("-", "_") for key in own}:
+        entry = {} if number is None else self.values["analyses"][number]
+        if name in self.values and name not in {key.replace("-", "_") for key in entry}:
             number = None
         pattern = rf"{re.escape(name).replace('_', '[-_]')}\b"
         return f"{self.file}:{self._line(pattern, number)}"
@@ -235,15 +237,15 @@ def _is_table(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def _advice(name: str, known: Sequence[str]) -> str:
+def _advice(name: str, allowed: Sequence[str]) -> str:
     if name in NOT_SETTINGS:
         return f": --{name} belongs on the command line, and has no effect on the numbers"
-    return _nearest(name, known)
+    return _nearest(name, allowed)
 
 
-def _nearest(name: str, known: Sequence[str] | dict[str, Any]) -> str:
-    near = get_close_matches(name, [*known], n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+def _nearest(name: str, allowed: Sequence[str] | dict[str, Any]) -> str:
+    near = get_close_matches(name, [*allowed], n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(allowed)}"
 
 
 def _filled(value: Any, head: str | None) -> Any:  # noqa: ANN401 - TOML's
@@ -251,7 +253,7 @@ def _filled(value: Any, head: str | None) -> Any:  # noqa: ANN401 - TOML's
     if head is None:
         return value
     if isinstance(value, list):
-        return [_filled(one, head) for one in value]
+        return [_filled(item, head) for item in value]
     return value.replace(HEAD, head) if isinstance(value, str) else value
 
 
@@ -268,4 +270,4 @@ def _name_of(settings: Settings) -> str:
 
 def _unique_name(name: str, used: dict[str, Settings]) -> str:
     names = (name if n == 1 else f"{name}-{n}" for n in range(1, len(used) + 2))
-    return next(one for one in names if one not in used)
+    return next(candidate for candidate in names if candidate not in used)

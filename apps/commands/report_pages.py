@@ -68,14 +68,14 @@ def write_pages(
     pages: dict[str, PageFacts] = {}
     left_out: dict[str, str] = {}
     computed: list[str] = []
-    for done, (name, own) in enumerate(settings.items()):
+    for done, (name, page_settings) in enumerate(settings.items()):
         tick(done, len(settings), name)
-        key = key_of(own)
+        key = key_of(page_settings)
         sites = (*earlier, finished)
         source = next((site / name for site in sites if _key_in(site / name) == key), None)
         if source is None:
             try:
-                run = run_analysis(own)
+                run = run_analysis(page_settings)
             except InvalidInput as error:
                 left_out[name] = str(error)
                 continue
@@ -150,8 +150,8 @@ def _hash(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
-    files = sorted(one for one in path.rglob("*") if one.is_file())
-    lines = (f"{one.relative_to(path)} {_hash(one)}" for one in files)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    lines = (f"{file.relative_to(path)} {_hash(file)}" for file in files)
     return sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -82,12 +82,12 @@ class WrittenRun:
         if spec is None:
             raise InvalidInput(f"{self.file}: this version of interp has no command {self.name}.")
         options = spec.parse(self.words[2:], str(self.file))
-        own = {name: options[name] for name in spec.parameters}
+        spec_options = {name: options[name] for name in spec.parameters}
         how: dict[str, Any] = {name: options[name] for name in SETTINGS}
         how |= {name: value for name, value in others.items() if value is not None}
         with TemporaryDirectory() as folder:
             prompts = self._prompts(options.get("prompts"), Path(folder))
-            settings = Settings(spec, prompts=prompts, options=own, **how)
+            settings = Settings(spec, prompts=prompts, options=spec_options, **how)
             return run_analysis(settings, progress, budget=self.budget)
 
     def _prompts(self, source: str | None, folder: Path) -> str | None:
@@ -113,13 +113,13 @@ class WrittenRun:
         Raises:
             InvalidInput: there is no table to compare, or one can't be read.
         """
-        new, found = tables(again), False
+        new, any_table = tables(again), False
         for file in sorted(self.file.parent.glob("*.parquet")):
             if file.stem in new:
-                found = True
+                any_table = True
                 verdict = difference(saved_table(file, new[file.stem]), new[file.stem])
                 yield file.stem, verdict or "the same numbers, bit for bit", not verdict
-        if not found:
+        if not any_table:
             raise InvalidInput(f"{self.file.parent} contains no table of this run to compare with.")
 
 
@@ -160,18 +160,18 @@ def difference(then: pd.DataFrame, now: pd.DataFrame) -> str:
             f"{len(then)} rows of {', '.join(then.columns)} before, {len(now)} of "
             f"{', '.join(now.columns)} now"
         )
-    found: list[str] = []
+    differences: list[str] = []
     for name in then.columns:
         old, new = then[name], now[name]
         if old.equals(new.astype(old.dtype) if old.dtype != new.dtype else new):
             continue
         if pd.api.types.is_float_dtype(old) and pd.api.types.is_float_dtype(new):
             largest, scale = (old - new).abs().max(), old.abs().max()
-            found.append(f"{name} by up to {largest:.2g} (values up to {scale:.3g})")
+            differences.append(f"{name} by up to {largest:.2g} (values up to {scale:.3g})")
         else:
             rows = int((old.astype(str) != new.astype(str)).sum())
-            found.append(f"{name} in {rows} of {len(old)} rows")
-    return f"differs: {'; '.join(found)}" if found else ""
+            differences.append(f"{name} in {rows} of {len(old)} rows")
+    return f"differs: {'; '.join(differences)}" if differences else ""
 
 
 def what_differs(then: dict[str, Any], again: AnalysisRun) -> dict[str, tuple[Any, Any]]:

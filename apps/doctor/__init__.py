@@ -52,7 +52,7 @@ def run_checks(of: dict[str, Check]) -> Iterator[Finding]:
 
 def is_usable(findings: Sequence[Finding]) -> bool:
     """Whether interp can be used: whether no finding is a failure."""
-    return all(one.mark is not Mark.FAILURE for one in findings)
+    return all(finding.mark is not Mark.FAILURE for finding in findings)
 
 
 def to_json(findings: Sequence[Finding]) -> dict[str, object]:
@@ -60,7 +60,12 @@ def to_json(findings: Sequence[Finding]) -> dict[str, object]:
     return {
         "usable": is_usable(findings),
         "checks": [
-            {"check": one.check, "mark": one.mark.value, "found": one.found, "advice": one.advice}
-            for one in findings
+            {
+                "check": finding.check,
+                "mark": finding.mark.value,
+                "found": finding.found,
+                "advice": finding.advice,
+            }
+            for finding in findings
         ],
     }

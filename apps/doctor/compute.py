@@ -89,15 +89,15 @@ def threads(used: int, cores: int, setting: str | None) -> Finding:
         cores: number of cores that this process may use.
         setting: the value of ``OMP_NUM_THREADS``; ``None`` if it is not set.
     """
-    found = f"PyTorch uses {used} on {cores} usable core{'s' * (cores > 1)}"
-    found += "" if setting is None else f" ({THREADS}={setting})"
+    state = f"PyTorch uses {used} on {cores} usable core{'s' * (cores > 1)}"
+    state += "" if setting is None else f" ({THREADS}={setting})"
     if used > cores:
         advice = f"Threads that share a core can be many times slower: set {THREADS}={cores}."
-        return warning("threads", found, advice)
+        return warning("threads", state, advice)
     if used < FEW * cores:
         advice = f"Unset {THREADS}" if setting else f"Set {THREADS}={cores}"
-        return warning("threads", found, f"{advice} to use all cores for a large model.")
-    return as_expected("threads", found)
+        return warning("threads", state, f"{advice} to use all cores for a large model.")
+    return as_expected("threads", state)
 
 
 def instructions(capability: str, machine: str) -> Finding:
@@ -217,20 +217,23 @@ def driver(file: Path) -> str | None:
 
 
 def gpu(
-    found: Sequence[Gpu], build: str | None, driver_version: str | None, reason: str | None = None
+    usable_gpus: Sequence[Gpu],
+    build: str | None,
+    driver_version: str | None,
+    reason: str | None = None,
 ) -> Finding:
     """Whether there is a GPU, and whether this PyTorch can use it.
 
     Args:
-        found: the GPUs that PyTorch can use.
+        usable_gpus: the GPUs that PyTorch can use.
         build: the version of CUDA or ROCm that PyTorch was built for; ``None`` for CPUs only.
         driver_version: the version of NVIDIA's driver; ``None`` if there is no driver.
         reason: why PyTorch can't use a GPU; ``None`` if that is not known.
     """
-    if found:
+    if usable_gpus:
         devices = ", ".join(
-            f"{one.name} ({one.free / 2**30:.0f} of {one.total / 2**30:.0f} GiB free)"
-            for one in found
+            f"{device.name} ({device.free / 2**30:.0f} of {device.total / 2**30:.0f} GiB free)"
+            for device in usable_gpus
         )
         version = f", driver {driver_version}" if driver_version else ""
         return as_expected(

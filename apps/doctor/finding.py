@@ -39,16 +39,16 @@ class Finding:
         return SYMBOLS[self.mark], self.check, f"{self.found}{advice}"
 
 
-def as_expected(check: str, found: str) -> Finding:
+def as_expected(check: str, state: str) -> Finding:
     """A finding with which nothing has to be done."""
-    return Finding(check, Mark.OK, found)
+    return Finding(check, Mark.OK, state)
 
 
-def warning(check: str, found: str, advice: str) -> Finding:
+def warning(check: str, state: str, advice: str) -> Finding:
     """A finding of something that is missing, slow or limited."""
-    return Finding(check, Mark.WARNING, found, advice)
+    return Finding(check, Mark.WARNING, state, advice)
 
 
-def failure(check: str, found: str, advice: str) -> Finding:
+def failure(check: str, state: str, advice: str) -> Finding:
     """A finding of something that makes interp unusable."""
-    return Finding(check, Mark.FAILURE, found, advice)
+    return Finding(check, Mark.FAILURE, state, advice)

@@ -34,11 +34,11 @@ def memory_here() -> Finding:
 
 def memory(free: int) -> Finding:
     """Whether there is enough free memory, in bytes."""
-    found = f"{free / GIB:.1f} GiB free"
+    state = f"{free / GIB:.1f} GiB free"
     if free < LITTLE_MEMORY:
         advice = "Sweeps run in smaller batches and are slow: close other programs."
-        return warning("memory", found, advice)
-    return as_expected("memory", found)
+        return warning("memory", state, advice)
+    return as_expected("memory", state)
 
 
 def existing(folder: Path) -> Path:
@@ -48,10 +48,10 @@ def existing(folder: Path) -> Path:
 
 def disk(folder: Path, free: int) -> Finding:
     """Whether there is enough space, in bytes, in the folder that commands write to by default."""
-    found = f"{free / GIB:.1f} GiB free for {folder}"
+    state = f"{free / GIB:.1f} GiB free for {folder}"
     if free < LITTLE_DISK:
-        return warning("disk", found, "Free some space, or choose another disk with --out.")
-    return as_expected("disk", found)
+        return warning("disk", state, "Free some space, or choose another disk with --out.")
+    return as_expected("disk", state)
 
 
 def writable(what: str, folder: Path, otherwise: str) -> Finding:
@@ -83,8 +83,10 @@ def hub_cache() -> Finding:
 def find_browser() -> str | None:
     """The path of Chromium or Chrome; ``None`` if there is neither."""
     named = os.environ.get("BROWSER_PATH")  # read by Kaleido
-    found = [path for path in map(shutil.which, [*([named] if named else []), *BROWSERS]) if path]
-    return found[0] if found else None
+    browsers = [
+        path for path in map(shutil.which, [*([named] if named else []), *BROWSERS]) if path
+    ]
+    return browsers[0] if browsers else None
 
 
 def browser(path: str | None) -> Finding:

@@ -59,14 +59,14 @@ def python() -> Finding:
 
 def own_package() -> Finding:
     """The version of interp and where its packages are."""
-    found = installed("interp")
-    if found is None:
+    installed_version = installed("interp")
+    if installed_version is None:
         return warning(
             "interp",
             f"found in {HERE}, but not installed, so the packages that it needs are not checked",
             f"pip install {HERE}",
         )
-    return as_expected("interp", f"{found}, {HERE}")
+    return as_expected("interp", f"{installed_version}, {HERE}")
 
 
 def installed(name: str) -> str | None:
@@ -85,7 +85,7 @@ def needed() -> list[Needed]:
         return []
     applying = filter(_applies, map(Requirement, declared))
     requirements = {requirement.name: requirement for requirement in applying}  # several name each
-    return [Needed(one, installed(name)) for name, one in requirements.items()]
+    return [Needed(requirement, installed(name)) for name, requirement in requirements.items()]
 
 
 def _applies(requirement: Requirement) -> bool:
@@ -96,19 +96,19 @@ def _applies(requirement: Requirement) -> bool:
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in EXTRAS)
 
 
-def packages(found: Iterable[Needed]) -> Iterator[Finding]:
+def packages(packages_needed: Iterable[Needed]) -> Iterator[Finding]:
     """A finding for each important package, and for each that is missing or not supported."""
     others: list[str] = []
-    for one in found:
-        if one.installed is None:
-            yield failure(one.name, "not installed", one.install)
-        elif not one.is_in_range:
-            wanted = f"interp supports {one.requirement.specifier}"
-            yield warning(one.name, f"{one.installed}, but {wanted}", one.install)
-        elif canonicalize_name(one.name) in NAMED:
-            yield as_expected(one.name, one.installed)
+    for package in packages_needed:
+        if package.installed is None:
+            yield failure(package.name, "not installed", package.install)
+        elif not package.is_in_range:
+            wanted = f"interp supports {package.requirement.specifier}"
+            yield warning(package.name, f"{package.installed}, but {wanted}", package.install)
+        elif canonicalize_name(package.name) in NAMED:
+            yield as_expected(package.name, package.installed)
         else:
-            others.append(f"{one.name} {one.installed}")
+            others.append(f"{package.name} {package.installed}")
     if others:
         yield as_expected("other packages", ", ".join(others))
 
@@ -116,8 +116,8 @@ def packages(found: Iterable[Needed]) -> Iterator[Finding]:
 def optional_packages() -> Iterator[Finding]:
     """A finding for each optional package."""
     for name, purpose in OPTIONAL.items():
-        found = installed(name) or f"not installed; only needed for {purpose}: pip install {name}"
-        yield as_expected(name, found)
+        state = installed(name) or f"not installed; only needed for {purpose}: pip install {name}"
+        yield as_expected(name, state)
 
 
 def bundled_models() -> Finding:
@@ -171,5 +171,5 @@ def hiding_in(folder: Path, names: Sequence[str]) -> list[Path]:
     places = [
         path for name in names for path in (folder / name / "__init__.py", folder / f"{name}.py")
     ]
-    found = [path for path in places if path.is_file()]
-    return [path.parent if path.name == "__init__.py" else path for path in found]
+    files = [path for path in places if path.is_file()]
+    return [path.parent if path.name == "__init__.py" else path for path in files]

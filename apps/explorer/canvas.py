@@ -86,20 +86,22 @@ def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain dat
     changes.
     """
     if isinstance(value, dict):
-        own = cast(dict[str, Any], value)
-        if isinstance(own.get("data"), str) and len(own["data"]) > LONGEST:
-            name = sha256(f"{own['dtype']}{own['shape']}{own['data']}".encode()).hexdigest()[:24]
-            return {"part": name}, {name: own}
-        found = {name: apart(each) for name, each in own.items()}
-        return {name: each for name, (each, _) in found.items()}, _joined(found.values())
+        entries = cast(dict[str, Any], value)
+        if isinstance(entries.get("data"), str) and len(entries["data"]) > LONGEST:
+            name = sha256(
+                f"{entries['dtype']}{entries['shape']}{entries['data']}".encode()
+            ).hexdigest()[:24]
+            return {"part": name}, {name: entries}
+        split = {name: apart(each) for name, each in entries.items()}
+        return {name: each for name, (each, _) in split.items()}, _joined(split.values())
     if isinstance(value, list):
-        each = [apart(one) for one in cast(list[Any], value)]
-        return [one for one, _ in each], _joined(each)
+        each = [apart(item) for item in cast(list[Any], value)]
+        return [item for item, _ in each], _joined(each)
     return value, {}
 
 
-def _joined(found: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    return {name: part for _, parts in found for name, part in parts.items()}
+def _joined(split: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    return {name: part for _, parts in split for name, part in parts.items()}
 
 
 def initially(view: View) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def with_valid_choices(
 
 def not_offered(field: str, value: object, values: Collection[str]) -> str:
     """The message about a value that is not in the list of a field."""
-    listed = ", ".join(own for own in values if own)
+    listed = ", ".join(choice for choice in values if choice)
     return f"{field}={shorten(value)} is not available here; the values are {listed or 'none'}."
 
 

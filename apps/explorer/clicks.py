@@ -34,7 +34,9 @@ def checked(pick: object, views: Sequence[ViewData]) -> Pick:
     if wrong or kind is None or any(values.get(name) is None for name in needed):
         raise _refused(values)
     if kind not in OF_ALL:
-        view = next((own for own in views if own["id"] == values.get("view")), None)
+        view = next(
+            (candidate for candidate in views if candidate["id"] == values.get("view")), None
+        )
         if view is None or kind not in _kinds(view) or not _is_inside(values, view):
             raise _refused(values)
     return values
@@ -84,7 +86,7 @@ def _is_head(value: object) -> bool:
     if not isinstance(value, list):
         return False
     pair = cast(list[object], value)
-    return len(pair) == 2 and all(own is not None and _is_index(own) for own in pair)  # noqa: PLR2004
+    return len(pair) == 2 and all(index is not None and _is_index(index) for index in pair)  # noqa: PLR2004
 
 
 def _is_head_or_none(value: object) -> bool:

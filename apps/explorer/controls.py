@@ -17,10 +17,10 @@ def key_of(name: str, value: object) -> str:
     The browser sends the state of every widget with each message. A message sent before Back or a
     click changed the value would otherwise look like a choice of the earlier value.
     """
-    kept = st.session_state.setdefault("widget_values", {})
-    last, times = kept.get(name, (value, 0))
+    last_values = st.session_state.setdefault("widget_values", {})
+    last, times = last_values.get(name, (value, 0))
     times += last != value
-    kept[name] = value, times
+    last_values[name] = value, times
     key = f"{name}_{times}" if times else name
     st.session_state[key] = value
     return key
@@ -28,8 +28,8 @@ def key_of(name: str, value: object) -> str:
 
 def picked_value(name: str, key: str) -> Any:  # noqa: ANN401 - of a field
     """The value that a user chose in the widget of this name."""
-    kept = st.session_state["widget_values"]
-    kept[name] = st.session_state[key], kept[name][1]
+    last_values = st.session_state["widget_values"]
+    last_values[name] = st.session_state[key], last_values[name][1]
     return st.session_state[key]
 
 
@@ -98,7 +98,7 @@ def ask_switch(label: str, name: str, *, help: str | None = None) -> None:
 
 
 def _store_request(name: str, key: str) -> None:
-    others = tuple(own for own in current().asked if own != name)
+    others = tuple(question for question in current().asked if question != name)
     change(asked=(*others, name) if picked_value(f"ask_{name}", key) else others)
 
 

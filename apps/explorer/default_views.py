@@ -134,5 +134,5 @@ def with_prompt(view: View, prompt: Prompt) -> View:
 
 
 def _name(model: str) -> str:
-    found = AT_STEP.fullmatch(model)
-    return found["model"] if found else model
+    match = AT_STEP.fullmatch(model)
+    return match["model"] if match else model

@@ -11,4 +11,4 @@ LONG = 1e10
 def is_long_forward(view: View, model: interp.Transformer) -> bool:
     """Whether one forward over the view's prompt takes long."""
     weights = sum(weight.numel() for weight in model.parameters())
-    return weights * sum(n_tokens(view, model, own.name) or 0 for own in model.stacks) > LONG
+    return weights * sum(n_tokens(view, model, stack.name) or 0 for stack in model.stacks) > LONG

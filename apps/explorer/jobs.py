@@ -228,7 +228,7 @@ class Jobs:
     def _queue(self, job: Job, seconds: float) -> None:
         """Let a job run for some seconds: at once if there is a worker for each running job."""
         job.running = True
-        job.active = sum(own.running for own in self._jobs.values()) <= len(self._threads)
+        job.active = sum(other.running for other in self._jobs.values()) <= len(self._threads)
         self._turns.put((job, seconds, job.turn))
 
     def _stops(self, job: Job) -> bool:
@@ -287,7 +287,7 @@ class Jobs:
         A job with an error is kept too, so that it is not tried again at each poll.
         """
         stopped = [job for job in self._jobs.values() if not job.running]
-        kept = [job for job in stopped if job.error or job.result is not None]
-        for job in {*stopped} - {*kept[-MAX_JOBS:]}:
+        answered = [job for job in stopped if job.error or job.result is not None]
+        for job in {*stopped} - {*answered[-MAX_JOBS:]}:
             job.turn += 1
             del self._jobs[job.question]

@@ -50,7 +50,7 @@ def _of_model(asked: View) -> tuple[View, tuple[str, ...]]:
     """The view with the defaults of its model, without what the model lacks."""
     view, model = asked, model_of(asked.model)
     if not view.text:
-        view = replace(default_view(view.model), **_given(view))
+        view = replace(default_view(view.model), **_changed_fields(view))
     view, not_offered = with_valid_choices(view, model, asked)
     view, lacking = validated(view, model)
     return view, (*not_offered, *lacking)
@@ -71,7 +71,7 @@ def _pinned(view: View) -> tuple[View | None, tuple[str, ...]]:
     return pinned, tuple(f"pinned: {note}" for note in notes)
 
 
-def _given(view: View) -> dict[str, object]:
+def _changed_fields(view: View) -> dict[str, object]:
     """The fields of a view that differ from the defaults."""
-    given = {field.name: getattr(view, field.name) for field in fields(view)}
-    return {name: value for name, value in given.items() if value != getattr(DEFAULT, name)}
+    values = {field.name: getattr(view, field.name) for field in fields(view)}
+    return {name: value for name, value in values.items() if value != getattr(DEFAULT, name)}

@@ -39,20 +39,20 @@ def offered_metrics(view: View, model: interp.Transformer) -> list[str]:
     """
     inputs = inputs_of(view, model, swept=True)
     has_target, has_both = _has(inputs, "target"), _has(inputs, "target", "distractor")
-    found = [LOSS] if model.config.is_causal and model.config.n_classes is None else []
+    names = [LOSS] if model.config.is_causal and model.config.n_classes is None else []
     # A mask hides the target of a prompt, but not the most probable token.
     hides_target = has_target and bool(view.target or view.prompts)
-    found += [MASKED_LOSS] if _knows_masks(view, inputs, has_target=hides_target) else []
-    found += [LOGIT_DIFF] if has_both else []
-    found += ["prob", "logit"] if has_target else []
-    return [*found, KL_NAME]
+    names += [MASKED_LOSS] if _knows_masks(view, inputs, has_target=hides_target) else []
+    names += [LOGIT_DIFF] if has_both else []
+    names += ["prob", "logit"] if has_target else []
+    return [*names, KL_NAME]
 
 
 def _has(inputs: Inputs, *fields: str) -> bool:
     """Whether each prompt has a single token to predict in each of these fields."""
     try:
         return inputs.targets is not None and all(
-            inputs.all_have(own) and inputs.tokens(own) for own in fields
+            inputs.all_have(field) and inputs.tokens(field) for field in fields
         )
     except InterpError:
         return False

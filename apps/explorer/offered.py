@@ -33,7 +33,7 @@ def offer(sources: list[str]) -> None:
         name = source if source.startswith(hub.PREFIX) else Path(source).resolve().name
         taken = {*bundled(), *named}
         numbered = (f"{name} ({n})" for n in range(2, len(taken) + 3))
-        named[next(own for own in (name, *numbered) if own not in taken)] = source
+        named[next(label for label in (name, *numbered) if label not in taken)] = source
     if named != _sources:
         _sources.clear()
         _sources.update(named)
@@ -54,7 +54,7 @@ def name_of(source: str) -> str:
 
     A source that is not offered is returned as it is.
     """
-    return next((name for name, own in _sources.items() if own == source), source)
+    return next((name for name, path in _sources.items() if path == source), source)
 
 
 def steps(name: str) -> list[int]:

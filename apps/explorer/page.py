@@ -114,19 +114,20 @@ class Results:
     @classmethod
     def of(cls, asked: Sequence[Ask], jobs: Jobs) -> "Results":
         """Answer the quick questions, start the long ones, and collect the results so far."""
-        known = cls()
-        for one in asked:
-            if isinstance(one.question, str):
-                known.errors[one.name] = one.question
+        results = cls()
+        for request in asked:
+            if isinstance(request.question, str):
+                results.errors[request.name] = request.question
                 continue
-            known.questions[one.name] = one.question
-            if one.long:
-                known._add_job(
-                    one.name, jobs.poll(one.question, cancelled=is_cancelled(one.question))
+            results.questions[request.name] = request.question
+            if request.long:
+                results._add_job(
+                    request.name,
+                    jobs.poll(request.question, cancelled=is_cancelled(request.question)),
                 )
             else:
-                known._run(one.name, one.question, jobs)
-        return known
+                results._run(request.name, request.question, jobs)
+        return results
 
     def _add_job(self, name: str, job: Job) -> None:
         if not job.complete:
@@ -164,17 +165,20 @@ def show_waiting(questions: Mapping[str, Question]) -> None:
 
 def incomplete(questions: Mapping[str, Question]) -> dict[str, Job]:
     """The jobs of these questions that are not complete, which are started or resumed."""
-    jobs = {name: JOBS.poll(own, cancelled=is_cancelled(own)) for name, own in questions.items()}
+    jobs = {
+        name: JOBS.poll(question, cancelled=is_cancelled(question))
+        for name, question in questions.items()
+    }
     return {name: job for name, job in jobs.items() if not job.complete}
 
 
 def _jobs_of(page: Page) -> dict[str, Job]:
     """The jobs that the views of a page wait for, by name; others of the session are cancelled."""
     questions = {
-        f"{before}{one.name}": one.question
+        f"{before}{request.name}": request.question
         for before, view in columns_of(current())
-        for one in asks_of(page, view)
-        if one.long and isinstance(one.question, Question)
+        for request in asks_of(page, view)
+        if request.long and isinstance(request.question, Question)
     }
     cancel_others({*questions.values()})
     return incomplete(questions)
@@ -184,7 +188,7 @@ def asks_of(page: Page, view: View) -> list[Ask]:
     """The questions of a page; all are jobs if a forward over its prompt takes long."""
     model = model_of(view.model)
     is_long = page.reads_prompt and is_long_forward(view, model)
-    return [replace(one, long=one.long or is_long) for one in page.asks(view, model)]
+    return [replace(request, long=request.long or is_long) for request in page.asks(view, model)]
 
 
 def cancel_others(questions: set[Question]) -> None:
@@ -216,28 +220,34 @@ def _body(page: Page) -> None:
         with st.container():
             for note in st.session_state.pop("refused", ()):
                 st.warning(escape_markdown(note))
-            messages = [own for _, _, known in columns for own in known.errors.values()]
+            messages = [error for _, _, answers in columns for error in answers.errors.values()]
             for message in dict.fromkeys(messages):
                 st.error(escape_markdown(message))
-        _mount(page, [(view, known) for _, view, known in columns])
+        _mount(page, [(view, answers) for _, view, answers in columns])
         show_code_and_files(columns[-1][2].questions, columns[-1][2].results)
         write_address()
         note_drawn(
-            {f"{name}{job}": own for name, _, one in columns for job, own in one.states.items()}
+            {
+                f"{name}{job}": state
+                for name, _, answers in columns
+                for job, state in answers.states.items()
+            }
         )
 
 
 def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
     """Mount the views of the current and the pinned view on one scale, earlier ones dimmed."""
-    shown = [page.views(view, model_of(view.model), known.results) for view, known in columns]
+    drawings = [
+        page.views(view, model_of(view.model), answers.results) for view, answers in columns
+    ]
     if len(columns) > 1:
-        shown = share_scales(*shown)
-    places = zip(columns, shown, st.columns(len(columns)), ("A", "B"), strict=False)
-    for (view, known), fresh, place, name in places:
+        drawings = share_scales(*drawings)
+    places = zip(columns, drawings, st.columns(len(columns)), ("A", "B"), strict=False)
+    for (view, answers), fresh, place, name in places:
         with place:
             if len(columns) > 1:
                 st.caption(f"{name}: {escape_markdown(view.model)} · {escape_markdown(view.text)}")
-            views, stale = _with_earlier(f"{page.name}_{name}", fresh, known)
+            views, stale = _with_earlier(f"{page.name}_{name}", fresh, answers)
             canvas(
                 f"canvas_{page.name}_{name}",
                 views,
@@ -248,14 +258,14 @@ def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
 
 
 def _with_earlier(
-    key: str, views: list[ViewData], known: Results
+    key: str, views: list[ViewData], answers: Results
 ) -> tuple[list[ViewData], list[str]]:
     """Add the earlier views of answers that are being computed again; return their ids too."""
     earlier: list[ViewData] = st.session_state.get(f"earlier_{key}", [])
-    ids = {own["id"] for own in views}
-    waiting = [own for own in earlier if own["id"] not in ids] if known.states else []
+    ids = {drawing["id"] for drawing in views}
+    waiting = [drawing for drawing in earlier if drawing["id"] not in ids] if answers.states else []
     st.session_state[f"earlier_{key}"] = [*views, *waiting]
-    return [*views, *waiting], [own["id"] for own in waiting]
+    return [*views, *waiting], [drawing["id"] for drawing in waiting]
 
 
 def _apply_click(page: Page, pick: object, views: Sequence[ViewData]) -> None:

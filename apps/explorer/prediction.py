@@ -43,12 +43,12 @@ STYLE = Markup("""<style>
 def show_prediction(view: View, model: interp.Transformer) -> None:
     """Show the line of a view, and the switch that ablates the collected heads."""
     try:
-        found = JOBS.run(prediction_question(view, model))
+        prediction = JOBS.run(prediction_question(view, model))
     except InterpError as error:
         st.caption(f"No prediction: {escape_markdown(str(error))}")
     else:
-        if isinstance(found, Predictions):
-            st.html(str(STYLE + line_of(found)))
+        if isinstance(prediction, Predictions):
+            st.html(str(STYLE + line_of(prediction)))
     if view.heads:
         names = ", ".join(map(str, view.heads))
         switch(f"Ablate {names}", "ablated", help="Applies to predictions and continuations.")
@@ -61,14 +61,18 @@ def forwards_first(view: View) -> dict[str, Question]:
     that is not given; a pair that is patched has its answer at the end.
     """
     questions: dict[str, Question] = {}
-    for before, own in columns_of(view):
-        model = model_of(own.model)
-        if not is_long_forward(own, model):
+    for before, column_view in columns_of(view):
+        model = model_of(column_view.model)
+        if not is_long_forward(column_view, model):
             continue
         with suppress(InterpError):  # the line says why there is no prediction
-            questions[f"{before}prediction"] = prediction_question(own, model)
-            of_targets = (own, replace(own, position=None)) if own.page == "patch" else (own,)
-            for each in () if own.target else of_targets:
+            questions[f"{before}prediction"] = prediction_question(column_view, model)
+            of_targets = (
+                (column_view, replace(column_view, position=None))
+                if column_view.page == "patch"
+                else (column_view,)
+            )
+            for each in () if column_view.target else of_targets:
                 asked = target_question(each, model)
                 if asked not in questions.values():
                     questions[f"{before}most probable token"] = asked
@@ -87,8 +91,8 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
     inputs = Inputs(model, (prompt_of(view),))
     has_targets = len(model.stacks) == 1 or bool(view.prefix)
     answers = {
-        name: own if has_targets and single_token(model, own) is not None else None
-        for name, own in (("targets", view.target), ("distractors", view.distractor))
+        name: answer if has_targets and single_token(model, answer) is not None else None
+        for name, answer in (("targets", view.target), ("distractors", view.distractor))
     }
     return question(
         predictions,
@@ -122,51 +126,54 @@ def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
 # ---- the line, as HTML -----------------------------------------------------------------------
 
 
-def line_of(found: Predictions) -> Markup:
+def line_of(prediction: Predictions) -> Markup:
     """The prediction for the only prompt of a result, as a line of HTML."""
-    parts: list[Markup | str] = [_most_probable(found)]
-    parts += [_probabilities(found, name) for name in found.answers]
-    if "target" in found.answers:
-        parts.append(_verdict([bool(own) for own in found.correct[:, 0]]))
-    if found.ablated_names:
-        parts.append(Markup("{} ablated ({})").format(", ".join(found.ablated_names), found.method))
+    parts: list[Markup | str] = [_most_probable(prediction)]
+    parts += [_probabilities(prediction, name) for name in prediction.answers]
+    if "target" in prediction.answers:
+        parts.append(_verdict([bool(is_right) for is_right in prediction.correct[:, 0]]))
+    if prediction.ablated_names:
+        parts.append(
+            Markup("{} ablated ({})").format(", ".join(prediction.ablated_names), prediction.method)
+        )
     spans = [Markup("<span>{}</span>").format(part) for part in parts]
     return Markup('<div class="interp-prediction">{}</div>').format(Markup(" ").join(spans))
 
 
-def _most_probable(found: Predictions) -> Markup:
+def _most_probable(prediction: Predictions) -> Markup:
     """The most probable tokens of the plain prediction, with their probabilities in each run."""
-    position, row = int(found.pos[0]), len(found.runs) - 1
-    at = found.labels_of(0)[position]
-    before = "next token after" if found.predicts_next else "at"
+    position, row = int(prediction.pos[0]), len(prediction.runs) - 1
+    at = prediction.labels_of(0)[position]
+    before = "next token after" if prediction.predicts_next else "at"
     tokens = [
         Markup("<bdi>{}</bdi> {}").format(
-            found.token_labels[id_], _shares([float(p[0, 0, n]) for p in found.probability])
+            prediction.token_labels[id_],
+            _shares([float(p[0, 0, n]) for p in prediction.probability]),
         )
-        for n, id_ in enumerate(found.top[0, 0, :LISTED].tolist())
+        for n, id_ in enumerate(prediction.top[0, 0, :LISTED].tolist())
     ]
-    first = found.top[row, 0, 0].item()
-    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(found.token_labels[int(first)])
+    first = prediction.top[row, 0, 0].item()
+    now = Markup(" (now most probable: <bdi>{}</bdi>)").format(prediction.token_labels[int(first)])
     where = Markup("{} <bdi>{}</bdi> (position {}): ").format(before, at, position)
-    changed = row > 0 and first != found.top[0, 0, 0].item()
+    changed = row > 0 and first != prediction.top[0, 0, 0].item()
     return where + Markup(" · ").join(tokens) + (now if changed else Markup(""))
 
 
-def _probabilities(found: Predictions, name: str) -> Markup:
+def _probabilities(prediction: Predictions, name: str) -> Markup:
     """The probability of the target or the distractor in each run."""
-    row = [*found.answers].index(name)
-    shares = _shares([float(own[row, 0]) for own in found.answer_probability])
-    label = found.token_labels[found.answers[name][0]]
+    row = [*prediction.answers].index(name)
+    shares = _shares([float(run[row, 0]) for run in prediction.answer_probability])
+    label = prediction.token_labels[prediction.answers[name][0]]
     return Markup("p({} <bdi>{}</bdi>) {}").format(name, label, shares)
 
 
 def _shares(values: Sequence[float]) -> str:
     """Probabilities as percentages, the plain one first."""
-    shares = (number(100 * own, 3) if own >= 0.0005 else "< 0.05" for own in values)  # noqa: PLR2004
+    shares = (number(100 * value, 3) if value >= 0.0005 else "< 0.05" for value in values)  # noqa: PLR2004
     return f"{' → '.join(shares)} %"
 
 
 def _verdict(right: Sequence[bool]) -> str:
     """Whether the target is the most probable token in each run; once if that does not change."""
-    words = ["✓ right" if own else "✗ wrong" for own in right]
+    words = ["✓ right" if is_right else "✗ wrong" for is_right in right]
     return " → ".join(dict.fromkeys(words))

@@ -68,7 +68,7 @@ class Question:
             InterpError: the analysis raised it.
         """
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
-        taken = {name: own for name, own in live.items() if self.takes(name)}
+        taken = {name: value for name, value in live.items() if self.takes(name)}
         settings = {name: _to_lists(value) for name, value in self.settings}
         scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
         return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
@@ -97,7 +97,7 @@ class Question:
     @property
     def _call(self) -> str:
         scores = [] if self.scored_by is None else ["scores"]
-        arguments = [*scores, "model", *(repr(_to_lists(own)) for own in self.arguments)]
+        arguments = [*scores, "model", *(repr(_to_lists(argument)) for argument in self.arguments)]
         settings = [f"{name}={_to_code(_to_lists(value))}" for name, value in self.settings]
         return f"{self.name}({', '.join([*arguments, *settings])})"
 
@@ -110,10 +110,10 @@ def question(
     function: Callable[..., Result], model: str, *arguments: object, **settings: object
 ) -> Question:
     """The call of an analysis as a question; lists become tuples, and ``None`` is left out."""
-    given = tuple(
+    setting_pairs = tuple(
         (name, _to_tuples(value)) for name, value in settings.items() if value is not None
     )
-    return Question(function.__name__, model, tuple(map(_to_tuples, arguments)), given)
+    return Question(function.__name__, model, tuple(map(_to_tuples, arguments)), setting_pairs)
 
 
 def _scores(answer: Any) -> object:  # noqa: ANN401 - a result that scores edges
@@ -126,9 +126,9 @@ def _to_tuples(value: object) -> object:
 
 def _to_lists(value: Any) -> Any:  # noqa: ANN401 - an argument
     """Convert tuples of texts back to the lists that ``model.batch`` takes for several prompts."""
-    if isinstance(value, tuple) and value and all(isinstance(own, str) for own in value):
+    if isinstance(value, tuple) and value and all(isinstance(item, str) for item in value):
         return [*value]
-    if isinstance(value, tuple) and value and all(isinstance(own, tuple) for own in value):
+    if isinstance(value, tuple) and value and all(isinstance(item, tuple) for item in value):
         return tuple(map(_to_lists, value))
     return value
 
@@ -141,6 +141,10 @@ def _to_code(value: object) -> str:
     """An argument as Python code."""
     if not isinstance(value, Metric):
         return repr(value)
-    settings = {name: own for name, own in value.to_dict(_nested).items() if own is not None}
+    settings = {
+        name: setting for name, setting in value.to_dict(_nested).items() if setting is not None
+    }
     kind = settings.pop("kind")
-    return f"metrics.{kind}({', '.join(f'{name}={own!r}' for name, own in settings.items())})"
+    return (
+        f"metrics.{kind}({', '.join(f'{name}={setting!r}' for name, setting in settings.items())})"
+    )

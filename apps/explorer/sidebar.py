@@ -28,19 +28,19 @@ STALE_AFTER = {
 def model_choice() -> None:
     """Choose the model, and the step of its training if it has checkpoints."""
     view = current()
-    found = None if view.model in offered() else AT_STEP.fullmatch(view.model)
-    name = found["model"] if found else view.model
+    match = None if view.model in offered() else AT_STEP.fullmatch(view.model)
+    name = match["model"] if match else view.model
     key = key_of("choose_model", name)
     st.selectbox("Model", offered(), key=key, on_change=_change_model, args=(key,))
-    known = steps(name)
-    if known:
-        choices = [f"{name}@{step}" for step in known] + [name]
+    checkpoints = steps(name)
+    if checkpoints:
+        choices = [f"{name}@{step}" for step in checkpoints] + [name]
         key = key_of("choose_step", view.model)
         st.select_slider(
             "Training step",
             choices,
             key=key,
-            format_func=lambda own: own.partition("@")[2] or "end",
+            format_func=lambda choice: choice.partition("@")[2] or "end",
             on_change=lambda: change(model=picked_value("choose_step", key)),
         )
 
@@ -50,7 +50,9 @@ def prompt_form(model: interp.Transformer) -> None:
     view = current()
     prompts = examples(view.model)
     if prompts:
-        number = next((n for n, own in enumerate(prompts) if with_prompt(view, own) == view), None)
+        number = next(
+            (n for n, prompt in enumerate(prompts) if with_prompt(view, prompt) == view), None
+        )
         key = key_of("choose_example", number)
         st.selectbox(
             "Example",
@@ -171,7 +173,12 @@ def submitted(view: View, fields: Mapping[str, str]) -> View:
     changed = [name for name in FIELDS if fields[name] != getattr(view, name)]
     if not changed:
         return view
-    stale = {own for name in changed for own in STALE_AFTER.get(name, ()) if own not in changed}
+    stale = {
+        dependent
+        for name in changed
+        for dependent in STALE_AFTER.get(name, ())
+        if dependent not in changed
+    }
     prompts = "" if "text" in changed else view.prompts
     filled = {name: "" if name in stale else text for name, text in fields.items()}
     return replace(with_prompt(view, Prompt("")), prompts=prompts, **filled)

@@ -27,12 +27,12 @@ def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, .
     changes["heads"] = tuple(head for head in view.heads if _has(blocks, head))
     if view.head is not None and not _has(blocks, view.head):
         changes["head"] = None
-    known = components_of(model)
-    names = {each.name for each in (*known.heads, *known.sublayers)}
+    components = components_of(model)
+    names = {each.name for each in (*components.heads, *components.sublayers)}
     absent = [
-        own
-        for own in (view.component, *view.trail)
-        if own and own not in names and not is_input(own)
+        component
+        for component in (view.component, *view.trail)
+        if component and component not in names and not is_input(component)
     ]
     if absent:
         lacking.append(f"{view.model} has no component {absent[0]}.")
@@ -97,15 +97,15 @@ def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[s
     of = {"text": stacks[0], "corrupt": stacks[0], "hidden": stacks[0], "prefix": stacks[-1]}
     changes, notes = dict[str, Any](), list[str]()
     for field, stack in of.items():
-        given = getattr(view, field)
-        kept = given[-MAX_CHARACTERS:]
-        text, n_cut = cut_text(model, kept, stack) if given else (given, 0)
-        if text != given:
+        whole = getattr(view, field)
+        end = whole[-MAX_CHARACTERS:]
+        text, n_cut = cut_text(model, end, stack) if whole else (whole, 0)
+        if text != whole:
             changes[field] = text
-        if kept != given and field in PROMPTS:
+        if end != whole and field in PROMPTS:
             notes.append(
-                f"The {PROMPTS[field]} has {len(given):,} characters: its first "
-                f"{len(given) - len(kept):,} are left out, so that {MAX_CHARACTERS:,} are left."
+                f"The {PROMPTS[field]} has {len(whole):,} characters: its first "
+                f"{len(whole) - len(end):,} are left out, so that {MAX_CHARACTERS:,} are left."
             )
         if n_cut and field in PROMPTS:
             notes.append(
@@ -130,12 +130,12 @@ def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int
         return text, 0
     ids = tokenizer.encode(text)
     first = n - n_ctx
-    kept = tokenizer.decode(ids[first:])
+    rest = tokenizer.decode(ids[first:])
     # The rest of a text may be tokenized differently, into more tokens.
-    while first < len(ids) - 1 and model.to_tokens(kept, stack=stack).shape[1] > n_ctx:
+    while first < len(ids) - 1 and model.to_tokens(rest, stack=stack).shape[1] > n_ctx:
         first += 1
-        kept = tokenizer.decode(ids[first:])
-    return kept, first
+        rest = tokenizer.decode(ids[first:])
+    return rest, first
 
 
 def attention_of(view: View, model: interp.Transformer) -> AttentionName | None:

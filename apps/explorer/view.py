@@ -44,8 +44,8 @@ class Head(NamedTuple):
     @classmethod
     def of(cls, name: str) -> "Head | None":
         """The head of a name; ``None`` if the name is not that of a head."""
-        found = HEAD.fullmatch(name)
-        return cls(int(found[1]), int(found[2])) if found else None
+        match = HEAD.fullmatch(name)
+        return cls(int(match[1]), int(match[2])) if match else None
 
 
 def heads_in(text: str) -> list[Head]:
@@ -195,8 +195,8 @@ def _index(text: str) -> int | None:
 
 def _heads(text: str) -> tuple[Head, ...] | None:
     heads = [Head.of(name) for name in text.split(",")]
-    known = tuple(head for head in heads if head is not None)
-    return known if len(known) == len(heads) else None
+    valid = tuple(head for head in heads if head is not None)
+    return valid if len(valid) == len(heads) else None
 
 
 def _page(text: str) -> str | None:

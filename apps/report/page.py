@@ -78,7 +78,7 @@ def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object
     return environment.get_template(template).render(
         **{"home": "", **contents},
         open_rows=OPEN_ROWS,
-        mounts={name: _json_for_script(own) for name, own in mounts.items()},
+        mounts={name: _json_for_script(data) for name, data in mounts.items()},
         policy=_policy(script, style),
         script=script,
         style=style,

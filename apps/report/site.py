@@ -77,16 +77,16 @@ class PageFacts:
         result: Result,
         columns: Sequence[tuple[str, str]],
         rows: Sequence[tuple[str, ...]],
-        found: str,
+        conclusion: str,
     ) -> "PageFacts":
         """The facts about the page of a result, from its table and conclusion."""
         text = method_text(result)
         return cls(
             question(text),
-            found,
-            [asdict(one) for one in paragraphs(text)],
-            [[*one] for one in columns],
-            [[*one] for one in rows[:TOP]],
+            conclusion,
+            [asdict(paragraph) for paragraph in paragraphs(text)],
+            [[*column] for column in columns],
+            [[*row] for row in rows[:TOP]],
             provenance_facts(result),
             {},
         )
@@ -106,12 +106,12 @@ class PageFacts:
         """
         file = folder / PAGE_FACTS
         try:
-            own = as_object(read_json(file, MAX_BYTES), "it")
+            content = as_object(read_json(file, MAX_BYTES), "it")
             run = as_object(read_json(folder / RUN, MAX_BYTES), RUN)
-            own.pop("key", None)
-            facts = build(cls, {**own, "run": run}, "it")
-            for one in facts.method:
-                build(Paragraph, one, "method")
+            content.pop("key", None)
+            facts = build(cls, {**content, "run": run}, "it")
+            for paragraph in facts.method:
+                build(Paragraph, paragraph, "method")
             for name, kind in FACTS_READ.items():
                 value_of(kind, facts.facts.get(name), f"facts.{name}")
             for name, kind in RUN_READ.items():
@@ -128,7 +128,7 @@ class PageFacts:
     @property
     def paragraphs(self) -> list[Paragraph]:
         """The paragraphs on how it is computed."""
-        return [Paragraph(**one) for one in self.method]
+        return [Paragraph(**paragraph) for paragraph in self.method]
 
     @property
     def asked_on(self) -> str:
@@ -145,7 +145,9 @@ def write_site(
     """Write ``index.html``, ``heads.html`` and ``summary.md`` beside the folders of the pages."""
     heads = heads_of(pages, folder)
     shared = {"model": title, "title": title, "prompts": (), "left_out": left_out}
-    models = {one.model: one.facts["weights SHA-256"] for one in pages.values()}
+    models = {
+        page_facts.model: page_facts.facts["weights SHA-256"] for page_facts in pages.values()
+    }
     first = next(iter(pages.values()))
     facts = {name: value for name, value in first.facts.items() if name not in PER_RESULT}
     facts |= {f"{name}, weights SHA-256": digest for name, digest in models.items()}
@@ -167,11 +169,11 @@ def heads_of(
 
     A page whose settings name a head (``--ov L1H0``) is about that head as a whole and has no rows.
     """
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    for name, own in pages.items():
-        for value in own.run["settings"].values():
+    by_head: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for name, facts in pages.items():
+        for value in facts.run["settings"].values():
             if isinstance(value, str) and HEAD.fullmatch(value):
-                found.setdefault((own.model, value), {})[name] = {"rows": []}
+                by_head.setdefault((facts.model, value), {})[name] = {"rows": []}
         for file in sorted((folder / name).glob("*.parquet")):
             if not file.stem.endswith("_by_prompt"):
                 frame = pd.read_parquet(file)
@@ -184,8 +186,8 @@ def heads_of(
                         "left_out": len(rows) - len(cells),
                         "measured": _measured(frame),
                     }
-                    found.setdefault((own.model, head), {}).setdefault(name, entry)
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], _order(item[0][1]))))
+                    by_head.setdefault((facts.model, head), {}).setdefault(name, entry)
+    return dict(sorted(by_head.items(), key=lambda item: (item[0][0], _order(item[0][1]))))
 
 
 def _measured(frame: pd.DataFrame) -> str:
@@ -215,13 +217,18 @@ def _order(head: str) -> tuple[object, ...]:
 def summary(title: str, pages: Mapping[str, PageFacts], left_out: Mapping[str, str]) -> str:
     """The site as one Markdown document, for the appendix of a paper."""
     lines = [f"# {_plain(title)}", ""]
-    for name, own in pages.items():
-        lines += [f"## {_plain(own.question)} {_plain(own.model)}", "", _plain(own.conclusion), ""]
-        lines += [*_table(own.columns, own.rows), ""]
-        asked = f" on {own.asked_on}" if own.asked_on else ""
-        lines += [f"`{_code(own.run['command'])}`{asked}; tables and figures in `{name}/`.", ""]
+    for name, facts in pages.items():
+        lines += [
+            f"## {_plain(facts.question)} {_plain(facts.model)}",
+            "",
+            _plain(facts.conclusion),
+            "",
+        ]
+        lines += [*_table(facts.columns, facts.rows), ""]
+        asked = f" on {facts.asked_on}" if facts.asked_on else ""
+        lines += [f"`{_code(facts.run['command'])}`{asked}; tables and figures in `{name}/`.", ""]
     lines += ["## Methods", ""]
-    for question_, method in {one.question: one.paragraphs for one in pages.values()}.items():
+    for question_, method in {facts.question: facts.paragraphs for facts in pages.values()}.items():
         lines += [f"### {_plain(question_)}", ""]
         for paragraph in method:
             fence = (
@@ -240,16 +247,16 @@ def _provenance(pages: Mapping[str, PageFacts]) -> list[str]:
     rows = [
         [
             name,
-            own.model,
-            own.facts["weights SHA-256"][:12],
-            own.facts["tokens SHA-256"][:12],
-            own.facts["dtype, device"],
-            own.run["device"],
-            str(own.run["threads"]),
-            str(own.facts["seed"]),
-            str(own.run["code"]["commit"] or own.run["code"]["version"])[:12],
+            page_facts.model,
+            page_facts.facts["weights SHA-256"][:12],
+            page_facts.facts["tokens SHA-256"][:12],
+            page_facts.facts["dtype, device"],
+            page_facts.run["device"],
+            str(page_facts.run["threads"]),
+            str(page_facts.facts["seed"]),
+            str(page_facts.run["code"]["commit"] or page_facts.run["code"]["version"])[:12],
         ]
-        for name, own in pages.items()
+        for name, page_facts in pages.items()
     ]
     return _table([[title, "left"] for title in DEPENDS], rows)
 

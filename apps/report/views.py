@@ -6,4 +6,4 @@ from apps.widget.pictures import View, view_of
 
 def figure_views(result: Result, name: str = "figure") -> list[View]:
     """The views of the drawings of a result; their ids begin with ``name``."""
-    return [view_of(own, f"{name}-{n}") for n, own in enumerate(result.drawings().values())]
+    return [view_of(drawing, f"{name}-{n}") for n, drawing in enumerate(result.drawings().values())]

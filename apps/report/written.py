@@ -149,11 +149,11 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin to collect the text of an element that is read."""
-        given = dict(attrs)
-        is_data = tag == "script" and given.get("type") == "application/json"
+        attributes = dict(attrs)
+        is_data = tag == "script" and attributes.get("type") == "application/json"
         if is_data:
-            self._term = (given.get("id") or "").removeprefix("views-")
-        if is_data or tag in ("dt", "dd") or given.get("class") == "conclusion":
+            self._term = (attributes.get("id") or "").removeprefix("views-")
+        if is_data or tag in ("dt", "dd") or attributes.get("class") == "conclusion":
             self._into = []
 
     def handle_data(self, data: str) -> None:

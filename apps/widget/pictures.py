@@ -28,15 +28,15 @@ def table_view(identity: str, title: str, table: Table, note: str = "") -> View:
     }
 
 
-def share_scales(one: Sequence[View], other: Sequence[View]) -> tuple[list[View], list[View]]:
+def share_scales(views: Sequence[View], others: Sequence[View]) -> tuple[list[View], list[View]]:
     """Give views with the same id and kind in two lists the same scales.
 
     The lists are shown side by side and compared by eye.
     """
-    pairs = {view["id"]: view for view in one}, {view["id"]: view for view in other}
+    pairs = {view["id"]: view for view in views}, {view["id"]: view for view in others}
     return (
-        [_shared(view, pairs[1].get(view["id"])) for view in one],
-        [_shared(view, pairs[0].get(view["id"])) for view in other],
+        [_shared(view, pairs[1].get(view["id"])) for view in views],
+        [_shared(view, pairs[0].get(view["id"])) for view in others],
     )
 
 
@@ -48,17 +48,19 @@ def _shared(view: View, other: View | None) -> View:
     if view["kind"] == "heads":
         theirs = {score["id"]: score for score in other.get("scores", ())}
         scores = view.get("scores", ())
-        return view | {"scores": [_on_one_scale(own, theirs.get(own["id"])) for own in scores]}
+        return view | {
+            "scores": [_on_one_scale(score, theirs.get(score["id"])) for score in scores]
+        }
     return _on_one_scale(view, other)
 
 
 def _on_one_scale(view: View, other: View | None) -> View:
     """The view with a scale that covers both scales; diverging if either is."""
-    own, theirs = view.get("scale"), (other or {}).get("scale")
-    if not isinstance(own, Mapping) or not isinstance(theirs, Mapping):
+    scale, theirs = view.get("scale"), (other or {}).get("scale")
+    if not isinstance(scale, Mapping) or not isinstance(theirs, Mapping):
         return view
-    low, high = min(own["low"], theirs["low"]), max(own["high"], theirs["high"])
-    kind = "diverging" if "diverging" in (own["kind"], theirs["kind"]) else own["kind"]
+    low, high = min(scale["low"], theirs["low"]), max(scale["high"], theirs["high"])
+    kind = "diverging" if "diverging" in (scale["kind"], theirs["kind"]) else scale["kind"]
     if kind == "diverging" and view.get("kind") != "bars":
         high = max(high, -low)
         low = -high
@@ -68,12 +70,12 @@ def _on_one_scale(view: View, other: View | None) -> View:
 def _shared_panels(panels: Sequence[View], others: Sequence[View]) -> list[View]:
     """The panels with y axes that cover the ranges of both views."""
     theirs = {panel["title"]: panel for panel in others}
-    found: list[View] = []
+    shared: list[View] = []
     for panel in panels:
         both = [panel, *([theirs[panel["title"]]] if panel["title"] in theirs else [])]
-        ends = [end for own in both for end in own["ends"]]
-        found.append(panel | {"ends": [min(ends), max(ends)]})
-    return found
+        ends = [end for each in both for end in each["ends"]]
+        shared.append(panel | {"ends": [min(ends), max(ends)]})
+    return shared
 
 
 # ---- drawings --------------------------------------------------------------------------------
@@ -115,7 +117,9 @@ def _(drawing: Heatmap) -> View:
 def _pick(titles: tuple[str, str], rows: Sequence[str], columns: Sequence[str]) -> str | None:
     if titles == PAIR_AXES:
         return "pair"
-    numbered = all(list(own) == [str(n) for n in range(len(own))] for own in (rows, columns))
+    numbered = all(
+        list(labels) == [str(n) for n in range(len(labels))] for labels in (rows, columns)
+    )
     return "head" if titles == HEAD_AXES and numbered else None
 
 
@@ -144,9 +148,9 @@ def _(drawing: Curves) -> View:
                 "title": title,
                 "unit": unit,
                 "curves": [
-                    asdict(own) | {"x": encoded(own.x), "y": encoded(own.y)} for own in lines
+                    asdict(line) | {"x": encoded(line.x), "y": encoded(line.y)} for line in lines
                 ],
-                "ends": [*ends([y for own in lines for y in own.y])],
+                "ends": [*ends([y for line in lines for y in line.y])],
             }
             for title, unit, lines in drawing.filled
         ],

@@ -371,10 +371,10 @@ class Cache:
     def __getstate__(self) -> dict[str, Any]:
         """The state with each tensor in its own storage: pickles don't share storages of views."""
 
-        def own(tensor: Tensor) -> Tensor:
+        def contiguous_copy(tensor: Tensor) -> Tensor:
             return tensor.detach().clone(memory_format=torch.contiguous_format)
 
-        return {**self.__dict__, "_stored": converted(dict(self._stored), own)}
+        return {**self.__dict__, "_stored": converted(dict(self._stored), contiguous_copy)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state, with the present in-place versions of the tensors."""

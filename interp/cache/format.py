@@ -129,16 +129,16 @@ class _NamedTensors:
 
     def __init__(self) -> None:
         self.named: dict[str, Tensor] = {}
-        self._known: dict[object, str] = {}
+        self._names: dict[object, str] = {}
 
     def name(self, tensor: Tensor) -> str:
         view = view_of(tensor)
-        if view not in self._known:
-            self._known[view] = name = str(len(self.named))
+        if view not in self._names:
+            self._names[view] = name = str(len(self.named))
             whole = tensor.is_contiguous() and is_fresh(tensor, ())
             copied = tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
             self.named[name] = copied
-        return self._known[view]
+        return self._names[view]
 
 
 _PlaceRow = tuple[str, int | None, str | None, str | None]

@@ -167,13 +167,14 @@ class ActivationCache(NormedActivations):
         last = self._layers(layer)
         neurons = take(torch.arange(self.model.cfg.d_mlp), neuron_slice, 0).flatten().tolist()
         labels = [f"L{at}N{neuron}" for at in range(last) for neuron in neurons]
-        kept = neurons if neuron_slice is not None else None
+        selected = neurons if neuron_slice is not None else None
         onto = None
         if project_output_onto is not None:
             onto = self._directions(project_output_onto, apply_ln=apply_ln)
         written = [
             rearrange(
-                self.get_neuron_results(at, kept, pos_slice, onto), "... neuron d -> neuron ... d"
+                self.get_neuron_results(at, selected, pos_slice, onto),
+                "... neuron d -> neuron ... d",
             )
             for at in range(last)
         ]
@@ -233,15 +234,15 @@ class ActivationCache(NormedActivations):
         shape, parts = parts.shape[1:], [parts if onto is None else parts @ onto]
         if not cfg.attn_only and last > 0:
             if expand_neurons:
-                own, names = self.stack_neuron_results(
+                mlp_parts, names = self.stack_neuron_results(
                     last, pos_slice, return_labels=True, project_output_onto=onto
                 )
             else:
-                own, names = self.decompose_resid(
+                mlp_parts, names = self.decompose_resid(
                     last, mode="mlp", pos_slice=pos_slice, incl_embeds=False, return_labels=True
                 )
-                own = own if onto is None else own @ onto
-            parts.append(own)
+                mlp_parts = mlp_parts if onto is None else mlp_parts @ onto
+            parts.append(mlp_parts)
             labels += names
         embeds = ["embed"] * self.has_embed + ["pos_embed"] * self.has_pos_embed
         bias = self.model.accumulated_bias(last, mlp_input, include_mlp_biases=expand_neurons)

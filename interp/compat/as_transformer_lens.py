@@ -234,8 +234,8 @@ def uninstall() -> None:
 def public_names(source: ModuleType) -> dict[str, Any]:
     """The public names of a module, without those imported from other modules of this package."""
     names = getattr(source, "__all__", None) or [n for n in vars(source) if not n.startswith("_")]
-    found = {name: getattr(source, name) for name in names}
-    return {name: value for name, value in found.items() if _belongs_to(source, value)}
+    members = {name: getattr(source, name) for name in names}
+    return {name: value for name, value in members.items() if _belongs_to(source, value)}
 
 
 def _belongs_to(source: ModuleType, value: object) -> bool:

@@ -102,7 +102,7 @@ class Attention(Part):
     ) -> None:
         super().__init__()
         self.cfg, self.layer_id, self.attn_scale = cfg, layer, core.divisor
-        own = "" if cfg.n_key_value_heads is None else "_"
+        prefix = "" if cfg.n_key_value_heads is None else "_"
         n, kv, d = core.n_heads, core.kv_heads, core.d_head
 
         def add_heads(name: str, first: int, heads: int) -> None:
@@ -119,10 +119,10 @@ class Attention(Part):
         add_bias("b_Q", core.b_q, n)
         if core.b_O is not None:
             weights.add(self, "b_O", core.b_O, whole)
-        add_heads(f"{own}W_K", n, kv)
-        add_heads(f"{own}W_V", n + kv, kv)
-        add_bias(f"{own}b_K", core.b_k, kv)
-        add_bias(f"{own}b_V", core.b_v, kv)
+        add_heads(f"{prefix}W_K", n, kv)
+        add_heads(f"{prefix}W_V", n + kv, kv)
+        add_bias(f"{prefix}b_K", core.b_k, kv)
+        add_bias(f"{prefix}b_V", core.b_v, kv)
         for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
             if isinstance(norm, ScaledNorm):
                 self.add_module(name, Norm(norm, weights))

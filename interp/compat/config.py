@@ -165,13 +165,13 @@ class HookedTransformerConfig:
         """
         if isinstance(config, cls):
             return config
-        given = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
-        if not given:
+        values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
+        if not values:
             raise InvalidConfig(
                 "Pass a HookedTransformerConfig or a dictionary of its fields; got "
                 f"{shorten(config)}. HookedTransformer.from_pretrained takes names."
             )
-        return cls.from_dict(dict(given))  # pyright: ignore[reportUnknownArgumentType]
+        return cls.from_dict(dict(values))  # pyright: ignore[reportUnknownArgumentType]
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any]) -> "HookedTransformerConfig":

@@ -212,13 +212,13 @@ def _exceptions(cfg: HookedTransformerConfig, plain: AttentionConfig) -> tuple[L
     """Layers with local attention, or with a divisor of scores that grows with the layer."""
     exceptions: list[LayerConfig] = []
     for layer in range(cfg.n_layers):
-        own = plain
+        attention = plain
         if cfg.use_local_attn and (cfg.attn_types or [])[layer] == "local":
-            own = replace(own, window=cfg.window_size)
+            attention = replace(attention, window=cfg.window_size)
         if cfg.scale_attn_by_inverse_layer_idx:
-            own = replace(own, scale=plain.divisor * (layer + 1))
-        if own != plain:
-            exceptions.append(LayerConfig((layer,), attention=own))
+            attention = replace(attention, scale=plain.divisor * (layer + 1))
+        if attention != plain:
+            exceptions.append(LayerConfig((layer,), attention=attention))
     return tuple(exceptions)
 
 

@@ -93,7 +93,7 @@ class CoreModule(HookedRootModule):
         assign: bool = False,  # noqa: ARG002 - values are always copied
     ) -> Any:
         """Copy weights under TransformerLens's names; its buffers are ignored."""
-        own = {k: value for k, value in state_dict.items() if not k.endswith(IGNORED_KEYS)}
-        own |= {k: value for k, value in self.state_dict().items() if k.endswith(IGNORED_KEYS)}
+        state = {k: value for k, value in state_dict.items() if not k.endswith(IGNORED_KEYS)}
+        state |= {k: value for k, value in self.state_dict().items() if k.endswith(IGNORED_KEYS)}
         self._weights.check()
-        return super().load_state_dict(own, strict=strict)
+        return super().load_state_dict(state, strict=strict)

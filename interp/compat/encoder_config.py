@@ -151,8 +151,8 @@ def _check(cfg: HookedTransformerConfig, positions: str) -> None:
         raise InvalidConfig(
             f"positional_embedding_type={cfg.positional_embedding_type!r} must be {positions!r}."
         )
-    known = [name for name in ACTIVATION_OF if not name.startswith("solu")]
-    if cfg.act_fn not in known:
-        raise InvalidConfig(f"act_fn={cfg.act_fn!r} must be one of {', '.join(known)}.")
+    activations = [name for name in ACTIVATION_OF if not name.startswith("solu")]
+    if cfg.act_fn not in activations:
+        raise InvalidConfig(f"act_fn={cfg.act_fn!r} must be one of {', '.join(activations)}.")
     if cfg.d_vocab < 1:
         raise InvalidConfig("Set d_vocab=, or pass a tokenizer to read it from.")

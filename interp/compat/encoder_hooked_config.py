@@ -27,7 +27,7 @@ def bert_hooked_config(config: Config) -> HookedTransformerConfig:
     head, embedding, norm = config.head, stack.embedding, stack.norm
     plain, layer_norm = replace(norm, placement="pre", final=True), NormConfig(eps=norm.eps)
     alike = head is not None and plain == head.norm == embedding.norm == layer_norm
-    _refuse_found(
+    _refuse_problems(
         config,
         "HookedEncoder",
         {
@@ -62,7 +62,7 @@ def t5_hooked_config(config: Config) -> HookedTransformerConfig:
     norm, positions = stack.norm, stack.positions
     scale = config.logit_scale
     is_rms = norm.kind == "rmsnorm" and norm.placement == "pre" and not norm.unit_offset
-    _refuse_found(
+    _refuse_problems(
         config,
         "HookedEncoderDecoder",
         {
@@ -127,10 +127,10 @@ def _problems(config: Config, stack: StackConfig) -> dict[str, bool]:
     }
 
 
-def _refuse_found(config: Config, facade: str, problems: dict[str, bool]) -> None:
-    found = [name for name, is_there in problems.items() if is_there]
-    if found:
-        raise _refusal(config, f"{facade} can't express {found[0]}")
+def _refuse_problems(config: Config, facade: str, problems: dict[str, bool]) -> None:
+    present = [name for name, is_there in problems.items() if is_there]
+    if present:
+        raise _refusal(config, f"{facade} can't express {present[0]}")
 
 
 def _refusal(config: Config, why: str) -> InvalidConfig:

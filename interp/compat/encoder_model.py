@@ -89,13 +89,13 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
             stack: the stack of the core.
             names: the names of points outside of blocks.
         """
-        found: dict[Where, str] = {}
+        hook_names: dict[Where, str] = {}
         for place, name in self._core[0].names.hooks.items():
-            own = names.get(place.point) if place.layer is None else name
+            hook_name = names.get(place.point) if place.layer is None else name
             is_here = place.stack == stack.name_in_places and place.point is not Point.MLP_IN
-            if is_here and own is not None:
-                found[where(place)] = own
-        return found
+            if is_here and hook_name is not None:
+                hook_names[where(place)] = hook_name
+        return hook_names
 
     def _facade(
         self,
@@ -103,7 +103,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         blocks: Sequence[Block],
         names: Mapping[Point, str],
         after: Mapping[Where, HookPoint],
-        **own: Any,
+        **options: Any,
     ) -> EncoderFacade:
         """The façade of a stack, with the hook point and the norm at each of its places."""
         points: dict[Where, HookPoint] = {}
@@ -115,7 +115,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
             if isinstance(owner, Norm):
                 norms[at] = owner
         attentions = [stack.block(layer).attn for layer in range(len(blocks))]
-        return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **own)
+        return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **options)
 
     def check_hooks_to_add(
         self,
@@ -161,11 +161,11 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
             max_length=self.cfg.n_ctx if truncate else None,
         )
         device = self.cfg.device if move_to_device else "cpu"
-        found = {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
+        inputs = {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
         types = encoded.get("token_type_ids")
         is_there = types is not None
-        zeros = torch.zeros_like(found["input_ids"])
-        return found | {"token_type_ids": types.to(device) if is_there else zeros}
+        zeros = torch.zeros_like(inputs["input_ids"])
+        return inputs | {"token_type_ids": types.to(device) if is_there else zeros}
 
     def _real_tokens(self, mask: object, ids: Tensor) -> Tensor | None:
         """True where an attention mask has a token; ``None`` if it has one everywhere.

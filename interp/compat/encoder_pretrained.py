@@ -108,7 +108,7 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         return model.train(self.training)
 
 
-def _device(given: str | torch.device | None) -> str | torch.device:
-    if given is not None:
-        return given
+def _device(device: str | torch.device | None) -> str | torch.device:
+    if device is not None:
+        return device
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -75,8 +75,8 @@ def next_sentence_state(origin: Any) -> State:
     if source is None or not set(names.values()) <= set(source.keys()):
         return {}
     return {
-        own: source.read(name).mT if own.endswith("W") else source.read(name)
-        for own, name in names.items()
+        parameter: source.read(name).mT if parameter.endswith("W") else source.read(name)
+        for parameter, name in names.items()
     }
 
 

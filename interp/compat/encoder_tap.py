@@ -67,9 +67,9 @@ class EncoderTap(FacadeTap):
         if point not in self.facade.finite or not self._is_hooked(point):
             return super()._scores(point, scores)
         least = torch.finfo(scores.dtype).min
-        given = scores.masked_fill(scores.isneginf(), least)
-        edited = self._hooked(point, given)
-        if edited is given:
+        finite = scores.masked_fill(scores.isneginf(), least)
+        edited = self._hooked(point, finite)
+        if edited is finite:
             return scores
         self.pending.pattern = edited.softmax(-1)
         return edited

@@ -29,8 +29,8 @@ class EncoderTokenizer(HookedTokenizer):
             tokens.eos if tokens.append_eos else None,
         )
         self.mask_token_id = tokens.mask
-        known = [self.vocab[token] for token in PADDING if token in self.vocab]
-        self.pad_token_id = known[0] if known else self.pad_token_id
+        padding_ids = [self.vocab[token] for token in PADDING if token in self.vocab]
+        self.pad_token_id = padding_ids[0] if padding_ids else self.pad_token_id
 
     @property
     def mask_token(self) -> str | None:
@@ -59,29 +59,29 @@ class EncoderTokenizer(HookedTokenizer):
         """
         longest = max_length if truncation else None
         texts = [text] if isinstance(text, str) else list(text)
-        pairs = [[one] if text_pair is None else [one, text_pair] for one in texts]
-        rows = [self._join([self.backend.encode(one) for one in pair], longest) for pair in pairs]
+        pairs = [[first] if text_pair is None else [first, text_pair] for first in texts]
+        rows = [self._join([self.backend.encode(part) for part in pair], longest) for pair in pairs]
         width = max((len(ids) for ids, _ in rows), default=0)
         is_ragged = any(len(ids) != width for ids, _ in rows)
-        found = {
+        encoding = {
             "input_ids": [ids for ids, _ in rows],
             "token_type_ids": [types for _, types in rows],
             "attention_mask": [[1] * len(ids) for ids, _ in rows],
         }
         if padding:
             fills = {"input_ids": self.pad_token_id, "token_type_ids": 0, "attention_mask": 0}
-            found = {
-                name: [self.padded(row, width, fills[name]) for row in own]
-                for name, own in found.items()
+            encoding = {
+                name: [self.padded(row, width, fills[name]) for row in values]
+                for name, values in encoding.items()
             }
         if return_tensors is None:
             single = isinstance(text, str)
-            return {name: own[0] if single else own for name, own in found.items()}
+            return {name: values[0] if single else values for name, values in encoding.items()}
         if is_ragged and not padding:
             raise InvalidInput(
                 f"Texts of different lengths need padding=True; got {shorten(texts)}."
             )
-        return {name: _tensor(own) for name, own in found.items()}
+        return {name: _tensor(values) for name, values in encoding.items()}
 
     def _join(self, parts: list[list[int]], longest: int | None) -> tuple[list[int], list[int]]:
         """The ids and types of one row: BOS, then each part followed by EOS.

@@ -99,8 +99,8 @@ class FacadeTap:
 
     def scoped(self, **scope: object) -> "FacadeTap":
         """The same tap for another part of the model."""
-        own = {name: value for name, value in scope.items() if name in ("layer", "norm")}
-        return replace(self, **own) if own else self  # pyright: ignore[reportArgumentType]
+        changes = {name: value for name, value in scope.items() if name in ("layer", "norm")}
+        return replace(self, **changes) if changes else self  # pyright: ignore[reportArgumentType]
 
     def must_form(self, *points: Point) -> bool:
         """Whether one of the points has hooks, or differs from the core's at padding."""
@@ -207,18 +207,18 @@ class FacadeTap:
     # ---- attention ----------------------------------------------------------------------------
 
     def _scores(self, point: Point, scores: Tensor) -> Tensor:
-        own = scores
+        masked = scores
         if self.padding is not None and not self.facade.is_bidirectional:
-            own = scores.masked_fill(self.padding.itself, -torch.inf)
-        edited = self._hooked(point, own)
+            masked = scores.masked_fill(self.padding.itself, -torch.inf)
+        edited = self._hooked(point, masked)
         if edited is not scores:
             pattern = edited.softmax(-1)
             self.pending.pattern = torch.where(pattern.isnan(), 0.0, pattern)
         return edited
 
     def _pattern(self, point: Point, pattern: Tensor) -> Tensor:
-        own, self.pending.pattern = self.pending.pattern, None
-        return self._hooked(point, pattern if own is None else own)
+        recomputed, self.pending.pattern = self.pending.pattern, None
+        return self._hooked(point, pattern if recomputed is None else recomputed)
 
     def _project_apart(self, x: Tensor) -> None:
         """Store queries, keys and values for later calls, if their inputs have separate hooks."""

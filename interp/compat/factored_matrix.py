@@ -141,11 +141,11 @@ class FactoredMatrix:
 
     __rmul__ = __mul__
 
-    def _check_inner(self, other: Tensor, size: int, own: int, side: str) -> None:
-        if size != own:
+    def _check_inner(self, other: Tensor, size: int, inner: int, side: str) -> None:
+        if size != inner:
             raise InvalidInput(
                 f"The {side} factor {tuple(other.shape)} can't be multiplied with this matrix "
-                f"{tuple(self.shape)}: {size} is not {own}."
+                f"{tuple(self.shape)}: {size} is not {inner}."
             )
 
     # ---- spectra ------------------------------------------------------------------------------
@@ -240,13 +240,13 @@ class FactoredMatrix:
         """
         entries = index if isinstance(index, tuple) else (index,)
         n_leading = self.ndim - MATRIX
-        given = [at for at, entry in enumerate(entries) if entry is not None]
-        if len(given) > self.ndim:
+        axes = [at for at, entry in enumerate(entries) if entry is not None]
+        if len(axes) > self.ndim:
             raise InvalidInput(
-                f"{len(given)} indices are too many for a FactoredMatrix of shape "
+                f"{len(axes)} indices are too many for a FactoredMatrix of shape "
                 f"{tuple(self.shape)}."
             )
-        split = given[n_leading] if len(given) > n_leading else len(entries)
+        split = axes[n_leading] if len(axes) > n_leading else len(entries)
         leading, last = entries[:split], [_keeping_axis(entry) for entry in entries[split:]]
         rows, columns = (*last, slice(None), slice(None))[:MATRIX]
         try:

@@ -59,23 +59,23 @@ class FixedParts(nn.Module):
             )
         super().__delattr__(name)
 
-    def register_forward_hook(self, *given: Any, **keywords: Any) -> Any:
+    def register_forward_hook(self, *arguments: Any, **keywords: Any) -> Any:
         """Register a forward hook of PyTorch, on the whole model only.
 
         Raises:
             InvalidInput: this module is a part of a model.
         """
         self._check_is_called()
-        return super().register_forward_hook(*given, **keywords)
+        return super().register_forward_hook(*arguments, **keywords)
 
-    def register_forward_pre_hook(self, *given: Any, **keywords: Any) -> Any:
+    def register_forward_pre_hook(self, *arguments: Any, **keywords: Any) -> Any:
         """Register a forward pre-hook of PyTorch, on the whole model only.
 
         Raises:
             InvalidInput: this module is a part of a model.
         """
         self._check_is_called()
-        return super().register_forward_pre_hook(*given, **keywords)
+        return super().register_forward_pre_hook(*arguments, **keywords)
 
     def _check_is_called(self) -> None:
         if not isinstance(self, HookedRootModule):

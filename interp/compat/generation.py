@@ -141,11 +141,12 @@ class Generation(StackedWeights):
         if waiting:
             yield torch.cat(waiting, dim=-1)
 
-    def _prompt(self, given: Any, prepend_bos: bool | None, padding_side: str | None) -> _Prompt:
+    def _prompt(self, prompt: Any, prepend_bos: bool | None, padding_side: str | None) -> _Prompt:
         """The ids of the prompt, and the mask of those that are real."""
-        is_text, several = isinstance(given, str | list), isinstance(given, list) and len(given) > 1
+        is_text = isinstance(prompt, str | list)
+        several = isinstance(prompt, list) and len(prompt) > 1
         with self._overriding(prepend_bos, "left" if several else padding_side):
-            tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
+            tokens = self.to_tokens(prompt) if is_text else torch.as_tensor(prompt)
             if tokens.is_floating_point():
                 raise InvalidInput(
                     f"generate takes texts or ids [batch pos]; got {shorten(tokens)}. To run a "

@@ -113,7 +113,7 @@ def _heads_of(
     if heads is None:
         return [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
     if isinstance(heads, dict):
-        return [(layer, head) for layer, own in heads.items() for head in own]
+        return [(layer, head) for layer, of_layer in heads.items() for head in of_layer]
     return list(heads)
 
 

@@ -32,4 +32,4 @@ def call_hooks(point: HookPoint, value: Tensor) -> Tensor:
 
 def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     pairs = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(own in (1, n) for own, n in pairs)
+    return len(shape) <= len(to) and all(size in (1, n) for size, n in pairs)

@@ -109,14 +109,16 @@ class HookPoint(nn.Module):
     @property
     def is_hooked(self) -> bool:
         """Whether any hook would be called, including those added by PyTorch's own methods."""
-        own = (self._forward_hooks, self._forward_pre_hooks)
-        return any((*own, self._backward_hooks, self._backward_pre_hooks))
+        forward_hooks = (self._forward_hooks, self._forward_pre_hooks)
+        return any((*forward_hooks, self._backward_hooks, self._backward_pre_hooks))
 
     def only_stores(self, kind: type) -> bool:
         """Whether all hooks that are called in a forward are of this class."""
         called = len(self._forward_hooks) + len(self._forward_pre_hooks)
         handles = self.fwd_hooks
-        return called == len(handles) and all(isinstance(one.user_hook, kind) for one in handles)
+        return called == len(handles) and all(
+            isinstance(handle.user_hook, kind) for handle in handles
+        )
 
     def has_hooks(
         self,
@@ -137,14 +139,14 @@ class HookPoint(nn.Module):
         Raises:
             InvalidInput: ``dir`` is unknown.
         """
-        known = {
+        by_direction = {
             "fwd": self.fwd_hooks,
             "bwd": self.bwd_hooks,
             "both": [*self.fwd_hooks, *self.bwd_hooks],
         }
-        if dir not in known:
+        if dir not in by_direction:
             raise InvalidInput(f'dir={shorten(dir)} must be "fwd", "bwd" or "both".')
-        return known[dir]
+        return by_direction[dir]
 
     def remove_hooks(
         self,
@@ -163,8 +165,8 @@ class HookPoint(nn.Module):
             InvalidInput: ``dir`` is unknown.
         """
         for handle in list(self.handles(dir)):
-            own = not handle.is_permanent and level in (None, handle.context_level)
-            if including_permanent or own:
+            is_of_level = not handle.is_permanent and level in (None, handle.context_level)
+            if including_permanent or is_of_level:
                 handle.hook.remove()
                 for handles in (self.fwd_hooks, self.bwd_hooks):
                     handles[:] = [other for other in handles if other is not handle]

@@ -128,10 +128,10 @@ def _check_expressible(config: Config, stack: StackConfig) -> None:
         "token types": stack.embedding.n_types > 0,
         "this activation function": mlp is not None and mlp.activation not in NAME_OF,
     }
-    found = [name for name, is_there in problems.items() if is_there]
-    if found:
+    present = [name for name, is_there in problems.items() if is_there]
+    if present:
         raise InvalidConfig(
-            f"HookedTransformer can't express {found[0]} of {config.name or 'this model'}; use "
+            f"HookedTransformer can't express {present[0]} of {config.name or 'this model'}; use "
             "the model of interp.load itself, whose run_with_cache and run_with_hooks take the "
             "same names."
         )

@@ -190,5 +190,5 @@ class HookedEncoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encode(input, truncate, move_to_device)
-        return found["input_ids"], found["token_type_ids"], found["attention_mask"]
+        encoded = self._encode(input, truncate, move_to_device)
+        return encoded["input_ids"], encoded["token_type_ids"], encoded["attention_mask"]

@@ -137,28 +137,29 @@ class HookedEncoderDecoder(EncoderModel):
         logits = self._logits(self._stream(source, decoder_input, mask))
         return None if return_type is None else logits
 
-    def _encode_source(self, given: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _encode_source(self, source: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The encoder's ids and attention mask, from ids or texts."""
-        if not isinstance(given, str | list):
-            ids = torch.as_tensor(given)
+        if not isinstance(source, str | list):
+            ids = torch.as_tensor(source)
             return ids[None] if ids.ndim == 1 else ids, mask
-        ids, own = self.to_tokens(given)
-        return ids, own if mask is None else mask
+        ids, attention_mask = self.to_tokens(source)
+        return ids, attention_mask if mask is None else mask
 
     def _stream(self, source: Any, target: Tensor, mask: Tensor | None) -> Tensor:
         """The decoder's stream after its final norm."""
         core = self.core
         first, second = core.stacks
-        ids, own = core.batch(source, stack=first.name).ids, core.batch(target).ids
-        if len(ids) != len(own):
+        ids, target_ids = core.batch(source, stack=first.name).ids, core.batch(target).ids
+        if len(ids) != len(target_ids):
             raise InvalidTokens(
-                f"input has {len(ids)} rows and decoder_input {len(own)}; they must be equal."
+                f"input has {len(ids)} rows and decoder_input {len(target_ids)}; they must be "
+                "equal."
             )
         real = self._real_tokens(mask, ids)
         encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
         x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
-        context = Context.of(Batch(own), encoder_real=real).with_encoder(x)
-        return second(Batch(own), context, decoder)
+        context = Context.of(Batch(target_ids), encoder_real=real).with_encoder(x)
+        return second(Batch(target_ids), context, decoder)
 
     def _start_tokens(self, rows: int) -> Tensor:
         """The decoder's first token: the padding token, as in TransformerLens."""
@@ -184,8 +185,8 @@ class HookedEncoderDecoder(EncoderModel):
         Raises:
             InvalidTokens: there is no tokenizer.
         """
-        found = self._encode(input, truncate, move_to_device)
-        return found["input_ids"], found["attention_mask"]
+        encoded = self._encode(input, truncate, move_to_device)
+        return encoded["input_ids"], encoded["attention_mask"]
 
     def generate(
         self,

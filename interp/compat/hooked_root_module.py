@@ -66,12 +66,12 @@ class HookedRootModule(nn.Module):
     ) -> dict[str, list[LensHandle]]:
         """The existing hooks, by the name of their point."""
         accepts = as_filter(name_filter)
-        found = {
+        by_name = {
             name: [h for h in point.handles(dir) if including_permanent or not h.is_permanent]
             for name, point in self.hook_dict.items()
             if accepts(name)
         }
-        return {name: handles for name, handles in found.items() if handles}
+        return {name: handles for name, handles in by_name.items() if handles}
 
     # ---- adding and removing ------------------------------------------------------------------
 
@@ -133,7 +133,9 @@ class HookedRootModule(nn.Module):
 
     def _points_named(self, name: object) -> list[tuple[str, HookPoint]]:
         if callable(name):
-            return [(own, point) for own, point in self.hook_dict.items() if name(own)]
+            return [
+                (hook_name, point) for hook_name, point in self.hook_dict.items() if name(hook_name)
+            ]
         point = self.hook_dict.get(name) if isinstance(name, str) else None
         if point is None:
             raise UnknownPlace(

@@ -111,8 +111,8 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         bias = core.unembed.b_U
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
         if cfg.act_fn.startswith("solu") and not cfg.attn_only:
-            for block, own in zip(core.blocks, self.blocks, strict=True):
-                block.mlp.act = SoluNorm(own.mlp.ln) if cfg.is_layer_norm_activation() else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+            for block, theirs in zip(core.blocks, self.blocks, strict=True):
+                block.mlp.act = SoluNorm(theirs.mlp.ln) if cfg.is_layer_norm_activation() else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
 
     def _build_facade(self, core: Transformer) -> Facade:
         """The façade, with the hook point and the norm at each place of the core."""

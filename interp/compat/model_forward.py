@@ -102,28 +102,30 @@ class ModelForward(Settings, CoreModule):
             )
         with self._overriding(prepend_bos, padding_side):
             if start_at_layer is None:
-                given = self._tokens_input(input, attention_mask, past_kv_cache)
+                forward_input = self._tokens_input(input, attention_mask, past_kv_cache)
             else:
-                given = self._stream_input(input, tokens, attention_mask, past_kv_cache)
-        residual = self._run(given, start_at_layer, stop_at_layer)
+                forward_input = self._stream_input(input, tokens, attention_mask, past_kv_cache)
+        residual = self._run(forward_input, start_at_layer, stop_at_layer)
         if stop_at_layer is not None or return_type is None:
             return None if stop_at_layer is None else residual
         logits = self._logits(residual)
         if return_type == "logits":
             return logits
-        if given.tokens is None:
+        if forward_input.tokens is None:
             raise InvalidInput("The loss with start_at_layer= needs tokens=.")
-        loss = self.loss_fn(logits, given.tokens, given.mask, per_token=loss_per_token)
+        loss = self.loss_fn(
+            logits, forward_input.tokens, forward_input.mask, per_token=loss_per_token
+        )
         return loss if return_type == "loss" else Output(logits, loss)
 
     # ---- its input ----------------------------------------------------------------------------
 
     def _tokens_input(
-        self, given: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
+        self, prompt: Any, mask: Tensor | None, cache: TransformerLensKeyValueCache | None
     ) -> ForwardInput:
         """The input of a forward from texts or ids, after the hooks of ``hook_tokens``."""
-        is_text = isinstance(given, str | list)
-        tokens = self.to_tokens(given) if is_text else torch.as_tensor(given)
+        is_text = isinstance(prompt, str | list)
+        tokens = self.to_tokens(prompt) if is_text else torch.as_tensor(prompt)
         tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self._core[0].device)
         mask = self._mask(tokens, mask, is_cached=cache is not None)
         offset = 0 if cache is None else self._offset(cache, tokens)
@@ -190,16 +192,16 @@ class ModelForward(Settings, CoreModule):
 
     # ---- running it ---------------------------------------------------------------------------
 
-    def _run(self, given: ForwardInput, start: int | None, stop: int | None) -> Tensor:
+    def _run(self, forward_input: ForwardInput, start: int | None, stop: int | None) -> Tensor:
         """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
         first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
-        span = Span(first, None if stop is None else max(first, last), given.stream)
-        context, tap = self._context_and_tap(given)
-        return self.core.stacks[0](given.batch, context, tap, span)
+        span = Span(first, None if stop is None else max(first, last), forward_input.stream)
+        context, tap = self._context_and_tap(forward_input)
+        return self.core.stacks[0](forward_input.batch, context, tap, span)
 
-    def _context_and_tap(self, given: ForwardInput) -> tuple[Context, FacadeTap]:
+    def _context_and_tap(self, forward_input: ForwardInput) -> tuple[Context, FacadeTap]:
         """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""
-        batch, cache = given.batch, given.kv_cache
+        batch, cache = forward_input.batch, forward_input.kv_cache
         context = Context.of(batch, 0 if cache is None else cache.n_columns)
         tap = FacadeTap(self._facade, has_kv_cache=cache is not None, padding=Padding.of(context))
         if cache is not None:
@@ -221,13 +223,13 @@ class ModelForward(Settings, CoreModule):
         With ``past_kv_cache``, the mask covers all columns, including those of the cache.
         """
         with self._overriding(prepend_bos, padding_side):
-            given = self._tokens_input(input, attention_mask, past_kv_cache)
-        context, tap = self._context_and_tap(given)
-        stream = self.core.stacks[0].embed(given.batch, context, tap)
-        mask, real = given.mask, given.batch.real
+            forward_input = self._tokens_input(input, attention_mask, past_kv_cache)
+        context, tap = self._context_and_tap(forward_input)
+        stream = self.core.stacks[0].embed(forward_input.batch, context, tap)
+        mask, real = forward_input.mask, forward_input.batch.real
         if past_kv_cache is not None:
-            mask = torch.ones_like(given.batch.ids) if real is None else real.long()
-        return stream, given.tokens, None, mask
+            mask = torch.ones_like(forward_input.batch.ids) if real is None else real.long()
+        return stream, forward_input.tokens, None, mask
 
     def _logits(self, residual: Tensor) -> Tensor:
         """The logits, with the hooks of ``unembed``."""

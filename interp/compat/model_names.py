@@ -120,7 +120,8 @@ def _stanford() -> Iterator[tuple[str, str]]:
             codename, seed = model.split("-")
             repository = f"{codename}-gpt2-{size}-{seed}"
             names = [
-                f"{own}-{letter}" for own in (f"stanford-gpt2-{size}", f"gpt2-stanford-{size}")
+                f"{family}-{letter}"
+                for family in (f"stanford-gpt2-{size}", f"gpt2-stanford-{size}")
             ]
             for name in (*names, f"{other}-{letter}", repository):
                 yield name, f"stanford-crfm/{repository}"

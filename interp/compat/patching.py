@@ -72,14 +72,14 @@ def generic_activation_patch(
         sizes = _sizes(model, corrupted_tokens, activation_name, index_axis_names)
         cells, shape = list(product(*map(range, sizes))), sizes
     else:
-        cells = [tuple(int(one) for one in row) for row in index_df.to_numpy().tolist()]
+        cells = [tuple(int(index) for index in row) for row in index_df.to_numpy().tolist()]
         shape = [len(cells)]
     corrupted = torch.atleast_2d(corrupted_tokens)
     edited = [(get_act_name(activation_name, cell[0]), cell) for cell in cells]
-    given = (model, corrupted, clean_cache, patching_metric, patch_setter)
-    values = swept(*given, edited) if cells else []
+    arguments = (model, corrupted, clean_cache, patching_metric, patch_setter)
+    values = swept(*arguments, edited) if cells else []
     if values is None:
-        values = [_metric_of_cell(*given, name, cell) for name, cell in edited]
+        values = [_metric_of_cell(*arguments, name, cell) for name, cell in edited]
     table = torch.tensor(values, dtype=torch.get_default_dtype(), device=model.cfg.device)
     table = table.reshape(shape)
     if not return_index_df:
@@ -95,12 +95,12 @@ def _sizes(model: Any, tokens: Tensor, activation_name: str, axes: Sequence[str]
     kv_heads = getattr(cfg, "n_key_value_heads", None)
     if activation_name in ("k", "v") and kv_heads is not None:
         n_heads = kv_heads
-    known = dict.fromkeys(("pos", "src_pos", "dest_pos"), tokens.shape[-1])
-    known |= {"layer": cfg.n_layers, "head": n_heads, "head_index": n_heads}
-    unknown = [axis for axis in axes if axis not in known]
+    sizes = dict.fromkeys(("pos", "src_pos", "dest_pos"), tokens.shape[-1])
+    sizes |= {"layer": cfg.n_layers, "head": n_heads, "head_index": n_heads}
+    unknown = [axis for axis in axes if axis not in sizes]
     if unknown:
-        raise InvalidInput(f"Axes are {', '.join(known)}; got {', '.join(unknown)}.")
-    return [known[axis] for axis in axes]
+        raise InvalidInput(f"Axes are {', '.join(sizes)}; got {', '.join(unknown)}.")
+    return [sizes[axis] for axis in axes]
 
 
 def _metric_of_cell(
@@ -115,8 +115,8 @@ def _metric_of_cell(
     """The metric of a forward with one patch."""
 
     def patched(corrupted: Tensor, hook: object) -> Tensor:  # noqa: ARG001
-        own = corrupted.clone() if corrupted.requires_grad else corrupted
-        return setter(own, list(cell), clean_cache[name])
+        activation = corrupted.clone() if corrupted.requires_grad else corrupted
+        return setter(activation, list(cell), clean_cache[name])
 
     return metric_value(metric, model.run_with_hooks(tokens, fwd_hooks=[(name, patched)])).item()
 
@@ -239,7 +239,7 @@ def get_act_patch_attn_head_all_pos_every(
 
     Keys and values have 0 at heads beyond the number of key/value heads.
     """
-    given = (model, corrupted_tokens, clean_cache, metric)
+    arguments = (model, corrupted_tokens, clean_cache, metric)
     patches = (
         get_act_patch_attn_head_out_all_pos,
         get_act_patch_attn_head_q_all_pos,
@@ -247,7 +247,7 @@ def get_act_patch_attn_head_all_pos_every(
         get_act_patch_attn_head_v_all_pos,
         get_act_patch_attn_head_pattern_all_pos,
     )
-    return _stacked([patch(*given) for patch in patches])
+    return _stacked([patch(*arguments) for patch in patches])
 
 
 def get_act_patch_attn_head_by_pos_every(
@@ -260,15 +260,15 @@ def get_act_patch_attn_head_by_pos_every(
 
     Keys and values have 0 at heads beyond the number of key/value heads.
     """
-    given = (model, corrupted_tokens, clean_cache, metric)
+    arguments = (model, corrupted_tokens, clean_cache, metric)
     patches = (
         get_act_patch_attn_head_out_by_pos,
         get_act_patch_attn_head_q_by_pos,
         get_act_patch_attn_head_k_by_pos,
         get_act_patch_attn_head_v_by_pos,
     )
-    pattern = get_act_patch_attn_head_pattern_by_pos(*given)
-    return _stacked([*(patch(*given) for patch in patches), pattern.mT])
+    pattern = get_act_patch_attn_head_pattern_by_pos(*arguments)
+    return _stacked([*(patch(*arguments) for patch in patches), pattern.mT])
 
 
 def get_act_patch_block_every(
@@ -278,12 +278,14 @@ def get_act_patch_block_every(
     metric: Metric,
 ) -> Tensor:
     """The metric ``[kind layer pos]`` for the stream before each block, its attention and MLP."""
-    given = (model, corrupted_tokens, clean_cache, metric)
+    arguments = (model, corrupted_tokens, clean_cache, metric)
     patches = (get_act_patch_resid_pre, get_act_patch_attn_out, get_act_patch_mlp_out)
-    return torch.stack([patch(*given) for patch in patches])
+    return torch.stack([patch(*arguments) for patch in patches])
 
 
 def _stacked(tables: Sequence[Tensor]) -> Tensor:
     """Tables whose last axis is heads, stacked; those of fewer heads are padded with 0."""
     n = tables[0].shape[-1]
-    return torch.stack([torch.nn.functional.pad(one, (0, n - one.shape[-1])) for one in tables])
+    return torch.stack(
+        [torch.nn.functional.pad(table, (0, n - table.shape[-1])) for table in tables]
+    )

@@ -69,10 +69,10 @@ def swept(
     planned = {at: edit for at, edit in planned.items() if edit is not None}
     values = [float(unpatched)] * len(cells)
     if planned:
-        found = _values(model.core, tokens, list(planned.values()), metric, logits)
-        if found is None:
+        patched_values = _values(model.core, tokens, list(planned.values()), metric, logits)
+        if patched_values is None:
             return None
-        for at, value in zip(planned, found, strict=True):
+        for at, value in zip(planned, patched_values, strict=True):
             values[at] = value
     return values
 
@@ -106,11 +106,11 @@ def _corrupted_run(
 
     Both runs then perform the same operations, and give the same numbers where tokens are equal.
     """
-    found: dict[str, Tensor] = {}
-    hooks = [(name, SaveHook(found)) for name in names]
+    saved: dict[str, Tensor] = {}
+    hooks = [(name, SaveHook(saved)) for name in names]
     formed = [name for name in model.hook_dict if name in clean_cache and name not in names]
-    hooks += [(name, Unstored(found)) for name in formed]
-    return model.run_with_hooks(tokens, fwd_hooks=hooks), found
+    hooks += [(name, Unstored(saved)) for name in formed]
+    return model.run_with_hooks(tokens, fwd_hooks=hooks), saved
 
 
 def _values(
@@ -178,9 +178,9 @@ def _edit(
     name: str, before: Tensor, setter: Setter, index: Sequence[int], clean: Any
 ) -> Edit | None:
     """The edit that makes the change of a patch setter; ``None`` if it changes nothing."""
-    own = before.clone()
-    after = setter(own, list(index), clean[name])
-    after = own if after is None else after
+    patched = before.clone()
+    after = setter(patched, list(index), clean[name])
+    after = patched if after is None else after
     if after.shape != before.shape:
         raise InvalidInput(f"The patch of {name} has another shape.")
     changed = after != before

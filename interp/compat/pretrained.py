@@ -154,16 +154,16 @@ class Pretrained(ProcessingCalls):
         return model.eval()
 
 
-def dtype_of(given: object) -> torch.dtype:
+def dtype_of(dtype: object) -> torch.dtype:
     """A dtype, given as one or by its name.
 
     Raises:
-        InvalidInput: ``given`` is neither.
+        InvalidInput: ``dtype`` is neither.
     """
-    known = getattr(torch, given, None) if isinstance(given, str) else given
-    if not isinstance(known, torch.dtype):
-        raise InvalidInput(f"dtype={shorten(given)} is not a dtype of torch.")
-    return known
+    parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(parsed, torch.dtype):
+        raise InvalidInput(f"dtype={shorten(dtype)} is not a dtype of torch.")
+    return parsed
 
 
 def _config(

@@ -26,11 +26,11 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig) -> StateDict:
     change their products with a centred stream. Norms after a sub-layer are kept.
     """
     state, centre = dict(state), cfg.normalization_type in ("LN", "LNPre")
-    own = "" if cfg.n_key_value_heads is None else "_"
+    prefix = "" if cfg.n_key_value_heads is None else "_"
     for layer in range(0 if cfg.original_architecture in WRITE_NORM else cfg.n_layers):
         at = f"blocks.{layer}."
         reads = {f"{at}attn.W_Q": f"{at}attn.b_Q"}
-        reads |= {f"{at}attn.{own}W_{x}": f"{at}attn.{own}b_{x}" for x in "KV"}
+        reads |= {f"{at}attn.{prefix}W_{x}": f"{at}attn.{prefix}b_{x}" for x in "KV"}
         _fold(state, f"{at}ln1", reads, centre=centre)
         if cfg.num_experts:
             _fold_experts(state, at)

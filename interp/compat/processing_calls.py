@@ -70,14 +70,14 @@ class ProcessingCalls(StackedWeights):
         Raises:
             InvalidInput: a matrix is missing.
         """
-        own = {k: weight for k, weight in self.state_dict().items() if k not in state_dict}
-        matrices = sorted(name for name in own if ".W_" in name or "._W_" in name)
+        missing = {k: weight for k, weight in self.state_dict().items() if k not in state_dict}
+        matrices = sorted(name for name in missing if ".W_" in name or "._W_" in name)
         if matrices:
             raise InvalidInput(
                 f"The state dict has no {shorten(matrices)}; its names must be those of "
                 "model.state_dict()."
             )
-        return state_dict | own
+        return state_dict | missing
 
     def fold_layer_norm(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         """See :func:`interp.compat.processing.fold_norms`."""

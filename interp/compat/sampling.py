@@ -56,20 +56,20 @@ class Ends:
     filler: int = 0
 
     @classmethod
-    def of(cls, given: Any, tokenizer: Any) -> "Ends":
+    def of(cls, stops: Any, tokenizer: Any) -> "Ends":
         """From ``eos_token_id=``, one id or several; by default the tokenizer's EOS, if any.
 
         Raises:
             InvalidInput: there are neither ids nor a tokenizer.
         """
-        if given is None and tokenizer is None:
+        if stops is None and tokenizer is None:
             raise InvalidInput("Without a tokenizer, pass eos_token_id= or stop_at_eos=False.")
         eos = getattr(tokenizer, "eos_token_id", None)
-        given = eos if given is None else given
-        if given is None:
+        stops = eos if stops is None else stops
+        if stops is None:
             return cls()
-        ids = (given,) if isinstance(given, int) else tuple(given)
-        several = not isinstance(given, int)
+        ids = (stops,) if isinstance(stops, int) else tuple(stops)
+        several = not isinstance(stops, int)
         return cls(ids, int(eos) if several and eos is not None else int(ids[0]))
 
     def apply(self, new: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:

@@ -55,17 +55,17 @@ def norm_state(name: str, norm: Norm | None, cfg: HookedTransformerConfig | None
 
 def attention_state(at: str, attn: Attention, cfg: HookedTransformerConfig) -> State:
     """The weights of attention; missing biases are 0."""
-    own = "" if cfg.n_key_value_heads is None else "_"
+    prefix = "" if cfg.n_key_value_heads is None else "_"
     b_O = attn.b_O
     state = {
         f"{at}W_Q": attn.W_Q,
         f"{at}W_O": attn.W_O,
         f"{at}b_Q": attn.b_Q,
         f"{at}b_O": attn.W_O.new_zeros(cfg.d_model) if b_O is None else b_O,
-        f"{at}{own}W_K": attn.W_K,
-        f"{at}{own}W_V": attn.W_V,
-        f"{at}{own}b_K": attn.b_K,
-        f"{at}{own}b_V": attn.b_V,
+        f"{at}{prefix}W_K": attn.W_K,
+        f"{at}{prefix}W_V": attn.W_V,
+        f"{at}{prefix}b_K": attn.b_K,
+        f"{at}{prefix}b_V": attn.b_V,
     }
     return state | norm_state(f"{at}q_norm", attn.q_norm) | norm_state(f"{at}k_norm", attn.k_norm)
 

@@ -37,8 +37,8 @@ def projected_apart(facade: Facade, layer: int, x: Tensor) -> dict[Point, Tensor
     else:
         return {}
     return {
-        point: _project(facade, layer, point, torch.nn.Identity() if norm is None else norm, own)
-        for point, own in inputs.items()
+        point: _project(facade, layer, point, torch.nn.Identity() if norm is None else norm, stream)
+        for point, stream in inputs.items()
     }
 
 
@@ -60,22 +60,22 @@ def _inputs_of_heads(facade: Facade, layer: int, x: Tensor) -> Inputs:
         for point, letter in _LETTERS.items():
             own_heads = point is Point.Q or facade.is_ungrouped
             heads = attention.n_heads if own_heads else attention.kv_heads
-            own = x[:, :, None].expand(-1, -1, heads, -1)
-            inputs[point] = call_hooks(block.get_submodule(f"hook_{letter}_input"), own)  # pyright: ignore[reportArgumentType]
+            repeated = x[:, :, None].expand(-1, -1, heads, -1)
+            inputs[point] = call_hooks(block.get_submodule(f"hook_{letter}_input"), repeated)  # pyright: ignore[reportArgumentType]
     return inputs
 
 
 def _project(
-    facade: Facade, layer: int, point: Point, norm: torch.nn.Module, own: Tensor
+    facade: Facade, layer: int, point: Point, norm: torch.nn.Module, stream: Tensor
 ) -> Tensor:
     """Queries, keys or values, from their own input."""
     attention = facade.attentions[layer]
     weight, bias = attention.projection(point)
     if facade.is_ungrouped:
         weight, bias = (attention.each_query(each, axis=0) for each in (weight, bias))
-    if own.ndim == 3:  # noqa: PLR2004 - batch pos d_model
+    if stream.ndim == 3:  # noqa: PLR2004 - batch pos d_model
         product = "batch pos d_model, head d_model d -> batch pos head d"
     else:
-        own = own[:, :, :: own.shape[2] // weight.shape[0]]
+        stream = stream[:, :, :: stream.shape[2] // weight.shape[0]]
         product = "batch pos head d_model, head d_model d -> batch pos head d"
-    return einsum(norm(own), weight, product) + bias
+    return einsum(norm(stream), weight, product) + bias

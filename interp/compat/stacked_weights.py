@@ -63,9 +63,9 @@ class BlockWeights(HookedRootModule):
     def _stacked(self, name: str) -> Tensor | None:
         parts = [getattr(block, STACKED[name], None) for block in self._every_block()]
         weights = [getattr(part, name, None) for part in parts]
-        found = [weight for weight in weights if weight is not None]
-        if len(found) == len(weights):
-            return torch.stack(found)
+        present = [weight for weight in weights if weight is not None]
+        if len(present) == len(weights):
+            return torch.stack(present)
         if name == "W_gate":
             return None
         raise NoSuchAttribute(f"This model has no {name}.")

@@ -121,8 +121,10 @@ class StoredActivations:
         self, activation_name: str, layer: int = -1, sublayer_type: str | None = None
     ) -> Tensor:
         """One activation of the layers before ``layer`` (-1 for all), stacked."""
-        own = [self[activation_name, at, sublayer_type] for at in range(self._layers(layer))]
-        return torch.stack(own)
+        activations = [
+            self[activation_name, at, sublayer_type] for at in range(self._layers(layer))
+        ]
+        return torch.stack(activations)
 
     def _layers(self, layer: int | None) -> int:
         return self.model.cfg.n_layers if layer in (None, -1) else layer  # pyright: ignore[reportReturnType]

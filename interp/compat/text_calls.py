@@ -135,7 +135,7 @@ class TextCalls(HookedRootModule):
             InvalidTokens: the ids have more than one row.
         """
         if isinstance(input, list):
-            return [self.to_str_tokens(one, prepend_bos, padding_side) for one in input]
+            return [self.to_str_tokens(text, prepend_bos, padding_side) for text in input]
         if isinstance(input, str):
             ids = self.to_tokens(input, prepend_bos, padding_side)[0]
         else:
@@ -182,13 +182,13 @@ class TextCalls(HookedRootModule):
         ids = ids[0] if ids.ndim == 2 and len(ids) == 1 else ids  # noqa: PLR2004
         is_str = isinstance(single_token, str)
         token = self.to_single_token(single_token) if is_str else int(single_token)  # pyright: ignore[reportArgumentType]
-        found = (ids == token).nonzero().flatten().tolist()
-        if ids.ndim != 1 or not found or mode not in ("first", "last"):
+        positions = (ids == token).nonzero().flatten().tolist()
+        if ids.ndim != 1 or not positions or mode not in ("first", "last"):
             raise InvalidInput(
                 f"The token {shorten(single_token)} was searched in one row with mode={mode!r}: "
-                f"it occurs at {found}, and mode must be first or last."
+                f"it occurs at {positions}, and mode must be first or last."
             )
-        return found[0 if mode == "first" else -1]
+        return positions[0 if mode == "first" else -1]
 
     def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
         """The columns of W_U for tokens: ``[d_model]`` for one, ``[... d_model]`` for several."""

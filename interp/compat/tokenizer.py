@@ -98,8 +98,8 @@ class HookedTokenizer:
     def convert_ids_to_tokens(self, ids: Any) -> Any:
         """The tokens of one id or several, as spelled in the vocabulary."""
         flat = torch.as_tensor(ids)
-        found = [self.backend.backend.id_to_token(i) for i in flat.flatten().tolist()]
-        return found if flat.ndim else found[0]
+        tokens = [self.backend.backend.id_to_token(i) for i in flat.flatten().tolist()]
+        return tokens if flat.ndim else tokens[0]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
         """The ids of one token or several, as spelled in the vocabulary.
@@ -141,7 +141,7 @@ class HookedTokenizer:
             InvalidInput: tensors are requested for texts of different lengths without ``padding``.
         """
         texts = [text] if isinstance(text, str) else list(text)
-        rows = [self.encode(one) for one in texts]
+        rows = [self.encode(each) for each in texts]
         if truncation and max_length is not None:
             rows = [row[:max_length] for row in rows]
         longest = max(map(len, rows), default=0)
@@ -150,16 +150,18 @@ class HookedTokenizer:
             rows = [self.padded(row, longest, self.pad_token_id) for row in rows]
             real = [self.padded(row, longest, 0) for row in real]
         if return_tensors is None:
-            one = isinstance(text, str)
+            is_single = isinstance(text, str)
             return Encoding(
-                input_ids=rows[0] if one else rows, attention_mask=real[0] if one else real
+                input_ids=rows[0] if is_single else rows,
+                attention_mask=real[0] if is_single else real,
             )
         if any(len(row) != len(rows[0]) for row in rows):
             raise InvalidInput(
                 f"Texts of different lengths need padding=True; got {shorten(texts)}."
             )
         ids, mask = (
-            torch.tensor(own, dtype=torch.long).reshape(len(own), -1) for own in (rows, real)
+            torch.tensor(values, dtype=torch.long).reshape(len(values), -1)
+            for values in (rows, real)
         )
         return Encoding(input_ids=ids, attention_mask=mask)
 

@@ -84,9 +84,9 @@ class WatchedLogits(Tensor):
         """Watch logits, by default of shape ``[batch pos vocab]``."""
         watched = logits.detach().as_subclass(cls)
         n, n_pos = logits.shape[:2]
-        own = torch.arange(n * n_pos).view(n, n_pos) if cells is None else cells
-        own = own.to(logits.device)
-        watched.reads, watched.cells = reads, own
+        cell_numbers = torch.arange(n * n_pos).view(n, n_pos) if cells is None else cells
+        cell_numbers = cell_numbers.to(logits.device)
+        watched.reads, watched.cells = reads, cell_numbers
         return watched
 
     @classmethod
@@ -102,32 +102,35 @@ class WatchedLogits(Tensor):
         Raises:
             ReadsMore: any other use.
         """
-        given = kwargs or {}
+        keywords = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             if func in ABOUT_IT:
-                return func(*args, **given)
+                return func(*args, **keywords)
             first = args[0] if args else None
             watched = first if isinstance(first, WatchedLogits) else None
             if watched is None:
-                watched = next((one for one in _flat(args, given) if isinstance(one, cls)), None)
+                watched = next(
+                    (argument for argument in _flat(args, keywords) if isinstance(argument, cls)),
+                    None,
+                )
                 raise ReadsMore(str(func)) if watched is None else watched.reads.refuse(func)
             if func is Tensor.__getitem__:
                 return _indexed(watched, args[1])
-            over_vocab = func in OVER_VOCAB and _axis(args, given) in (-1, watched.ndim - 1)
+            over_vocab = func in OVER_VOCAB and _axis(args, keywords) in (-1, watched.ndim - 1)
             if over_vocab or func in ELEMENTWISE:
-                return _apply_to_each(watched, lambda x: func(x, *args[1:], **given))
+                return _apply_to_each(watched, lambda x: func(x, *args[1:], **keywords))
             raise watched.reads.refuse(func)
 
 
-def _flat(args: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
-    found: list[Any] = []
-    for one in (*args, *given.values()):
-        found += list(one) if isinstance(one, list | tuple) else [one]
-    return found
+def _flat(args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    flat: list[Any] = []
+    for argument in (*args, *keywords.values()):
+        flat += list(argument) if isinstance(argument, list | tuple) else [argument]
+    return flat
 
 
-def _axis(args: tuple[Any, ...], given: dict[str, Any]) -> object:
-    return args[1] if len(args) > 1 else given.get("dim")
+def _axis(args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+    return args[1] if len(args) > 1 else keywords.get("dim")
 
 
 def _apply_to_each(watched: WatchedLogits, fn: Callable[[Tensor], Tensor]) -> WatchedLogits:
@@ -171,10 +174,10 @@ def columns_of(
         metric(WatchedLogits.of(logits, reads))
     except ReadsMore:
         return None
-    found = {cell // n_pos: cell % n_pos for cell in reads.cells}
-    if reads.refused or len(found) < len(reads.cells) or not found:
+    columns = {cell // n_pos: cell % n_pos for cell in reads.cells}
+    if reads.refused or len(columns) < len(reads.cells) or not columns:
         return None
-    return tuple(found.get(row, n_pos - 1) for row in range(len(logits)))
+    return tuple(columns.get(row, n_pos - 1) for row in range(len(logits)))
 
 
 @dataclass(frozen=True)

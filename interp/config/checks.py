@@ -22,6 +22,6 @@ def check_positive(part: object, name: str) -> None:
 
 def check_choice(part: object, name: str, literal: Any) -> None:  # noqa: ANN401 - a Literal
     """Check that a field is one of the strings of a ``Literal``."""
-    value, known = getattr(part, name), get_args(literal)
-    if value not in known:
-        raise InvalidConfig(f"{name}={value!r} must be one of {', '.join(known)}.")
+    value, choices = getattr(part, name), get_args(literal)
+    if value not in choices:
+        raise InvalidConfig(f"{name}={value!r} must be one of {', '.join(choices)}.")

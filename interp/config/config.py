@@ -165,7 +165,7 @@ class Config:
     def _check_encoder(self, encoder: StackConfig) -> None:
         """Check that no setting of attention is for decoders only."""
         attentions = [layer.attention for layer in encoder.layer_kinds]
-        if any(one.bidirectional for one in attentions):
+        if any(attention.bidirectional for attention in attentions):
             raise InvalidConfig(
                 "attention bidirectional= is for a decoder; an encoder's always is."
             )
@@ -180,7 +180,14 @@ class Config:
         if decoder.residual_scale is not None:
             raise InvalidConfig("residual_scale= is for a decoder without an encoder.")
         attentions = [layer.attention for layer in decoder.layer_kinds]
-        if any(one.window or one.cap or one.qk_norm or one.sinks or one.clip for one in attentions):
+        if any(
+            attention.window
+            or attention.cap
+            or attention.qk_norm
+            or attention.sinks
+            or attention.clip
+            for attention in attentions
+        ):
             raise InvalidConfig(
                 "attention window=, cap=, qk_norm=, sinks= and clip= are for a decoder alone, not "
                 "for one with an encoder."

@@ -19,8 +19,8 @@ def short_repr(value: object) -> str:
         return f"({', '.join(map(short_repr, value))}{',' * (len(value) == 1)})"
     if not is_dataclass(value):
         return repr(value)
-    given = ", ".join(f"{name}={short_repr(own)}" for name, own in changed_fields(value))
-    return f"{type(value).__name__}({given})"
+    changed = ", ".join(f"{name}={short_repr(part)}" for name, part in changed_fields(value))
+    return f"{type(value).__name__}({changed})"
 
 
 def settings(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -28,5 +28,5 @@ def settings(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     if not is_dataclass(value):
         yield path, value
         return
-    for name, own in changed_fields(value):
-        yield from settings(own, f"{path}.{name}" if path else name)
+    for name, part in changed_fields(value):
+        yield from settings(part, f"{path}.{name}" if path else name)

@@ -95,9 +95,9 @@ class EmbeddingConfig:
             if getattr(self, name) is not None:
                 check_positive_integers(self, name)
         names = ("scale", "width", "sum_width", "patches")
-        given = [name for name in names if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise InvalidConfig(f"embedding {given[0]}= and {given[1]}= can't be combined.")
+        chosen = [name for name in names if getattr(self, name) is not None]
+        if len(chosen) > 1:
+            raise InvalidConfig(f"embedding {chosen[0]}= and {chosen[1]}= can't be combined.")
         if self.sum_width is not None and self.norm is None:
             raise InvalidConfig("embedding sum_width= needs a norm of the sum: set norm=.")
         if self.n_types < 0:
@@ -123,8 +123,8 @@ class LayerConfig:
     @property
     def parts(self) -> dict[str, "Part"]:
         """The settings that differ, by the name of the stack's field."""
-        own = {"attention": self.attention, "mlp": self.mlp, "positions": self.positions}
-        return {name: part for name, part in own.items() if part}
+        parts = {"attention": self.attention, "mlp": self.mlp, "positions": self.positions}
+        return {name: part for name, part in parts.items() if part}
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,13 @@ class StackConfig:
         plain = replace(self, exceptions=()) if self.exceptions else self
         parts: dict[int, dict[str, Part]] = {}
         for other in self.exceptions:
-            own = other.parts
+            changes = other.parts
             for layer in other.layers:
-                parts.setdefault(layer, {}).update(own)
-        kinds = {tuple(id(part) for part in own.values()): own for own in parts.values()}
-        others = [replace(plain, **own) for own in kinds.values()]
+                parts.setdefault(layer, {}).update(changes)
+        kinds = {
+            tuple(id(part) for part in of_layer.values()): of_layer for of_layer in parts.values()
+        }
+        others = [replace(plain, **of_layer) for of_layer in kinds.values()]
         return [plain, *others] if len(parts) < self.n_layers else [*others]
 
     def _check(self, layer: "StackConfig") -> None:

@@ -70,13 +70,13 @@ def sole_writer(folder: Path) -> Generator[Path]:
     """
     created: list[Path] = []
     try:
-        with ExitStack() as held:
+        with ExitStack() as locks:
             with _translated_errors(folder):
                 folder = folder.resolve()
                 created += [path for path in folder.parents if not path.exists()]
                 _check_place(folder)
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(folder))
+                locks.enter_context(locked(folder))
                 _recover(folder)
                 _check_replaceable(folder)
             yield folder

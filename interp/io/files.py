@@ -133,7 +133,7 @@ def _holder(lock: Path) -> str | None:
     return "another process"
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Exchange two files or folders of one file system in a single system call, which Linux has.
 
     Returns:
@@ -145,12 +145,14 @@ def exchange(one: Path, other: Path) -> bool:
     system_call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if system_call is None:
         return False
-    if not system_call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+    if not system_call(
+        AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE
+    ):
         return True
     number = ctypes.get_errno()
     if number in NO_EXCHANGE:
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def force(path: Path) -> None:

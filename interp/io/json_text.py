@@ -58,11 +58,11 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; duplicate names raise a ``ValueError``."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        known: set[str] = set()
+        seen: set[str] = set()
         for name, _ in pairs:
-            if name in known:
+            if name in seen:
                 raise ValueError(f"{shorten(name)} occurs twice")
-            known.add(name)
+            seen.add(name)
     return values
 
 

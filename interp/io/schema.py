@@ -31,14 +31,14 @@ def build(kind: type[_Part], values: object, path: str) -> _Part:
     Raises:
         InvalidConfig: a field is unknown, missing or of the wrong type; the message has its path.
     """
-    given = as_object(values, path)
+    entries = as_object(values, path)
     hints = _hints(kind)
     names = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType] - a dataclass
-    unknown = sorted(str(name) for name in set(given) - set(names))
+    unknown = sorted(str(name) for name in set(entries) - set(names))
     if unknown:
-        known = ", ".join(names)
-        raise InvalidConfig(f"{path} has no field {shorten(unknown[0])}; its fields: {known}.")
-    read = {name: value_of(hints[name], value, f"{path}.{name}") for name, value in given.items()}
+        listed = ", ".join(names)
+        raise InvalidConfig(f"{path} has no field {shorten(unknown[0])}; its fields: {listed}.")
+    read = {name: value_of(hints[name], value, f"{path}.{name}") for name, value in entries.items()}
     try:
         return kind(**read)
     except (TypeError, ArithmeticError) as error:
@@ -108,10 +108,10 @@ def _alternatives(hint: Any, value: object, path: str) -> object:  # noqa: ANN40
 
 
 def _choice(hint: Any, value: object, path: str) -> object:  # noqa: ANN401 - a type hint
-    known = get_args(hint)
-    if value not in known:
+    choices = get_args(hint)
+    if value not in choices:
         name = path.rpartition(".")[-1]
-        raise InvalidConfig(f"{name}={shorten(value)} must be one of {', '.join(known)}.")
+        raise InvalidConfig(f"{name}={shorten(value)} must be one of {', '.join(choices)}.")
     return value
 
 

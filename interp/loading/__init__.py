@@ -110,10 +110,10 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
     if folder_and_step is not None:
         return _load_step(*folder_and_step, read)
-    if is_folder:
-        return read(path, variant=variant, allow_pickle=allow_pickle)
     if is_nanogpt:
         return load_checkpoint(path, **settings, allow_pickle=allow_pickle)
+    if is_folder:
+        return read(path, variant=variant, allow_pickle=allow_pickle)
     _check_gguf(path, name)
     model_name = name if name in PACKAGED else path.stem
     return load_gguf(path, model_name, **settings, strict=strict)
@@ -231,9 +231,9 @@ def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transform
 
 def _advice(name: str) -> str:
     """A hint: the model of the hub with this name, or bundled models with similar names."""
-    known = hub.WELL_KNOWN.get(name.lower())
-    if known is not None:
-        return f' On the hub: interp.load("{hub.PREFIX}{known}").'
+    repository = hub.WELL_KNOWN.get(name.lower())
+    if repository is not None:
+        return f' On the hub: interp.load("{hub.PREFIX}{repository}").'
     if "/" in name and hub.NAME.fullmatch(name):
         return f' Did you mean the model of the hub, interp.load("{hub.PREFIX}{name}")?'
     return nearest(name, [*bundled(), *PACKAGED])

@@ -51,11 +51,11 @@ def tolerance(dtype: torch.dtype, rounding: float) -> float:
     return min(MOST.get(dtype, MOST_OF_HALF), SAFETY * rounding * spacing)
 
 
-def check_agreement(found: Tensor, expected: Tensor, origin: str, rounding: float) -> float:
-    """The largest relative difference, max |found − expected| / max(1, max |expected|).
+def check_agreement(computed: Tensor, expected: Tensor, origin: str, rounding: float) -> float:
+    """The largest relative difference, max |computed − expected| / max(1, max |expected|).
 
     Args:
-        found: output of the loaded model.
+        computed: output of the loaded model.
         expected: output of the model that it was loaded from.
         origin: the name of that model, for error messages.
         rounding: the value of :func:`expected_rounding`.
@@ -63,14 +63,14 @@ def check_agreement(found: Tensor, expected: Tensor, origin: str, rounding: floa
     Raises:
         ModelLoadError: the shapes differ, or the difference exceeds the tolerance of the dtypes.
     """
-    if found.shape != expected.shape:
+    if computed.shape != expected.shape:
         raise ModelLoadError(
             f"{origin} returns a tensor of shape {tuple(expected.shape)}, the loaded model one of "
-            f"{tuple(found.shape)}: it has a part that is not supported."
+            f"{tuple(computed.shape)}: it has a part that is not supported."
         )
-    difference = (found.double().cpu() - expected.double().cpu()).abs().max()
+    difference = (computed.double().cpu() - expected.double().cpu()).abs().max()
     error = (difference / expected.double().abs().max().clamp(min=1.0).cpu()).item()
-    most = max(tolerance(one.dtype, rounding) for one in (found, expected))
+    most = max(tolerance(tensor.dtype, rounding) for tensor in (computed, expected))
     if not error <= most:
         raise ModelLoadError(
             f"The output of the loaded model differs from {origin} by {error:.2g}, relative to the "
@@ -90,14 +90,14 @@ def random_ids(model: Transformer, n_tokens: int, excluded: object = None) -> li
             vocabulary, unless it is an int.
     """
     generator = torch.Generator().manual_seed(0)
-    found: list[Tensor] = []
+    all_ids: list[Tensor] = []
     for stack in model.stacks:
         others = max(1, model.config.vocabulary_of(stack.name) - 1)
         ids = torch.randint(others, (1, n_tokens), generator=generator)
         if isinstance(excluded, int) and others > 1:
             ids += ids >= excluded
-        found.append(ids)
-    return found
+        all_ids.append(ids)
+    return all_ids
 
 
 @contextmanager

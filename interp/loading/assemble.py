@@ -56,12 +56,12 @@ def assemble(
         ModelLoadError: a field is missing or not supported, or a weight is missing, unexpected,
             or of another shape or dtype.
     """
-    given = used_fields(family, config_json, strict=strict)
-    _check_counts(family, given, source)
-    tied = family.is_tied(ForeignConfig(family.name, given, family.defaults))
+    canonical = used_fields(family, config_json, strict=strict)
+    _check_counts(family, canonical, source)
+    tied = family.is_tied(ForeignConfig(family.name, canonical, family.defaults))
     names = without_copies(family, canonical_names(family, source.keys()), source, tied=tied)
     kind = unembedding_kind(family, names, source, tied=tied)
-    fields = ForeignConfig(family.name, given, family.defaults, frozenset(names), kind)
+    fields = ForeignConfig(family.name, canonical, family.defaults, frozenset(names), kind)
     config = _config_of(family, fields)
     table = family.weights(config, fields)
     used = {key for weight in table.values() for key in weight.keys}
@@ -103,7 +103,7 @@ def as_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     Raises:
         InvalidInput: models do not compute in it.
     """
-    named = {str(known).removeprefix("torch."): known for known in DTYPES.values()}
+    named = {str(each).removeprefix("torch."): each for each in DTYPES.values()}
     if isinstance(dtype, str) and dtype in named:
         return named[dtype]
     if dtype is None or (isinstance(dtype, torch.dtype) and dtype in named.values()):
@@ -290,21 +290,21 @@ def _check_weights(
         shapes = {names[key]: source.shape(names[key]) for key in table[name].keys}
         sources = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
         try:
-            found = tuple(table[name](meta).shape)
+            computed = tuple(table[name](meta).shape)
         except (RuntimeError, IndexError, TypeError) as error:
             raise ModelLoadError(
                 f"{name} {expected} can't be computed from {sources}: {first_line(error)}"
             ) from error
-        if found != expected:
+        if computed != expected:
             raise ModelLoadError(
-                f"{name} computed from {sources} has the shape {found}; the config asks for "
+                f"{name} computed from {sources} has the shape {computed}; the config asks for "
                 f"{expected}."
             )
 
 
 def _most_frequent(dtypes: Iterable[torch.dtype | None]) -> torch.dtype:
-    found = Counter(dtype for dtype in dtypes if dtype is not None)
-    return found.most_common(1)[0][0]
+    counts = Counter(dtype for dtype in dtypes if dtype is not None)
+    return counts.most_common(1)[0][0]
 
 
 def _moved(tensor: Tensor, dtype: torch.dtype, device: str | torch.device | None) -> Tensor:

@@ -101,8 +101,8 @@ class Family:
     def part_left_out(self, key: str) -> str | None:
         """The part that a weight belongs to, if the part is left out."""
         name = self._renamed(key)
-        found = (part for pattern, part in self.left_out.items() if re.search(pattern, name))
-        return next(found, None)
+        parts = (part for pattern, part in self.left_out.items() if re.search(pattern, name))
+        return next(parts, None)
 
     def _renamed(self, key: str) -> str:
         for pattern, replacement in self.renames:
@@ -125,16 +125,16 @@ class Family:
                 of the ``part`` is missing.
         """
         config_json = self.fields_of_part(config_json)
-        found = {name: value for name, value in config_json.items() if name not in self.aliases}
+        canonical = {name: value for name, value in config_json.items() if name not in self.aliases}
         for alias, name in self.aliases.items():
-            value, other = config_json.get(alias), found.get(name)
+            value, other = config_json.get(alias), canonical.get(name)
             if value is not None and other not in (None, value):
                 raise ModelLoadError(
                     f"{self.name}: config.json has {name}={other!r} and {alias}={value!r}, which "
                     "are two names of one field; remove one of them."
                 )
-            found |= {} if value is None else {name: value}
-        return found
+            canonical |= {} if value is None else {name: value}
+        return canonical
 
     def fields_of_part(self, config_json: Mapping[str, Any]) -> Mapping[str, Any]:
         """The fields of the ``part``; those of :data:`EVERY_FAMILY` may be given outside of it.
@@ -144,14 +144,14 @@ class Family:
         """
         if not self.part:
             return config_json
-        own = config_json.get(self.part)
-        if not isinstance(own, Mapping):
+        section = config_json.get(self.part)
+        if not isinstance(section, Mapping):
             raise ModelLoadError(
-                f"{self.name}: config.json has {self.part}={shorten(own)}; expected an object."
+                f"{self.name}: config.json has {self.part}={shorten(section)}; expected an object."
             )
-        own = {name: value for name, value in own.items() if name not in OF_THE_WHOLE}
+        section = {name: value for name, value in section.items() if name not in OF_THE_WHOLE}
         beside = {name: config_json.get(name) for name in EVERY_FAMILY.split()}
-        return own | {name: value for name, value in beside.items() if value is not None}
+        return section | {name: value for name, value in beside.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,8 @@ def check_whole(folder: Path) -> None:
 def _weights_of_step(folder: Path, step: int) -> Path:
     steps = steps_of(folder)
     if step not in steps:
-        known = ", ".join(map(str, steps)) or "none"
-        raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {known}.")
+        listed = ", ".join(map(str, steps)) or "none"
+        raise ModelLoadError(f"{folder} has no weights of step {step}; its steps: {listed}.")
     return weights_file(folder, step)
 
 

@@ -173,8 +173,8 @@ class ForeignConfig:
 
     def architecture_suffix(self, *suffixes: str) -> str | None:
         """The first of ``suffixes`` with which a class name in ``architectures`` ends."""
-        found = (end for end in suffixes if any(name.endswith(end) for name in self.class_names))
-        return next(found, None)
+        matching = (end for end in suffixes if any(name.endswith(end) for name in self.class_names))
+        return next(matching, None)
 
     @property
     def class_names(self) -> tuple[str, ...]:

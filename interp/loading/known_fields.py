@@ -91,11 +91,11 @@ def used_fields(
     """
     theirs = read_fields(config_json.get("model_type"))
     sorted_fields = _SortedFields(family.name, theirs, {*family.aliases})
-    every, given = {*EVERY_FAMILY.split()}, family.canonical_fields(config_json)
+    every, canonical = {*EVERY_FAMILY.split()}, family.canonical_fields(config_json)
     if family.part:
         sorted_fields.used(config_json, {*every, family.part}, IRRELEVANT | {*family.around})
     read = {*every, *family.defaults, *family.fields, *family.aliases.values()}
-    fields = sorted_fields.used(given, read, IRRELEVANT | {*family.unread})
+    fields = sorted_fields.used(canonical, read, IRRELEVANT | {*family.unread})
     for name, keys in (ROTARY | dict(family.objects)).items():
         if isinstance(fields.get(name), Mapping):
             fields[name] = sorted_fields.used_of_object(name, fields[name], {*keys})
@@ -144,7 +144,7 @@ class _SortedFields:
 
     def used(
         self,
-        given: Mapping[str, Any],
+        entries: Mapping[str, Any],
         read: set[str],
         unread: Set[str],
         prefix: str = "",
@@ -152,31 +152,33 @@ class _SortedFields:
         """The fields that are not ignored.
 
         Args:
-            given: the fields, or the entries of an object among them.
+            entries: the fields, or the entries of an object among them.
             read: names that the family reads.
             unread: names that affect no output.
             prefix: precedes the names in messages.
         """
-        found: dict[str, Any] = {}
-        for name, value in given.items():
+        used: dict[str, Any] = {}
+        for name, value in entries.items():
             is_absent = value is None or (not value and name in PARTS.split())
             if is_absent or name in read or name in unread:
-                found[name] = value
+                used[name] = value
             elif self.theirs is None or name in self.theirs or name in STORED.split():
                 raise self._refusal(f"{prefix}{name}", value, read)
             else:
                 self.ignored.append(f"{prefix}{name}")
-        return found
+        return used
 
-    def used_of_object(self, name: str, given: Mapping[str, Any], keys: set[str]) -> dict[str, Any]:
+    def used_of_object(
+        self, name: str, entries: Mapping[str, Any], keys: set[str]
+    ) -> dict[str, Any]:
         """The entries of an object that are not ignored; also of objects by layer type in it."""
-        known = IRRELEVANT | keys
+        field_names = IRRELEVANT | keys
         by_type = {
             key: self.used(value, keys, IRRELEVANT, f"{name}.{key}.")
-            for key, value in given.items()
-            if isinstance(value, Mapping) and key not in known
+            for key, value in entries.items()
+            if isinstance(value, Mapping) and key not in field_names
         }
-        flat = {key: value for key, value in given.items() if key not in by_type}
+        flat = {key: value for key, value in entries.items() if key not in by_type}
         return self.used(flat, keys, IRRELEVANT, f"{name}.") | by_type
 
     def _refusal(self, name: str, value: object, read: set[str]) -> ModelLoadError:
@@ -199,16 +201,16 @@ class _SortedFields:
         )
 
 
-def _report(family: str, ignored: list[str], known: set[str], *, strict: bool) -> None:
+def _report(family: str, ignored: list[str], read: set[str], *, strict: bool) -> None:
     """Name the ignored fields in a warning, or in an error.
 
     Args:
         family: the name of the family of the model.
         ignored: their names.
-        known: names that the family reads.
+        read: names that the family reads.
         strict: whether they are refused.
     """
-    named = [_with_nearest(name, known) for name in ignored[:MAX_NAMED]]
+    named = [_with_nearest(name, read) for name in ignored[:MAX_NAMED]]
     more = len(ignored) - len(named)
     names = ", ".join(named) + (f" and {more} more" if more else "")
     if strict:
@@ -224,7 +226,7 @@ def _report(family: str, ignored: list[str], known: set[str], *, strict: bool) -
     )
 
 
-def _with_nearest(name: str, known: set[str]) -> str:
+def _with_nearest(name: str, read: set[str]) -> str:
     """The name, and the field that it may be a misspelling of."""
-    near = get_close_matches(name[:MAX_SHOWN], sorted(known), n=1, cutoff=MISSPELT)
+    near = get_close_matches(name[:MAX_SHOWN], sorted(read), n=1, cutoff=MISSPELT)
     return name[:MAX_SHOWN] + (f" (did you mean {near[0]}?)" if near else "")

@@ -111,8 +111,8 @@ def is_quantised(family: Family, weights: Mapping[str, Tensor]) -> bool:
     The ``quantization_config`` of a model says how its file was quantised; if the weights were
     dequantised as they were loaded (from GGUF, from MXFP4), it stays.
     """
-    own = (x for name, x in weights.items() if family.canonical_name(name) is not None)
-    return any(x.dtype not in DTYPES.values() for x in own)
+    loaded = (x for name, x in weights.items() if family.canonical_name(name) is not None)
+    return any(x.dtype not in DTYPES.values() for x in loaded)
 
 
 def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -129,11 +129,11 @@ def last_stream(model: Transformer, *inputs: Tensor, mask: Tensor | None = None)
 
 
 def pooled_column(
-    found: Float[Tensor, "batch pos width"], pooled: Float[Tensor, "batch width"]
+    computed: Float[Tensor, "batch pos width"], pooled: Float[Tensor, "batch width"]
 ) -> Float[Tensor, "batch width"]:
     """For each row, the vector nearest to its pooled output: that of CLS, EOS or the last token."""
-    nearest = (found - pooled[:, None]).abs().amax(-1).argmin(-1)
-    return found[torch.arange(len(found), device=found.device), nearest]
+    nearest = (computed - pooled[:, None]).abs().amax(-1).argmin(-1)
+    return computed[torch.arange(len(computed), device=computed.device), nearest]
 
 
 @torch.no_grad()
@@ -162,9 +162,9 @@ def _agreement(
             f"{', '.join(names)} is there to compare. Load its base model."
         )
     expected: Tensor = outputs[output]
-    found = last_stream(model, *inputs) if output == STREAM else model(*inputs)
-    found = as_output(found, expected, output)
-    return check_agreement(found, expected, origin, expected_rounding(model))
+    computed = last_stream(model, *inputs) if output == STREAM else model(*inputs)
+    computed = as_output(computed, expected, output)
+    return check_agreement(computed, expected, origin, expected_rounding(model))
 
 
 @torch.no_grad()
@@ -193,18 +193,18 @@ def outputs_of(hf_model: Any, named: Mapping[str, Tensor]) -> Any:  # noqa: ANN4
             ) from error
 
 
-def as_output(found: Tensor, expected: Tensor, name: str) -> Tensor:
-    """``found`` without the axis or the positions that the output ``name`` lacks, if any.
+def as_output(computed: Tensor, expected: Tensor, name: str) -> Tensor:
+    """``computed`` without the axis or the positions that the output ``name`` lacks, if any.
 
     The axis is that of classes, if there is a single class per token, or of positions: position 0
     is selected for ``logits`` (of a text or an image), the pooled position for other outputs. The
     positions are those of special tokens before the patches of an image.
     """
-    if found.ndim == expected.ndim:
-        return found[:, -expected.shape[1] :]
-    if found.shape == (*expected.shape, 1):
-        return found[..., 0]
-    return found[:, 0] if name == "logits" else pooled_column(found, expected)
+    if computed.ndim == expected.ndim:
+        return computed[:, -expected.shape[1] :]
+    if computed.shape == (*expected.shape, 1):
+        return computed[..., 0]
+    return computed[:, 0] if name == "logits" else pooled_column(computed, expected)
 
 
 def inputs_of(model: Transformer, pad: object) -> tuple[list[Tensor], dict[str, Tensor]]:

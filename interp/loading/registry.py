@@ -42,24 +42,24 @@ def family_of(config_json: Mapping[str, Any]) -> Family:
             or of one with parts that are not supported.
     """
     model_type = config_json.get("model_type")
-    known = families()
+    supported = families()
     if isinstance(model_type, str) and model_type in two_tower_families():
         raise ModelLoadError(
             f"config.json has model_type={model_type!r}, a model of two towers, of texts and of "
             "images: load both by towers = interp.load_towers(SOURCE); towers.text.save(FOLDER) "
             "writes one of them as a model that interp.load and the commands read."
         )
-    if isinstance(model_type, str) and model_type in REFUSED and model_type not in known:
+    if isinstance(model_type, str) and model_type in REFUSED and model_type not in supported:
         raise ModelLoadError(
             f"config.json has model_type={model_type!r}, which is not supported: the model has "
             f"{REFUSED[model_type]}."
         )
-    if not isinstance(model_type, str) or model_type not in known:
+    if not isinstance(model_type, str) or model_type not in supported:
         raise ModelLoadError(
             f"config.json has model_type={shorten(model_type)}, which is not supported; supported "
-            f"are {', '.join(sorted(known))}.{_advice(config_json)}"
+            f"are {', '.join(sorted(supported))}.{_advice(config_json)}"
         )
-    return known[model_type]
+    return supported[model_type]
 
 
 def two_tower_family_of(config_json: Mapping[str, Any]) -> TwoTowerFamily:
@@ -68,15 +68,15 @@ def two_tower_family_of(config_json: Mapping[str, Any]) -> TwoTowerFamily:
     Raises:
         ModelLoadError: it names another model.
     """
-    model_type, known = config_json.get("model_type"), two_tower_families()
-    if not isinstance(model_type, str) or model_type not in known:
+    model_type, supported = config_json.get("model_type"), two_tower_families()
+    if not isinstance(model_type, str) or model_type not in supported:
         is_single = "model_type" not in config_json or model_type in [*families()]
         advice = " Load this model by interp.load." if is_single else ""
         raise ModelLoadError(
             f"config.json has model_type={shorten(model_type)}; interp.load_towers reads models of "
-            f"two towers, of types {' and '.join(sorted(known))}.{advice}"
+            f"two towers, of types {' and '.join(sorted(supported))}.{advice}"
         )
-    return known[model_type]
+    return supported[model_type]
 
 
 def _advice(config_json: Mapping[str, Any]) -> str:

@@ -126,10 +126,10 @@ def _parameters(fields: ForeignConfig, layer_type: str | None) -> ForeignConfig:
     if not isinstance(rope, Mapping):
         raise fields.unsupported("rope_parameters", rope, "an object")
     nested = rope.get(layer_type) if layer_type is not None else None
-    own = nested if isinstance(nested, Mapping) else rope
-    if any(isinstance(value, Mapping) for value in own.values()):
+    parameters = nested if isinstance(nested, Mapping) else rope
+    if any(isinstance(value, Mapping) for value in parameters.values()):
         raise fields.unsupported("rope_parameters", rope, "one object for all layers")
-    return ForeignConfig(fields.family, own, {})
+    return ForeignConfig(fields.family, parameters, {})
 
 
 def _scaling_kind(rope: ForeignConfig) -> ScalingKind | None:

@@ -28,8 +28,8 @@ def layer_types(fields: ForeignConfig, slides: Callable[[int], bool]) -> tuple[s
     n_layers, types = fields.integer("num_hidden_layers"), fields.get("layer_types")
     if types is None:
         return tuple(SLIDING if slides(layer) else FULL for layer in range(n_layers))
-    known = isinstance(types, list) and all(one in (FULL, SLIDING) for one in types)
-    if not known or len(types) != n_layers:
+    is_valid = isinstance(types, list) and all(kind in (FULL, SLIDING) for kind in types)
+    if not is_valid or len(types) != n_layers:
         raise fields.unsupported("layer_types", types, f"{n_layers} times {FULL} or {SLIDING}")
     return tuple(types)
 
@@ -66,7 +66,7 @@ def sliding_layers(
     Raises:
         ModelLoadError: such layers exist and ``sliding_window`` is null.
     """
-    layers, size = tuple(n for n, one in enumerate(types) if one == SLIDING), window(fields)
+    layers, size = tuple(n for n, kind in enumerate(types) if kind == SLIDING), window(fields)
     if not layers:
         return ()
     if size is None:

@@ -106,13 +106,13 @@ def _ids(
     def valid(holder: Mapping[str, Any], name: str) -> list[int]:
         value: object = holder.get(f"{name}_token_id")
         ids: list[object] = value if isinstance(value, list) else [value]
-        return [one for one in ids if type(one) is int and 0 <= one < config.d_vocab]
+        return [id_ for id_ in ids if type(id_) is int and 0 <= id_ < config.d_vocab]
 
     ends = [*valid(fields, "eos"), *valid(generation, "eos")]
-    found: dict[str, Any] = {"bos": next(iter(valid(fields, "bos")), None), **_ends(ends)}
+    tokens: dict[str, Any] = {"bos": next(iter(valid(fields, "bos")), None), **_ends(ends)}
     if len(config.stacks) > 1:
-        found["decoder_start"] = next(iter(valid(fields, "decoder_start")), None)
-    return found
+        tokens["decoder_start"] = next(iter(valid(fields, "decoder_start")), None)
+    return tokens
 
 
 def _ends(ids: list[int]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _with_added_tokens(tokenizer: Tokenizer, tokens: TokensConfig, size: int) ->
             f"The tokenizer adds the tokens {before} before a text and {after} after it; at most "
             "one each is supported. Pass a tokenizer= that adds fewer."
         )
-    own = [] if tokens.eos is None else [tokens.eos]
+    eos = [] if tokens.eos is None else [tokens.eos]
     mask = tokenizer.mask_id()
     return replace(
         tokens,
@@ -149,5 +149,5 @@ def _with_added_tokens(tokenizer: Tokenizer, tokens: TokensConfig, size: int) ->
         append_eos=bool(after),
         after_eos=tuple(follows),
         mask=mask if mask is not None and mask < size else None,
-        **_ends([*after, *own, *tokens.stop]),
+        **_ends([*after, *eos, *tokens.stop]),
     )

@@ -60,7 +60,7 @@ def _weights(source: Any, *, allow_pickle: bool) -> dict[str, Tensor]:  # noqa: 
         else:
             file = SafetensorsSource(path.parent, path)
             content = {key: file.read(key) for key in file.keys()}  # noqa: SIM118 - no dictionary
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for name, weight in content.items() if isinstance(content, Mapping) else [(None, content)]:
         if not isinstance(name, str) or not isinstance(weight, Tensor):
             raise ModelLoadError(
@@ -69,10 +69,10 @@ def _weights(source: Any, *, allow_pickle: bool) -> dict[str, Tensor]:  # noqa: 
             )
         if weight.layout != torch.strided or weight.is_quantized:
             raise ModelLoadError(f"{shorten(name)} is sparse or quantised; pass a dense tensor.")
-        found[name] = weight
+        weights[name] = weight
     if isinstance(source, str | Path) and is_checkpoint(Path(source)):
-        check_weights(Path(source), found)
-    return found
+        check_weights(Path(source), weights)
+    return weights
 
 
 def _without_copies(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
@@ -82,15 +82,15 @@ def _without_copies(weights: Mapping[str, Tensor], config: Config) -> dict[str, 
         ModelLoadError: the tensors of a shared weight differ.
     """
     names: dict[int, str] = {}
-    found = dict(weights)
+    remaining = dict(weights)
     for name, parameter in meta_model(config).named_parameters(remove_duplicate=False):
         first = names.setdefault(id(parameter), name)
-        if name == first or name not in found:
+        if name == first or name not in remaining:
             continue
-        copy = found.pop(name)
-        if not torch.equal(found.setdefault(first, copy), copy):
+        copy = remaining.pop(name)
+        if not torch.equal(remaining.setdefault(first, copy), copy):
             raise ModelLoadError(
                 f"{first} and {name} are one weight of this configuration, but differ in the "
                 "state dict; is config= that of another model?"
             )
-    return found
+    return remaining

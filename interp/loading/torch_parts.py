@@ -130,5 +130,7 @@ def _activation(function: object) -> Activation:
         return MODULES[type(function)]
     if not isinstance(function, nn.Module) and function in FUNCTIONS:
         return FUNCTIONS[function]
-    known = ", ".join(sorted(set(FUNCTIONS.values())))
-    raise ModelLoadError(f"The activation {function!r} is not supported; supported are {known}.")
+    supported = ", ".join(sorted(set(FUNCTIONS.values())))
+    raise ModelLoadError(
+        f"The activation {function!r} is not supported; supported are {supported}."
+    )

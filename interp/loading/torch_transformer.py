@@ -123,8 +123,8 @@ def _config(
     )
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    return one is other or (one.shape == other.shape and torch.equal(one, other))
+def _are_equal(first: Tensor, second: Tensor) -> bool:
+    return first is second or (first.shape == second.shape and torch.equal(first, second))
 
 
 def _build(config: Config, weights: dict[str, Tensor]) -> Transformer:
@@ -157,11 +157,11 @@ def _agreement(model: Transformer, transformer: nn.Transformer) -> float:
         contexts = model.contexts(batches)
         entries = zip(model.stacks, batches, contexts, strict=True)
         streams = [stack.embed(batch, context) for stack, batch, context in entries]
-        found = model.stream(batches)
+        computed = model.stream(batches)
     with evaluating(transformer):
         expected = _output(transformer, streams)
     rounding = expected_rounding(model)
-    return check_agreement(found, expected, "torch.nn.Transformer", rounding)
+    return check_agreement(computed, expected, "torch.nn.Transformer", rounding)
 
 
 def _output(transformer: nn.Transformer, streams: list[Tensor]) -> Tensor:

@@ -23,5 +23,5 @@ def read_fields(model_type: object) -> frozenset[str] | None:
         Their names; ``None`` if ``transformers`` has no models of this type.
     """
     table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    own = table["by_type"].get(model_type)
-    return None if own is None else frozenset(f"{table['every_type']} {own}".split())
+    names = table["by_type"].get(model_type)
+    return None if names is None else frozenset(f"{table['every_type']} {names}".split())

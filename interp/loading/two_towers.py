@@ -276,16 +276,16 @@ def _set_agreements(towers: TwoTowers, hf_model: Any) -> None:  # noqa: ANN401 -
     outputs = outputs_of(hf_model, of_text | of_image)
     pooler, stream = towers.image.pooler, towers.image(images)
     embedded = stream if pooler is None else pooler(stream)[:, None]
-    for tower, found, name in (
+    for tower, vectors, name in (
         (towers.text, towers.text(ids), "text_embeds"),
         (towers.image, embedded, "image_embeds"),
     ):
-        tower.agreement = _agreement(tower, found, outputs[name], type(hf_model).__name__)
+        tower.agreement = _agreement(tower, vectors, outputs[name], type(hf_model).__name__)
 
 
 def _agreement(
     tower: Transformer,
-    found: Float[Tensor, "batch pos dim"],
+    vectors: Float[Tensor, "batch pos dim"],
     expected: Float[Tensor, "batch dim"],
     origin: str,
 ) -> float:
@@ -293,13 +293,13 @@ def _agreement(
 
     Args:
         tower: the tower.
-        found: its embeddings at every position.
+        vectors: its embeddings at every position.
         expected: those of the model that it was loaded from, of length 1.
         origin: the name of that model.
     """
     size = expected.shape[-1] ** 0.5
-    found = size * found / found.norm(dim=-1, keepdim=True)
-    expected = size * expected.to(found.device)
+    vectors = size * vectors / vectors.norm(dim=-1, keepdim=True)
+    expected = size * expected.to(vectors.device)
     return check_agreement(
-        pooled_column(found, expected), expected, origin, expected_rounding(tower)
+        pooled_column(vectors, expected), expected, origin, expected_rounding(tower)
     )

@@ -169,8 +169,8 @@ def gate_and_in(source: str, *, biased: bool = True) -> Table:
     parts = {"weight": ("mlp.weight_gate", "mlp.weight_in"), "bias": ("mlp.b_gate", "mlp.b_in")}
     table: Table = {}
     for part in ("weight", "bias") if biased else ("weight",):
-        joint, (gate, own) = from_key(f"{source}.{part}"), parts[part]
-        table |= {gate: joint.map(lambda x: x.chunk(2)[0]), own: joint.map(lambda x: x.chunk(2)[1])}
+        joint, (gate, in_) = from_key(f"{source}.{part}"), parts[part]
+        table |= {gate: joint.map(lambda x: x.chunk(2)[0]), in_: joint.map(lambda x: x.chunk(2)[1])}
     return table
 
 

@@ -117,15 +117,15 @@ def index_names(name: str, variant: str | None) -> list[str]:
 
 def variants(folder: Path) -> list[str]:
     """The variants of which the folder has weights in a single file or an index."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name in (SAFETENSORS, PICKLE):
         stem, _, suffix = name.rpartition(".")
         part = VARIANT.pattern
         forms = rf"{stem}\.(?P<single>{part})\.{suffix}(\.index\.json)?"
         forms += rf"|{re.escape(name)}\.index\.(?P<shards>{part})\.json"
         matches = (re.fullmatch(forms, path.name) for path in folder.iterdir())
-        found |= {match["single"] or match["shards"] for match in matches if match}
-    return sorted(found)
+        names |= {match["single"] or match["shards"] for match in matches if match}
+    return sorted(names)
 
 
 def _read_index(index: Path) -> dict[str, Path]:

@@ -39,18 +39,18 @@ def without_copies(
     """
     if not family.copies:
         return dict(names)
-    found = {name: key for name, key in names.items() if name != family.shared}
+    distinct = {name: key for name, key in names.items() if name != family.shared}
     first = next((names[name] for name in family.tables if name in names), None)
     if tied and first is not None:
-        found = dict.fromkeys((family.embedding, *family.copies, family.head), first) | found
-    for copy in family.copies if family.embedding in found else ():
-        if copy not in found:
+        distinct = dict.fromkeys((family.embedding, *family.copies, family.head), first) | distinct
+    for copy in family.copies if family.embedding in distinct else ():
+        if copy not in distinct:
             raise ModelLoadError(
                 f"{family.name}: {copy} is missing, and tie_word_embeddings is false."
             )
-        if _are_equal(source, found[copy], found[family.embedding]):
-            del found[copy]
-    return found
+        if _are_equal(source, distinct[copy], distinct[family.embedding]):
+            del distinct[copy]
+    return distinct
 
 
 def unembedding_kind(
@@ -65,10 +65,10 @@ def unembedding_kind(
     return "tied" if equal else "untied"
 
 
-def _are_equal(source: Source, one: str, other: str) -> bool:
+def _are_equal(source: Source, first: str, second: str) -> bool:
     """Whether two tensors of the source have the same shape and values."""
-    if one == other:
+    if first == second:
         return True
-    if source.shape(one) != source.shape(other):
+    if source.shape(first) != source.shape(second):
         return False
-    return torch.equal(source.read(one), source.read(other))
+    return torch.equal(source.read(first), source.read(second))

@@ -47,8 +47,8 @@ def balanced_rows(
         # many of them as entries (by induction, all rows so far occur equally often).
         rows = _grouped(rows, random)
         rows = [
-            (*row, tuple(order[entry] for entry in own))
-            for row, own in zip(rows, cycle(drawn), strict=False)
+            (*row, tuple(order[entry] for entry in draw))
+            for row, draw in zip(rows, cycle(drawn), strict=False)
         ]
     random.shuffle(rows)
     return rows

@@ -32,17 +32,17 @@ def components(part: object) -> list[dict[str, Any]]:
 
     Malformed ones are left out; the library refuses them.
     """
-    pending, found = [part], list[dict[str, Any]]()
+    pending, leaves = [part], list[dict[str, Any]]()
     while pending:
         component = pending.pop()
         if not isinstance(component, dict):
             continue
         of_sequence = [value for value in component.values() if isinstance(value, list)]
         if component.get("type") == "Sequence":
-            pending += reversed([one for values in of_sequence for one in values])
+            pending += reversed([item for values in of_sequence for item in values])
         else:
-            found.append(component)
-    return found
+            leaves.append(component)
+    return leaves
 
 
 def check_growth(description: dict[str, Any]) -> None:
@@ -57,7 +57,11 @@ def check_growth(description: dict[str, Any]) -> None:
         if number > MAX_COMPONENTS:
             raise ValueError(f"its {name} has {number} components; at most {MAX_COMPONENTS}")
     for name in ("pre_tokenizer", "decoder"):
-        others = [one for one in components(description.get(name)) if one.get("type") in LENGTHEN]
+        others = [
+            component
+            for component in components(description.get(name))
+            if component.get("type") in LENGTHEN
+        ]
         if prod(map(_growth, others)) > MAX_GROWTH:
             raise ValueError(f"its {name} makes a text more than {MAX_GROWTH} times as long")
     for component in components(description.get("post_processor")):

@@ -47,8 +47,8 @@ class Prompt:
 
     def fields(self) -> dict[str, str]:
         """The given fields, as in a line of JSON."""
-        given = {name: getattr(self, name) for name in FIELDS}
-        return {name: text for name, text in given.items() if text is not None}
+        texts = {name: getattr(self, name) for name in FIELDS}
+        return {name: text for name, text in texts.items() if text is not None}
 
 
 def prompt_of(values: Mapping[str, Any], source: str) -> Prompt:

@@ -117,8 +117,8 @@ def _content(file: Path) -> bytes:
 
 
 def _unreadable(file: Path, why: str) -> InvalidInput:
-    known = ", ".join(bundled_prompts())
-    return InvalidInput(f"{file} can't be read: {why}. Bundled prompt sets: {known}.")
+    bundled = ", ".join(bundled_prompts())
+    return InvalidInput(f"{file} can't be read: {why}. Bundled prompt sets: {bundled}.")
 
 
 def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
@@ -148,6 +148,6 @@ def _known_fields(record: Record) -> dict[str, object]:
         raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(values)}.')
     for name in values:
         if name not in FIELDS:
-            known = ", ".join(FIELDS)
-            raise InvalidInput(f"{source}: unknown field {shorten(name)}; known: {known}.")
+            allowed = ", ".join(FIELDS)
+            raise InvalidInput(f"{source}: unknown field {shorten(name)}; known: {allowed}.")
     return values

@@ -63,8 +63,10 @@ def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN40
     if isinstance(dataset, dict):
         splits: list[str] = [str(split) for split in dataset]
         first = splits[0] if splits else "SPLIT"
-        one = f"{name}[{first!r}]" if name == OBJECT else f"{name}/{first}"
-        raise InvalidInput(f"{name} has the splits {', '.join(splits)}; give one of them: {one}.")
+        example = f"{name}[{first!r}]" if name == OBJECT else f"{name}/{first}"
+        raise InvalidInput(
+            f"{name} has the splits {', '.join(splits)}; give one of them: {example}."
+        )
     columns = dataset.column_names or list(next(iter(dataset), {}))
     fields = columns_read(columns, name)
     total = len(dataset) if hasattr(dataset, "__len__") else 0

@@ -123,7 +123,7 @@ class Template:
     @property
     def _design(self) -> list[tuple[int, int]]:
         """The number of entries and of slots of the variants and of each list."""
-        lists = [(len(self.lists[name]), len(own)) for name, own in self.slots_of_lists.items()]
+        lists = [(len(self.lists[name]), len(slots)) for name, slots in self.slots_of_lists.items()]
         return [(len(self.variants), 1), *lists]
 
     def _number_of_prompts(self, n: int | None) -> int:
@@ -153,5 +153,5 @@ class Template:
         }
         label = label_of(entries, variant if len(self.variants) > 1 else None)
         pieces = self.variants[variant]
-        texts = {name: filled(own, entries) for name, own in pieces.items()}
+        texts = {name: filled(of_field, entries) for name, of_field in pieces.items()}
         return prompt_of(texts, f"{self.source}[{number}]{label and f' ({label})'}")

@@ -32,7 +32,7 @@ from interp.text.template import Template
 from interp.text.template_parts import Where, check_values
 
 MAX_BYTES = 2**22
-KEYS = tuple(one.name for one in fields(Template) if one.name not in ("source", "lines"))
+KEYS = tuple(field.name for field in fields(Template) if field.name not in ("source", "lines"))
 _AT = re.compile(r" \(at line (\d+), column \d+\)$")
 _KEY = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
 _TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")

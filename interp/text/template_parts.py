@@ -86,12 +86,12 @@ def _check_lists(lists: object, where: Where) -> None:
                 f"{place}: the list {name!r} should be a list of texts, got {shorten(entries)}."
             )
         _check_kinds(entries, f"{place}: the list {name!r}")
-        known: set[object] = set()
+        seen: set[object] = set()
         for entry in entries:
             key = entry if isinstance(entry, str) else tuple(sorted(entry.items()))
-            if key in known:
+            if key in seen:
                 raise InvalidInput(f"{place}: the list {name!r} holds {shorten(entry)} twice.")
-            known.add(key)
+            seen.add(key)
 
 
 def _check_slots(slots: object, where: Where) -> None:
@@ -134,30 +134,33 @@ def variants_of(fields: Mapping[str, Any], where: Where) -> tuple[Mapping[str, P
             braces.
     """
     texts = {
-        name: texts_of_field(name, own, where) for name, own in fields.items() if own is not None
+        name: texts_of_field(name, value, where)
+        for name, value in fields.items()
+        if value is not None
     }
     n = len(texts["text"])
-    for name, own in texts.items():
-        if len(own) not in (1, n):
+    for name, several in texts.items():
+        if len(several) not in (1, n):
             raise InvalidInput(
-                f"{where(name)}: {name} has {len(own)} texts, but text has {n}; give one, or as "
-                "many."
+                f"{where(name)}: {name} has {len(several)} texts, but text has {n}; give one, or "
+                "as many."
             )
-    pieces = {name: [_pieces(t, where(name)) for t in own] for name, own in texts.items()}
+    pieces = {name: [_pieces(t, where(name)) for t in several] for name, several in texts.items()}
     return tuple(
-        {name: own[variant % len(own)] for name, own in pieces.items()} for variant in range(n)
+        {name: several[variant % len(several)] for name, several in pieces.items()}
+        for variant in range(n)
     )
 
 
-def texts_of_field(name: str, given: object, where: Where) -> Sequence[str]:
+def texts_of_field(name: str, value: object, where: Where) -> Sequence[str]:
     """The texts of a field: one, or several.
 
     Raises:
         InvalidInput: it is not a text or a list of texts.
     """
-    several = [given] if isinstance(given, str) else given
+    several = [value] if isinstance(value, str) else value
     if not isinstance(several, list | tuple) or not several:
-        raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(given)}.")
+        raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(value)}.")
     for text in several:
         if not isinstance(text, str):
             raise InvalidInput(f"{where(name)}: {name} should be a text, got {shorten(text)}.")
@@ -182,7 +185,7 @@ def _piece(
         return Piece(literal, None, None)
     name, dot, field = slot.partition(".")
     names = [name, field] if dot else [name]
-    if style or conversion or not all(one.isidentifier() for one in names):
+    if style or conversion or not all(part.isidentifier() for part in names):
         raise InvalidInput(
             f"{place}: {{{slot[:MAX_ENTRY]}…}} is not a slot. A slot is written {{name}}, or "
             "{name.field} if entries are records; for a literal brace write {{ or }}."
@@ -211,13 +214,13 @@ def lists_of_slots(
                     _check_field(piece, lists[name][0], where(key))
                     used.setdefault(name, {})[piece.slot] = None
     _check_all_used(used, lists, slots, where)
-    for name, own in used.items():
-        if len(own) > len(lists[name]):
+    for name, names in used.items():
+        if len(names) > len(lists[name]):
             raise InvalidInput(
-                f"{where(f'lists.{name}')}: the slots {', '.join(own)} draw different entries from "
-                f"the list {name!r}, which has only {len(lists[name])}; add some."
+                f"{where(f'lists.{name}')}: the slots {', '.join(names)} draw different entries "
+                f"from the list {name!r}, which has only {len(lists[name])}; add some."
             )
-    return {name: tuple(own) for name, own in used.items()}
+    return {name: tuple(names) for name, names in used.items()}
 
 
 def _list_of(
@@ -246,8 +249,8 @@ def _check_field(piece: Piece, entry: Entry, place: str) -> None:
                 f"texts; write {{{piece.slot}}}."
             )
     elif piece.field not in entry:
-        known = ", ".join(f"{{{piece.slot}.{name}}}" for name in entry)
-        raise InvalidInput(f"{place}: {{{written}}} is not a field of its entries; write {known}.")
+        listed = ", ".join(f"{{{piece.slot}.{name}}}" for name in entry)
+        raise InvalidInput(f"{place}: {{{written}}} is not a field of its entries; write {listed}.")
 
 
 def _check_all_used(
@@ -256,9 +259,9 @@ def _check_all_used(
     slots: Mapping[str, str],
     where: Where,
 ) -> None:
-    used_slots = {slot for own in used.values() for slot in own}
-    for key, given, read in (("lists", lists, set(used)), ("slots", slots, used_slots)):
-        for name in given:
+    used_slots = {slot for list_slots in used.values() for slot in list_slots}
+    for key, names, read in (("lists", lists, set(used)), ("slots", slots, used_slots)):
+        for name in names:
             if name not in read:
                 raise InvalidInput(
                     f"{where(f'{key}.{name}')}: no text has a slot for {key}.{name}."

@@ -186,8 +186,8 @@ class Tokenizer:
 
         It is 0 if the tokenizer may drop any character.
         """
-        kept = text.encode(errors="replace").translate(None, self._dropped)
-        return -(-len(kept) // self._longest)
+        remaining = text.encode(errors="replace").translate(None, self._dropped)
+        return -(-len(remaining) // self._longest)
 
     @cached_property
     def _longest(self) -> int:
@@ -210,10 +210,10 @@ class Tokenizer:
         Raises:
             InvalidTokens: An id is not in the vocabulary.
         """
-        known = [self._check_id(id_) for id_ in ids if index(id_) >= 0]
+        valid = [self._check_id(id_) for id_ in ids if index(id_) >= 0]
         return _translated(
-            lambda: self.backend.decode(known, skip_special_tokens=False),
-            lambda why: InvalidTokens(f"The ids {shorten(known)} can't be decoded ({why})."),
+            lambda: self.backend.decode(valid, skip_special_tokens=False),
+            lambda why: InvalidTokens(f"The ids {shorten(valid)} can't be decoded ({why})."),
         )
 
     def __contains__(self, id_: int) -> bool:
@@ -226,8 +226,8 @@ class Tokenizer:
         Raises:
             InvalidTokens: The id is not in the vocabulary.
         """
-        known = self.token_bytes(id_)
-        return self._tokens[index(id_)] if known is None else known.decode("utf-8", "replace")
+        encoded = self.token_bytes(id_)
+        return self._tokens[index(id_)] if encoded is None else encoded.decode("utf-8", "replace")
 
     def token_bytes(self, id_: SupportsIndex) -> bytes | None:
         """The bytes that one token represents, or None for padding and the unknown token.
@@ -241,11 +241,11 @@ class Tokenizer:
         """
         if index(id_) < 0:
             return None
-        known = self._check_id(id_)
-        token = self._tokens[known]
+        token_id = self._check_id(id_)
+        token = self._tokens[token_id]
         if token == self._unknown:
             return None
-        return token.encode() if known in self._added else self._format.to_bytes(token)
+        return token.encode() if token_id in self._added else self._format.to_bytes(token)
 
     def display(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """One printable, non-empty label per token: `·the`, `↵····`, `⟨e2 82⟩`, `<|bos|>`, `∅`.
@@ -293,13 +293,13 @@ class Tokenizer:
             return False
 
     def _check_id(self, id_: SupportsIndex) -> int:
-        known = index(id_)
-        if known not in self._tokens:
+        number = index(id_)
+        if number not in self._tokens:
             raise InvalidTokens(
-                f"Token id {known} is not in the vocabulary, which has {len(self._tokens)} tokens "
+                f"Token id {number} is not in the vocabulary, which has {len(self._tokens)} tokens "
                 f"with ids from 0 to {self.vocab_size - 1}. Was it encoded by another tokenizer?"
             )
-        return known
+        return number
 
     def _label(self, id_: SupportsIndex) -> str:
         if index(id_) < 0:

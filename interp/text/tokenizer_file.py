@@ -78,7 +78,7 @@ def _ids(description: dict[str, Any]) -> list[int]:
     ids: list[object] = list(vocab.values()) if isinstance(vocab, dict) else []
     if isinstance(added, list):
         ids += [token.get("id") for token in added if isinstance(token, dict)]
-    return [one for one in ids if isinstance(one, int)]
+    return [id_ for id_ in ids if isinstance(id_, int)]
 
 
 def _normalized_tokens(description: dict[str, Any]) -> str:

@@ -43,9 +43,9 @@ def trained_tokens(model: TextNetwork) -> tuple[int, ...]:
     """
     config = model.config
     name = (config.name or "").partition("@")[0]
-    known = card(name).trained_tokens if name in bundled() else ()
-    if known and max(known) < model.d_vocab:
-        return known
+    trained = card(name).trained_tokens if name in bundled() else ()
+    if trained and max(trained) < model.d_vocab:
+        return trained
     tokens = config.tokens
     special = {tokens.bos, tokens.eos, tokens.decoder_start, tokens.mask, *tokens.stop}
     return tuple(token for token in range(model.d_vocab) if token not in special)
@@ -53,9 +53,9 @@ def trained_tokens(model: TextNetwork) -> tuple[int, ...]:
 
 def _folder(name: str | Path) -> Path:
     try:
-        own, folder = find_folder(str(as_path(name))), Path(name)
-        if own is not None or folder.is_dir():
-            return folder if own is None else own[0]
+        location, folder = find_folder(str(as_path(name))), Path(name)
+        if location is not None or folder.is_dir():
+            return folder if location is None else location[0]
     except OSError:
         pass
     raise ModelLoadError(

@@ -97,12 +97,12 @@ def read_card(folder: Path) -> Card:
         card = build(Card, _current_fields(fields), "card")
     except UNREADABLE as error:
         raise ModelLoadError(f"{folder / FILE} can't be read: {reason(error)}") from error
-    known = bundled_prompts()
+    bundled = bundled_prompts()
     for name in (card.prompts, card.pairs or card.prompts):
-        if name not in known:
+        if name not in bundled:
             raise ModelLoadError(
                 f"{folder / FILE} names the prompts {shorten(name)}; it must name a bundled set: "
-                f"{', '.join(known)}."
+                f"{', '.join(bundled)}."
             )
     return card
 

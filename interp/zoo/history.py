@@ -56,8 +56,8 @@ class History:
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """The steps at which a figure was measured, and its values."""
-        found = {step: at[name] for step, at in self.measured.items() if name in at}
-        return list(found), list(found.values())
+        by_step = {step: at[name] for step, at in self.measured.items() if name in at}
+        return list(by_step), list(by_step.values())
 
     def to_json(self) -> str:
         """JSON text, which :meth:`from_json` reads."""

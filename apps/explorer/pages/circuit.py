@@ -48,19 +48,19 @@ def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[As
     ]
 
 
-def circuit_views(view: View, known: Mapping[str, Result]) -> list[ViewData]:
+def circuit_views(view: View, results: Mapping[str, Result]) -> list[ViewData]:
     """The graph, the faithfulness of circuits by size, and the tokens that the head promotes."""
-    found: list[ViewData] = []
-    circuit, promoted = known.get(CIRCUIT), known.get("promoted")
+    drawings: list[ViewData] = []
+    circuit, promoted = results.get(CIRCUIT), results.get("promoted")
     if isinstance(circuit, Pruning):
-        found += _circuit(view, circuit)
+        drawings += _circuit(view, circuit)
     if isinstance(promoted, OVCircuit):
         note = {
             "note": f"Computed from the weights alone. The attention pattern of {promoted.name} is "
             "on the page Heads."
         }
-        found.append({**view_of(promoted.drawing("out"), "promoted"), **note})
-    return found
+        drawings.append({**view_of(promoted.drawing("out"), "promoted"), **note})
+    return drawings
 
 
 def _circuit(view: View, result: Pruning) -> list[ViewData]:
@@ -68,14 +68,14 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
     count, every = min(view.edges, len(result.edges)), len(result.edges)
     runs = result.to_frame()
     run = runs[runs["count"] <= max(count, result.counts[0])].iloc[-1]
-    kept, random = _percent(run["faithfulness"]), _percent(run["control"])
+    faithfulness, random = _percent(run["faithfulness"]), _percent(run["control"])
     curve = {"pick": "x", "marked": [count], "note": "Click a size to draw that circuit."}
     return [
         {
             **view_of(result.circuit_drawing(count), CIRCUIT),
             "title": f"The {count} highest-ranked of {every} edges, {every - count} hidden; "
             f"{view.model}",
-            "note": f"Run alone, the first {run['count']:.0f} edges keep {kept} of the "
+            "note": f"Run alone, the first {run['count']:.0f} edges keep {faithfulness} of the "
             f"{result.metric}; the same number of random edges keeps {random}. Click a head or an "
             "edge to see what the head promotes.",
         },
@@ -90,7 +90,7 @@ def _percent(share: float) -> str:
 def _choose_component(view: View, pick: Pick) -> View:
     """Choose the node that was clicked, or the head at the start, else the end, of an edge."""
     ends = pick["name"].split(" → ")
-    return with_component(view, next((own for own in ends if head_of(own)), ends[0]))
+    return with_component(view, next((end for end in ends if head_of(end)), ends[0]))
 
 
 def _choose_size(view: View, pick: Pick) -> View:

@@ -35,10 +35,10 @@ def continuation_question(view: View, model: interp.Transformer) -> Question:
     vector: dict[str, object] = {}
     if view.positive and view.negative:
         prefixes = batch[1] if isinstance(batch, tuple) else None
-        sides = [[own] for own in (view.positive, view.negative)]
+        sides = [[side] for side in (view.positive, view.negative)]
         vector = {
             "layer": _layer(view, model),
-            "contrast": sides if prefixes is None else [(own, prefixes) for own in sides],
+            "contrast": sides if prefixes is None else [(side, prefixes) for side in sides],
             "strengths": [view.strength],
         }
     if not edit and not vector:
@@ -102,8 +102,8 @@ def continuation_controls(view: View, model: interp.Transformer) -> None:
 def continuation_views(result: Steering) -> list[ViewData]:
     """Plain and edited tokens below one another, and as texts with the control."""
     texts = result.plain[0], result.steered[0, 0]
-    longest = max(sum(n != PAD for n in own.tolist()) for own in texts)
-    plain, edited = (_labels(result, own[:longest].tolist()) for own in texts)
+    longest = max(sum(n != PAD for n in tokens.tolist()) for tokens in texts)
+    plain, edited = (_labels(result, tokens[:longest].tolist()) for tokens in texts)
     first = result.to_prompt_frame().iloc[0]
     kl, same = result.kl[0, 0, :longest], min(int(result.same[0, 0]), longest)
     strength = f", strength {result.strengths[0]:g}" if result.place else ""

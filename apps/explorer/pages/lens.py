@@ -28,15 +28,18 @@ def lens_asks(view: View, inputs: Inputs) -> list[Ask]:
         tokens = inputs.tokens(field) if field else None
         return question(logit_lens, view.model, inputs.batch, targets=tokens, top=1)
 
-    given = [field for field in ANSWERS if inputs.all_have(field)]
-    return [ask("lens", lens), *(ask(field, lambda field=field: lens(field)) for field in given)]
+    available = [field for field in ANSWERS if inputs.all_have(field)]
+    return [
+        ask("lens", lens),
+        *(ask(field, lambda field=field: lens(field)) for field in available),
+    ]
 
 
 def lens_views(
-    view: View, model: interp.Transformer, known: Mapping[str, Result]
+    view: View, model: interp.Transformer, results: Mapping[str, Result]
 ) -> list[ViewData]:
     """The most probable token at each layer and position; rank and probability of the answers."""
-    lens = known.get("lens")
+    lens = results.get("lens")
     if not isinstance(lens, LogitLens):
         return []
     columns = [f"{n} {label}" for n, label in enumerate(lens.tokens[0])]
@@ -49,7 +52,7 @@ def lens_views(
         axes=("stream", "position"),
         unit="probability",
         top=1.0,
-        text=[[lens.token_labels[own] for own in row] for row in lens.top[:, 0, :, 0].tolist()],
+        text=[[lens.token_labels[token] for token in row] for row in lens.top[:, 0, :, 0].tolist()],
     )
     grid = {
         **view_of(drawing, "lens"),
@@ -59,7 +62,7 @@ def lens_views(
         # The widget scrolls to the position that was asked about.
         "at": None if column is None else [len(lens.layers) - 1, column],
     }
-    answers = {name: known[name] for name in ANSWERS if name in known}
+    answers = {name: results[name] for name in ANSWERS if name in results}
     if not answers or column is None:
         return [grid]
     return [
@@ -80,15 +83,19 @@ def _column(view: View, model: interp.Transformer) -> int | None:
 def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
     """Curves of probability and rank over the layers, for target and distractor."""
     panels: dict[str, list[dict[str, Any]]] = {name: [] for name in PANELS}
-    for name, own in answers.items():
-        if not isinstance(own, LogitLens) or own.rank is None or own.target_probability is None:
+    for name, answer in answers.items():
+        if (
+            not isinstance(answer, LogitLens)
+            or answer.rank is None
+            or answer.target_probability is None
+        ):
             continue
-        x = [*range(len(own.rank))]
-        for panel, values in zip(PANELS, (own.target_probability, own.rank), strict=True):
+        x = [*range(len(answer.rank))]
+        for panel, values in zip(PANELS, (answer.target_probability, answer.rank), strict=True):
             y = values[:, 0, column].tolist()
             panels[panel].append({"name": name, "x": x, "y": y, "faint": False})
     ends = {
-        title: [0, max([1, *(y for own in c for y in own["y"])])] for title, c in panels.items()
+        title: [0, max([1, *(y for curve in c for y in curve["y"])])] for title, c in panels.items()
     }
     return {
         "kind": "curves",
@@ -97,8 +104,8 @@ def _ranks(answers: Mapping[str, Result], column: int, title: str) -> ViewData:
         "note": "The last point is the model's prediction.",
         "axis": "stream",
         "panels": [
-            {"title": title, "unit": PANELS[title], "curves": own, "ends": ends[title]}
-            for title, own in panels.items()
+            {"title": title, "unit": PANELS[title], "curves": curves, "ends": ends[title]}
+            for title, curves in panels.items()
         ],
         "marked": [],
         "pick": None,

@@ -29,7 +29,7 @@ def toggled(view: View, model: interp.Transformer, position: int) -> View:
     if _ids(model, text) != changed:
         # Next to a mask, the same text is tokenized differently, so the masked token is not known.
         return replace(view, text=text, hidden="", target="", distractor="", position=None)
-    masks = [n for n, own in enumerate(changed) if own == mask]
+    masks = [n for n, token in enumerate(changed) if token == mask]
     original = _text(model, hidden) if masks else ""
     base = replace(view, text=text, hidden=original, distractor="", target="", corrupt="")
     at = position if position in masks else masks[0] if masks else None
@@ -41,8 +41,8 @@ def answered_at(view: View, model: interp.Transformer, position: int) -> View:
     if not view.hidden or not has_mask(model):
         return replace(view, position=position)
     ids, hidden = _ids(model, view.text), _ids(model, view.hidden)
-    known = len(ids) == len(hidden) and position < len(ids)
-    if not known or ids[position] != model.config.tokens.mask:
+    same_length = len(ids) == len(hidden) and position < len(ids)
+    if not same_length or ids[position] != model.config.tokens.mask:
         return replace(view, position=position)
     target = str(model.to_string(hidden[position]))
     return replace(view, position=position, target=target, distractor="")
@@ -51,7 +51,7 @@ def answered_at(view: View, model: interp.Transformer, position: int) -> View:
 def _inside(model: interp.Transformer, ids: list[int], position: int) -> bool:
     """Whether a position has a token of the text, not a special token that was added to it."""
     tokens = model.config.tokens
-    added = {own for own in (tokens.bos, tokens.eos) if own is not None}
+    added = {token for token in (tokens.bos, tokens.eos) if token is not None}
     return 0 <= position < len(ids) and ids[position] not in added
 
 

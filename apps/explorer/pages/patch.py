@@ -35,7 +35,7 @@ OF_POSITIONS = ("resid_pre", "attn_out", "mlp_out")
 OF_HEADS = ("z", "q", "k", "v", "pattern")
 """Points that are patched by layer and head."""
 ALL_NODES = ("z", "q", "k", "v", "mlp_out")
-NODES = {own: (own,) for own in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q", "k")}
+NODES = {node: (node,) for node in ALL_NODES} | {"attn_out": ("z",), "pattern": ("q", "k")}
 """The nodes that the preview shows for a point; for other points, it shows all."""
 CHECKED = 16
 """Number of nodes of the preview that are also patched exactly."""
@@ -51,7 +51,7 @@ NEEDED = (
 def points_of(model: interp.Transformer) -> list[str]:
     """The points that can be patched."""
     lacking = () if components_of(model).mlps else ("mlp_out",)
-    return [own for own in (*OF_POSITIONS, *OF_HEADS) if own not in lacking]
+    return [point for point in (*OF_POSITIONS, *OF_HEADS) if point not in lacking]
 
 
 # ---- questions -------------------------------------------------------------------------------
@@ -115,16 +115,18 @@ def pairs_of(view: View) -> list[Prompt]:
 # ---- views -----------------------------------------------------------------------------------
 
 
-def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The pair, the preview beside exact patching, and the circuit."""
-    found = [_pair(view, model) or _offered(view)]
-    preview, exact = known.get("preview"), known.get("patching")
+    drawings = [_pair(view, model) or _offered(view)]
+    preview, exact = results.get("preview"), results.get("patching")
     if isinstance(preview, NodeAttribution):
         pairs = inputs_of(view, model, swept=True).pairs
-        found.append(_preview(view, preview, position_labels(model, *(own[-1] for own in pairs))))
+        drawings.append(
+            _preview(view, preview, position_labels(model, *(pair[-1] for pair in pairs)))
+        )
     if isinstance(exact, ActivationPatching):
-        found.append(_exact(view, exact))
-    return [*(own for own in found if own), *circuit_views(view, known)]
+        drawings.append(_exact(view, exact))
+    return [*(drawing for drawing in drawings if drawing), *circuit_views(view, results)]
 
 
 def _pair(view: View, model: interp.Transformer) -> ViewData:
@@ -150,7 +152,7 @@ def _offered(view: View) -> ViewData:
     """The minimal pairs that belong to the model; empty if it has none."""
     pairs = pairs_of(view)
     columns = ("prompt", "corrupted", "target", "distractor")
-    rows = [(own.text, own.corrupt, own.target, own.distractor) for own in pairs]
+    rows = [(pair.text, pair.corrupt, pair.target, pair.distractor) for pair in pairs]
     if not pairs:
         return {}
     return {
@@ -206,7 +208,7 @@ def _exact(view: View, result: ActivationPatching) -> ViewData:
     values = result.mean_effect[0]
     by_head = "head" in result.axes
     what = "head" if by_head else "position"
-    clean, corrupt = (number(own.mean(), 3, sign=True) for own in (result.clean, result.corrupt))
+    clean, corrupt = (number(run.mean(), 3, sign=True) for run in (result.clean, result.corrupt))
     is_shared = result.shares_heads()
     letter = "KV" if is_shared else "H"
     tokens = result.cells.get("token", ())
@@ -241,7 +243,7 @@ def _n(n: int) -> str:
 
 def on_pick(view: View, pick: Pick) -> View:
     """Choose a pair, a position, a head, a component of the circuit, or the circuit's size."""
-    take = next((own for name, own in PICKS.items() if pick["view"].startswith(name)), None)
+    take = next((action for name, action in PICKS.items() if pick["view"].startswith(name)), None)
     return view if take is None else take(view, pick)
 
 

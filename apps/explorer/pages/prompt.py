@@ -45,19 +45,19 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     return asked
 
 
-def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The prompt's tokens, what is predicted, the continuation, and the prompt set."""
-    shown: list[ViewData] = []
-    found, continued, of_set = (known.get(name) for name in (PREDICTION, CONTINUATION, SET))
-    if isinstance(found, Predictions):
+    drawings: list[ViewData] = []
+    prediction, continued, of_set = (results.get(name) for name in (PREDICTION, CONTINUATION, SET))
+    if isinstance(prediction, Predictions):
         if len(model.stacks) > 1:
-            shown.append(source_view(view, model))
-        shown += [tokens_view(view, model, found), top_view(found)]
+            drawings.append(source_view(view, model))
+        drawings += [tokens_view(view, model, prediction), top_view(prediction)]
     if isinstance(continued, Steering):
-        shown += continuation_views(continued)
+        drawings += continuation_views(continued)
     if isinstance(of_set, Predictions):
-        shown.append(set_view(view, of_set))
-    return shown
+        drawings.append(set_view(view, of_set))
+    return drawings
 
 
 def on_pick(view: View, pick: Pick) -> View:
@@ -86,28 +86,33 @@ def controls(view: View, model: interp.Transformer) -> None:
 # ---- views -----------------------------------------------------------------------------------
 
 
-def tokens_view(view: View, model: interp.Transformer, found: Predictions) -> ViewData:
+def tokens_view(view: View, model: interp.Transformer, predictions: Predictions) -> ViewData:
     """The prompt with each token coloured by its surprisal, or by the change of its surprisal."""
-    changes = bool(found.ablated_names) and view.colour == "change"
-    values = found.effect[0] if changes else found.surprisal[0, 0]
+    changes = bool(predictions.ablated_names) and view.colour == "change"
+    values = predictions.effect[0] if changes else predictions.surprisal[0, 0]
     scale = (Scale.around_zero if changes else Scale.from_zero)(values, LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
-    edit = f", {', '.join(found.ablated_names)} ablated ({found.method})" if changes else ""
-    losses = [fixed(own, 3) for own in found.loss[: 1 + changes, 0].tolist() if own == own]  # noqa: PLR0124 - NaN
+    edit = (
+        f", {', '.join(predictions.ablated_names)} ablated ({predictions.method})"
+        if changes
+        else ""
+    )
+    plain_and_edited = predictions.loss[: 1 + changes, 0].tolist()
+    losses = [fixed(loss, 3) for loss in plain_and_edited if loss == loss]  # noqa: PLR0124 - NaN
     mean = f", mean {' → '.join(losses)} nats" if losses else ""
-    ids, special = found.ids[0].tolist(), model.config.tokens
+    ids, special = predictions.ids[0].tolist(), model.config.tokens
     return {
         "kind": "tokens",
         "id": "tokens",
         "title": f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
         "note": _strip_note(model, changes=changes),
-        "tokens": [*found.tokens[0]],
+        "tokens": [*predictions.tokens[0]],
         "ids": ids,
         "values": encoded(values),
         "unit": "nats",
         "scale": asdict(scale),
         "bos": special.bos is not None and ids[0] == special.bos,
-        "masked": [n for n, own in enumerate(ids) if has_mask(model) and own == special.mask],
+        "masked": [n for n, token in enumerate(ids) if has_mask(model) and token == special.mask],
         "pick": "position",
         "double": "mask" if has_mask(model) else None,
     }
@@ -139,60 +144,67 @@ def source_view(view: View, model: interp.Transformer) -> ViewData:
     }
 
 
-def top_view(found: Predictions) -> ViewData:
+def top_view(predictions: Predictions) -> ViewData:
     """The most probable tokens, without and with the ablation side by side."""
-    tokens, position = found.candidates(), int(found.pos[0])
-    columns = [encoded(own) for own in zip(*tokens.values(), strict=True)]
-    where = f"{'after' if found.predicts_next else 'at'} {found.tokens[0][position]!r}"
+    tokens, position = predictions.candidates(), int(predictions.pos[0])
+    columns = [encoded(probabilities) for probabilities in zip(*tokens.values(), strict=True)]
+    where = f"{'after' if predictions.predicts_next else 'at'} {predictions.tokens[0][position]!r}"
     drawn: ViewData = {
         "kind": "bars",
         "id": "top",
         "title": f"Most probable tokens {where} (position {position})",
-        "note": _top_note(found),
-        "labels": [found.token_labels[id_] for id_ in tokens],
+        "note": _top_note(predictions),
+        "labels": [predictions.token_labels[id_] for id_ in tokens],
         "values": columns[0],
         "unit": "probability",
         "scale": asdict(PROBABILITIES),
         "pick": None,
     }
     if len(columns) > 1:
-        title = f"{', '.join(found.ablated_names)} ablated ({found.method})"
+        title = f"{', '.join(predictions.ablated_names)} ablated ({predictions.method})"
         drawn |= {"first": "plain", "second": {"title": title, "values": columns[1]}}
     return drawn
 
 
-def _top_note(found: Predictions) -> str:
+def _top_note(predictions: Predictions) -> str:
     """The ranks of the answers, the ablation, and how far it moves the prediction."""
     notes = [
-        f"{name} {found.token_labels[ids[0]]!r}: rank "
-        + " → ".join(str(int(own)) for own in found.answer_rank[:, row, 0])
-        for row, (name, ids) in enumerate(found.answers.items())
+        f"{name} {predictions.token_labels[ids[0]]!r}: rank "
+        + " → ".join(str(int(rank)) for rank in predictions.answer_rank[:, row, 0])
+        for row, (name, ids) in enumerate(predictions.answers.items())
     ]
-    if found.ablated_names:
-        kl = max(0.0, float(found.kl_at_position[0]))
-        notes.append(f"z of {', '.join(found.ablated_names)} is replaced with {found.replacement}")
+    if predictions.ablated_names:
+        kl = max(0.0, float(predictions.kl_at_position[0]))
+        names = ", ".join(predictions.ablated_names)
+        notes.append(f"z of {names} is replaced with {predictions.replacement}")
         notes.append(f"KL(plain ‖ ablated) at this position: {number(kl, 3)} nats")
     return "; ".join(notes)
 
 
-def set_view(view: View, found: Predictions) -> ViewData:
+def set_view(view: View, predictions: Predictions) -> ViewData:
     """The model's prompts: the metric of each without edits, and whether it is answered right."""
-    numbers = _metric_of_set(view, found)
-    rights = found.correct[0].tolist() if "target" in found.answers else [None] * len(found.ids)
+    numbers = _metric_of_set(view, predictions)
+    rights = (
+        predictions.correct[0].tolist()
+        if "target" in predictions.answers
+        else [None] * len(predictions.ids)
+    )
     words = {True: "right", False: "wrong", None: ""}
     rows = [
         [
             _label(prompt.text),
             _label(prompt.target or ""),
-            found.token_labels[top],
+            predictions.token_labels[top],
             value,
             words[right],
         ]
         for prompt, top, value, right in zip(
-            examples(view.model), found.top[0, :, 0].tolist(), numbers, rights, strict=True
+            examples(view.model), predictions.top[0, :, 0].tolist(), numbers, rights, strict=True
         )
     ]
-    n_right = f", {sum(map(bool, rights))} answered right" if "target" in found.answers else ""
+    n_right = (
+        f", {sum(map(bool, rights))} answered right" if "target" in predictions.answers else ""
+    )
     return {
         "kind": "table",
         "id": SET,
@@ -210,21 +222,21 @@ def set_view(view: View, found: Predictions) -> ViewData:
     }
 
 
-def _metric_of_set(view: View, found: Predictions) -> list[float | None]:
+def _metric_of_set(view: View, predictions: Predictions) -> list[float | None]:
     """The view's metric for each prompt without edits; ``None`` where it is not defined."""
     of = {
-        LOSS: lambda: found.loss[0],
-        MASKED_LOSS: lambda: found.loss[0],
-        LOGIT_DIFF: lambda: found.logit_difference[0],
-        "prob": lambda: found.answer_probability[0, 0],
-        "logit": lambda: found.answer_logit[0, 0],
-        "kl": lambda: 0 * found.loss[0],
+        LOSS: lambda: predictions.loss[0],
+        MASKED_LOSS: lambda: predictions.loss[0],
+        LOGIT_DIFF: lambda: predictions.logit_difference[0],
+        "prob": lambda: predictions.answer_probability[0, 0],
+        "logit": lambda: predictions.answer_logit[0, 0],
+        "kl": lambda: 0 * predictions.loss[0],
     }
     needs = {LOGIT_DIFF: 2, "prob": 1, "logit": 1}.get(view.metric, 0)
-    if view.metric not in of or len(found.answers) < needs:
-        return [None] * len(found.ids)
+    if view.metric not in of or len(predictions.answers) < needs:
+        return [None] * len(predictions.ids)
     values = of[view.metric]().tolist()
-    return [round(own, 4) if own == own else None for own in values]  # noqa: PLR0124 - NaN
+    return [round(value, 4) if value == value else None for value in values]  # noqa: PLR0124 - NaN
 
 
 def _label(text: str) -> str:

@@ -23,12 +23,12 @@ def asks(_view: View, _model: interp.Transformer) -> list[Ask]:
     return []
 
 
-def views(view: View, _model: interp.Transformer, _known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, _model: interp.Transformer, _results: Mapping[str, Result]) -> list[ViewData]:
     """The figures and tables of the chosen report, in which heads can be clicked."""
     picks = {"table": "row"}
     return [
-        {**own, "pick": own.get("pick") or picks.get(own["kind"], "cell")}
-        for own in report_of(view).views
+        {**drawing, "pick": drawing.get("pick") or picks.get(drawing["kind"], "cell")}
+        for drawing in report_of(view).views
     ]
 
 
@@ -62,8 +62,8 @@ def controls(view: View, _model: interp.Transformer) -> None:
 
 def report_of(view: View) -> Written:
     """The report that a view names; the first one if it names none."""
-    known = reports()
-    return known.get(view.report) or next(iter(known.values()))
+    written = reports()
+    return written.get(view.report) or next(iter(written.values()))
 
 
 REPORT = Page("report", "Report", asks, views, on_pick, controls, reads_prompt=False)

@@ -53,9 +53,9 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
             metric=target_metric(view, inputs),
         )
 
-    own = inputs_of(view, model)
+    view_inputs = inputs_of(view, model)
     has_inputs = bool(view.component) and not is_input(view.component)
-    sources = ask("sources", lambda: direct_question(view, own, "source"))
+    sources = ask("sources", lambda: direct_question(view, view_inputs, "source"))
     return [
         *([] if head_of(view.component) is None else [sources]),
         *([ask("upstream", into, long=True)] if has_inputs else []),
@@ -63,18 +63,18 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def upstream_views(
-    view: View, model: interp.Transformer, known: Mapping[str, Result]
+    view: View, model: interp.Transformer, results: Mapping[str, Result]
 ) -> list[ViewData]:
     """The source tokens of the chosen component and what it reads, or the end of the path."""
-    found: list[ViewData] = []
-    sources, upstream = known.get("sources"), known.get("upstream")
+    drawings: list[ViewData] = []
+    sources, upstream = results.get("sources"), results.get("upstream")
     if isinstance(sources, DirectLogitAttribution):
-        found += _sources(view, sources)
+        drawings += _sources(view, sources)
     if isinstance(upstream, PathPatching):
-        found.append(_upstream(view, upstream))
+        drawings.append(_upstream(view, upstream))
     if view.component and is_input(view.component):
-        found.append(_end(view, model))
-    return found
+        drawings.append(_end(view, model))
+    return drawings
 
 
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
@@ -106,9 +106,9 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         letter = reader.rpartition(".")[2]
         cells.setdefault(writer, {})[INPUTS.get(letter, "input")] = effect
     rows = sorted(cells, key=lambda name: -max(map(size_of, cells[name].values())))
-    read = {name for own in cells.values() for name in own}
+    read = {name for effects in cells.values() for name in effects}
     columns = [name for name in (*INPUTS.values(), "input") if name in read]
-    values = [[cells[row].get(own, nan) for own in columns] for row in rows[:MOST]]
+    values = [[cells[row].get(column, nan) for column in columns] for row in rows[:MOST]]
     left = len(rows) - len(values)
     hidden = f"{left} components with smaller effects are not shown. " if left > 0 else ""
     return {

@@ -44,7 +44,9 @@ def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> 
     if view.answered:
         right = right_of_set(view, model)
         wanted = view.answered == "right"
-        prompts = [own for own, is_right in zip(prompts, right, strict=True) if is_right == wanted]
+        prompts = [
+            prompt for prompt, is_right in zip(prompts, right, strict=True) if is_right == wanted
+        ]
     if not prompts:
         raise InvalidInput(
             f"No prompt of the set is answered {view.answered}: choose 'all' in the sidebar."
@@ -94,15 +96,18 @@ def probable_target(view: View, model: interp.Transformer) -> str | None:
         prompt.
     """
     try:
-        found = JOBS.run(target_question(view, model))
+        prediction = JOBS.run(target_question(view, model))
     except InterpError:
         return None
-    if not isinstance(found, Predictions):
+    if not isinstance(prediction, Predictions):
         return None
-    first = int(found.top[0, 0, 0])
+    first = int(prediction.top[0, 0, 0])
     text = str(model.to_string([first]))
     # A SentencePiece tokenizer decodes a first token without the space before its word.
-    return next((own for own in (text, f" {text}") if single_token(model, own) == first), None)
+    return next(
+        (candidate for candidate in (text, f" {text}") if single_token(model, candidate) == first),
+        None,
+    )
 
 
 def single_token(model: interp.Transformer, text: str) -> int | None:
@@ -134,8 +139,8 @@ def right_of_set(view: View, model: interp.Transformer) -> list[bool]:
     Raises:
         InvalidInput: a prompt has no target, or one that is not a single token.
     """
-    found = JOBS.run(set_question(view, model))
-    return found.correct[0].tolist() if isinstance(found, Predictions) else []
+    prediction = JOBS.run(set_question(view, model))
+    return prediction.correct[0].tolist() if isinstance(prediction, Predictions) else []
 
 
 def metric_of(view: View, inputs: Inputs) -> str | Metric:

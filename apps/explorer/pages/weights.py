@@ -61,14 +61,14 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     return SECTION_ASKS[view.weights](view, model)
 
 
-def views(view: View, _model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, _model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The views of the available answers."""
     return [
-        {**own, "id": f"{circuit}_{own['id']}"}
-        for name, result in known.items()
+        {**drawing, "id": f"{circuit}_{drawing['id']}"}
+        for name, result in results.items()
         for circuit in [name.removesuffix(OF_PROMPT)]
-        if name == circuit or circuit not in known
-        for own in _until_all(views_of(result, view), is_all=name == circuit)
+        if name == circuit or circuit not in results
+        for drawing in _until_all(views_of(result, view), is_all=name == circuit)
     ]
 
 
@@ -112,8 +112,8 @@ def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
         return question(analysis, view.model, *head, **settings)
 
     return [
-        ask(f"{name}{of}", partial(circuit, analysis, own), long=is_large)
-        for of, own in tokens.items()
+        ask(f"{name}{of}", partial(circuit, analysis, chosen), long=is_large)
+        for of, chosen in tokens.items()
         for name, analysis in (("OV", ov), ("QK", qk))
     ]
 
@@ -165,7 +165,7 @@ SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {
 @singledispatch
 def views_of(result: Result, _view: View) -> list[ViewData]:
     """The views of one answer."""
-    return [view_of(own, name) for name, own in result.drawings().items()]
+    return [view_of(drawing, name) for name, drawing in result.drawings().items()]
 
 
 @views_of.register
@@ -230,7 +230,7 @@ def _until_all(drawn: list[ViewData], *, is_all: bool) -> list[ViewData]:
 
 def _noted(drawn: list[ViewData], note: str) -> list[ViewData]:
     """The views, the first one with a note."""
-    return [{**own, "note": note} if n == 0 else own for n, own in enumerate(drawn)]
+    return [{**drawing, "note": note} if n == 0 else drawing for n, drawing in enumerate(drawn)]
 
 
 WEIGHTS = Page("weights", "Weights", asks, views, on_pick, controls, reads_prompt=False)

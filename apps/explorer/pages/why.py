@@ -89,29 +89,31 @@ def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
 # ---- views -----------------------------------------------------------------------------------
 
 
-def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The chosen component, all components, the lens; as far as there are answers."""
     # The component that was clicked last is at the top.
-    found = upstream_views(view, model, known)
-    direct, effects = known.get("direct"), _ablated(known)
+    drawings = upstream_views(view, model, results)
+    direct, effects = results.get("direct"), _ablated(results)
     if isinstance(direct, DirectLogitAttribution):
-        found.append(_components(view, direct, effects))
+        drawings.append(_components(view, direct, effects))
     elif effects:
-        found.append(_ablations(view, effects))
-    return [*found, *lens_views(view, model, known)]
+        drawings.append(_ablations(view, effects))
+    return [*drawings, *lens_views(view, model, results)]
 
 
-def _ablated(known: Mapping[str, Result]) -> dict[str, float]:
+def _ablated(answers: Mapping[str, Result]) -> dict[str, float]:
     """The mean effect of ablating each component, as far as known."""
-    results = [own for own in known.values() if isinstance(own, Ablation)]
-    return {name: effect for own in results for name, effect in own.mean_effects().items()}
+    results = [answer for answer in answers.values() if isinstance(answer, Ablation)]
+    return {
+        name: effect for ablation in results for name, effect in ablation.mean_effects().items()
+    }
 
 
 def _components(
     view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
 ) -> ViewData:
     """Direct contributions, largest first, beside the effects of ablation."""
-    shown, hidden = direct.largest_terms(effects, MOST)
+    largest, hidden = direct.largest_terms(effects, MOST)
     terms = direct.to_frame()
     note = (
         f"The {len(terms)} contributions, biases included, sum to "
@@ -126,25 +128,25 @@ def _components(
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
         note += f"{number(hidden['effect'].sum(), 2, sign=True)} logits. "
     return {
-        **_bars(shown["name"].tolist(), shown["effect"].tolist()),
+        **_bars(largest["name"].tolist(), largest["effect"].tolist()),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
         "note": note + "Click a row to see what its component reads.",
-        "low": encoded(shown["low"].tolist()),
-        "high": encoded(shown["high"].tolist()),
+        "low": encoded(largest["low"].tolist()),
+        "high": encoded(largest["high"].tolist()),
         "first": "direct contribution",
         "second": {
             "title": f"{view.method} ablation",
-            "values": encoded(shown["other"].tolist()),
+            "values": encoded(largest["other"].tolist()),
         },
     }
 
 
 def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
     """The effects of ablation alone, for a model whose logits are not a sum of contributions."""
-    known = sorted(effects, key=lambda name: -size_of(effects[name]))
+    by_size = sorted(effects, key=lambda name: -size_of(effects[name]))
     return {
-        **_bars(known[:MOST], [effects[own] for own in known[:MOST]]),
+        **_bars(by_size[:MOST], [effects[name] for name in by_size[:MOST]]),
         "title": f"Change of the answer under {view.method} ablation of each component"
         f"{where(view)}",
         "note": "Below 0 if the component helps. Click a row to see what its component reads.",

@@ -49,11 +49,16 @@ def test_prompt(
         here, targets = logits[:, at - 1], tokens[:, at].to(logits.device)
         order = here.argsort(dim=-1, descending=True, stable=True)
         of_targets = (order == targets[:, None]).int().argmax(-1).tolist()
-        ranks.append([(own[offset], rank) for own, rank in zip(labels, of_targets, strict=True)])
+        ranks.append(
+            [
+                (row_labels[offset], rank)
+                for row_labels, rank in zip(labels, of_targets, strict=True)
+            ]
+        )
         if print_details:
             _print_targets(here, targets, ranks[-1])
             _print_top(model, here[0], order[0, :top_k])
-    listed = ranks if len(texts) > 1 else [own[0] for own in ranks]
+    listed = ranks if len(texts) > 1 else [row[0] for row in ranks]
     print(f"Ranks of the answer tokens: {listed}")
 
 

@@ -123,8 +123,8 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
         **attention_output("self_attention.dense", biased=biased),
         **mlp("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", biased=biased),
     }
-    for name, own in NORMS[stack.norm.placement].items():
-        block |= norm(name, own)
+    for name, source in NORMS[stack.norm.placement].items():
+        block |= norm(name, source)
     table = {
         "weight_e": from_key("word_embeddings.weight"),
         **each_layer(stack.n_layers, block, "h.{}."),

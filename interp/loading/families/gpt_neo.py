@@ -34,7 +34,7 @@ def config(fields: ForeignConfig) -> Config:
     d_model, n_heads = fields.integer("hidden_size"), fields.integer("num_heads")
     bias = biases(qkv=False, output=True)
     attention = AttentionConfig(n_heads, d_model // n_heads, **bias, scale=1.0)
-    local = tuple(n for n, one in enumerate(attention_types(fields)) if one == LOCAL)
+    local = tuple(n for n, kind in enumerate(attention_types(fields)) if kind == LOCAL)
     windowed = replace(attention, window=fields.integer("window_size"))
     d_mlp = fields.get("intermediate_size", 4 * d_model)
     return Config(
@@ -64,14 +64,14 @@ def attention_types(fields: ForeignConfig) -> list[str]:
         types = list(value) if name == "attention_layers" else _expanded(value)
     except (TypeError, ValueError):
         types = []
-    if len(types) != n_layers or any(one not in (GLOBAL, LOCAL) for one in types):
+    if len(types) != n_layers or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise fields.unsupported(name, value, f"{n_layers} times {GLOBAL} or {LOCAL}")
     return types
 
 
 def _expanded(pairs: Any) -> list[str]:  # noqa: ANN401 - JSON
     """[[types, repeats], …] as one list."""
-    return [one for types, repeats in pairs for one in list(types) * repeats]
+    return [kind for types, repeats in pairs for kind in list(types) * repeats]
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:

@@ -101,7 +101,7 @@ def exceptions(
     types = layer_types(fields, lambda layer: layer % period != 0)
     local = replace(attention, window=fields.integer("local_attention") // 2 + 1)
     positions = llama.whole_head_rotary(rope)
-    layers = tuple(layer for layer, one in enumerate(types) if one == SLIDING)
+    layers = tuple(layer for layer, kind in enumerate(types) if kind == SLIDING)
     first = replace(local if types[0] == SLIDING else attention, normed=False)
     windows = (LayerConfig(layers, local, positions=positions),) if layers else ()
     return (*windows, LayerConfig((0,), first))
@@ -180,7 +180,9 @@ def unembedding(config: Config) -> Table:
     if config.n_classes is not None:
         return bert.classifier(CLASSIFIER)
     table = linear("unembed.weight", "unembed.b_U", "decoder", biased=config.bias_u)
-    return {name: own for name, own in table.items() if name.endswith("b_U") or not config.tied}
+    return {
+        name: weight for name, weight in table.items() if name.endswith("b_U") or not config.tied
+    }
 
 
 FAMILIES = [

@@ -90,16 +90,16 @@ def scale_and_clip(fields: ForeignConfig) -> dict[str, Any]:
     Raises:
         ModelLoadError: another option of ``attn_config`` has a value that is not supported.
     """
-    given = fields.get("attn_config", {})
-    if not isinstance(given, Mapping):
-        raise fields.unsupported("attn_config", given, "an object")
-    own = ForeignConfig(f"{fields.family}: attn_config", given, {})
+    options = fields.get("attn_config", {})
+    if not isinstance(options, Mapping):
+        raise fields.unsupported("attn_config", options, "an object")
+    section = ForeignConfig(f"{fields.family}: attn_config", options, {})
     for name, values in ATTENTION_OPTIONS.items():
-        own.allow_only_computed(name, values)
-    factor = own.get("softmax_scale")
+        section.allow_only_computed(name, values)
+    factor = section.get("softmax_scale")
     return {
-        "scale": None if factor is None else 1 / own.number("softmax_scale"),
-        "clip": own.number("clip_qkv") if own.get("clip_qkv") else None,
+        "scale": None if factor is None else 1 / section.number("softmax_scale"),
+        "clip": section.number("clip_qkv") if section.get("clip_qkv") else None,
     }
 
 

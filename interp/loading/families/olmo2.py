@@ -46,10 +46,10 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
 
 def gains_by_head(attention: AttentionConfig) -> Table:
     """The gains of queries and keys, from vectors ``[head·d_head]`` to ``[head d_head]``."""
-    own = "" if attention.clip is None else "norm."
+    path = "" if attention.clip is None else "norm."
     gains = {part: from_key(f"self_attn.{part}_norm.weight") for part in ("q", "k")}
     return {
-        f"attn.{part}_norm.{own}gain": gain.map(lambda x: x.view(-1, attention.d_head))
+        f"attn.{part}_norm.{path}gain": gain.map(lambda x: x.view(-1, attention.d_head))
         for part, gain in gains.items()
     }
 

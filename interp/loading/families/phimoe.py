@@ -73,16 +73,16 @@ def with_longrope(fields: ForeignConfig) -> ForeignConfig:
     rope = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
         raise fields.unsupported("rope_parameters", rope, "an object")
-    own = ForeignConfig(fields.family, rope, {})
-    name = own.get("rope_type", own.get("type", "default"))
+    rope_fields = ForeignConfig(fields.family, rope, {})
+    name = rope_fields.get("rope_type", rope_fields.get("type", "default"))
     if name == "default":
         return fields
     if name != "longrope":
         raise fields.unsupported("rope_type", name, "default or longrope")
     for scale in SCALES:
-        own.number(scale)
+        rope_fields.number(scale)
     others = {key: value for key, value in rope.items() if key not in SCALES}
-    scaled = {**others, "attention_factor": own.number("short_mscale")}
+    scaled = {**others, "attention_factor": rope_fields.number("short_mscale")}
     return fields.replace(rope_parameters=scaled, rope_scaling=None)
 
 

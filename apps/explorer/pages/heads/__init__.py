@@ -53,32 +53,32 @@ ROWS = 16
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The patterns of this prompt, and the scores of heads on all prompts that sweeps run over."""
-    found = [
+    questions = [
         ask(PATTERNS, lambda: _patterns(view, model)),
         ask(WEIGHTED, lambda: _patterns(view, model, weighted=True)),
         ask("ablation", lambda: _ablation(view, model), long=True),
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
     if has_roles(model):
-        found.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
+        questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
     if TEXTS in view.asked and examples(view.model):
-        found.append(ask(TEXTS, lambda: _texts(view, model), long=True))
+        questions.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     if view.ablated and view.heads:
-        found.append(ask(EDITED, lambda: prediction_question(view, model)))
-    return found
+        questions.append(ask(EDITED, lambda: prediction_question(view, model)))
+    return questions
 
 
-def views(view: View, model: interp.Transformer, known: Mapping[str, Result]) -> list[ViewData]:
+def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The effect of ablating the set, the linked view of all heads, top texts of the chosen one."""
-    shown: list[ViewData] = []
-    edited, patterns, found = (known.get(name) for name in (EDITED, PATTERNS, TEXTS))
+    drawings: list[ViewData] = []
+    edited, patterns, texts = (results.get(name) for name in (EDITED, PATTERNS, TEXTS))
     if isinstance(edited, Predictions):
-        shown.append(tokens_view(replace(view, colour="change"), model, edited))
+        drawings.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
-        shown.append(_heads_view(view, model, patterns, known))
-    if isinstance(found, TopTexts):
-        shown.append(_texts_view(found))
-    return shown
+        drawings.append(_heads_view(view, model, patterns, results))
+    if isinstance(texts, TopTexts):
+        drawings.append(_texts_view(texts))
+    return drawings
 
 
 def on_pick(view: View, pick: Pick) -> View:
@@ -120,7 +120,7 @@ def _head_of(view: View) -> Head:
 def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = None) -> Question:
     """The attention patterns of this prompt; optionally weighted by the values."""
     batch = inputs_of(view, model).batch
-    source, target = (own[0] for own in batch) if isinstance(batch, tuple) else (batch[0], None)
+    source, target = (rows[0] for rows in batch) if isinstance(batch, tuple) else (batch[0], None)
     return question(
         attention_patterns,
         view.model,
@@ -153,13 +153,16 @@ def _texts(view: View, model: interp.Transformer) -> Question:
 
 
 def _heads_view(
-    view: View, model: interp.Transformer, patterns: AttentionPatterns, known: Mapping[str, Result]
+    view: View,
+    model: interp.Transformer,
+    patterns: AttentionPatterns,
+    results: Mapping[str, Result],
 ) -> ViewData:
     """The data with which the widget can show any head without another request."""
     sizes, attention = (*heads_of(view, model),), attention_of(view, model)
     which = f"{attention} attention" if attention else "attention"
-    layer, weighted, measured = _head_of(view).layer, known.get(WEIGHTED), known.get(ROLES)
-    shown: ViewData = {
+    layer, weighted, measured = _head_of(view).layer, results.get(WEIGHTED), results.get(ROLES)
+    drawing: ViewData = {
         "kind": "heads",
         "id": "heads",
         "title": f"{view.model}: {which} of each head",
@@ -168,31 +171,31 @@ def _heads_view(
         "bos": patterns.key_ids[:1] == (model.config.tokens.bos,),
         "causal": patterns.is_causal,
         "patterns": patterns_sent(patterns, layer),
-        "scores": scores(known, sizes, attention),
+        "scores": scores(results, sizes, attention),
         "truth": card_labels(view.model, attention) or None,
     }
     if attention == "cross":
-        shown |= {"queries": [*patterns.query_tokens], "query_ids": [*patterns.query_ids]}
+        drawing |= {"queries": [*patterns.query_tokens], "query_ids": [*patterns.query_ids]}
     if attention is not None:
-        shown["names"] = [
+        drawing["names"] = [
             [f"{attention}.{Head(layer, head)}" for head in range(n)]
             for layer, n in enumerate(sizes)
         ]
     if isinstance(weighted, AttentionPatterns):
-        shown["weighted"] = patterns_sent(weighted, layer)
+        drawing["weighted"] = patterns_sent(weighted, layer)
     if isinstance(measured, HeadRoles):
-        shown["roles"] = roles(measured)
-    return shown
+        drawing["roles"] = roles(measured)
+    return drawing
 
 
-def _texts_view(found: TopTexts) -> ViewData:
-    title = f"{found.of}: where it attends most, on {found.n_texts} texts"
+def _texts_view(texts: TopTexts) -> ViewData:
+    title = f"{texts.of}: where it attends most, on {texts.n_texts} texts"
     note = (
         "The control is the value with the other tokens of the text in random order. Click a row "
         "to use its text as the prompt."
     )
     columns = ["text", "value", "control", "token", "key_token", "context"]
-    table = table_of_frame(found.to_frame()[columns])
+    table = table_of_frame(texts.to_frame()[columns])
     return table_view(TEXTS, title, table, note) | {"pick": "row"}
 
 

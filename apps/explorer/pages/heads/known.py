@@ -16,8 +16,8 @@ def roles(result: HeadRoles) -> dict[str, str]:
     """The roles of each head with their scores and controls, strongest first."""
     frame = table_of(result)
     texts: dict[str, list[str]] = {name: [] for name in frame["name"].unique()}
-    found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
-    for row in found.to_dict("records"):
+    with_role = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
+    for row in with_role.to_dict("records"):
         text = f"{row['role']} {fixed(row['score'], 2)} (control {fixed(row['control'], 2)})"
         texts[row["name"]].append(text)
     for layer, head in result.silent.nonzero().tolist():
@@ -36,10 +36,10 @@ def card_labels(model: str, attention: str | None) -> dict[str, str]:
     card = card_of(source_of(model))
     if card is None:
         return {}
-    found = dict.fromkeys(card.circuit.heads, "in the circuit") if card.circuit else {}
+    labels = dict.fromkeys(card.circuit.heads, "in the circuit") if card.circuit else {}
     for figure, value in card.figures.items():
         of_this = attention is None or f"{attention}-attention" in figure
         if of_this and Head.of(str(value)) is not None:
-            found[str(value)] = figure.removeprefix(f"{attention}-attention ")
+            labels[str(value)] = figure.removeprefix(f"{attention}-attention ")
     after = " (after training)" if AT_STEP.fullmatch(model) else ""
-    return {head: f"{label}{after}" for head, label in found.items()}
+    return {head: f"{label}{after}" for head, label in labels.items()}

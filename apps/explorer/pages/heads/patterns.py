@@ -23,8 +23,8 @@ def patterns_sent(result: AttentionPatterns, layer: int, most: int = MOST_BYTES)
         layer: the layer whose patterns are sent at full size if all layers would be too large.
         most: total size in bytes up to which all layers are sent at full size.
     """
-    if sum(own.numel() for own in result.patterns) <= most:
-        return [encoded(as_bytes(own)) for own in result.patterns]
+    if sum(pattern.numel() for pattern in result.patterns) <= most:
+        return [encoded(as_bytes(pattern)) for pattern in result.patterns]
     whole = encoded(as_bytes(result.patterns[layer]))
     small = encoded(result.thumbnails(SMALL))
     return {"thumbnails": small, "layer": {"index": layer, "patterns": whole}}

@@ -30,7 +30,7 @@ Score = dict[str, Any]
 """A score in the form that the widget's view "heads" reads."""
 ROLES = ("previous-token", "next-token", "induction", "duplicate-token", *SINKS, COPYING)
 STATISTICS = (NORMALIZED, BOS, FIRST, "self", "previous")
-SCORES = ("ablation", *ROLES, *(own.replace(" ", "_") for own in STATISTICS))
+SCORES = ("ablation", *ROLES, *(statistic.replace(" ", "_") for statistic in STATISTICS))
 """The ids of all scores."""
 NAMES = {
     BOS: "attention to BOS",
@@ -41,16 +41,16 @@ NAMES = {
 
 
 def scores(
-    known: Mapping[str, Result], sizes: tuple[int, ...], attention: str | None
+    results: Mapping[str, Result], sizes: tuple[int, ...], attention: str | None
 ) -> list[Score]:
     """The scores from all available answers.
 
     Args:
-        known: the answers of the page.
+        results: the answers of the page.
         sizes: the number of heads in each layer.
         attention: the attention of an encoder–decoder; ``None`` for other models.
     """
-    return [score for result in known.values() for score in _scores(result, sizes, attention)]
+    return [score for result in results.values() for score in _scores(result, sizes, attention)]
 
 
 @lru_cache(32)
@@ -60,8 +60,8 @@ def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> li
     if isinstance(result, HeadRoles):
         return [of_role(result, role, sizes) for role in ROLES if role in result.score]
     if isinstance(result, AttentionStatistics):
-        there = [one for one in STATISTICS if one in result.statistics]
-        return [of_statistic(result, one, sizes) for one in there]
+        there = [statistic for statistic in STATISTICS if statistic in result.statistics]
+        return [of_statistic(result, statistic, sizes) for statistic in there]
     return []
 
 
@@ -145,4 +145,4 @@ def _numbers(frame: pd.DataFrame, column: str, n: int, sizes: tuple[int, ...]) -
     """The values, and their intervals if there are enough prompts."""
     ends = ("low", "high") if n >= FEWEST else ()
     columns = {"values": column, **{end: end for end in ends}}
-    return {name: encoded(per_head(frame, own, sizes)) for name, own in columns.items()}
+    return {name: encoded(per_head(frame, source, sizes)) for name, source in columns.items()}
