@@ -358,20 +358,6 @@ def test_a_name_of_no_model_is_refused_with_what_it_may_mean(name, advice, tmp_p
         interp.load(name)
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_gguf_file_is_refused_with_the_code_that_loads_it(exists, tmp_path):
-    path = tmp_path / "a model's.Q4.GGUF"
-    if exists:
-        path.write_bytes(b"GGUF")
-    with pytest.raises(ModelLoadError, match="is a GGUF file, which transformers reads") as error:
-        interp.load(path)
-    _, *code = str(error.value).splitlines()
-    assert len(code) == 3
-    compile("\n".join(code), "code", "exec")
-    place = f"from_pretrained({str(tmp_path)!r}, gguf_file={path.name!r}"
-    assert [place in line for line in code] == [False, True, True]
-
-
 def test_a_folder_takes_precedence_over_a_name_of_the_hub(copied, tmp_path, monkeypatch):
     copied("gpt2").path.rename(tmp_path / "gpt2")
     monkeypatch.chdir(tmp_path)
