@@ -276,12 +276,10 @@ class Explanation(Result):
         """The evidence on each component, those with the largest scores first."""
         frame = self.to_frame()
         order = frame.assign(size=frame["score"].abs().fillna(0), effect_size=frame["effect"].abs())
-        order = order.sort_values(["size", "effect_size"], ascending=False, kind="stable").head(
-            rows
-        )
+        order = order.sort_values(["size", "effect_size"], ascending=False, kind="stable")
         width = max(map(len, self.names), default=0)
         lines: list[str] = []
-        for row in order.to_dict("records"):
+        for row in order.head(rows).to_dict("records"):
             attends = f"attends to {row['attends']}"
             numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
             measured = [
@@ -369,11 +367,8 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         draws=DRAWS,
         seed=seed,
     )
-    edges, ablated, carrying = (
-        circuit.edges,
-        pairs.ablated(),
-        {writer for writer, _ in circuit.edges},
-    )
+    edges, ablated = circuit.edges, pairs.ablated()
+    carrying = {writer for writer, _ in edges}
     # What a circuit needs is only measured for a faithful one.
     alike, support = pairs.needed_alike(
         ablated, carrying, least if circuit.is_faithful else torch.inf
