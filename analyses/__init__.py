@@ -127,19 +127,19 @@ def available() -> dict[str, Callable[..., Result]]:
     warning.
     """
     public = {name: globals()[name] for name in __all__}
-    analyses = {
+    functions = {
         name: value for name, value in public.items() if isfunction(value) and _is_one(value)
     }
     for entry in entry_points(group=ENTRY_POINTS):
         try:
-            analyses[entry.name] = _loaded(entry, {*public, *analyses})
+            functions[entry.name] = _loaded(entry, {*public, *functions})
         except Exception as error:
             warnings.warn(
                 f"The analysis {entry.name} = {entry.value} of another distribution is left out: "
                 f"{type(error).__name__}: {error}",
                 stacklevel=2,
             )
-    return analyses
+    return functions
 
 
 def _loaded(entry: EntryPoint, taken: set[str]) -> Callable[..., Result]:

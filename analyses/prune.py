@@ -321,7 +321,7 @@ def _heldout(heldout: object) -> tuple[Any, Any, Metric]:
     """Clean prompts, corrupted prompts and their metric.
 
     Raises:
-        InvalidInput: ``given`` is not a tuple of these.
+        InvalidInput: ``heldout`` is not a tuple of these.
     """
     if isinstance(heldout, tuple) and len(heldout) == 3:  # noqa: PLR2004
         return heldout

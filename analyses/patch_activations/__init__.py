@@ -122,11 +122,13 @@ class ActivationPatching(Result):
     @property
     def control_lines(self) -> tuple[str, ...]:
         """Mean effect of all cells of a point together, and of the run's own activations."""
-        together, unpatched = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
+        together, self_patched = (
+            self._share(x).mean(-1).tolist() for x in (self.together, self.own)
+        )
         return tuple(
             f"control: all cells of {point} together {signed(all_of, 2)}; the run's own "
             f"activations {signed(none, 2)}"
-            for point, all_of, none in zip(self.points, together, unpatched, strict=True)
+            for point, all_of, none in zip(self.points, together, self_patched, strict=True)
         )
 
     def to_frame(self) -> pd.DataFrame:

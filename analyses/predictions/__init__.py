@@ -421,8 +421,10 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 def _replacement(method: str, n: int, reference: Sequence[Batch] | None) -> str:
     """Describe what the method replaces activations with."""
-    these = f"these {n} prompts" if n > 1 else "this prompt"
-    prompts = these if reference is None else f"{len(reference[-1].ids)} reference prompts"
+    without_reference = f"these {n} prompts" if n > 1 else "this prompt"
+    prompts = (
+        without_reference if reference is None else f"{len(reference[-1].ids)} reference prompts"
+    )
     return {
         "zero": "zero",
         "mean": f"its mean over all tokens of {prompts}",

@@ -70,8 +70,10 @@ def _waits(work: Work, device: torch.device) -> Counter[str]:
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    waits = [warning for warning in caught if "synchroniz" in str(warning.message)]
-    return Counter(f"{_short(Path(warning.filename))}:{warning.lineno}" for warning in waits)
+    synchronizations = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    return Counter(
+        f"{_short(Path(warning.filename))}:{warning.lineno}" for warning in synchronizations
+    )
 
 
 def _short(path: Path) -> str:

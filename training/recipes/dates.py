@@ -145,10 +145,10 @@ def _draw(day: date) -> float:
     return int.from_bytes(sha256(day.isoformat().encode()).digest()[:8], "big") / 2**64
 
 
-def _alignment_figures(alignment: Alignment) -> dict[str, float | int | str]:
+def _alignment_figures(attention: Alignment) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {}
     for field in FIELDS:
-        head, score, uniform = alignment.best(field)
+        head, score, uniform = attention.best(field)
         figures[_best_head(field)] = head
         figures[f"its attention to the {field} where that is predicted"] = score
         figures[f"uniform attention to the {field}"] = uniform
