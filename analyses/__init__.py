@@ -126,17 +126,19 @@ def available() -> dict[str, Callable[..., Result]]:
     warning.
     """
     public = {name: globals()[name] for name in __all__}
-    found = {name: value for name, value in public.items() if isfunction(value) and _is_one(value)}
+    functions = {
+        name: value for name, value in public.items() if isfunction(value) and _is_one(value)
+    }
     for entry in entry_points(group=ENTRY_POINTS):
         try:
-            found[entry.name] = _loaded(entry, {*public, *found})
+            functions[entry.name] = _loaded(entry, {*public, *functions})
         except Exception as error:
             warnings.warn(
                 f"The analysis {entry.name} = {entry.value} of another distribution is left out: "
                 f"{type(error).__name__}: {error}",
                 stacklevel=2,
             )
-    return found
+    return functions
 
 
 def _loaded(entry: EntryPoint, taken: set[str]) -> Callable[..., Result]:

@@ -143,7 +143,7 @@ class AttentionPatterns(Result):
 
         See :func:`analyses.results.as_bytes` and :func:`analyses.results.reduced`.
         """
-        return torch.stack([as_bytes(reduced(own, most)) for own in self.patterns])
+        return torch.stack([as_bytes(reduced(patterns, most)) for patterns in self.patterns])
 
     def of(self, layer: int, head: int) -> AttentionPattern:
         """The pattern of one head."""
@@ -161,14 +161,14 @@ class AttentionPatterns(Result):
         """The key that each head attends to most at each query, by its weight: heads down."""
         top = [self.patterns[layer][head].max(-1) for layer, head in self._heads]
         return Heatmap(
-            torch.stack([own.values for own in top]),
+            torch.stack([largest.values for largest in top]),
             title=f"Most attended key of each query ({self._weights})",
             rows=[self.of(layer, head).name for layer, head in self._heads],
             columns=self.query_tokens,
             axes=("head", "query"),
             unit="weight",
             top=1.0,
-            text=[[self.key_tokens[key] for key in own.indices.tolist()] for own in top],
+            text=[[self.key_tokens[key] for key in largest.indices.tolist()] for largest in top],
         )
 
     def summary(self) -> str:
@@ -191,7 +191,7 @@ class AttentionPatterns(Result):
     @property
     def _heads(self) -> list[tuple[int, int]]:
         layers = enumerate(self.patterns)
-        return [(layer, head) for layer, own in layers for head in range(len(own))]
+        return [(layer, head) for layer, patterns in layers for head in range(len(patterns))]
 
     @property
     def _weights(self) -> str:
@@ -315,13 +315,13 @@ def _patterns(
     ]
     cache = run(model, *batches, record=wanted).cache
     queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]
-    found: list[Tensor] = []
+    patterns: list[Tensor] = []
     for layer, (place, v) in zip(layers, places, strict=True):
         pattern = pattern_at(cache, place)
         if weighted:
             pattern = value_weights(kind.layers[layer], pattern, cache[v])
-        found.append(pattern[0][:, queries][:, :, keys].cpu())
-    return tuple(found)
+        patterns.append(pattern[0][:, queries][:, :, keys].cpu())
+    return tuple(patterns)
 
 
 def _tokens(

@@ -96,8 +96,8 @@ class AttentionStatistics(Result):
     def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, "layer head"]:
         """The mean of one statistic over the prompts that have it."""
         if weighting not in WEIGHTINGS:
-            known = " or ".join(WEIGHTINGS)
-            raise InvalidInput(f"weighting={shorten(weighting)} should be {known}.")
+            choices = " or ".join(WEIGHTINGS)
+            raise InvalidInput(f"weighting={shorten(weighting)} should be {choices}.")
         return self.value[WEIGHTINGS.index(weighting), ..., self._index(statistic)].nanmean(-1)
 
     def to_frame(self) -> pd.DataFrame:
@@ -142,13 +142,13 @@ class AttentionStatistics(Result):
 
     def drawing(self, weighting: str = "attention") -> Drawing:
         """Heatmap of the numbers from 0 to 1: heads down, normalized entropy and masses across."""
-        shown = [s for s in (NORMALIZED, *self.masses) if not self.of(s).isnan().all()]
-        table = torch.stack([self.of(one, weighting).flatten() for one in shown], -1)
+        columns = [s for s in (NORMALIZED, *self.masses) if not self.of(s).isnan().all()]
+        table = torch.stack([self.of(column, weighting).flatten() for column in columns], -1)
         return Heatmap(
             table,
             title=f"Where heads attend ({self._which}{weighting})",
             rows=self._heads,
-            columns=shown,
+            columns=columns,
             axes=("head", "statistic"),
             unit="0 to 1",
             top=1.0,
@@ -292,11 +292,13 @@ def attention_statistics(
             model,
             kind,
             [batch.rows(rows) for batch in batches],
-            _Statistics(chosen[rows], near, {name: own[rows] for name, own in named.items()}),
+            _Statistics(
+                chosen[rows], near, {name: members[rows] for name, members in named.items()}
+            ),
         )
         for rows in torch.arange(len(chosen), device=chosen.device).split(max(1, CHUNK // size))
     ]
-    values, uniform = (torch.cat(own, dim=-2).cpu() for own in zip(*parts, strict=True))
+    values, uniform = (torch.cat(chunks, dim=-2).cpu() for chunks in zip(*parts, strict=True))
     provenance = Provenance.of(model, *batches)
     return AttentionStatistics(values, uniform, statistics, attention, provenance)
 
@@ -351,15 +353,15 @@ class _Statistics:
 
         n, nats, every = visible.sum(-1), entropy(weights), self.counted
         largest, free = n.clamp(min=2).to(weights.dtype).log(), n > 1
-        found = [mean(nats, free), mean(nats / largest[:, None], free)]
+        means = [mean(nats, free), mean(nats / largest[:, None], free)]
         others = first[:, None].expand_as(visible)
         if apart is not None:
-            found.append(mean((weights * apart.abs()[:, None]).sum(-1), free))
+            means.append(mean((weights * apart.abs()[:, None]).sum(-1), free))
             others = others & (apart != 0)
         sets = [others, *(apart == by for by in self.near.values())]
-        found += [mean(mass(weights, cells), free & (cells & visible).any(-1)) for cells in sets]
-        found += [mean(mass(weights, keys[:, None]), every) for keys in self.classes.values()]
-        return torch.stack(found, -1)
+        means += [mean(mass(weights, cells), free & (cells & visible).any(-1)) for cells in sets]
+        means += [mean(mass(weights, keys[:, None]), every) for keys in self.classes.values()]
+        return torch.stack(means, -1)
 
 
 @torch.no_grad()
@@ -383,7 +385,7 @@ def _measure(
             value_weights(attn, pattern, cache[v]),
             uniform_weights(visible, pattern.dtype),
         )
-        *own, control = (statistics.of(one, visible, first, apart) for one in weightings)
-        values.append(torch.stack(own))
+        *means, control = (statistics.of(weights, visible, first, apart) for weights in weightings)
+        values.append(torch.stack(means))
         uniform.append(control[:, 0])
     return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

@@ -95,7 +95,9 @@ class Comparison(Result):
             size, n, p, q, significant: of the differences, as in
                 :func:`analyses.results.effect_frame`. Without numbers per prompt, n is 1.
         """
-        means = {name: own.nanmean(-1).tolist() for name, own in (("a", self.a), ("b", self.b))}
+        means = {
+            name: values.nanmean(-1).tolist() for name, values in (("a", self.a), ("b", self.b))
+        }
         has = ~self.difference.isnan()
         frame = effect_frame({**self.cells, **means}, self.difference, self._noise, has)
         return frame.rename(columns={"effect": "difference"})
@@ -155,7 +157,11 @@ class Comparison(Result):
     def _noise(self) -> float:
         """The rounding error of the less precise model."""
         both = torch.stack([self.a, self.b]).nan_to_num()
-        return max(rounding(both, own.dtype) for own in self.provenances) if both.numel() else 0.0
+        return (
+            max(rounding(both, provenance.dtype) for provenance in self.provenances)
+            if both.numel()
+            else 0.0
+        )
 
 
 def compare(
@@ -191,40 +197,40 @@ def compare(
         )
     if not isinstance(column, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"column={shorten(column)} should be the name of a column.")
-    models = [_loaded(own, name) for own, name in ((model_a, "model_a"), (model_b, "model_b"))]
-    given = () if prompts is None else (prompts,)
-    results = [analysis(model, *given) for model in models]
+    models = [_loaded(model, name) for model, name in ((model_a, "model_a"), (model_b, "model_b"))]
+    inputs = () if prompts is None else (prompts,)
+    results = [analysis(model, *inputs) for model in models]
     provenances = [_provenance(*both) for both in zip(results, models, strict=True)]
     names = _names(provenances)
-    one, other = (rows_of(result, column) for result in results)
-    check_same_rows([one, other], names)
+    first, second = (rows_of(result, column) for result in results)
+    check_same_rows([first, second], names)
     return Comparison(
-        a=one.values,
-        b=other.in_order_of(one),
-        cells={axis: tuple(own) for axis, own in one.cells.items()},
+        a=first.values,
+        b=second.in_order_of(first),
+        cells={axis: tuple(labels) for axis, labels in first.cells.items()},
         models=names,
-        column=one.column,
+        column=first.column,
         unit=str(getattr(results[0], "unit", "")),
         analysis=type(results[0]).__name__,
-        of_prompts=one.of_prompts,
+        of_prompts=first.of_prompts,
         provenances=(provenances[0], provenances[1]),
     )
 
 
-def _loaded(given: Transformer | str, name: str) -> Transformer:
-    if isinstance(given, str):
-        return load(given)
-    if not isinstance(given, Transformer):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"{name}={shorten(given)} should be a model, or the name of one.")
-    return given
+def _loaded(model: Transformer | str, name: str) -> Transformer:
+    if isinstance(model, str):
+        return load(model)
+    if not isinstance(model, Transformer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{name}={shorten(model)} should be a model, or the name of one.")
+    return model
 
 
 def _provenance(result: Result, model: Transformer) -> Provenance:
-    found = getattr(result, "provenance", None)
-    return found if isinstance(found, Provenance) else Provenance.of(model)
+    provenance = getattr(result, "provenance", None)
+    return provenance if isinstance(provenance, Provenance) else Provenance.of(model)
 
 
 def _names(provenances: Sequence[Provenance]) -> tuple[str, str]:
     """The names of both models, made distinct."""
-    a, b = (own.model for own in provenances)
+    a, b = (provenance.model for provenance in provenances)
     return (a, b) if a != b else (f"{a} (first)", f"{b} (second)")

@@ -67,8 +67,8 @@ class Composition(Result):
         cells = (~self.composition.isnan()).nonzero()
         kind, writer, reader = cells.unbind(-1)
         numbers = {
-            name: own[kind, writer, reader].numpy()
-            for name, own in (
+            name: matrix[kind, writer, reader].numpy()
+            for name, matrix in (
                 ("composition", self.composition),
                 ("control", self.control),
                 ("spread", self.spread),
@@ -79,7 +79,7 @@ class Composition(Result):
         frame = pd.DataFrame(
             {
                 "kind": [KINDS[index] for index in kind.tolist()],
-                **{name: [self.names[i] for i in own.tolist()] for name, own in named.items()},
+                **{name: [self.names[i] for i in heads.tolist()] for name, heads in named.items()},
                 **numbers,
             }
         )
@@ -118,10 +118,12 @@ class Composition(Result):
         frame = self.to_frame()
         lines = [self.headline()]
         for kind in KINDS:
-            own = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
-            pairs = zip(own["writer"], own["reader"], own["composition"], strict=True)
-            shown = [f"{writer} → {reader} {fixed(value, 3)}" for writer, reader, value in pairs]
-            lines.append(f"{kind}  {', '.join(shown) or 'none above the baseline'}")
+            strongest = frame[(frame["kind"] == kind) & (frame["excess"] > 0)].head(top)
+            pairs = zip(
+                strongest["writer"], strongest["reader"], strongest["composition"], strict=True
+            )
+            texts = [f"{writer} → {reader} {fixed(value, 3)}" for writer, reader, value in pairs]
+            lines.append(f"{kind}  {', '.join(texts) or 'none above the baseline'}")
         rotary = [] if self.offset is None else [f"rotary positions: Y at offset {self.offset}"]
         return "\n".join([*lines, *rotary])
 
@@ -165,5 +167,5 @@ def composition(
     farthest = max(1, model.n_ctx - 1)
     pairs = head_pairs(model, within(-farthest, farthest, offset, "offset"), progress)
     numbers = (pairs.composition, pairs.baseline, pairs.spread)
-    own = offset if rotates(model) else None
-    return Composition(pairs.heads, *numbers, own, Provenance.of(model))
+    rotary_offset = offset if rotates(model) else None
+    return Composition(pairs.heads, *numbers, rotary_offset, Provenance.of(model))

@@ -118,8 +118,10 @@ class HeadRoles(Result):
         A head that writes nothing has the role ``silent``; one without a role has none.
         """
         frame = self.to_frame()
-        found = frame[frame["has_role"]].sort_values("difference", ascending=False, kind="stable")
-        of_head = found.groupby("name")["role"].agg(tuple).to_dict()
+        with_role = frame[frame["has_role"]].sort_values(
+            "difference", ascending=False, kind="stable"
+        )
+        of_head = with_role.groupby("name")["role"].agg(tuple).to_dict()
         silent = dict.fromkeys(self._silent, ("silent",))
         return {name: (silent | of_head).get(name, ()) for name in frame["name"].unique()}
 
@@ -187,15 +189,15 @@ class HeadRoles(Result):
         scores, controls = self.score[role].flatten(0, 1), self.control[role].flatten(0, 1)
         layers, heads = self.silent.shape
         cells = grid(layer=range(layers), head=range(heads))
-        found = mean_frame(
+        frame = mean_frame(
             {**cells, "name": self._names, "role": [role] * len(scores)}, scores - controls
         )
-        found = found.rename(columns={"mean": "difference"})
-        found.insert(4, "score", scores.nanmean(-1).numpy())
-        found.insert(5, "control", controls.nanmean(-1).numpy())
-        above = (found["difference"] > LEAST) & (found["low"] > 0)
-        found["has_role"] = above & ~self.silent.flatten().numpy()
-        return found[found["n"] > 0]
+        frame = frame.rename(columns={"mean": "difference"})
+        frame.insert(4, "score", scores.nanmean(-1).numpy())
+        frame.insert(5, "control", controls.nanmean(-1).numpy())
+        above = (frame["difference"] > LEAST) & (frame["low"] > 0)
+        frame["has_role"] = above & ~self.silent.flatten().numpy()
+        return frame[frame["n"] > 0]
 
     @property
     def _names(self) -> list[str]:
@@ -303,8 +305,8 @@ def _attention_scores(
         pattern, unrelated = pattern_at(cache, place), pattern_at(other, place)
         visible = visible_keys(attn, context, pattern.shape[-1])
         uniform = uniform_weights(visible, pattern.dtype).expand_as(pattern)
-        for role, own in cells.items():
-            chosen = own.to(visible.device) & visible
+        for role, mask in cells.items():
+            chosen = mask.to(visible.device) & visible
             control = unrelated if role in OF_REPETITION else uniform
             scores[role].append(_mean_mass(pattern, chosen))
             controls[role].append(_mean_mass(control, chosen))
@@ -326,7 +328,7 @@ def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
 def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, " head"]:
     """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
     heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
-    written = torch.stack([(own @ W_O).norm(dim=-1).max() for own, W_O in heads])
+    written = torch.stack([(head_z @ W_O).norm(dim=-1).max() for head_z, W_O in heads])
     return written <= relative_rounding(z.dtype) * stream.norm(dim=-1).max()
 
 
@@ -339,26 +341,28 @@ def _copying(
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
     groups = ids[: size * GROUPS].view(GROUPS, 1, size).to(model.device)
-    W_E, columns = (at_least_float32(own[groups]) for own in (model.W_E, model.W_U.mT))
+    W_E, columns = (at_least_float32(matrix[groups]) for matrix in (model.W_E, model.W_U.mT))
     centred = (columns - columns.mean(-2, keepdim=True)).mT
     after_mlp = W_E
     if first_mlp:
         stack, until = model.stacks[0], model.stacks[0].block(1).steps[0]
         streams = streams_of_tokens(stack, groups.flatten(), until, None, first_mlp=True)
         after_mlp = at_least_float32(streams).view_as(W_E)
-    found: list[Tensor] = []
+    fractions: list[Tensor] = []
     for layer, block in enumerate(model.blocks):
         attn = block.attn
         factors = attn.each_query(attn.W_V, axis=0), attn.W_O
         paths = (
             (after_mlp if layer else W_E)
-            @ LowRank(*(at_least_float32(own) for own in factors))
+            @ LowRank(*(at_least_float32(factor) for factor in factors))
             @ centred
         )
         # Groups are in random order: shifting them by one gives each token another's column.
         permuted = LowRank(paths.left, paths.right.roll(1, -1))
-        found.append(torch.stack([own.positive_fraction().T for own in (paths, permuted)]))
-    scores, controls = torch.stack(found, 1).cpu()
+        fractions.append(
+            torch.stack([product.positive_fraction().T for product in (paths, permuted)])
+        )
+    scores, controls = torch.stack(fractions, 1).cpu()
     return (scores, controls), []
 
 

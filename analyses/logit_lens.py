@@ -98,8 +98,8 @@ class LogitLens(Result):
         ]
         place, prompt, pos = torch.tensor(cells).unbind(-1)
         columns = {
-            "layer": [self.layers[own] for own, _, _ in cells],
-            "point": [self.points[own] for own, _, _ in cells],
+            "layer": [self.layers[place] for place, _, _ in cells],
+            "point": [self.points[place] for place, _, _ in cells],
             "prompt": prompt,
             "pos": self._positions()[prompt, pos],
             "token": [self.tokens[p][i] for _, p, i in cells],
@@ -120,9 +120,9 @@ class LogitLens(Result):
             InvalidInput: there is no such prompt.
         """
         prompt = within(0, len(self.real) - 1, prompt, "prompt")
-        shown = self.real[prompt]
-        probability = self.probability[:, prompt, shown, 0]
-        labels = [label for label, real in zip(self.tokens[prompt], shown, strict=True) if real]
+        is_real = self.real[prompt]
+        probability = self.probability[:, prompt, is_real, 0]
+        labels = [label for label, real in zip(self.tokens[prompt], is_real, strict=True) if real]
         names = [
             [
                 f"{place}, token {labels[pos]}\n{self.token_labels[int(token)]} "
@@ -130,7 +130,7 @@ class LogitLens(Result):
                 for pos, token in enumerate(tokens)
             ]
             for row, (place, tokens) in enumerate(
-                zip(self._places, self.top[:, prompt, shown, 0], strict=True)
+                zip(self._places, self.top[:, prompt, is_real, 0], strict=True)
             )
         ]
         return Heatmap(
@@ -151,8 +151,8 @@ class LogitLens(Result):
         kl, entropy = (x[:, self.real].mean(-1).tolist() for x in (self.kl, self.entropy))
         width = max(map(len, self._places))
         rows = [
-            f"{place:<{width}} KL {fixed(own, 3)} nats, entropy {fixed(spread, 3)} nats"
-            for place, own, spread in zip(self._places, kl, entropy, strict=True)
+            f"{place:<{width}} KL {fixed(mean_kl, 3)} nats, entropy {fixed(spread, 3)} nats"
+            for place, mean_kl, spread in zip(self._places, kl, entropy, strict=True)
         ]
         rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
         return "\n".join([self.headline(), *rows])
@@ -299,14 +299,16 @@ def _read(
     check_no_nan(model, batches, final)
     scale = None if divisor is None else done.cache[divisor]
     *before, end = settings.places.items()
-    found: list[dict[str, Tensor]] = []
+    predictions: list[dict[str, Tensor]] = []
     for (_, layer), place in before:
         x = done.cache[place]
         logits = decode(model, x if lens is None else lens.translate(x, layer), scale)
-        found.append(_predictions(logits, final, target, settings.top))
+        predictions.append(_predictions(logits, final, target, settings.top))
     # The last stream's own divisor is the final one: recomputed, its logits are the output.
-    found.append(_predictions(decode(model, done.cache[end[1]]), final, target, settings.top))
-    return {name: torch.stack([own[name] for own in found]) for name in found[0]}
+    predictions.append(_predictions(decode(model, done.cache[end[1]]), final, target, settings.top))
+    return {
+        name: torch.stack([numbers[name] for numbers in predictions]) for name in predictions[0]
+    }
 
 
 def _predictions(
@@ -326,8 +328,11 @@ def _predictions(
         "kl": divergence(at_least_float32(final), logits),
     }
     if target is not None:
-        own = log_p.gather(-1, target[:, None, None].expand(*log_p.shape[:2], 1))
-        numbers |= {"rank": (log_p > own).sum(-1) + 1, "target_probability": own[..., 0].exp()}
+        target_log_p = log_p.gather(-1, target[:, None, None].expand(*log_p.shape[:2], 1))
+        numbers |= {
+            "rank": (log_p > target_log_p).sum(-1) + 1,
+            "target_probability": target_log_p[..., 0].exp(),
+        }
     return numbers
 
 

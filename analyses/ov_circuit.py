@@ -223,9 +223,9 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
         best, promoted = strongest(whole, top, progress)
         rows, columns = sources.some(sources.ids[best]), outputs.some(promoted)
     else:
-        given = given_tokens(tokens, sources, *([outputs] if same else []))
-        rows = sources.some(given)
-        columns = outputs.some(given if same else strongest(whole, top, progress)[1])
+        ids = given_tokens(tokens, sources, *([outputs] if same else []))
+        rows = sources.some(ids)
+        columns = outputs.some(ids if same else strongest(whole, top, progress)[1])
     mean = whole.left.mean(0) @ right
     copying, controls = _copying(whole, sources.ids, seed) if same else (None, right.new_zeros(0))
     return OVCircuit(
@@ -259,10 +259,10 @@ def _copying(
 ) -> tuple[float, Float[Tensor, " draw"]]:
     """Σλ / Σ|λ| of the circuit of some tokens with themselves, and with permuted outputs."""
     generator = torch.Generator().manual_seed(seed)
-    own = [torch.randperm(len(ids), generator=generator).to(ids.device) for _ in range(DRAWS)]
+    orders = [torch.randperm(len(ids), generator=generator).to(ids.device) for _ in range(DRAWS)]
     right = circuit.right[:, ids]
     right = right - right.mean(-1, keepdim=True)  # over the tokens that are compared
-    controls = [LowRank(circuit.left, right[:, order]).positive_fraction() for order in own]
+    controls = [LowRank(circuit.left, right[:, order]).positive_fraction() for order in orders]
     return float(LowRank(circuit.left, right).positive_fraction()), torch.stack(controls)
 
 

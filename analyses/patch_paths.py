@@ -184,10 +184,10 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             'method="resample" puts in what is computed on corrupted prompts: give these, or take '
             'method="mean" or "zero".'
         )
-    own: Batches = tuple(model.batches(clean))
-    other: Batches | None = None
+    clean_batches: Batches = tuple(model.batches(clean))
+    corrupt_batches: Batches | None = None
     if corrupt is not None:
-        own, other = aligned(model, clean, corrupt)
+        clean_batches, corrupt_batches = aligned(model, clean, corrupt)
     graph = computation_graph(model)
     if mode not in MODES:
         raise InvalidInput(f"mode={shorten(mode)} is not known; it is one of {', '.join(MODES)}.")
@@ -196,22 +196,30 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     writers = dict.fromkeys(writer.name for writer, _ in chosen)
     edits_of = _edge_edits if mode == "edge" else _frozen_edits
     with cancellable(cancelled):
-        measured = as_metric(metric, model, own)
-        values = replaced(model, own, own if other is None else other, method, writers)
-        made = edits_of(model, own, chosen, values)
+        measured = as_metric(metric, model, clean_batches)
+        values = replaced(
+            model,
+            clean_batches,
+            clean_batches if corrupt_batches is None else corrupt_batches,
+            method,
+            writers,
+        )
+        made = edits_of(model, clean_batches, chosen, values)
     table = sweep(
         model,
-        own,
+        clean_batches,
         made,
         measured,
         memory=memory,
-        progress=in_cells(progress, len(own[0].ids)),
+        progress=in_cells(progress, len(clean_batches[0].ids)),
         cancelled=cancelled,
         resume=resume,
     )
     return PathPatching(
         clean=table.baseline,
-        corrupt=None if other is None else measure_prompts(measured, model, other, own[-1]),
+        corrupt=None
+        if corrupt_batches is None
+        else measure_prompts(measured, model, corrupt_batches, clean_batches[-1]),
         patched=table.values,
         edges=tuple((writer.name, reader.name) for writer, reader in chosen),
         metric=table.metric,
@@ -289,10 +297,10 @@ def _frozen_edits(
         if writer.place is None:
             raise InvalidInput(f"{writer} is a bias, the same on all prompts; it can't be patched.")
         sent = edits.replace(writer.place, values[writer.name], head=writer.head)
-        places = {reader.place for own, reader in edges if own == writer}
+        places = {reader.place for sender, reader in edges if sender == writer}
         cache = run(model, *batches, record=list(places), edits=[*frozen, sent]).cache
-        for reader in (reader for own, reader in edges if own == writer):
+        for reader in (reader for sender, reader in edges if sender == writer):
             whole = cache[reader.place]
-            own = whole if reader.head is None else whole[:, :, reader.head]
-            read[writer, reader] = edits.replace(reader.place, own, head=reader.head)
+            tensor = whole if reader.head is None else whole[:, :, reader.head]
+            read[writer, reader] = edits.replace(reader.place, tensor, head=reader.head)
     return [read[edge] for edge in edges]

@@ -112,7 +112,7 @@ class Pruning(Result):
     @property
     def cmd_control(self) -> float:
         """CMD of the control, mean over draws."""
-        areas = [self._area(own, distance=True) for own in self.faithfulness_control]
+        areas = [self._area(curve, distance=True) for curve in self.faithfulness_control]
         return sum(areas) / len(areas)
 
     def circuit(self, count: int) -> tuple[tuple[str, str], ...]:
@@ -195,9 +195,9 @@ class Pruning(Result):
             InvalidInput: fewer than one edge.
         """
         count = at_least(1, count, "count")
-        shown = dict(zip(self.edges[:count], self.score[:count], strict=True))
-        title = f"The {len(shown)} highest-ranked of {len(self.edges)} edges"
-        return circuit_drawing(shown, title=title, unit=self.unit)
+        score_of = dict(zip(self.edges[:count], self.score[:count], strict=True))
+        title = f"The {len(score_of)} highest-ranked of {len(self.edges)} edges"
+        return circuit_drawing(score_of, title=title, unit=self.unit)
 
     circuit_figure = plotted(circuit_drawing)
 
@@ -274,41 +274,41 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     check_finite_weights(model)
     graph = computation_graph(model)
-    given = _scores_of(graph, scores)
+    edge_scores = _scores_of(graph, scores)
     if rank not in RANKS:
         raise InvalidInput(f"rank={shorten(rank)} is not known; it is one of {', '.join(RANKS)}.")
     check_options(model, memory, resume=None)
-    counts = _counts(sizes, len(given))
+    counts = _counts(sizes, len(edge_scores))
     draws, seed = at_least(1, draws, "draws"), as_seed(seed)
     clean, corrupt, metric = (clean, corrupt, metric) if heldout is None else _heldout(heldout)
-    own, other = aligned(model, clean, corrupt)
-    measured = as_metric(metric, model, own)
-    values = replaced(model, own, other, method)
+    clean_batches, corrupt_batches = aligned(model, clean, corrupt)
+    measured = as_metric(metric, model, clean_batches)
+    values = replaced(model, clean_batches, corrupt_batches, method)
 
     def measure_all(circuits: Bool[Tensor, "circuit edge"]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
-            model, own, circuits, values, measured, memory=memory, progress=progress
+            model, clean_batches, circuits, values, measured, memory=memory, progress=progress
         )
 
-    ends = torch.tensor([[False], [True]]).expand(-1, len(given))
+    ends = torch.tensor([[False], [True]]).expand(-1, len(edge_scores))
     empty, whole = measure_all(ends)
-    provenance = Provenance.of(model, *own, *other, seed=seed)
+    provenance = Provenance.of(model, *clean_batches, *corrupt_batches, seed=seed)
     rises = _difference(whole, empty, measured.name, provenance.dtype) > 0
-    by = given.abs() if rank == "size" else -given * (1 if rises else -1)
+    by = edge_scores.abs() if rank == "size" else -edge_scores * (1 if rises else -1)
     order = by.argsort(descending=True, stable=True)
     generator = torch.Generator().manual_seed(seed)
-    orders = [order, *(torch.randperm(len(given), generator=generator) for _ in range(draws))]
-    circuits = torch.stack([_highest(one, count) for one in orders for count in counts])
-    found = measure_all(circuits).unflatten(0, (len(orders), len(counts)))
+    orders = [order, *(torch.randperm(len(edge_scores), generator=generator) for _ in range(draws))]
+    circuits = torch.stack([_highest(ranking, count) for ranking in orders for count in counts])
+    by_order = measure_all(circuits).unflatten(0, (len(orders), len(counts)))
     names = [(writer.name, reader.name) for writer, reader in graph.edges]
     return Pruning(
         counts=counts,
-        value=found[0],
-        control=found[1:],
+        value=by_order[0],
+        control=by_order[1:],
         whole=whole,
         empty=empty,
         edges=tuple(names[edge] for edge in order.tolist()),
-        score=tuple(given[order].tolist()),
+        score=tuple(edge_scores[order].tolist()),
         ranked_by=rank,
         method=method,
         metric=measured.name,
@@ -317,17 +317,17 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _heldout(given: object) -> tuple[Any, Any, Metric]:
+def _heldout(heldout: object) -> tuple[Any, Any, Metric]:
     """Clean prompts, corrupted prompts and their metric.
 
     Raises:
-        InvalidInput: ``given`` is not a tuple of these.
+        InvalidInput: ``heldout`` is not a tuple of these.
     """
-    if isinstance(given, tuple) and len(given) == 3:  # noqa: PLR2004
-        return given
+    if isinstance(heldout, tuple) and len(heldout) == 3:  # noqa: PLR2004
+        return heldout
     raise InvalidInput(
-        f"heldout={shorten(given)} should be a tuple of clean prompts, corrupted prompts and their "
-        "metric."
+        f"heldout={shorten(heldout)} should be a tuple of clean prompts, corrupted prompts and "
+        "their metric."
     )
 
 
@@ -359,17 +359,17 @@ def _scores_of(graph: Graph, scores: Scores) -> Float[Tensor, " edge"]:
             f"prune needs a score of every edge; {len(missing)} are missing, such as {missing[0]}."
         )
     ordered = [scores[writer.name, reader.name] for writer, reader in graph.edges]
-    found = torch.tensor(ordered, dtype=torch.float64)
-    if bool(found.isnan().any()):
-        writer, reader = graph.edges[int(found.isnan().nonzero()[0])]
+    values = torch.tensor(ordered, dtype=torch.float64)
+    if bool(values.isnan().any()):
+        writer, reader = graph.edges[int(values.isnan().nonzero()[0])]
         raise InvalidInput(f"The score of {writer} → {reader} is NaN.")
-    return found
+    return values
 
 
 def _counts(sizes: Any, edges: int) -> tuple[int, ...]:  # noqa: ANN401 - checked here
     """The distinct numbers of edges of circuits; the last is all edges."""
-    numbers = isinstance(sizes, Sequence) and all(isinstance(own, int | float) for own in sizes)
-    if not numbers or not all(0 < own <= 1 for own in sizes) or list(sizes) != sorted(sizes):
+    numbers = isinstance(sizes, Sequence) and all(isinstance(size, int | float) for size in sizes)
+    if not numbers or not all(0 < size <= 1 for size in sizes) or list(sizes) != sorted(sizes):
         raise InvalidInput(
             f"sizes={shorten(sizes)} should be shares of all edges, above 0, up to 1, rising."
         )

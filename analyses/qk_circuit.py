@@ -100,9 +100,9 @@ class QKCircuit(Result):
         keys = self.keys.frame(query, key, "score").assign(
             direction="keys", bias=self.key_bias.flatten().numpy()
         )
-        own = self.query_bias.repeat_interleave(self.queries.top.shape[1])
+        bias = self.query_bias.repeat_interleave(self.queries.top.shape[1])
         queries = self.queries.frame(key, query, "score").assign(
-            direction="queries", bias=own.numpy()
+            direction="queries", bias=bias.numpy()
         )
         columns = ["direction", query, key, "rank", "score", "control", "bias"]
         return pd.concat([keys, queries], ignore_index=True)[columns]
@@ -146,10 +146,10 @@ class QKCircuit(Result):
             raise InvalidInput(f"direction={shorten(direction)} should be keys or queries.")
         at = "" if self.offset is None else f" at offset {self.offset}"
         of = self.keys if direction == "keys" else self.queries
-        given, top = ("query", "key") if direction == "keys" else ("key", "query")
+        token, top = ("query", "key") if direction == "keys" else ("key", "query")
         return of.drawing(
-            title=f"{self.name}: {direction} with the highest scores, by {given}{at}",
-            token=given,
+            title=f"{self.name}: {direction} with the highest scores, by {token}{at}",
+            token=token,
             top=top,
             unit="nats",
         )
@@ -264,24 +264,24 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         best, attended = strongest(whole, top, progress)
         queries, keys = query.some(query.ids[best]), key.some(key.ids[attended])
     else:
-        given = given_tokens(tokens, query, key)
-        queries, keys = query.some(given), key.some(given)
+        ids = given_tokens(tokens, query, key)
+        queries, keys = query.some(ids), key.some(ids)
 
     def centred(ids: Tensor) -> Tensor:
         return circuits.rotated(circuits.keys(ids), -offset) - mean_key
 
-    mean_query, own = q.mean(0), circuits.rotated(circuits.queries(queries.ids), 0)
-    found = top_tokens(
-        LowRank(own, whole.right), queries, key, (mean_query @ whole.right)[None], top
+    mean_query, chosen_q = q.mean(0), circuits.rotated(circuits.queries(queries.ids), 0)
+    top_keys = top_tokens(
+        LowRank(chosen_q, whole.right), queries, key, (mean_query @ whole.right)[None], top
     )
     chosen = centred(keys.ids)
     bias = circuits.query_bias()
     offsets, by_offset = _by_offset(circuits, query.ids, min(positions, model.n_ctx), progress)
     return QKCircuit(
         circuits.name,
-        found,
+        top_keys,
         top_tokens(LowRank(chosen, q.T), keys, query, (chosen @ mean_query)[:, None], top),
-        (centred(found.top.flatten().to(q.device)) @ bias).view(found.top.shape).cpu(),
+        (centred(top_keys.top.flatten().to(q.device)) @ bias).view(top_keys.top.shape).cpu(),
         (chosen @ bias).cpu(),
         float(((q.T @ q / len(q)) * (whole.right @ whole.right.T / len(k))).sum().sqrt()),
         offset if circuits.is_rotary else None,
@@ -300,10 +300,14 @@ def _by_offset(
     if circuits.query is not circuits.key:
         return torch.empty(0, dtype=torch.long), torch.empty(0)
     scores = circuits.mean_scores(ids, n, progress).cpu()
-    visible = {by: own[own.isfinite()] for by in range(1 - n, n) for own in [scores.diagonal(-by)]}
-    means = {by: own.mean() for by, own in visible.items() if len(own)}
-    found = torch.stack(list(means.values()))
-    return torch.tensor(list(means)), found - found.mean()
+    visible = {
+        by: diagonal[diagonal.isfinite()]
+        for by in range(1 - n, n)
+        for diagonal in [scores.diagonal(-by)]
+    }
+    means = {by: nats.mean() for by, nats in visible.items() if len(nats)}
+    mean_scores = torch.stack(list(means.values()))
+    return torch.tensor(list(means)), mean_scores - mean_scores.mean()
 
 
 def _singular(

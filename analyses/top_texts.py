@@ -119,14 +119,17 @@ class TopTexts(Result):
             "text": self.text,
             "source": self.sources,
             "pos": self.pos,
-            "token": [own.token for own in self.snippets],
+            "token": [snippet.token for snippet in self.snippets],
         }
         if self._is_attention:
-            columns |= {"key": self.key, "key_token": [own.key_token for own in self.snippets]}
+            columns |= {
+                "key": self.key,
+                "key_token": [snippet.key_token for snippet in self.snippets],
+            }
         columns |= {
             "value": self.value,
             "control": self.control,
-            "context": [own.marked for own in self.snippets],
+            "context": [snippet.marked for snippet in self.snippets],
         }
         return pd.DataFrame(columns)
 
@@ -139,8 +142,11 @@ class TopTexts(Result):
         of_query = " of the query to each token" if self._is_attention else ""
         cells = f"the {len(self.value)} {self.end} of {self.n_cells} cells"
         return token_strips(
-            [own.values(strip) for own, strip in zip(self.snippets, self.strips, strict=True)],
-            [own.labels for own in self.snippets],
+            [
+                snippet.values(strip)
+                for snippet, strip in zip(self.snippets, self.strips, strict=True)
+            ],
+            [snippet.labels for snippet in self.snippets],
             title=f"{self._what}{of_query}: {cells}",
             rows=[f"text {n}" for n in self.text.tolist()],
             unit=self.by,
@@ -151,7 +157,7 @@ class TopTexts(Result):
     def distribution_drawing(self) -> Drawing:
         """The share of cells that have at least each value, and the values of the top cells."""
         share = self.bucket_shares.flip(0).cumsum(0).flip(0).clamp(max=1)
-        curve = Curve("all cells", self.bucket_values.tolist(), [log10(own) for own in share])
+        curve = Curve("all cells", self.bucket_values.tolist(), [log10(x) for x in share])
         return Curves(
             {"share of cells with at least this value": [curve]},
             title=f"{self._what}: all {self.n_cells} cells; dotted, the {self.end}",
@@ -172,14 +178,14 @@ class TopTexts(Result):
             strict=True,
         )
         lines = [
-            f"{number(value, 4)} (control {number(control, 3)})  text {text}: {own.marked}"
-            for value, control, text, own in rows
+            f"{number(value, 4)} (control {number(control, 3)})  text {text}: {snippet.marked}"
+            for value, control, text, snippet in rows
         ]
         control = "control: the value with the other tokens of the text in random order"
-        contexts = len({own.marked for own in self.snippets})
+        contexts = len({snippet.marked for snippet in self.snippets})
         repeated = [f"the corpus repeats itself: these are {contexts} different contexts"]
-        shown = repeated if contexts < len(lines) else []
-        return "\n".join([self.headline(), *lines, control, *shown, *self.notes])
+        repetition = repeated if contexts < len(lines) else []
+        return "\n".join([self.headline(), *lines, control, *repetition, *self.notes])
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
@@ -193,8 +199,12 @@ class TopTexts(Result):
         )
 
     def _where(self, row: int) -> str:
-        own = self.snippets[row]
-        return f"‹{own.token}› → «{own.key_token}»" if self._is_attention else f"«{own.token}»"
+        snippet = self.snippets[row]
+        return (
+            f"‹{snippet.token}› → «{snippet.key_token}»"
+            if self._is_attention
+            else f"«{snippet.token}»"
+        )
 
     @property
     def _is_attention(self) -> bool:
@@ -258,31 +268,31 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
     top, rows, seed = at_least(1, top, "top"), at_least(1, rows, "rows"), as_seed(seed)
     measure = measure_of(model, of, by)
     settings = Settings(top, rows, lowest=end == "lowest", bos=bos)
-    found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
-    control = shuffled_values(measure, found, ranks=top, draws=DRAWS, rows=rows, seed=seed)
-    bucket_values, counts = found.distribution.histogram(0)
+    corpus = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
+    control = shuffled_values(measure, corpus, ranks=top, draws=DRAWS, rows=rows, seed=seed)
+    bucket_values, counts = corpus.distribution.histogram(0)
     is_attention = measure.key_stack is not None
     return TopTexts(
         of=measure.name,
         by=measure.by,
         end=end,
-        value=found.value[0],
+        value=corpus.value[0],
         control=control[0],
-        text=found.text[0],
-        pos=found.pos[0],
-        key=found.key[0] if is_attention else found.key[0] - 1,
-        sources=tuple(found.sources[n] for n in found.text[0].tolist()),
-        strips=strips(measure, found, rows)[0],
-        snippets=snippets(model, measure, found)[0],
+        text=corpus.text[0],
+        pos=corpus.pos[0],
+        key=corpus.key[0] if is_attention else corpus.key[0] - 1,
+        sources=tuple(corpus.sources[n] for n in corpus.text[0].tolist()),
+        strips=strips(measure, corpus, rows)[0],
+        snippets=snippets(model, measure, corpus)[0],
         levels=LEVELS,
-        quantiles=found.distribution.quantiles(LEVELS)[0].cpu(),
-        mean=found.distribution.mean[0].item(),
+        quantiles=corpus.distribution.quantiles(LEVELS)[0].cpu(),
+        mean=corpus.distribution.mean[0].item(),
         bucket_values=bucket_values.cpu(),
-        bucket_shares=(counts / found.distribution.n).cpu(),
-        n_cells=found.distribution.n,
-        n_texts=found.n_texts,
-        n_tokens=found.n_tokens,
+        bucket_shares=(counts / corpus.distribution.n).cpu(),
+        n_cells=corpus.distribution.n,
+        n_texts=corpus.n_texts,
+        n_tokens=corpus.n_tokens,
         bos=bos,
-        provenance=replace(Provenance.of(model, seed=seed), tokens=found.sha256),
-        notes=found.notes,
+        provenance=replace(Provenance.of(model, seed=seed), tokens=corpus.sha256),
+        notes=corpus.notes,
     )

@@ -85,7 +85,7 @@ class TrainingHistory(Result):
         The loss of a batch is measured before the update that uses it. Figures of ``score=`` are
         named by row and column: ``L1H0 induction score``.
         """
-        kept = set(self.history.checkpoints)
+        checkpoints = set(self.history.checkpoints)
         rows = [(step, BATCH, loss) for step, loss in enumerate(self.history.losses)]
         rows += [
             (step, name, value)
@@ -99,17 +99,17 @@ class TrainingHistory(Result):
                 for step, value in zip(self.checkpoint_scores.steps, values, strict=True)
             ]
         frame = pd.DataFrame(rows, columns=["step", "quantity", "value"])
-        return frame.assign(kept=frame["step"].isin(kept))
+        return frame.assign(kept=frame["step"].isin(checkpoints))
 
     def drawing(self) -> Drawing:
         """Losses above, scores below, over the steps; a dotted line at each checkpoint."""
         dotted = " (dotted: checkpoints)" if self.history.checkpoints else ""
         panels, units = {"loss": self._losses(), "score": self._scores()}, ["nats", "0 to 1"]
-        if (own := self.checkpoint_scores) is not None:
-            shown = own.changes[:SHOWN]
-            lines = [Curve(name, own.steps, values) for name, values in shown]
+        if (scores := self.checkpoint_scores) is not None:
+            changes = scores.changes[:SHOWN]
+            lines = [Curve(name, scores.steps, values) for name, values in changes]
             panels["at checkpoints"] = lines
-            units.append(own.unit or own.column)
+            units.append(scores.unit or scores.column)
         return Curves(
             panels,
             title=f"Training of {self.model}{dotted}",
@@ -127,12 +127,12 @@ class TrainingHistory(Result):
                 f"{name}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway by step "
                 f"{steps[_halfway(values)]}"
             )
-        if (own := self.checkpoint_scores) is not None:
+        if (scores := self.checkpoint_scores) is not None:
             lines += [
-                f"{name}, {own.column}: {number(values[0], 3)} → {number(values[-1], 3)}, halfway "
-                "by step "
-                f"{own.steps[_halfway(values)]}"
-                for name, values in own.changes[:SHOWN]
+                f"{name}, {scores.column}: {number(values[0], 3)} → {number(values[-1], 3)}, "
+                "halfway by step "
+                f"{scores.steps[_halfway(values)]}"
+                for name, values in scores.changes[:SHOWN]
             ]
         return "\n".join(lines)
 
@@ -203,15 +203,15 @@ def _scores(
     if not history.checkpoints:
         raise InvalidInput(f"No weights of the steps of {name} were kept, so none can be scored.")
     last = len(history.losses)
-    kept = [step for step in history.checkpoints if step < last]
-    names = [*(f"{name}@{step}" for step in kept), name]
-    results = [score(load(own)) for own in names]
+    steps = [step for step in history.checkpoints if step < last]
+    names = [*(f"{name}@{step}" for step in steps), name]
+    results = [score(load(step_name)) for step_name in names]
     rows = [rows_of(result, column) for result in results]
     check_same_rows(rows, names)
     return Scores(
-        values=torch.stack([own.in_order_of(rows[0]).nanmean(-1) for own in rows], -1),
+        values=torch.stack([table.in_order_of(rows[0]).nanmean(-1) for table in rows], -1),
         rows=tuple(titles(rows[0].cells)),
-        steps=(*kept, last),
+        steps=(*steps, last),
         column=rows[0].column,
         unit=str(getattr(results[0], "unit", "")),
     )

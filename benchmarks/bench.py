@@ -86,13 +86,13 @@ class Bench:
             ours: name of the work.
             counted: number of multiply-adds of the work, and of the products.
         """
-        own, each = counted
+        of_work, of_products = counted
         alone = products(row.kernel)
         if timed.why_not(ours, alone):
             return row
         pairs = zip(timed.seconds[ours], timed.seconds[alone], strict=True)
         ratio = statistics.median(taken / least for taken, least in pairs)
-        return replace(row, multiply_adds=own, of_limit=ratio * each / own)
+        return replace(row, multiply_adds=of_work, of_limit=ratio * of_products / of_work)
 
 
 def products(kernel: str) -> str:

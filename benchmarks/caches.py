@@ -92,18 +92,18 @@ def memory(bench: Bench) -> Iterator[Row]:
         ("all recorded", "default", "lens", "TransformerLens run_with_cache"),
         ("all formed and stored", "default", "lens", "TransformerLens run_with_cache"),
     ):
-        own = f"{work.split()[-1].replace('forward', 'plain')}, {kernel}"
-        both = own in most and other in most
+        ours = f"{work.split()[-1].replace('forward', 'plain')}, {kernel}"
+        both = ours in most and other in most
         yield Row(
             section="memory",
             work=f"peak memory, {work} {rows}×{width}",
             kernel=kernel,
             against=against,
-            ours=most.get(own),
+            ours=most.get(ours),
             theirs=most.get(other),
-            ratio=most[own] / most[other] if both and most[other] else None,
+            ratio=most[ours] / most[other] if both and most[other] else None,
             unit="MB",
-            why="; ".join(absent[name] for name in (own, other) if name in absent),
+            why="; ".join(absent[name] for name in (ours, other) if name in absent),
         )
 
 

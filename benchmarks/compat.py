@@ -148,8 +148,8 @@ def _grid(
     def make_ours() -> Work:
         patch = getattr(compat.patching, grid)
         _, cache = models.ours.run_with_cache(clean)
-        given = (models.ours, corrupted, cache, _difference)
-        results["ours"] = LastResult(lambda: patch(*given).flatten())
+        arguments = (models.ours, corrupted, cache, _difference)
+        results["ours"] = LastResult(lambda: patch(*arguments).flatten())
         return results["ours"]
 
     def make_theirs() -> Work:

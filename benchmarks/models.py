@@ -145,10 +145,10 @@ def feature(name: str) -> Callable[..., object]:
     Raises:
         Absent: this version has no such function.
     """
-    found = getattr(interp, name, None)
-    if not callable(found):
+    function = getattr(interp, name, None)
+    if not callable(function):
         raise Absent(f"this version has no interp.{name}")
-    return found
+    return function
 
 
 def kernel_ran(model: interp.Transformer) -> str:

@@ -64,18 +64,18 @@ def patching(bench: Bench) -> Iterator[Row]:
     edited = _patches(bench, tokens, cells)
     of_sweep, of_brute = multiply_adds_of(bench.ours.default, tokens, edited, difference())
     for kernel in KERNELS:
-        own = f"sweep, {kernel}"
+        ours = f"sweep, {kernel}"
         for other, against, mark in (
             (f"brute, {kernel}", AGAINST, bench.mark(PATCHING, PATCHING)),
             ("lens", AGAINST_LENS, bench.mark(cpu=LENS)),
         ):
-            parts = [gap_note(results, own, other, every)]
+            parts = [gap_note(results, ours, other, every)]
             if every > 1:
                 parts.append(f"the loop on {len(looped)} cells")
             note = "; ".join(filter(None, parts))
             row = Row(section="patching", work=work, kernel=kernel, against=against, note=note)
-            row = bench.row(replace(row, mark=mark), timed, own, other)
-            yield bench.limited(row, timed, own, (of_sweep, alone))
+            row = bench.row(replace(row, mark=mark), timed, ours, other)
+            yield bench.limited(row, timed, ours, (of_sweep, alone))
     yield Row(
         section="patching",
         work=work,
@@ -122,7 +122,7 @@ def makers(
 
     Their values are kept in ``results``.
     """
-    edited, some = (_patches(bench, tokens, own) for own in (cells, looped))
+    edited, some = (_patches(bench, tokens, chosen) for chosen in (cells, looped))
 
     def make(how: Callable[..., Callable[[], Tensor]], kernel: str, name: str) -> Work:
         patches = edited if how is swept else some

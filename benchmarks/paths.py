@@ -42,37 +42,37 @@ def paths(bench: Bench) -> Iterator[Row]:
     results: dict[str, LastResult] = {}
     timed = bench.timed(makers(bench, tokens, edges, results), rounds=setting.long_rounds, warmup=0)
     for kernel in KERNELS:
-        own = f"sweep, {kernel}"
+        ours = f"sweep, {kernel}"
         row = Row(
             section="paths",
             work=f"{len(edges)} edges patched, {'×'.join(map(str, tokens.shape))}",
             kernel=kernel,
             against="TransformerLens run_with_hooks, use_split_qkv_input",
             mark=bench.mark(cpu=PATHS),
-            note=gap_note(results, own, "lens"),
+            note=gap_note(results, ours, "lens"),
         )
-        yield bench.row(row, timed, own, "lens")
+        yield bench.row(row, timed, ours, "lens")
 
 
 def drawn(graph: Graph, counts: Mapping[str, int]) -> list[tuple[Writer, Reader]]:
     """Random edges by the kind of reader, except those from biases; the same in every call."""
     generator = random.Random(0)
-    found: list[tuple[Writer, Reader]] = []
+    chosen: list[tuple[Writer, Reader]] = []
     for kind, n in counts.items():
         edges = [
             (writer, reader)
             for writer, reader in graph.edges
             if reader.name.endswith(kind) and writer.place is not None
         ]
-        found += generator.sample(edges, min(n, len(edges)))
-    return found
+        chosen += generator.sample(edges, min(n, len(edges)))
+    return chosen
 
 
 def makers(bench: Bench, tokens: Tensor, edges: Edges, results: dict[str, LastResult]) -> Makers:
     """The sweep in each kernel, and the loop of hooks; their values are kept in ``results``."""
 
-    def make(name: str, how: Callable[..., Callable[[], Tensor]], *given: object) -> Work:
-        results[name] = LastResult(how(bench, tokens, edges, *given))
+    def make(name: str, how: Callable[..., Callable[[], Tensor]], *arguments: object) -> Work:
+        results[name] = LastResult(how(bench, tokens, edges, *arguments))
         return results[name]
 
     ours = {f"sweep, {kernel}": (_sweep, kernel) for kernel in KERNELS}
@@ -94,8 +94,10 @@ def _sweep(bench: Bench, tokens: Tensor, edges: Edges, kernel: str) -> Callable[
 def _lens(bench: Bench, tokens: Tensor, edges: Edges) -> Callable[[], Tensor]:
     """A loop of ``run_with_hooks``, with outputs from a cache of TransformerLens."""
     model, writers = bench.peers.lens, dict.fromkeys(writer for writer, _ in edges)
-    own, other = (_written(model, each, writers) for each in (tokens, other_prompts(bench, tokens)))
-    changes = {writer: other[writer] - own[writer] for writer in writers}
+    outputs, other_outputs = (
+        _written(model, each, writers) for each in (tokens, other_prompts(bench, tokens))
+    )
+    changes = {writer: other_outputs[writer] - outputs[writer] for writer in writers}
 
     def patched(writer: Writer, reader: Reader) -> Tensor:
         def add(stream: Tensor, hook: object) -> Tensor:  # noqa: ARG001 - passed by the library

@@ -119,13 +119,13 @@ def copy_to_huggingface(model: Any, ours: interp.Transformer) -> None:  # noqa: 
     theirs.wte.weight.copy_(ours.W_E)
     theirs.wpe.weight.copy_(ours.W_pos)
     _copy(theirs.ln_f, stack.final_norm.gain, stack.final_norm.bias)
-    for block, own in zip(theirs.h, ours.blocks, strict=True):
-        _copy(block.ln_1, own.ln1.gain, own.ln1.bias)
-        _copy(block.attn.c_attn, own.attn.weight_qkv.mT, own.attn.joint_bias())
-        _copy(block.attn.c_proj, own.attn.weight_o.mT, own.attn.b_O)
-        _copy(block.ln_2, own.ln2.gain, own.ln2.bias)
-        _copy(block.mlp.c_fc, own.mlp.weight_in.mT, own.mlp.b_in)
-        _copy(block.mlp.c_proj, own.mlp.weight_out.mT, own.mlp.b_out)
+    for block, our_block in zip(theirs.h, ours.blocks, strict=True):
+        _copy(block.ln_1, our_block.ln1.gain, our_block.ln1.bias)
+        _copy(block.attn.c_attn, our_block.attn.weight_qkv.mT, our_block.attn.joint_bias())
+        _copy(block.attn.c_proj, our_block.attn.weight_o.mT, our_block.attn.b_O)
+        _copy(block.ln_2, our_block.ln2.gain, our_block.ln2.bias)
+        _copy(block.mlp.c_fc, our_block.mlp.weight_in.mT, our_block.mlp.b_in)
+        _copy(block.mlp.c_proj, our_block.mlp.weight_out.mT, our_block.mlp.b_out)
 
 
 def _copy(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a module of theirs
@@ -142,12 +142,12 @@ def copy_to_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
     model.unembed.W_U.copy_(ours.W_U)
     model.unembed.b_U.zero_()
     norms = [(model.ln_final, stack.final_norm)]
-    for block, own in zip(model.blocks, ours.blocks, strict=True):
-        norms += [(block.ln1, own.ln1), (block.ln2, own.ln2)]
+    for block, our_block in zip(model.blocks, ours.blocks, strict=True):
+        norms += [(block.ln1, our_block.ln1), (block.ln2, our_block.ln2)]
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
-            getattr(block.attn, name).copy_(getattr(own.attn, name))
+            getattr(block.attn, name).copy_(getattr(our_block.attn, name))
         for name in ("W_in", "W_out", "b_in", "b_out"):
-            getattr(block.mlp, name).copy_(getattr(own.mlp, name))
-    for norm, own in norms:
-        norm.w.copy_(own.gain)
-        norm.b.copy_(own.bias)
+            getattr(block.mlp, name).copy_(getattr(our_block.mlp, name))
+    for norm, our_norm in norms:
+        norm.w.copy_(our_norm.gain)
+        norm.b.copy_(our_norm.bias)

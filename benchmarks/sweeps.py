@@ -203,7 +203,7 @@ def multiply_adds_of(
 
 
 def _against_peers(bench: Bench, row: Row, timed: Timed, ablation: Heads) -> Iterator[Row]:
-    kernel, own = row.kernel, f"sweep, {row.kernel}"
+    kernel, ours = row.kernel, f"sweep, {row.kernel}"
     for other, against, mark in (
         ("lens", "TransformerLens run_with_hooks", bench.mark(LENS[kernel], LENS_ON_CUDA)),
         (
@@ -213,8 +213,8 @@ def _against_peers(bench: Bench, row: Row, timed: Timed, ablation: Heads) -> Ite
         ),
         ("nnsight", "nnsight trace, logits_to_keep=1", None),
     ):
-        note = gap_note(ablation.results, own, other)
-        yield bench.row(replace(row, against=against, mark=mark, note=note), timed, own, other)
+        note = gap_note(ablation.results, ours, other)
+        yield bench.row(replace(row, against=against, mark=mark, note=note), timed, ours, other)
 
 
 def _against_ourselves(
@@ -222,10 +222,10 @@ def _against_ourselves(
 ) -> Iterator[Row]:
     """The sweep against brute force, in seconds and multiply-adds, and against its limit."""
     of_sweep, of_brute = counts
-    own, brute = f"sweep, {row.kernel}", f"brute, {row.kernel}"
+    ours, brute = f"sweep, {row.kernel}", f"brute, {row.kernel}"
     against = "brute force by our forward"
     alone = Products.count(bench.ours.default, limit_rows(bench))
-    yield bench.row(replace(row, against=against), timed, own, brute)
+    yield bench.row(replace(row, against=against), timed, ours, brute)
     if row.kernel == KERNELS[0]:
         counted = replace(
             row,
@@ -237,7 +237,7 @@ def _against_ourselves(
             mark=bench.mark(FEWER, FEWER),
         )
         yield bench.judged(counted)
-    limit = bench.limited(bench.row(row, timed, own), timed, own, (of_sweep, alone))
+    limit = bench.limited(bench.row(row, timed, ours), timed, ours, (of_sweep, alone))
     if limit.of_limit is not None and limit.ours is not None:
         limit = replace(limit, ratio=limit.of_limit, theirs=limit.ours / limit.of_limit)
     yield replace(limit, against="its multiply-adds at the matrix rate", mark=bench.mark(cpu=LIMIT))
@@ -248,11 +248,11 @@ def limit_rows(bench: Bench) -> int:
     return bench.setting.prompts[0] if bench.setting.quick else WHOLE_ROWS
 
 
-def gap_note(results: dict[str, LastResult], own: str, other: str, every: int = 1) -> str:
+def gap_note(results: dict[str, LastResult], work: str, other: str, every: int = 1) -> str:
     """A note with the largest difference of two results; ``other`` has every ``every``-th value."""
-    if own not in results or other not in results:
+    if work not in results or other not in results:
         return ""
-    ours, theirs = results[own].last, results[other].last
+    ours, theirs = results[work].last, results[other].last
     if ours is None or theirs is None:
         return ""
     gap = (ours[::every].double().cpu() - theirs.double().cpu()).abs().max().item()

@@ -168,10 +168,10 @@ def to_text(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 def tally(rows: Sequence[Row]) -> str:
     """How many marks hold, are missed, or were not judged."""
     marked = [row.verdict for row in rows if row.mark is not None]
-    held, missed = marked.count("holds"), marked.count("misses")
+    holding, missed = marked.count("holds"), marked.count("misses")
     return (
-        f"{len(marked)} marks: {held} hold, {missed} missed, "
-        f"{len(marked) - held - missed} not measured or not judged"
+        f"{len(marked)} marks: {holding} hold, {missed} missed, "
+        f"{len(marked) - holding - missed} not measured or not judged"
     )
 
 

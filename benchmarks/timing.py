@@ -46,8 +46,8 @@ class Timed:
     def scaled(self, factors: Mapping[str, float]) -> "Timed":
         """A copy in which the seconds of some works are multiplied, for works timed on a part."""
         seconds = {
-            work: [factors.get(work, 1.0) * each for each in own]
-            for work, own in self.seconds.items()
+            work: [factors.get(work, 1.0) * each for each in seconds]
+            for work, seconds in self.seconds.items()
         }
         return Timed(seconds, self.absent)
 
@@ -56,7 +56,7 @@ class Timed:
         if work in self.absent or other in self.absent:
             return None
         pairs = zip(self.seconds[work], self.seconds[other], strict=True)
-        return statistics.median(own / theirs for own, theirs in pairs)
+        return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
 def once(work: Work, device: torch.device) -> float:

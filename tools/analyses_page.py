@@ -281,7 +281,10 @@ def described(name: str, text: str) -> list[str]:
     return [
         f"## {name}",
         wrapped(f"**{question(text)}** {first.text}"),
-        *(fenced(one.text, "text") if one.is_equation else wrapped(one.text) for one in rest),
+        *(
+            fenced(paragraph.text, "text") if paragraph.is_equation else wrapped(paragraph.text)
+            for paragraph in rest
+        ),
     ]
 
 

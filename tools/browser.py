@@ -126,9 +126,11 @@ def served(*models: str, folder: Path | None = None) -> Generator[Served]:
 def chromium() -> Iterator[Browser]:
     """Run a browser until the end of the block."""
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE])
-        yield found
-        found.close()
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", OFFLINE]
+        )
+        yield browser
+        browser.close()
 
 
 @contextmanager
@@ -141,25 +143,25 @@ def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]: 
         options: options of ``browser.new_context``: ``viewport``, ``color_scheme`` …
     """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-    found = Visit(context.new_page())
+    visited = Visit(context.new_page())
 
     def ask(request: Request) -> None:
         if not request.url.startswith((server.url, "data:", "blob:")):
-            found.outside.append(request.url)
+            visited.outside.append(request.url)
 
     def note(text: str) -> None:
-        found.complaints.append(text)
+        visited.complaints.append(text)
 
     context.on("request", ask)
-    page = found.page
+    page = visited.page
     page.on("pageerror", lambda error: note(str(error)))
     page.on("console", lambda line: note(line.text) if line.type == "error" else None)
     page.on("websocket", lambda socket: socket.on("framereceived", count))
 
     def count(payload: str | bytes) -> None:
-        found.received += len(payload)
+        visited.received += len(payload)
 
-    yield found
+    yield visited
     context.close()
 
 

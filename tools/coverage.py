@@ -82,8 +82,8 @@ def t_quantile(n: int) -> float:
 
 def used_ends(x: Tensor) -> Ends:
     """By :func:`analyses.results.interval`."""
-    found = interval(x)
-    return found.low, found.high
+    estimate = interval(x)
+    return estimate.low, estimate.high
 
 
 def t_ends(x: Tensor) -> Ends:
@@ -288,9 +288,9 @@ def by_size() -> list[str]:
     return [f"n = {n}" for n in SIZES]
 
 
-def percent(found: Tensor) -> str:
+def percent(values: Tensor) -> str:
     """The share of true values, in percent."""
-    return f"{100 * found.double().mean():.1f}"
+    return f"{100 * values.double().mean():.1f}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -102,7 +102,7 @@ def _heatmap(figure: go.Figure) -> Figure:
     turned = below > width
     drawn, (axes,) = _panels(max(len(down) * height, 80) + 90 + (below if turned else LINE))
     scale = sample_colorscale([list(stop) for stop in trace.colorscale], SHADES)
-    colours = ListedColormap([np.divide(unlabel_rgb(one), 255) for one in scale])
+    colours = ListedColormap([np.divide(unlabel_rgb(colour), 255) for colour in scale])
     cells = axes.imshow(
         values,
         cmap=colours.with_extremes(bad=MISSING),

@@ -48,8 +48,8 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 def notebooks_in(folder: Path) -> list[Path]:
     """The notebooks of a folder, and of its subfolders in ``OF_OTHERS``, in order."""
-    own = [folder, *(folder / name for name in OF_OTHERS)]
-    return [path for one in own for path in sorted(one.glob("*.ipynb"))]
+    folders = [folder, *(folder / name for name in OF_OTHERS)]
+    return [path for folder in folders for path in sorted(folder.glob("*.ipynb"))]
 
 
 def executed(path: Path) -> Notebook:
@@ -104,7 +104,7 @@ def page(notebook: Notebook, name: str, folder: Path) -> str:
             parts.append(_joined(cell["source"]))
             continue
         parts.append(_fenced(_joined(cell["source"]), "python"))
-        parts += [_output(one, figures, beside) for one in _merged(cell["outputs"])]
+        parts += [_output(output, figures, beside) for output in _merged(cell["outputs"])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -114,14 +114,14 @@ def _merged(outputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]
     Progress and warnings are excluded, since they depend on the machine.
     """
     printed = ""
-    for one in outputs:
-        if one["output_type"] == "stream":
-            printed += _joined(one["text"]) if one["name"] == "stdout" else ""
+    for output in outputs:
+        if output["output_type"] == "stream":
+            printed += _joined(output["text"]) if output["name"] == "stdout" else ""
             continue
         if printed:
             yield {"output_type": "stream", "text": printed}
             printed = ""
-        yield one
+        yield output
     if printed:
         yield {"output_type": "stream", "text": printed}
 
@@ -189,9 +189,9 @@ def index(notebooks: Mapping[str, Notebook]) -> str:
     """A page that lists the notebooks, each with its question."""
     lines = [HEAD]
     for folder in ("", *OF_OTHERS):
-        own = [name for name in notebooks if name.rpartition("/")[0] == folder]
-        lines += [f"\n{OF_OTHERS[folder]}\n"] if own and folder else []
-        lines += [f"- [{title_of(notebooks[name])}]({name}.md)" for name in own]
+        names = [name for name in notebooks if name.rpartition("/")[0] == folder]
+        lines += [f"\n{OF_OTHERS[folder]}\n"] if names and folder else []
+        lines += [f"- [{title_of(notebooks[name])}]({name}.md)" for name in names]
     return "\n".join(lines) + "\n"
 
 
@@ -213,17 +213,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, help="folder of the notebooks")
     parser.add_argument("--docs", type=Path, help="the folder of the pages to write")
     parser.add_argument("--strip", action="store_true", help="remove the outputs from the files")
-    given = parser.parse_args(arguments)
-    if not (given.strip or given.docs):
+    options = parser.parse_args(arguments)
+    if not (options.strip or options.docs):
         parser.error("nothing to do: give --docs FOLDER, --strip or both")
-    paths = notebooks_in(given.notebooks)
-    if given.strip:
+    paths = notebooks_in(options.notebooks)
+    if options.strip:
         for path in paths:
             path.write_text(as_text(stripped(read_notebook(path))), encoding="utf-8")
-    if given.docs:
-        names = [path.relative_to(given.notebooks).with_suffix("").as_posix() for path in paths]
+    if options.docs:
+        names = [path.relative_to(options.notebooks).with_suffix("").as_posix() for path in paths]
         made = {name: executed(path) for name, path in zip(names, paths, strict=True)}
-        write_pages(made, given.docs)
+        write_pages(made, options.docs)
     return 0
 
 

@@ -103,9 +103,9 @@ def imported_models(path: Path) -> Iterator[Path]:
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.level in (1, 2):
             folder = path.parents[node.level - 1]
-            found = folder / f"{node.module.replace('.', '/')}.py"
-            if found.parent.name != "auto" and found.exists():
-                yield found
+            module = folder / f"{node.module.replace('.', '/')}.py"
+            if module.parent.name != "auto" and module.exists():
+                yield module
 
 
 def names_of_modules(paths: Iterable[Path]) -> set[str]:

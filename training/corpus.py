@@ -112,16 +112,16 @@ def stdlib_files(root: Path | None = None) -> list[Path]:
     """
     root = _stdlib() if root is None else root
     try:
-        found = sorted(_sources(root, root), key=lambda path: _name(path, root))
+        files = sorted(_sources(root, root), key=lambda path: _name(path, root))
     except OSError as error:
         raise InvalidInput(f"{root}, the corpus, can't be listed: {error}.") from error
-    if not found:
+    if not files:
         raise InvalidInput(
             f"No Python source in {root}. The corpus is the source text of the standard library, "
             "which this Python has zipped, stripped or installed elsewhere. Use a Python from "
             "python.org, a distribution or conda, or give the folder of its standard library."
         )
-    return found
+    return files
 
 
 def read_corpus(root: Path | None = None) -> Corpus:

@@ -52,7 +52,7 @@ def write_pairs(folder: Path = PROMPT_FOLDER) -> None:
     """Write the set of every model, ``NAME-pairs.jsonl``."""
     for name in CANDIDATES:
         lines = (
-            json.dumps({field: own for field in FIELDS if (own := getattr(pair, field))})
+            json.dumps({field: text for field in FIELDS if (text := getattr(pair, field))})
             for pair in pairs_of(name)
         )
         write_text_whole(folder / f"{name}-pairs.jsonl", "".join(f"{line}\n" for line in lines))
@@ -62,9 +62,10 @@ def pairs_of(name: str) -> list[Prompt]:
     """The pairs of a bundled model: the first distinct candidates that it answers correctly."""
     model = load(name, dtype=torch.float64)
     drawn = {pair.text: pair for pair in islice(CANDIDATES[name](Random(SEED)), DRAWN)}
-    found = [pair for pair in drawn.values() if is_aligned(model, pair)]
-    answered = is_answered(model, found)
-    return [pair for pair, own in zip(found, answered, strict=True) if own][:COUNT]
+    aligned_pairs = [pair for pair in drawn.values() if is_aligned(model, pair)]
+    answered = is_answered(model, aligned_pairs)
+    correct = [pair for pair, is_right in zip(aligned_pairs, answered, strict=True) if is_right]
+    return correct[:COUNT]
 
 
 def is_aligned(model: Transformer, pair: Prompt) -> bool:
@@ -124,7 +125,9 @@ def days(draw: Random) -> Iterator[Prompt]:
         except ValueError:  # 31 June
             continue
         target, distractor = day.isoformat(), changed.isoformat()
-        differ = [one != other for one, other in zip(target, distractor, strict=True)]
+        differ = [
+            letter != other_letter for letter, other_letter in zip(target, distractor, strict=True)
+        ]
         same = differ.index(True) if any(differ) else 0
         if same:
             yield Prompt(
@@ -148,8 +151,8 @@ def repeated_words(draw: Random) -> Iterator[Prompt]:
             corrupt_again[-1] = words[second - 1]
         else:
             back = 1 if changed == "keys" else 0
-            one, other = first - back, second - back
-            corrupt[one], corrupt[other] = words[other], words[one]
+            i, j = first - back, second - back
+            corrupt[i], corrupt[j] = words[j], words[i]
         yield Prompt(
             "".join(words + again),
             words[first],

@@ -152,7 +152,7 @@ class EdgeAttribution(Result):
         """
         change = float((self.corrupt - self.clean).mean())
         columns = {"sum": self.sum.mean(-1), "error": self.completeness_error}
-        numbers = {name: own.double().numpy() for name, own in columns.items()}
+        numbers = {name: column.double().numpy() for name, column in columns.items()}
         return pd.DataFrame({"cut": self.cuts, "difference": change, **numbers})
 
     def drawing(self) -> Drawing:
@@ -267,49 +267,51 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             f"tolerance={shorten(tolerance)} should be a share between 0 and 1, or None for "
             "exactly steps= steps."
         )
-    own, other = aligned(model, clean, corrupt)
+    clean_batches, corrupt_batches = aligned(model, clean, corrupt)
     graph = computation_graph(model)
     scores: EdgeScores | None = None
     chosen = torch.arange(len(graph.edges))
     steps, tolerance = steps_and_tolerance(method, steps, tolerance)
-    with cancellable(cancelled), naming_first_nan(model, own, other):
-        measured = as_metric(metric, model, own)
+    with cancellable(cancelled), naming_first_nan(model, clean_batches, corrupt_batches):
+        measured = as_metric(metric, model, clean_batches)
         if method != "exact":
-            path = Path.between(model, graph, own, other, measured)
+            path = Path.between(model, graph, clean_batches, corrupt_batches, measured)
             scores = edge_scores(
                 path, graph, method, steps=steps, tolerance=tolerance, memory=memory
             )
             chosen = cells_to_check(scores.scores.abs().mean(-1), check, seed)
-        made = _edits(model, graph, other, chosen) if len(chosen) else []
+        made = _edits(model, graph, corrupt_batches, chosen) if len(chosen) else []
     table: Sweep | None = None
     if len(chosen):
         table = sweep(
             model,
-            own,
+            clean_batches,
             made,
             measured,
             memory=memory,
-            progress=in_cells(progress, len(own[0].ids)),
+            progress=in_cells(progress, len(clean_batches[0].ids)),
             cancelled=cancelled,
             resume=resume,
         )
-    exact = torch.empty(0, len(own[0].ids)) if table is None else table.effect
+    exact = torch.empty(0, len(clean_batches[0].ids)) if table is None else table.effect
     effect = exact if scores is None else scores.scores.cpu().double()
     cuts = cuts_of(graph)
     return EdgeAttribution(
-        clean=measure_prompts(measured, model, own),
-        corrupt=measure_prompts(measured, model, other, own[-1]),
+        clean=measure_prompts(measured, model, clean_batches),
+        corrupt=measure_prompts(measured, model, corrupt_batches, clean_batches[-1]),
         effect=effect,
         edges=tuple((writer.name, reader.name) for writer, reader in graph.edges),
         cuts=tuple(cut.name for cut in cuts),
         sum=torch.stack([effect[cut.edges].sum(0) for cut in cuts]),
         checked=chosen,
         exact=exact,
-        n_points=torch.zeros(len(own[0].ids)).long() if scores is None else scores.points.cpu(),
+        n_points=torch.zeros(len(clean_batches[0].ids)).long()
+        if scores is None
+        else scores.points.cpu(),
         metric=measured.name,
         unit=measured.unit,
         method=method,
-        provenance=replace(Provenance.of(model, *own, *other), seed=seed),
+        provenance=replace(Provenance.of(model, *clean_batches, *corrupt_batches), seed=seed),
         notes=() if table is None else table.notes,
         partial=None if table is None or table.complete else table,
     )
@@ -325,7 +327,7 @@ def _edits(
     """An edit for each chosen edge, with what its writer writes on the corrupted prompts."""
     edges = [graph.edges[number] for number in chosen.tolist()]
     names = dict.fromkeys(writer.name for writer, _ in edges)
-    data = {name: TensorData(own) for name, own in written(model, corrupt, names).items()}
+    data = {name: TensorData(output) for name, output in written(model, corrupt, names).items()}
     return [
         Edge((writer.name, reader.name), Selection(), data[writer.name]) for writer, reader in edges
     ]

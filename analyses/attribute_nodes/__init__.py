@@ -277,21 +277,21 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_options(model, memory, resume)
     check, seed = at_least(1, check, "check"), as_seed(seed)
     nodes = nodes_of(model)
-    (own,), (other,) = aligned(model, clean, corrupt)
+    (clean_batch,), (corrupt_batch,) = aligned(model, clean, corrupt)
     with cancellable(cancelled):
-        measured = as_metric(metric, model, (own,))
-        scores, by_column = _scores(model, own, other, measured, method)
-        runs = NodeRuns.of(model, own, other, measured)
+        measured = as_metric(metric, model, (clean_batch,))
+        scores, by_column = _scores(model, clean_batch, corrupt_batch, measured, method)
+        runs = NodeRuns.of(model, clean_batch, corrupt_batch, measured)
     chosen = torch.arange(len(nodes))
     if scores is not None:
         chosen = cells_to_check(scores.abs().mean(-1), check, seed)
     table = sweep(
         model,
-        own,
+        clean_batch,
         [runs.edit(nodes[number]) for number in chosen.tolist()],
         measured,
         memory=memory,
-        progress=in_cells(progress, len(own.ids)),
+        progress=in_cells(progress, len(clean_batch.ids)),
         cancelled=cancelled,
         resume=resume,
     )
@@ -304,10 +304,12 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
         metric=table.metric,
         unit=table.unit,
         method=method,
-        provenance=replace(Provenance.of(model, own, other), seed=seed),
+        provenance=replace(Provenance.of(model, clean_batch, corrupt_batch), seed=seed),
         notes=table.notes,
-        by_position=None if not positions or by_column is None else _at_positions(by_column, own),
-        tokens=position_labels(model, own, other) if positions else (),
+        by_position=None
+        if not positions or by_column is None
+        else _at_positions(by_column, clean_batch),
+        tokens=position_labels(model, clean_batch, corrupt_batch) if positions else (),
         partial=None if table.complete else table,
     )
 
@@ -336,8 +338,8 @@ def _at_positions(
     order, lengths = tokens_first(batch.is_real), batch.is_real.sum(-1)
     longest = int(lengths.max())
     has = torch.arange(longest, device=order.device) < lengths[:, None]
-    found = by_column.gather(-1, order[:, :longest].expand(len(by_column), -1, -1))
-    return found.where(has, torch.nan).cpu().double()
+    at_tokens = by_column.gather(-1, order[:, :longest].expand(len(by_column), -1, -1))
+    return at_tokens.where(has, torch.nan).cpu().double()
 
 
 def _cell(name: str) -> tuple[str, int]:

@@ -101,11 +101,11 @@ class NodeRuns:
     def of(cls, model: Network, clean: Batch, corrupt: Batch, metric: Metric) -> "NodeRuns":
         """The runs on prompts whose tokens are in the same columns."""
         places = list({node.place: None for node in nodes_of(model)})
-        own = dict(run(model, clean, record=[*places, *_writes(model)]).cache.items())
-        other = dict(run(model, corrupt, record=places).cache.items())
-        check_no_nan(model, [clean], *own.values())
-        check_no_nan(model, [corrupt], *other.values())
-        return cls(model, clean, metric, own, other)
+        clean_tensors = dict(run(model, clean, record=[*places, *_writes(model)]).cache.items())
+        corrupt_tensors = dict(run(model, corrupt, record=places).cache.items())
+        check_no_nan(model, [clean], *clean_tensors.values())
+        check_no_nan(model, [corrupt], *corrupt_tensors.values())
+        return cls(model, clean, metric, clean_tensors, corrupt_tensors)
 
     def atp(self) -> Float[Tensor, "node prompt"]:
         """Δn · ∂m/∂n."""
@@ -133,19 +133,21 @@ class NodeRuns:
     def edit(self, node: Node) -> Edit:
         """The edit that patches a node, for the exact effect with :func:`interp.sweep`."""
         value = self.other[node.place]
-        own = value if node.head is None else value.select(HEAD_AXIS, node.head)
-        return edits.replace(node.place, own, **({} if node.head is None else {"head": node.head}))
+        patch = value if node.head is None else value.select(HEAD_AXIS, node.head)
+        return edits.replace(
+            node.place, patch, **({} if node.head is None else {"head": node.head})
+        )
 
     def _linear(self, node: Node, gradients: Cache) -> Float[Tensor, "prompt column"]:
         change = self.other[node.place] - self.own[node.place]
         return _of_head(change * _gradient(gradients, node.place), node.head)
 
-    def _with_qk_fix(self, changes: dict[Place, Tensor], held: Sequence[Edit]) -> Tensor:
+    def _with_qk_fix(self, changes: dict[Place, Tensor], fixed_outputs: Sequence[Edit]) -> Tensor:
         """Scores with the QK fix, where the outputs of some layers are held constant."""
         nodes, at = nodes_of(self.model), self.model.blocks[0].attn.points
         patterns = [Place(at.pattern, layer) for layer in range(self.model.n_layers)]
         linear = {node.place for node in nodes} - changes.keys()
-        gradients = self._gradients([*linear, *patterns], held)
+        gradients = self._gradients([*linear, *patterns], fixed_outputs)
         scores: list[Tensor] = []
         for node in nodes:
             if node.place not in changes:
@@ -162,10 +164,10 @@ class NodeRuns:
         changes: dict[Place, Tensor] = {}
         for layer, block in enumerate(self.model.blocks):
             at = block.attn.points
-            own = self._pattern(layer, [])
+            pattern = self._pattern(layer, [])
             for place in (Place(at.q, layer), Place(at.k, layer)):
                 patched = self._pattern(layer, [edits.replace(place, self.other[place])])
-                changes[place] = patched - own
+                changes[place] = patched - pattern
         return changes
 
     def _pattern(self, layer: int, made: Sequence[Edit]) -> Float[Tensor, "prompt head query key"]:
@@ -178,9 +180,9 @@ class NodeRuns:
         places = [place for place in _writes(self.model) if place.layer == layer]
         return [edits.replace(place, self.own[place]) for place in places]
 
-    def _gradients(self, places: Sequence[Place], held: Sequence[Edit] = ()) -> Cache:
+    def _gradients(self, places: Sequence[Place], fixed_outputs: Sequence[Edit] = ()) -> Cache:
         return run(
-            self.model, self.clean, record=places, edits=held, gradients_of=self.metric
+            self.model, self.clean, record=places, edits=fixed_outputs, gradients_of=self.metric
         ).cache
 
 
@@ -195,5 +197,5 @@ def _gradient(cache: Cache, place: Place) -> Tensor:
 
 def _of_head(products: Tensor, head: int | None) -> Float[Tensor, "prompt column"]:
     """The sum over one head, or over the whole tensor, at each column."""
-    own = products if head is None else products.select(HEAD_AXIS, head)
-    return own.flatten(2).sum(-1)
+    of_head = products if head is None else products.select(HEAD_AXIS, head)
+    return of_head.flatten(2).sum(-1)

@@ -102,20 +102,20 @@ class PromptCheck:
 
     def rows(self) -> list[tuple[str, str]]:
         """The result as the rows of a table."""
-        found = [("prompts", str(self.n))]
+        rows = [("prompts", str(self.n))]
         if self.lengths:
             lengths, median = list(self.lengths), self.median_length
             span = f"{lengths[0]} to {lengths[-1]}, median {median}" if lengths[1:] else f"{median}"
-            found.append(("tokens", f"{span}; the context is {self.context}"))
+            rows.append(("tokens", f"{span}; the context is {self.context}"))
         for field, (name, right, wrong) in WORDS.items():
             if field in self.given:
-                found.append(
+                rows.append(
                     (name, _counted(self.given[field], self.wrong.get(field, 0), right, wrong))
                 )
         if LENGTH in self.wrong:
-            found.append(("lengths", f"{self.wrong[LENGTH]} other than that of the first prompt"))
-        found.append(("target predicted", str(self.accuracy)))
-        return [*found, ("target above distractor", str(self.preferred))]
+            rows.append(("lengths", f"{self.wrong[LENGTH]} other than that of the first prompt"))
+        rows.append(("target predicted", str(self.accuracy)))
+        return [*rows, ("target above distractor", str(self.preferred))]
 
     def __repr__(self) -> str:
         return self._table().to_text()
@@ -234,5 +234,5 @@ def _added(share: Share, n: int, of: int) -> Share:
     return Share(share.n + n, share.of + of)
 
 
-def _counted(given: int, wrong: int, right: str, not_right: str) -> str:
-    return f"{given}, {wrong} {not_right}" if wrong else f"{given}, all {right}"
+def _counted(total: int, wrong: int, right: str, not_right: str) -> str:
+    return f"{total}, {wrong} {not_right}" if wrong else f"{total}, all {right}"

@@ -47,12 +47,14 @@ def prompts_by_length(
             message names the source of the prompt.
     """
     rows, pool = at_least(1, rows, "rows"), at_least(1, pool, "pool")
-    given = iter(prompts)
-    while held := tuple(islice(given, pool)):
-        batches = rows_of([row_of(model, prompt) for prompt in held])
-        n = len(held)
-        for numbers, own in Pool(batches, 0, tuple(p.source for p in held), 0, n, n).split(rows):
-            yield PromptBatch(tuple(held[number] for number in numbers.tolist()), own)
+    remaining = iter(prompts)
+    while pooled := tuple(islice(remaining, pool)):
+        batches = rows_of([row_of(model, prompt) for prompt in pooled])
+        n = len(pooled)
+        for numbers, stack_batches in Pool(
+            batches, 0, tuple(p.source for p in pooled), 0, n, n
+        ).split(rows):
+            yield PromptBatch(tuple(pooled[number] for number in numbers.tolist()), stack_batches)
 
 
 def row_of(model: TextNetwork, prompt: Prompt) -> tuple[Batch, ...]:
@@ -62,8 +64,8 @@ def row_of(model: TextNetwork, prompt: Prompt) -> tuple[Batch, ...]:
         InvalidTokens: see :func:`prompts_by_length`.
     """
     text = prompt.text
-    given = text if len(model.stacks) == 1 else ([text], [prompt.decoder_text])
+    inputs = text if len(model.stacks) == 1 else ([text], [prompt.decoder_text])
     try:
-        return tuple(model.batches(given))
+        return tuple(model.batches(inputs))
     except InvalidInput as error:
         raise InvalidTokens(f"{prompt.source}: {error}") from error

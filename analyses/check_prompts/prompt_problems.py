@@ -65,15 +65,15 @@ class LengthOf:
 
 def problems_of(model: TextNetwork, prompt: Prompt, length_of: LengthOf) -> list[Problem]:
     """All problems of a prompt."""
-    found: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
-    if not any(field == "text" for field, _ in found):
-        found.append(_text_problem(model, prompt))
-        found.append(("corrupt", _alignment_problem(model, prompt)))
+    problems: list[tuple[str, str | None]] = [*length_of.problems(prompt)]
+    if not any(field == "text" for field, _ in problems):
+        problems.append(_text_problem(model, prompt))
+        problems.append(("corrupt", _alignment_problem(model, prompt)))
     if len(model.stacks) == 1 or prompt.prefix is not None:
-        found += [(field, _token_problem(model, getattr(prompt, field))) for field in TOKENS]
-        if all(text is None for field, text in found if field in TOKENS):
-            found.append(("distractor", _distractor_problem(model, prompt)))
-    return [Problem(prompt.source, field, text) for field, text in found if text is not None]
+        problems += [(field, _token_problem(model, getattr(prompt, field))) for field in TOKENS]
+        if all(text is None for field, text in problems if field in TOKENS):
+            problems.append(("distractor", _distractor_problem(model, prompt)))
+    return [Problem(prompt.source, field, text) for field, text in problems if text is not None]
 
 
 TOKENS = ("target", "distractor")
@@ -99,14 +99,16 @@ def _alignment_problem(model: TextNetwork, prompt: Prompt) -> str | None:
     if prompt.corrupt is None:
         return None
     try:
-        own, other = model.to_labels(prompt.text), model.to_labels(prompt.corrupt)
-        if len(own) != len(other):
-            pairs = enumerate(zip(own, other, strict=False))
-            shorter = min(len(own), len(other))
-            first = next((i for i, (one, two) in pairs if one != two), shorter)
+        labels, corrupt_labels = model.to_labels(prompt.text), model.to_labels(prompt.corrupt)
+        if len(labels) != len(corrupt_labels):
+            pairs = enumerate(zip(labels, corrupt_labels, strict=False))
+            shorter = min(len(labels), len(corrupt_labels))
+            first = next(
+                (i for i, (label, corrupt_label) in pairs if label != corrupt_label), shorter
+            )
             return (
-                f"{len(other)} tokens, the text has {len(own)}; from position {first}: "
-                f"{_first_labels(other[first:])} against {_first_labels(own[first:])}"
+                f"{len(corrupt_labels)} tokens, the text has {len(labels)}; from position {first}: "
+                f"{_first_labels(corrupt_labels[first:])} against {_first_labels(labels[first:])}"
             )
         aligned_prompts(model, [prompt])
     except InvalidInput as error:

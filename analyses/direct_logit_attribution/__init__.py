@@ -175,11 +175,13 @@ class DirectLogitAttribution(Result):
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
-        found = self.interval()
-        largest = found.size.argsort(descending=True, stable=True)[:FIRST].tolist()
-        terms = [term for term in largest if found.size[term] > self._noise]
-        places = places_of([*found.mean[terms].tolist()])
-        texts = (f"{self.parts[term]} {signed(float(found.mean[term]), places)}" for term in terms)
+        estimate = self.interval()
+        largest = estimate.size.argsort(descending=True, stable=True)[:FIRST].tolist()
+        terms = [term for term in largest if estimate.size[term] > self._noise]
+        places = places_of([*estimate.mean[terms].tolist()])
+        texts = (
+            f"{self.parts[term]} {signed(float(estimate.mean[term]), places)}" for term in terms
+        )
         value = number(self.value.mean().item(), sign=True)
         return f"{self._what} {value} on {counted(len(self.value), 'prompt')}: {', '.join(texts)}"
 
@@ -198,7 +200,11 @@ class DirectLogitAttribution(Result):
     def _cells(self) -> dict[str, Sequence[object]]:
         axes = ("name", "kind", "layer", "head")
         cells = {axis: [getattr(part, axis) for part in self.parts] for axis in axes}
-        return {axis: own for axis, own in cells.items() if any(one is not None for one in own)}
+        return {
+            axis: values
+            for axis, values in cells.items()
+            if any(value is not None for value in values)
+        }
 
     @property
     def _heads(self) -> list[Part]:
@@ -241,24 +247,27 @@ class DirectLogitAttribution(Result):
         }
         parts = [
             pd.DataFrame(keys).assign(
-                name=part.name, layer=part.layer, head=part.head, effect=own[prompt, column].numpy()
+                name=part.name,
+                layer=part.layer,
+                head=part.head,
+                effect=terms[prompt, column].numpy(),
             )
-            for part, own in zip(self._heads, sources, strict=True)
+            for part, terms in zip(self._heads, sources, strict=True)
         ]
         columns = ["prompt", "name", "layer", "head", "key", "token", "effect"]
         frame = pd.concat(parts, ignore_index=True)[columns]
         return frame.sort_values("prompt", kind="stable", ignore_index=True)
 
     def _component_drawing(self) -> Drawing:
-        found = self.interval()
-        shown = sorted(found.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
-        some = f"; the {SHOWN} largest terms" if len(shown) < len(self.parts) else ""
+        estimate = self.interval()
+        largest = sorted(estimate.size.argsort(descending=True, stable=True)[:SHOWN].tolist())
+        some = f"; the {SHOWN} largest terms" if len(largest) < len(self.parts) else ""
         return Bars(
-            found.mean[shown],
-            found.low[shown],
-            found.high[shown],
+            estimate.mean[largest],
+            estimate.low[largest],
+            estimate.high[largest],
             title=f"Direct attribution of the {self._what}, mean over prompts{some}",
-            labels=[self.parts[term].name for term in shown],
+            labels=[self.parts[term].name for term in largest],
             unit="logits",
             places=places_of_effects(self.to_frame()),
         )
@@ -273,7 +282,9 @@ class DirectLogitAttribution(Result):
         rows, columns = (list(dict.fromkeys(axis)) for axis in zip(*cells, strict=True))
         columns.sort(key="MLP".__eq__)
         none = torch.tensor(torch.nan, dtype=torch.float64)
-        table = [torch.stack([cells.get((row, one), none) for one in columns]) for row in rows]
+        table = [
+            torch.stack([cells.get((row, column), none) for column in columns]) for row in rows
+        ]
         return Heatmap(
             torch.stack(table),
             title=f"Direct attribution of the {self._what}, mean over prompts",
@@ -286,16 +297,16 @@ class DirectLogitAttribution(Result):
         )
 
     def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:
-        own, tokens = sources[:, prompt], self.tokens[prompt]
-        shown = sorted(own.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
+        terms, tokens = sources[:, prompt], self.tokens[prompt]
+        largest = sorted(terms.abs().sum(-1).argsort(descending=True, stable=True)[:SHOWN].tolist())
         keys = [key for key, token in enumerate(tokens) if token is not None]
-        some = f"; the {SHOWN} largest heads" if len(shown) < len(own) else ""
+        some = f"; the {SHOWN} largest heads" if len(largest) < len(terms) else ""
         distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
         what = _describe(self.target[prompt : prompt + 1], distractor)
         return Heatmap(
-            own[shown][:, keys],
+            terms[largest][:, keys],
             title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
-            rows=[self._heads[head].name for head in shown],
+            rows=[self._heads[head].name for head in largest],
             columns=[token for token in tokens if token is not None],
             axes=("head", "token attended to"),
             unit="logits",
@@ -343,16 +354,18 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     unembedding_of(model)
     batches = model.batches(prompts)
     column = columns_read(batches[-1], as_position(pos))
-    given = {"target": target} | ({} if distractor is None else {"distractor": distractor})
-    ids = torch.stack([token_ids(model, own, len(column), name) for name, own in given.items()])
-    found = attribute_logits(model, batches, column, ids, by=by, seed=seed)
+    answers = {"target": target} | ({} if distractor is None else {"distractor": distractor})
+    ids = torch.stack(
+        [token_ids(model, tokens, len(column), name) for name, tokens in answers.items()]
+    )
+    attributed = attribute_logits(model, batches, column, ids, by=by, seed=seed)
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
     return DirectLogitAttribution(
-        value=found.values,
-        effect=found.terms,
-        control=found.control,
-        by_source=found.sources,
-        parts=found.parts,
+        value=attributed.values,
+        effect=attributed.terms,
+        control=attributed.control,
+        by_source=attributed.sources,
+        parts=attributed.parts,
         tokens=_labels(model, batches) if by == "source" else (),
         target=labels[0],
         distractor=None if distractor is None else labels[1],
@@ -369,7 +382,7 @@ def _labels(model: Transformer, batches: Sequence[Batch]) -> tuple[tuple[str | N
         if batch.images is not None:
             return [str(number) for number in range(batch.ids.shape[1])]
         ids, real = batch.ids[row], batch.is_real[row].tolist()
-        return [own if r else None for own, r in zip(model.to_labels(ids), real, strict=True)]
+        return [label if r else None for label, r in zip(model.to_labels(ids), real, strict=True)]
 
     rows = range(len(batches[-1].ids))
     return tuple(tuple(label for batch in batches for label in labels(batch, n)) for n in rows)

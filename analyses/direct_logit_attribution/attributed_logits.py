@@ -71,24 +71,26 @@ def attribute_logits(
     for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
-        own, other = (TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn))
-        _check_finite(own.values(), cache)
-        terms, control = own.terms(), other.terms()
+        logits, random_logits = (
+            TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn)
+        )
+        _check_finite(logits.values(), cache)
+        terms, control = logits.terms(), random_logits.terms()
         if by == "component":
             terms, control = heads_together(terms), heads_together(control)
         if by == "source":
-            numbers["sources"].append(_by_key(own.sources(), some))
-        numbers["values"].append(own.values())
+            numbers["sources"].append(_by_key(logits.sources(), some))
+        numbers["values"].append(logits.values())
         numbers["terms"].append(torch.stack([*terms.values()], -1))
         numbers["control"].append(torch.stack([*control.values()], -1))
         parts = tuple(terms)
-    found = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+    tensors = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
     return AttributedLogits(
         parts=parts,
-        values=found["values"],
-        terms=found["terms"].mT,
-        control=found["control"].mT,
-        sources=found["sources"].transpose(0, 1) if by == "source" else None,
+        values=tensors["values"],
+        terms=tensors["terms"].mT,
+        control=tensors["control"].mT,
+        sources=tensors["sources"].transpose(0, 1) if by == "source" else None,
     )
 
 
@@ -111,12 +113,12 @@ def _by_key(
     sources: Mapping[Part, Float[Tensor, "prompt key"]], batches: Sequence[Batch]
 ) -> Float[Tensor, "prompt head every_key"]:
     """The terms of heads by key: the source's columns, if there is one, then the target's."""
-    found: list[Tensor] = []
+    terms: list[Tensor] = []
     for part, values in sources.items():
         by_stack = [values.new_zeros(batch.ids.shape) for batch in batches]
         by_stack[0 if part.name.startswith("cross.") else -1] = values
-        found.append(torch.cat(by_stack, -1))
-    return torch.stack(found, 1)
+        terms.append(torch.cat(by_stack, -1))
+    return torch.stack(terms, 1)
 
 
 def _drawn(ids: Ids, n_logits: int, seed: int) -> Ids:

@@ -141,19 +141,19 @@ class Erasing(Result):
 
     def drawing(self) -> Drawing:
         """The metric by layer for each point, for labels in random order, and without an edit."""
-        shown: list[Curve] = []
+        curves: list[Curve] = []
         for point in dict.fromkeys(self.points):
-            own = [number for number, name in enumerate(self.points) if name == point]
-            x = [self.layers[number] for number in own]
-            control = self.control[own].mean((1, 2)).tolist()
-            shown += [
-                Curve(f"erased at {point}", x, self.erased[own].mean(-1).tolist()),
+            rows = [number for number, name in enumerate(self.points) if name == point]
+            x = [self.layers[number] for number in rows]
+            control = self.control[rows].mean((1, 2)).tolist()
+            curves += [
+                Curve(f"erased at {point}", x, self.erased[rows].mean(-1).tolist()),
                 Curve(f"in random order, {point}", x, control, faint=True),
             ]
         x = sorted(set(self.layers))
-        shown.append(Curve("no edit", x, [self.clean.mean().item()] * len(x)))
+        curves.append(Curve("no edit", x, [self.clean.mean().item()] * len(x)))
         return Curves(
-            {self.metric: shown},
+            {self.metric: curves},
             title=f"{self.provenance.model}: labels erased at position {self.pos}",
             axis="layer",
             units=[self.unit],
@@ -249,18 +249,22 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     check_metric(metric, model)
     seed = as_seed(seed)
     with cancellable(cancelled):
-        given = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
-        measured = as_metric(metric, model, given.batches)
+        labelled = labelled_activations(model, prompts, labels, at=at, pos=pos, stack=stack)
+        measured = as_metric(metric, model, labelled.batches)
     generator = torch.Generator().manual_seed(seed)
-    n = len(given.labels)
+    n = len(labelled.labels)
     orders = [
         torch.arange(n),
         *(torch.randperm(n, generator=generator) for _ in range(DRAWS)),
     ]
-    made = [_erased(given, place, order, method) for place in given.every_place for order in orders]
+    made = [
+        _erased(labelled, place, order, method)
+        for place in labelled.every_place
+        for order in orders
+    ]
     table = sweep(
         model,
-        tuple(given.batches),
+        tuple(labelled.batches),
         [edit for edit, _ in made],
         measured,
         memory=memory,
@@ -270,16 +274,16 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     values = table.values.unflatten(0, (-1, len(orders)))
     removed = torch.tensor([share for _, share in made]).double().view(-1, len(orders))
-    provenance = Provenance.of(model, *given.batches, seed=seed)
+    provenance = Provenance.of(model, *labelled.batches, seed=seed)
     return Erasing(
         clean=table.baseline,
         erased=values[:, 0],
         control=values[:, 1:],
         removed=removed[:, 0],
         removed_control=removed[:, 1:],
-        points=tuple(given.cells["point"]),
-        layers=tuple(given.cells["layer"]),
-        labels=given.labels,
+        points=tuple(labelled.cells["point"]),
+        layers=tuple(labelled.cells["layer"]),
+        labels=labelled.labels,
         pos=pos,
         method=method,
         metric=table.metric,
@@ -290,11 +294,11 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _erased(given: Labelled, place: Place, order: Tensor, method: str) -> tuple[Replace, float]:
+def _erased(labelled: Labelled, place: Place, order: Tensor, method: str) -> tuple[Replace, float]:
     """The edit that erases the labels in an order, and the share of variance that it removes."""
-    x, activations = given.rows_at(place), given.activations[place]
-    classes = one_hot(given.targets[order], len(given.classes)).double()
+    x, activations = labelled.rows_at(place), labelled.activations[place]
+    classes = one_hot(labelled.targets[order], len(labelled.classes)).double()
     erased = ERASURES[method](x, classes, relative_rounding(activations.dtype))(x)
     removed = (x - erased).square().sum() / (x - x.mean(0)).square().sum().clamp(min=1e-300)
     values = erased.to(activations).view_as(activations)
-    return edits.replace(place, values, pos=given.pos), removed.item()
+    return edits.replace(place, values, pos=labelled.pos), removed.item()

@@ -62,11 +62,11 @@ class Erasure:
         rows, labels = x.double(), z.double()
         mean = rows.mean(0)
         left, size, right = torch.linalg.svd(rows - mean, full_matrices=False)
-        kept = size > rounding * size.max()
-        left, size, right = left[:, kept], size[kept], right[kept]
+        above_rounding = size > rounding * size.max()
+        left, size, right = left[:, above_rounding], size[above_rounding], right[above_rounding]
         centred = labels - labels.mean(0)
-        read, found, _ = torch.linalg.svd(left.mT @ centred, full_matrices=False)
-        basis = read[:, found > ROUNDING * centred.norm()]
+        read, singular_values, _ = torch.linalg.svd(left.mT @ centred, full_matrices=False)
+        basis = read[:, singular_values > ROUNDING * centred.norm()]
         return cls(mean, right.mT @ (basis / size[:, None]), (basis.mT * size) @ right)
 
     @classmethod

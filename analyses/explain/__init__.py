@@ -153,21 +153,21 @@ class Explanation(Result):
                 interval.
             reads, feeds: its incoming and outgoing edges.
         """
-        found, edges = interval(self.effect), [*self.edges, *self.support]
+        effects, edges = interval(self.effect), [*self.edges, *self.support]
         score = self.to_edge_frame().groupby("writer")["score"].sum(min_count=1)
         return pd.DataFrame(
             {
                 "name": self.names,
-                "reason": [CARRIES if self._is_carrying(own) else ALIKE for own in self.names],
-                "role": [own or NONE for own in self.roles],
-                "attends": [own or NONE for own in self.attends],
-                "score": [float(score.get(own, torch.nan)) for own in self.names],
+                "reason": [CARRIES if self._is_carrying(name) else ALIKE for name in self.names],
+                "role": [role or NONE for role in self.roles],
+                "attends": [attended or NONE for attended in self.attends],
+                "score": [float(score.get(name, torch.nan)) for name in self.names],
                 "direct": self.direct.mean(-1).tolist(),
-                "effect": found.mean.tolist(),
-                "low": found.low.tolist(),
-                "high": found.high.tolist(),
-                "reads": [_joined(map(_input, own)) for own in self.reads],
-                "feeds": [_joined(r for w, r in edges if w == own) for own in self.names],
+                "effect": effects.mean.tolist(),
+                "low": effects.low.tolist(),
+                "high": effects.high.tolist(),
+                "reads": [_joined(map(_input, reads)) for reads in self.reads],
+                "feeds": [_joined(r for w, r in edges if w == name) for name in self.names],
             }
         )
 
@@ -261,8 +261,8 @@ class Explanation(Result):
     @property
     def _title(self) -> str:
         more = f"; {len(self.support)} more are needed alike" if self.support else ""
-        kept = f"{percent(self.faithfulness)} of the {self.metric}"
-        return f"{self._size} (of {self.n_edges}) keep {kept}{more}"
+        share = f"{percent(self.faithfulness)} of the {self.metric}"
+        return f"{self._size} (of {self.n_edges}) keep {share}{more}"
 
     def _path_text(self, path: Sequence[Names]) -> str:
         """The nodes of a path, with the roles of heads."""
@@ -275,20 +275,20 @@ class Explanation(Result):
     def _component_lines(self, rows: int) -> list[str]:
         """The evidence on each component, those with the largest scores first."""
         frame = self.to_frame()
-        order = frame.assign(size=frame["score"].abs().fillna(0), own=frame["effect"].abs())
-        order = order.sort_values(["size", "own"], ascending=False, kind="stable").head(rows)
+        order = frame.assign(size=frame["score"].abs().fillna(0), effect_size=frame["effect"].abs())
+        order = order.sort_values(["size", "effect_size"], ascending=False, kind="stable")
         width = max(map(len, self.names), default=0)
         lines: list[str] = []
-        for row in order.to_dict("records"):
+        for row in order.head(rows).to_dict("records"):
             attends = f"attends to {row['attends']}"
             numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
-            known = [
+            measured = [
                 f"{word} {number(row[name], 3, sign=True)}"
                 for name, word in numbers
                 if row[name] == row[name]
             ]
-            texts = [row["role"], attends, f"{', '.join(known)} {self.unit}"]
-            text = "; ".join(own for own in texts if not own.endswith(NONE))
+            texts = [row["role"], attends, f"{', '.join(measured)} {self.unit}"]
+            text = "; ".join(part for part in texts if not part.endswith(NONE))
             lines.append(f"{row['name']:<{width}} {text}")
         return lines
 
@@ -331,12 +331,18 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     check_finite_weights(model)
     most, steps = at_least(1, most, "most"), at_least(1, steps, "steps")
-    own, other = aligned(model, clean, corrupt)
-    pairs = Pairs(model, computation_graph(model), own, other, as_metric(metric, model, own))
+    clean_batches, corrupt_batches = aligned(model, clean, corrupt)
+    pairs = Pairs(
+        model,
+        computation_graph(model),
+        clean_batches,
+        corrupt_batches,
+        as_metric(metric, model, clean_batches),
+    )
     scored = attribute_edges(
         model,
-        own,
-        other,
+        clean_batches,
+        corrupt_batches,
         metric=pairs.metric,
         steps=steps,
         tolerance=TOLERANCE,
@@ -345,14 +351,14 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         memory=memory,
     )
     least, scores = NEEDED * _difference(scored), scored.scores
-    values = written(model, other)
+    values = written(model, corrupt_batches)
 
     def run(circuits: Sequence[Circuit]) -> Float[Tensor, "circuit prompt"]:
         return run_circuits(
-            model, own, circuits, values, pairs.metric, memory=memory, progress=progress
+            model, clean_batches, circuits, values, pairs.metric, memory=memory, progress=progress
         )
 
-    found = smallest_faithful(
+    circuit = smallest_faithful(
         pairs.graph,
         _candidates(pairs.graph, scores, most),
         run,
@@ -361,10 +367,11 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         draws=DRAWS,
         seed=seed,
     )
-    edges, ablated, carrying = found.edges, pairs.ablated(), {writer for writer, _ in found.edges}
+    edges, ablated = circuit.edges, pairs.ablated()
+    carrying = {writer for writer, _ in edges}
     # What a circuit needs is only measured for a faithful one.
     alike, support = pairs.needed_alike(
-        ablated, carrying, least if found.is_faithful else torch.inf
+        ablated, carrying, least if circuit.is_faithful else torch.inf
     )
     components = tuple(name for name in ablated if name in carrying | alike)
     answering = {writer for writer, reader in edges if reader == LOGITS}
@@ -380,9 +387,9 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     return Explanation(
         whole=scored.clean,
         empty=scored.corrupt,
-        counts=found.counts,
-        value=found.values,
-        control=found.random,
+        counts=circuit.counts,
+        value=circuit.values,
+        control=circuit.random,
         edges=edges,
         score=scored.effect[[number[edge] for edge in edges]],
         exact=stacked(pairs.patched(edges, "resample").values()),
@@ -398,7 +405,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         n_edges=len(scored.edges),
         metric=pairs.metric.name,
         unit=pairs.metric.unit,
-        provenance=replace(Provenance.of(model, *own, *other), seed=seed),
+        provenance=replace(Provenance.of(model, *clean_batches, *corrupt_batches), seed=seed),
         notes=notes,
     )
 

@@ -49,24 +49,24 @@ class Pairs:
         """The exact effect of each edge alone, on each prompt."""
         if not edges:
             return {}
-        found = patch_paths(
+        paths = patch_paths(
             self.model, self.clean, self.corrupt, edges=edges, method=method, metric=self.metric
         )
-        return dict(zip(edges, found.effect, strict=True))
+        return dict(zip(edges, paths.effect, strict=True))
 
     def ablated(self) -> ByName:
         """The effect of replacing each component by its mean, in the order of the forward."""
-        writers = [own for own in self.graph.writers if own.place is not None]
-        names = [own.name for own in writers if own.name not in inputs_of(self.graph)]
+        writers = [writer for writer in self.graph.writers if writer.place is not None]
+        names = [writer.name for writer in writers if writer.name not in inputs_of(self.graph)]
         units = {name: name for name in names}
-        found = ablate(self.model, self.prompts, units=units, metric=self.metric)
-        return dict(zip(names, found.effect, strict=True))
+        ablation = ablate(self.model, self.prompts, units=units, metric=self.metric)
+        return dict(zip(names, ablation.effect, strict=True))
 
     def direct(self) -> ByName:
         """The direct effect of each component; empty if the metric is not a logit (difference)."""
         if not isinstance(self.metric, Logit | LogitDiff):
             return {}
-        found = direct_logit_attribution(
+        attribution = direct_logit_attribution(
             self.model,
             self.prompts,
             target=self.metric.target,
@@ -74,23 +74,23 @@ class Pairs:
             pos=self.metric.pos,
             by="head",
         )
-        terms = zip(found.parts, found.effect.double(), strict=True)
-        return {part.name: own for part, own in terms}
+        terms = zip(attribution.parts, attribution.effect.double(), strict=True)
+        return {part.name: effect for part, effect in terms}
 
     def attends(self, answering: Collection[str]) -> dict[str, str]:
         """What each head attends to on average; heads in ``answering``, from the answer alone."""
         several = len(self.model.stacks) > 1
         kinds: tuple[AttentionName | None, ...] = get_args(AttentionName) if several else (None,)
-        found: dict[str, str] = {}
+        attended: dict[str, str] = {}
         for kind in kinds:
             before = f"{kind}." if kind else ""
             numbers = attention_statistics(self.model, self.prompts, attention=kind)
             masses = _furthest_from_uniform(numbers)
-            found |= {before + name: mass for name, mass in masses.items()}
+            attended |= {before + name: mass for name, mass in masses.items()}
         if several or not isinstance(self.metric, AtPosition):
-            return found
+            return attended
         at_answer = _furthest_from_uniform(self._attention_at_answer(self.metric.pos))
-        return found | {name: mass for name, mass in at_answer.items() if name in answering}
+        return attended | {name: mass for name, mass in at_answer.items() if name in answering}
 
     def _attention_at_answer(self, pos: Position) -> AttentionStatistics:
         """Attention from the answer's query, including to equal tokens and those after them."""
@@ -143,18 +143,18 @@ class Pairs:
     def roles(self, seed: int) -> tuple[dict[str, str], tuple[str, ...]]:
         """The clearest roles of each head; or a note of why there are none."""
         try:
-            found = head_roles(self.model, seed=seed).roles()
+            by_head = head_roles(self.model, seed=seed).roles()
         except InvalidInput as error:
             return {}, (f"roles: not measured. {error}",)
         # Where a head attends comes first: copying is what it does with what it finds there.
-        ordered = {name: sorted(own, key=COPYING.__eq__) for name, own in found.items()}
-        return {name: ", ".join(own[:ROLES]) for name, own in ordered.items()}, ()
+        ordered = {name: sorted(roles, key=COPYING.__eq__) for name, roles in by_head.items()}
+        return {name: ", ".join(roles[:ROLES]) for name, roles in ordered.items()}, ()
 
 
-def _furthest_from_uniform(found: AttentionStatistics) -> dict[str, str]:
+def _furthest_from_uniform(statistics: AttentionStatistics) -> dict[str, str]:
     """For each head, the value-weighted mass that exceeds that of uniform attention most."""
-    frame = found.to_frame().query("weighting == 'value-weighted'")
-    frame = frame[frame["statistic"].isin(found.masses) & (frame["statistic"] != OTHER)]
+    frame = statistics.to_frame().query("weighting == 'value-weighted'")
+    frame = frame[frame["statistic"].isin(statistics.masses) & (frame["statistic"] != OTHER)]
     frame = frame[::-1]  # in a tie, a class of tokens is named rather than an offset
     best = frame.loc[(frame["mean"] - frame["uniform"]).groupby(frame["name"]).idxmax()]
     columns = (best[name] for name in ("name", "statistic", "mean", "uniform"))

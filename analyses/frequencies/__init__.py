@@ -150,8 +150,8 @@ class Frequencies(Result):
         for part, shares in self.share.items():
             top = shares.nan_to_num().topk(min(4, len(shares)))
             ranked = zip((top.indices + 1).tolist(), top.values.tolist(), strict=True)
-            shown = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
-            lines.append(f"{part:<12} {shown}")
+            text = ", ".join(f"{frequency} ({percent(share, 1)})" for frequency, share in ranked)
+            lines.append(f"{part:<12} {text}")
         return "\n".join([*lines, *map(self._layer_line, self.neuron_share)])
 
     def headline(self) -> str:
@@ -161,12 +161,12 @@ class Frequencies(Result):
         control = f"(in random order none has over {percent(most, 1)})"
         if key:
             named = ", ".join(map(str, key))
-            found = (
+            finding = (
                 f"frequencies {named} have {percent(sum(key.values()))} of the embedding's variance"
             )
         else:
-            found = "no frequency stands out in the embedding"
-        return f"{model}: {found} over residues mod {self.modulus} {control}"
+            finding = "no frequency stands out in the embedding"
+        return f"{model}: {finding} over residues mod {self.modulus} {control}"
 
     def _layer_line(self, layer: int) -> str:
         shares, control = self.neuron_share[layer], self.neuron_control[layer]
@@ -220,22 +220,22 @@ def frequencies(
     if len(ids) != 1:
         raise InvalidInput(f"frequencies takes one prompt; got {len(ids)}.")
     if residues is None:
-        known = _trained_residues(model)
+        residue_ids = _trained_residues(model)
     else:
-        known = _checked_residues(residues, model.config.n_logits)
-    prompts = residue_prompts(ids[0].cpu(), known)
+        residue_ids = _checked_residues(residues, model.config.n_logits)
+    prompts = residue_prompts(ids[0].cpu(), residue_ids)
     batch = model.batch(prompts.ids)
     required_columns(batch, pos)
-    with_neurons = [one for one in components_of(model).sublayers if one.n_neurons]
-    layers = [one.layer for one in with_neurons]
+    with_neurons = [sublayer for sublayer in components_of(model).sublayers if sublayer.n_neurons]
+    layers = [sublayer.layer for sublayer in with_neurons]
     places = [Place(Point.POST, layer) for layer in layers]
     values, logits = over_residues(model, prompts, places, pos)
     generator = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(len(known), generator=generator) for _ in range(DRAWS)]
-    own = prompts.residues
+    orders = [torch.randperm(len(residue_ids), generator=generator) for _ in range(DRAWS)]
+    tokens = prompts.residues
     parts = {
-        EMBEDDING: model.W_E[own.to(model.device)].cpu(),
-        "unembedding": model.W_U.mT[own.to(model.device)].cpu(),
+        EMBEDDING: model.W_E[tokens.to(model.device)].cpu(),
+        "unembedding": model.W_U.mT[tokens.to(model.device)].cpu(),
         "logits": (logits - logits.mean(-1, keepdim=True)).movedim(-1, 0).flatten(1),
     }
     axes = len(prompts.columns)
@@ -248,7 +248,7 @@ def frequencies(
         },
         neuron_share=_by_layer(layers, values, axes),
         neuron_control=_by_layer(layers, [_reordered(x, orders[0], axes) for x in values], axes),
-        modulus=len(known),
+        modulus=len(residue_ids),
         template=tuple(
             next(letters) if column in prompts.columns else label
             for column, label in enumerate(model.to_labels(ids[0]))

@@ -51,22 +51,22 @@ def residue_prompts(prompt: Int[Tensor, " pos"], residues: Sequence[int]) -> Res
         InvalidInput: there are fewer than three residues, or one is repeated; or the prompt holds
             none or more than two.
     """
-    known = torch.tensor(residues)
-    if len(known) < FEWEST or len(known.unique()) != len(known):
+    token_ids = torch.tensor(residues)
+    if len(token_ids) < FEWEST or len(token_ids.unique()) != len(token_ids):
         raise InvalidInput(
             f"residues={shorten(list(residues))} should be the token ids of 0, 1, …, p − 1, "
             f"{FEWEST} or more, all different."
         )
-    columns = tuple(torch.isin(prompt, known).nonzero().flatten().tolist())
+    columns = tuple(torch.isin(prompt, token_ids).nonzero().flatten().tolist())
     if not 1 <= len(columns) <= MOST_IN_A_PROMPT:
         raise InvalidInput(
             f"The prompt should hold one or two residues, as '16 102 =' does; this one holds "
             f"{len(columns)}."
         )
-    every = torch.cartesian_prod(*[known] * len(columns)).view(-1, len(columns))
+    every = torch.cartesian_prod(*[token_ids] * len(columns)).view(-1, len(columns))
     ids = prompt.repeat(len(every), 1)
     ids[:, list(columns)] = every
-    return ResiduePrompts(known, columns, ids)
+    return ResiduePrompts(token_ids, columns, ids)
 
 
 @torch.no_grad()
@@ -84,13 +84,15 @@ def over_residues(
     Returns:
         The activations at each place, ``[*residues dim]``; and the logits, ``[*residues residue]``.
     """
-    found: list[list[Tensor]] = [[] for _ in (*places, None)]
+    per_place: list[list[Tensor]] = [[] for _ in (*places, None)]
     for ids in prompts.ids.split(ROWS):
         done = run(model, ids, record=list(places))
-        for own, place in zip(found, places, strict=False):
-            own.append(at_position(done.cache[place], done.batch, pos))
+        for tensors, place in zip(per_place, places, strict=False):
+            tensors.append(at_position(done.cache[place], done.batch, pos))
         logits = at_position(done.require_logits(), done.batch, pos)
         check_no_nan(model, [done.batch], logits)
-        found[-1].append(logits[:, prompts.residues.to(logits.device)])
-    *values, logits = (torch.cat(own).cpu().unflatten(0, prompts.shape) for own in found)
+        per_place[-1].append(logits[:, prompts.residues.to(logits.device)])
+    *values, logits = (
+        torch.cat(tensors).cpu().unflatten(0, prompts.shape) for tensors in per_place
+    )
     return values, logits

@@ -154,16 +154,16 @@ class Neurons(Result):
             "layer": [self.layer] * len(self.neuron),
             "neuron": self.neuron.tolist(),
             "name": self.names,
-            "token": [own[0].token for own in self.snippets],
+            "token": [row[0].token for row in self.snippets],
             "value": self.value[:, 0].tolist(),
             "control": self.control.tolist(),
             "mean": self.mean.tolist(),
             "active": self.active.tolist(),
             **self._logit_cells,
         }
-        for pair, own in self.cosine.items():
+        for pair, cosine in self.cosine.items():
             name = "cosine" if pair == "in out" else f"cosine_{pair.replace(' ', '_')}"
-            cells |= {name: own.tolist(), f"{name}_control": self.cosine_control[pair].tolist()}
+            cells |= {name: cosine.tolist(), f"{name}_control": self.cosine_control[pair].tolist()}
         if self.ablation is None:
             return pd.DataFrame(cells)
         clean = self.ablation.clean
@@ -172,24 +172,24 @@ class Neurons(Result):
     def to_top_frame(self) -> pd.DataFrame:
         """One row per neuron and large activation: name, rank, text, pos, token, value, context."""
         rows = [
-            (name, rank, int(text), int(pos), own.token, float(value), own.marked)
+            (name, rank, int(text), int(pos), snippet.token, float(value), snippet.marked)
             for name, *cells in zip(
                 self.names, self.text, self.pos, self.value, self.snippets, strict=True
             )
-            for rank, (text, pos, value, own) in enumerate(zip(*cells, strict=True), 1)
+            for rank, (text, pos, value, snippet) in enumerate(zip(*cells, strict=True), 1)
         ]
         columns = ["name", "rank", "text", "pos", "token", "value", "context"]
         return pd.DataFrame(rows, columns=columns)
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per neuron and text: layer, neuron, name, prompt, clean, ablated, effect."""
-        own = self.ablation
-        if own is None:
+        ablation = self.ablation
+        if ablation is None:
             return pd.DataFrame()
         layers = [self.layer] * len(self.neuron)
         cells = {"layer": layers, "neuron": self.neuron.tolist(), "name": self.names}
-        clean = own.clean.expand_as(own.ablated)
-        return prompt_frame(cells, clean=clean, ablated=own.ablated, effect=own.effect)
+        clean = ablation.clean.expand_as(ablation.ablated)
+        return prompt_frame(cells, clean=clean, ablated=ablation.ablated, effect=ablation.effect)
 
     def drawing(self, neuron: int | None = None) -> Drawing:
         """Tokens around the largest activations of one neuron, by default the table's first.
@@ -204,11 +204,11 @@ class Neurons(Result):
                 f"neuron={shorten(neuron)} was not measured; there are {shorten(measured)}."
             )
         row = measured.index(wanted)
-        shown = list(zip(self.snippets[row], self.strips[row], strict=True))
+        largest = list(zip(self.snippets[row], self.strips[row], strict=True))
         return token_strips(
-            [own.values(strip) for own, strip in shown],
-            [own.labels for own, _ in shown],
-            title=f"{self.names[row]}: the {len(shown)} largest activations",
+            [snippet.values(strip) for snippet, strip in largest],
+            [snippet.labels for snippet, _ in largest],
+            title=f"{self.names[row]}: the {len(largest)} largest activations",
             rows=[f"text {n}" for n in self.text[row].tolist()],
             unit="activation",
             diverging=True,
@@ -221,10 +221,10 @@ class Neurons(Result):
         top = at_least(1, top, "top")
         frame = self.to_frame()
         places = places_of_effects(frame) if "effect" in frame else 0
-        context = dict(zip(self.names, (own[0].marked for own in self.snippets), strict=True))
+        context = dict(zip(self.names, (row[0].marked for row in self.snippets), strict=True))
         lines = [
-            self._line(own, context[own["name"]], places)
-            for own in frame.head(top).to_dict("records")
+            self._line(record, context[record["name"]], places)
+            for record in frame.head(top).to_dict("records")
         ]
         if self.ablation is not None:
             lines.append(significance_text(frame, "neurons"))
@@ -274,18 +274,18 @@ class Neurons(Result):
 
     @property
     def _logit_cells(self) -> dict[str, Sequence[object]]:
-        own = self.direct_effects
-        if own is None:
+        effects = self.direct_effects
+        if effects is None:
             return {}
         promoted, suppressed = (
             [" ".join(self.token_labels[n] for n in row) for row in ids.tolist()]
-            for ids in (own.promoted, own.suppressed)
+            for ids in (effects.promoted, effects.suppressed)
         )
         return {
             "promoted_tokens": promoted,
             "suppressed_tokens": suppressed,
-            "logit": own.promoted_logits[:, 0].tolist(),
-            "logit_control": own.control.tolist(),
+            "logit": effects.promoted_logits[:, 0].tolist(),
+            "logit_control": effects.control.tolist(),
         }
 
     @property
@@ -358,17 +358,17 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     if writes_logits(model, measure):
         within(1, model.config.n_logits, tokens, "tokens")
     settings = Settings(top, rows, bos=bos, sample=ablate)
-    found = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
-    control = shuffled_values(measure, found, ranks=1, draws=DRAWS, rows=rows, seed=seed)
-    direct = largest_effects(model, measure, found, tokens=tokens, rows=rows, seed=seed)
-    ablation, provenance, notes = None, Provenance.of(model, seed=seed), found.notes
+    corpus = stream_corpus(model, texts, measure, settings, progress=progress, cancelled=cancelled)
+    control = shuffled_values(measure, corpus, ranks=1, draws=DRAWS, rows=rows, seed=seed)
+    direct = largest_effects(model, measure, corpus, tokens=tokens, rows=rows, seed=seed)
+    ablation, provenance, notes = None, Provenance.of(model, seed=seed), corpus.notes
     if metric is None and model.config.unembeds:
         metric = "loss" if model.config.is_causal else "kl"
-    if ablate and found.complete and metric is not None:
+    if ablate and corpus.complete and metric is not None:
         try:
             ablation, table = ablate_neurons(
                 model,
-                rows_of(found.sample),
+                rows_of(corpus.sample),
                 chosen,
                 method=method,
                 metric=metric,
@@ -383,28 +383,28 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         else:
             provenance, notes = replace(table.provenance, seed=seed), (*notes, *table.notes)
     cosines = input_output_cosines(model, mlp.layer, mlp.place.stack)
-    own = torch.tensor(measure.neurons)
+    numbers = torch.tensor(measure.neurons)
     return Neurons(
         layer=mlp.layer,
         stack=mlp.place.stack,
-        neuron=own,
-        value=found.value,
-        text=found.text,
-        pos=found.pos,
+        neuron=numbers,
+        value=corpus.value,
+        text=corpus.text,
+        pos=corpus.pos,
         control=control[:, 0],
-        snippets=snippets(model, measure, found),
-        strips=strips(measure, found, rows),
-        mean=found.distribution.mean.cpu(),
-        active=(found.distribution.positive / found.distribution.n).cpu(),
-        quantiles=found.distribution.quantiles(LEVELS).cpu(),
+        snippets=snippets(model, measure, corpus),
+        strips=strips(measure, corpus, rows),
+        mean=corpus.distribution.mean.cpu(),
+        active=(corpus.distribution.positive / corpus.distribution.n).cpu(),
+        quantiles=corpus.distribution.quantiles(LEVELS).cpu(),
         direct_effects=direct,
         token_labels={} if direct is None else _labels(model, direct),
-        cosine={name: cosine.cpu()[own] for name, (cosine, _) in cosines.items()},
-        cosine_control={name: rms.cpu()[own] for name, (_, rms) in cosines.items()},
+        cosine={name: cosine.cpu()[numbers] for name, (cosine, _) in cosines.items()},
+        cosine_control={name: rms.cpu()[numbers] for name, (_, rms) in cosines.items()},
         ablation=ablation,
-        n_texts=found.n_texts,
-        n_tokens=found.n_tokens,
-        provenance=replace(provenance, tokens=found.sha256),
+        n_texts=corpus.n_texts,
+        n_tokens=corpus.n_tokens,
+        provenance=replace(provenance, tokens=corpus.sha256),
         notes=notes,
     )
 

@@ -86,5 +86,5 @@ def ablate_neurons(  # noqa: PLR0913 - the settings of one ablation, by keyword
         cancelled=cancelled,
     )
     noise = rounding(table.baseline[~table.baseline.isnan()], table.provenance.dtype)
-    found = NeuronAblation(table.baseline, table.values, table.metric, table.unit, method, noise)
-    return found, table
+    ablation = NeuronAblation(table.baseline, table.values, table.metric, table.unit, method, noise)
+    return ablation, table

@@ -58,8 +58,8 @@ class DirectEffects:
     def joined(cls, parts: Sequence["DirectEffects"]) -> "DirectEffects":
         """The rows of several results in one."""
         names = [field.name for field in fields(cls) if field.name != "sum_error"]
-        tensors = {name: torch.cat([getattr(own, name) for own in parts]) for name in names}
-        return cls(**tensors, sum_error=max(own.sum_error for own in parts))
+        tensors = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+        return cls(**tensors, sum_error=max(part.sum_error for part in parts))
 
 
 @torch.no_grad()
@@ -93,17 +93,17 @@ def direct_effects(  # noqa: PLR0913 - the neurons, their columns, and what to r
     post = at_least_float32(cache[_post_place(model, layer)])[rows, column, neurons, None]
     drawn = torch.randn(written.shape[1], generator=torch.Generator().manual_seed(seed))
     drawn = (drawn / drawn.norm()).to(written) * written.norm(dim=-1, keepdim=True)
-    own, other = (
+    effects, control_effects = (
         _centred(post * logits_of_writes(model, cache, x, column, layer)) for x in (written, drawn)
     )
-    most, least = own.topk(top, dim=-1), (-own).topk(top, dim=-1)
+    most, least = effects.topk(top, dim=-1), (-effects).topk(top, dim=-1)
     w, _ = logit_direction(unembed, most.indices[:, 0])
     return DirectEffects(
         promoted=most.indices.cpu(),
         promoted_logits=most.values.cpu(),
         suppressed=least.indices.cpu(),
         suppressed_logits=-least.values.cpu(),
-        control=other.amax(-1).cpu(),
+        control=control_effects.amax(-1).cpu(),
         sum_error=_sum_error(model, cache, w, column, layer),
     )
 
@@ -202,12 +202,12 @@ def input_output_cosines(
     """
     step, mlp = mlp_step(model, layer, stack)
     out = _unit(mlp.W_out)
-    own = {"in": _unit(_of_stream(step, mlp.W_in.mT)), "out": out}
+    vectors = {"in": _unit(_of_stream(step, mlp.W_in.mT)), "out": out}
     pairs = [("in", "out")]
     if isinstance(mlp, GatedMLP):
-        own["gate"] = _unit(_of_stream(step, mlp.W_gate.mT))
+        vectors["gate"] = _unit(_of_stream(step, mlp.W_gate.mT))
         pairs += [("gate", "out"), ("gate", "in")]
-    return {f"{a} {b}": _cosines(own[a], own[b]) for a, b in pairs}
+    return {f"{a} {b}": _cosines(vectors[a], vectors[b]) for a, b in pairs}
 
 
 def mlp_step(model: Network, layer: int, stack: str | None = None) -> tuple[Step, MLP]:
@@ -241,6 +241,6 @@ def _cosines(
     a: Float[Tensor, "neuron d_model"], b: Float[Tensor, "neuron d_model"]
 ) -> tuple[Float[Tensor, " neuron"], Float[Tensor, " neuron"]]:
     """Cosines of each pair, and root mean square cosines of rows of a with other rows of b."""
-    own = (a * b).sum(-1)
-    squares = ((a @ (b.mT @ b)) * a).sum(-1) - own.square()
-    return own, (squares.clamp(min=0) / max(1, len(a) - 1)).sqrt()
+    cosine = (a * b).sum(-1)
+    squares = ((a @ (b.mT @ b)) * a).sum(-1) - cosine.square()
+    return cosine, (squares.clamp(min=0) / max(1, len(a) - 1)).sqrt()

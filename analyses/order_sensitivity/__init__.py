@@ -104,12 +104,12 @@ class OrderSensitivity(Result):
             InvalidInput: a variant or permutation that was not measured.
         """
         kind = self.permutations[0] if permutation is None else permutation
-        for name, given, known in (
+        for name, value, choices in (
             ("variant", variant, self.variants),
             ("permutation", kind, self.permutations),
         ):
-            if given not in known:
-                raise InvalidInput(f"{name}={shorten(given)}: there are {', '.join(known)}.")
+            if value not in choices:
+                raise InvalidInput(f"{name}={shorten(value)}: there are {', '.join(choices)}.")
         cell = self.variants.index(variant), self.permutations.index(kind)
         return self.value[cell].nanmean(-1)
 
@@ -194,8 +194,8 @@ class OrderSensitivity(Result):
             return f"fewer than {FEWEST} prompts, so that no head is said to use order"
         kinds = [by for by in uses.values() if by]
         counts = [f"{kinds.count(by)} by {by}" for by in sorted(set(kinds), key=BY.index)]
-        found = f"{len(kinds)} of {len(uses)} heads use order"
-        return f"{found}: {', '.join(counts)}" if counts else found
+        sentence = f"{len(kinds)} of {len(uses)} heads use order"
+        return f"{sentence}: {', '.join(counts)}" if counts else sentence
 
     def _line(self, name: str, by: str) -> str:
         part = self.names.index(name)
@@ -205,12 +205,12 @@ class OrderSensitivity(Result):
     def _checks(self) -> Iterator[str]:
         if MASK in self.variants and BAG in self.permutations:
             bag = self.of(MASK, BAG)
-            found = [
+            layers = [
                 f"{name} {number(s, 2)}"
                 for name, kind, s in zip(self.names, self.kinds, bag.tolist(), strict=True)
                 if kind == LAYER
             ]
-            yield f"prefix as a bag, without positions: s at the last token {', '.join(found)}"
+            yield f"prefix as a bag, without positions: s at the last token {', '.join(layers)}"
         if NEITHER in self.variants:
             worst = self.value[self.variants.index(NEITHER)].nan_to_num().max()
             yield f"control, with neither mask nor positions: s at most {worst:.1e}"
@@ -287,8 +287,8 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
 
 
 def _check(permutations: Sequence[str], scope: str) -> None:
-    given = permutations if isinstance(permutations, list | tuple) else ()
-    if not given or any(one not in KINDS or given.count(one) > 1 for one in given):
+    names = permutations if isinstance(permutations, list | tuple) else ()
+    if not names or any(name not in KINDS or names.count(name) > 1 for name in names):
         raise InvalidInput(
             f"permutations={shorten(permutations)} should be several of {', '.join(KINDS)}, each "
             "once."

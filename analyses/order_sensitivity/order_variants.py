@@ -70,12 +70,15 @@ def order_variants(
         if asked and not exists:
             raise InvalidInput(f"{name}=True: this model has no {name}; leave {name}= out.")
         choices.append(((True, False) if exists else (False,)) if asked is None else (asked,))
-    found: dict[str, Network] = {}
-    for kept in product(*choices):
-        left_out = {"mask": has.mask and not kept[0], "positions": has.positions and not kept[1]}
+    views: dict[str, Network] = {}
+    for choice in product(*choices):
+        left_out = {
+            "mask": has.mask and not choice[0],
+            "positions": has.positions and not choice[1],
+        }
         view = stripped(model, **left_out) if any(left_out.values()) else model
-        found[NAMES[kept[0], kept[1]]] = view
-    return found
+        views[NAMES[choice[0], choice[1]]] = view
+    return views
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,30 +126,30 @@ class PermutedPrompts:
             if progress is not None:
                 progress(next(done), total)
 
-        found = [
+        measured = [
             replace(
                 self,
-                batches=[batch.rows(own) for batch in self.batches],
+                batches=[batch.rows(chunk) for batch in self.batches],
                 forward_done=forward_done,
             )._measure(views, kinds)
-            for own in chunks
+            for chunk in chunks
         ]
-        values, unmoved = (torch.cat(own, -1).cpu() for own in zip(*found, strict=True))
+        values, unmoved = (torch.cat(tensors, -1).cpu() for tensors in zip(*measured, strict=True))
         return values, unmoved
 
     def _measure(self, views: Iterable[Network], kinds: Sequence[str]) -> tuple[Tensor, Tensor]:
-        own = own_inputs(self.model, self.batches) if self.scope == "own" else None
-        found: list[list[tuple[Tensor, Tensor]]] = []
+        inputs = own_inputs(self.model, self.batches) if self.scope == "own" else None
+        table: list[list[tuple[Tensor, Tensor]]] = []
         for view in views:
-            before = self._responses(view, own)
-            found.append([self._of_kind(view, kind, own, before) for kind in kinds])
+            before = self._responses(view, inputs)
+            table.append([self._of_kind(view, kind, inputs, before) for kind in kinds])
         values, unmoved = (
-            torch.stack([torch.stack([pair[n] for pair in row]) for row in found]) for n in (0, 1)
+            torch.stack([torch.stack([pair[n] for pair in row]) for row in table]) for n in (0, 1)
         )
         return values, unmoved
 
     def _of_kind(
-        self, view: Network, kind: str, own: OwnInputs | None, before: Responses
+        self, view: Network, kind: str, inputs: OwnInputs | None, before: Responses
     ) -> tuple[Tensor, Tensor]:
         """The means of s and of its control over the seeds, both ``[part prompt]``."""
         movable, read = self._movable(kind)
@@ -157,7 +160,7 @@ class PermutedPrompts:
                 token_orders(where, "random" if kind == BAG else kind, 2 * seed + stack)
                 for stack, where in enumerate(movable)
             ]
-            after = self._responses(view, own, orders)
+            after = self._responses(view, inputs, orders)
             pairs = [self._compare(part, before, after, orders, read) for part in self.parts]
             s, control = (torch.stack(each) for each in zip(*pairs, strict=True))
             values.append(s)
@@ -172,8 +175,8 @@ class PermutedPrompts:
     def _movable(self, kind: str) -> tuple[list[Tensor], list[Tensor]]:
         """The tokens of each stack that are permuted, and those whose outputs are compared."""
         movable = [
-            movable_tokens(self.model, *own)
-            for own in zip(self.model.stacks, self.batches, strict=True)
+            movable_tokens(self.model, *pair)
+            for pair in zip(self.model.stacks, self.batches, strict=True)
         ]
         if kind != BAG:
             return movable, movable
@@ -181,21 +184,21 @@ class PermutedPrompts:
             batch.is_real & (batch.is_real.cumsum(-1) == batch.is_real.sum(-1, keepdim=True))
             for batch in self.batches
         ]
-        return [own & ~end for own, end in zip(movable, last, strict=True)], last
+        return [tokens & ~end for tokens, end in zip(movable, last, strict=True)], last
 
     def _responses(
-        self, view: Network, own: OwnInputs | None, orders: Sequence[Order] | None = None
+        self, view: Network, inputs: OwnInputs | None, orders: Sequence[Order] | None = None
     ) -> Responses:
-        if own is not None:
-            found = of_own_inputs(view, own, orders)
+        if inputs is not None:
+            responses = of_own_inputs(view, inputs, orders)
         elif orders is None:
-            found = of_prompts(view, self.batches)
+            responses = of_prompts(view, self.batches)
         else:
             stacks = zip(self.batches, orders, self.model.stacks, strict=True)
             moved = [permuted(batch, order, stack.input) for batch, order, stack in stacks]
-            found = of_prompts(view, moved)
+            responses = of_prompts(view, moved)
         self.forward_done()
-        return found
+        return responses
 
     def _compare(
         self,

@@ -66,12 +66,12 @@ class Responder:
 
 def responders(model: Network) -> list[Responder]:
     """Every head, every layer and the model."""
-    found: list[Responder] = []
+    parts: list[Responder] = []
     starts, ends = layer_starts(model), layer_ends(model)
     for kind in every_attention(model):
         in_stack = [place for (stack, _), place in starts.items() if stack == kind.query]
         for layer, attn in enumerate(kind.layers):
-            found += [
+            parts += [
                 Responder(
                     HEAD,
                     kind.head_name(layer, head),
@@ -83,12 +83,12 @@ def responders(model: Network) -> list[Responder]:
                 )
                 for head in range(attn.n_heads)
             ]
-    found += [
+    parts += [
         Responder(LAYER, name, stack, end, starts[stack, name])
         for (stack, name), end in ends.items()
     ]
     last = len(model.stacks) - 1
-    return [*found, Responder(MODEL, MODEL, last, OUTPUT, list(ends.values())[-1])]
+    return [*parts, Responder(MODEL, MODEL, last, OUTPUT, list(ends.values())[-1])]
 
 
 def _coordinates(W_O: Float[Tensor, "d_head d_model"]) -> Float[Tensor, "d_head rank"]:
@@ -101,9 +101,9 @@ def of_prompts(model: Network, batches: Sequence[Batch]) -> Responses:
     places = [part.z_place(n) for part in every_attention(model) for n in range(len(part.layers))]
     places += [*layer_starts(model).values(), *layer_ends(model).values()]
     done = run(model, *batches, record=places)
-    found: dict[Place | str, Tensor] = {place: done.cache[place] for place in places}
+    responses: dict[Place | str, Tensor] = {place: done.cache[place] for place in places}
     output = done.stream if done.logits is None else done.logits
-    return found if output is None else found | {OUTPUT: output}
+    return responses if output is None else responses | {OUTPUT: output}
 
 
 @torch.no_grad()
@@ -122,18 +122,18 @@ def of_own_inputs(
         x = inputs.streams[place]
         return x if orders is None else in_order(x, orders[stack])
 
-    found: dict[Place | str, Tensor] = {}
+    responses: dict[Place | str, Tensor] = {}
     for kind in every_attention(model):
         context = inputs.context(kind.query, orders)
         for layer, attn in enumerate(kind.layers):
             place = kind.z_place(layer)
-            found[place] = attn.hidden(moved(place, kind.query), context)
+            responses[place] = attn.hidden(moved(place, kind.query), context)
     ends = layer_ends(model)
     for (stack, name), start in layer_starts(model).items():
-        found[start] = moved(start, stack)
+        responses[start] = moved(start, stack)
         block = model.stacks[stack].block(start.layer or 0)
-        found[ends[stack, name]] = block(found[start], inputs.context(stack, orders))
-    return found
+        responses[ends[stack, name]] = block(responses[start], inputs.context(stack, orders))
+    return responses
 
 
 def sensitivity(

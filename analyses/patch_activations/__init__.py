@@ -122,11 +122,13 @@ class ActivationPatching(Result):
     @property
     def control_lines(self) -> tuple[str, ...]:
         """Mean effect of all cells of a point together, and of the run's own activations."""
-        together, own = (self._share(x).mean(-1).tolist() for x in (self.together, self.own))
+        together, self_patched = (
+            self._share(x).mean(-1).tolist() for x in (self.together, self.own)
+        )
         return tuple(
             f"control: all cells of {point} together {signed(all_of, 2)}; the run's own "
             f"activations {signed(none, 2)}"
-            for point, all_of, none in zip(self.points, together, own, strict=True)
+            for point, all_of, none in zip(self.points, together, self_patched, strict=True)
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -273,7 +275,7 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
     places = places_of(model, points, model.stack(stack).name)
-    every = [place for own in places.values() for place in own]
+    every = [place for layers in places.values() for place in layers]
     with cancellable(cancelled), naming_first_nan(model, *pair):
         recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
     provenance = Provenance.of(model, *pair[0], *pair[1])
@@ -285,8 +287,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         base.batches,
         [
             case
-            for own in places.values()
-            for case in edits_of_cells(base, source, own, axes, shape)
+            for layers in places.values()
+            for case in edits_of_cells(base, source, layers, axes, shape)
         ],
         metric,
         memory=memory,
@@ -329,10 +331,10 @@ def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:
         )
     if not isinstance(direction, str) or direction not in VERBS:
         raise InvalidInput(f"direction={shorten(direction)} is one of {', '.join(VERBS)}.")
-    given = [over] if isinstance(over, str) else over
-    if not isinstance(given, list | tuple) or not given or not set(given) <= set(AXES):
+    wanted = [over] if isinstance(over, str) else over
+    if not isinstance(wanted, list | tuple) or not wanted or not set(wanted) <= set(AXES):
         raise InvalidInput(f"over={shorten(over)} should be some of {', '.join(AXES)}.")
-    return tuple(axis for axis in AXES if axis in given)
+    return tuple(axis for axis in AXES if axis in wanted)
 
 
 def _check_difference(

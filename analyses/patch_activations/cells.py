@@ -30,9 +30,9 @@ def shape_of(
     """
     longest = int(source.lengths(next(iter(places.values()))[0].stack).max())
     shapes: dict[tuple[int, ...], str] = {}
-    for point, own in places.items():
-        for place in own:
-            sizes = {"layer": len(own), "head": source.n_heads(place), "pos": longest}
+    for point, layers in places.items():
+        for place in layers:
+            sizes = {"layer": len(layers), "head": source.n_heads(place), "pos": longest}
             if not TOKENS & set(place.point.axes):
                 sizes["pos"] = None
             lacking = [axis for axis in axes if sizes[axis] is None]
@@ -68,8 +68,8 @@ def edits_of_cells(
     for index in product(*map(range, shape)):
         at = dict(zip(axes, index, strict=True))
         layer = at.pop("layer", None)
-        own = places if layer is None else [places[layer]]
-        yield [source.edit(place, **at) for place in own]
+        chosen = places if layer is None else [places[layer]]
+        yield [source.edit(place, **at) for place in chosen]
 
 
 def cell_columns(
@@ -107,8 +107,8 @@ def _head_letters(model: Network, places: Mapping[str, Sequence[Place]]) -> dict
     """The prefix of each point's heads: ``KV`` for shared key/value heads (L0KV1), else ``H``."""
     grouped = any("KV" in each.name for each in components_of(model, "v").heads)
     return {
-        point: "KV" if grouped and "kv_head" in own[0].point.axes else "H"
-        for point, own in places.items()
+        point: "KV" if grouped and "kv_head" in layers[0].point.axes else "H"
+        for point, layers in places.items()
     }
 
 

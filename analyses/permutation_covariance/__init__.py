@@ -122,10 +122,10 @@ class PermutationCovariance(Result):
         """See :meth:`Result.headline`."""
         identities = self._identities
         broken = sum(not check.holds for check in identities)
-        found = f"{broken} of {len(identities)} checks FAIL" if broken else "all hold"
+        outcome = f"{broken} of {len(identities)} checks FAIL" if broken else "all hold"
         idle = self._without_effect()
         ending = f"no effect: {', '.join(idle)}" if idle else "each change breaks its identity"
-        return f"{len(self._symmetries)} symmetries, {len(identities)} checks: {found}; {ending}"
+        return f"{len(self._symmetries)} symmetries, {len(identities)} checks: {outcome}; {ending}"
 
     @property
     def _symmetries(self) -> list[str]:
@@ -142,13 +142,14 @@ class PermutationCovariance(Result):
         return [row.replace(":", "") for row in every if row not in broken]
 
     def _lines(self, symmetry: str) -> Iterator[str]:
-        own = [check for check in self.checks if check.symmetry == symmetry]
-        for change in dict.fromkeys(check.change for check in own):
-            some = [check for check in own if check.change == change]
-            worst, held = max(check.error for check in some), sum(check.holds for check in some)
-            error = "≤ bound" if held == len(some) else f"{worst:.1e}"
+        checks = [check for check in self.checks if check.symmetry == symmetry]
+        for change in dict.fromkeys(check.change for check in checks):
+            some = [check for check in checks if check.change == change]
+            worst = max(check.error for check in some)
+            n_holding = sum(check.holds for check in some)
+            error = "≤ bound" if n_holding == len(some) else f"{worst:.1e}"
             label = f"  {change}" if change else symmetry
-            yield f"{label:<28} {error:>8}  holds at {held} of {len(some)}"
+            yield f"{label:<28} {error:>8}  holds at {n_holding} of {len(some)}"
 
 
 def _row(check: SymmetryCheck) -> str:
@@ -179,6 +180,6 @@ def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationC
     """
     check_finite_weights(model)
     seed = as_seed(seed)
-    found = check_symmetries(model, seed)
-    provenance = Provenance.of(model, *found.batches, seed=seed)
-    return PermutationCovariance(found.checks, provenance, found.notes)
+    checked = check_symmetries(model, seed)
+    provenance = Provenance.of(model, *checked.batches, seed=seed)
+    return PermutationCovariance(checked.checks, provenance, checked.notes)

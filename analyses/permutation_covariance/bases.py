@@ -77,11 +77,11 @@ def change_basis(
     for (W, bias), basis in zip(weights, (query, key, value), strict=True):
         if basis is None:
             continue
-        own = basis.repeat_interleave(len(W) // len(basis), 0)
-        W.copy_(W @ own)
+        matrices = basis.repeat_interleave(len(W) // len(basis), 0)
+        W.copy_(W @ matrices)
         if bias is not None:
             rows = bias.view(len(W), -1)
-            rows.copy_(einsum(rows, own, "head d, head d e -> head e"))
+            rows.copy_(einsum(rows, matrices, "head d, head d e -> head e"))
     if output is not None:
         attn.W_O.copy_(attn.each_query(output, axis=0) @ attn.W_O)
 

@@ -113,10 +113,10 @@ class Symmetry:
         change: str = "",
     ) -> Rows:
         """A check of each part of these kinds; ``change`` names what should break the identity."""
-        for part, found in after.items():
+        for part, tensor in after.items():
             if (part.kind, part.quantity) in kinds:
                 name = self.pattern if self.pattern and part.quantity == PATTERN else self.output
-                error = difference(found, expected(part))
+                error = difference(tensor, expected(part))
                 where = (self.name, part.kind, part.name, part.quantity)
                 yield SymmetryCheck(name, error, self.bound, *where, change)
 

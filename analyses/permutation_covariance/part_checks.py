@@ -116,8 +116,8 @@ def check_vocabulary(case: Case) -> Rows:
     new = copy.deepcopy(model)
     reorder_vocabulary(new, orders)
     symmetry = Symmetry("vocabulary", "f(π ids) = f(ids)_π")
-    for own, change in ((new, ""), (model, "W_E, W_U unchanged")):
-        after = observed(own, renamed)
+    for variant, change in ((new, ""), (model, "W_E, W_U unchanged")):
+        after = observed(variant, renamed)
         yield from symmetry.rows(after, lambda part: before[part][..., columns], AT_MODEL, change)
 
 
@@ -150,7 +150,7 @@ def check_scores(case: Case) -> Rows:
 
 def _patterns(model: Network, inputs: OwnInputs) -> tuple[Observed, float]:
     """The pattern of every head on its recorded input, and the largest unmasked |score|."""
-    found: dict[Part, Tensor] = {}
+    patterns: dict[Part, Tensor] = {}
     largest = 0.0
     for kind in every_attention(model):
         for layer, attn in enumerate(kind.layers):
@@ -159,8 +159,8 @@ def _patterns(model: Network, inputs: OwnInputs) -> tuple[Observed, float]:
             largest = max(largest, float(scores[scores.isfinite()].abs().max()))
             for head in range(attn.n_heads):
                 name = kind.head_name(layer, head)
-                found[Part(HEAD, name, PATTERN, kind.query, kind.key)] = pattern[:, head]
-    return found, largest
+                patterns[Part(HEAD, name, PATTERN, kind.query, kind.key)] = pattern[:, head]
+    return patterns, largest
 
 
 def check_values(case: Case) -> Rows:

@@ -48,8 +48,9 @@ def reorder_heads(attn: Attention, heads: Heads, kv_heads: KVHeads, *, output: b
     for order, bias in ((heads, attn.b_q), (kv_heads, attn.b_k), (kv_heads, attn.b_v)):
         reorder(order, None if bias is None else bias.view(len(order), -1))
     for order, norm in ((heads, attn.q_norm), (kv_heads, attn.k_norm)):
-        own = (weight for weight in norm.parameters() if weight.ndim > 1)  # of all heads together
-        reorder(order, *own)
+        # Weights of all heads together.
+        weights = (weight for weight in norm.parameters() if weight.ndim > 1)
+        reorder(order, *weights)
 
 
 def n_neurons(mlp: MLP | Experts) -> int:
@@ -91,9 +92,9 @@ def reorder_vocabulary(model: Network, orders: Mapping[str, Tensor]) -> None:
             tables[id(stack.weight_e)] = stack.weight_e, orders[stack.name]
     if model.config.unembeds and model.config.n_classes is None:
         last = orders[model.stacks[-1].name]
-        for own in (model.unembed.weight, model.unembed.b_U):
-            if isinstance(own, Tensor):
-                tables[id(own)] = own, last
+        for weight in (model.unembed.weight, model.unembed.b_U):
+            if isinstance(weight, Tensor):
+                tables[id(weight)] = weight, last
     for table, order in tables.values():
         reorder(order, table)
 

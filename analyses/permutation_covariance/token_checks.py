@@ -27,12 +27,12 @@ def check_tokens(case: Case) -> Rows:
     """h(Px) = P h(x) and A(Px) = P A(x) Pᵀ without mask and positions; either one breaks it."""
     symmetry = Symmetry("tokens", "h(Px) = P h(x)", "A(Px) = P A(x) Pᵀ")
     stacks = case.model.stacks
-    movable = [movable_tokens(case.model, *own) for own in zip(stacks, case.batches, strict=True)]
-    if min(int(own.sum(-1).min()) for own in movable) < 2:  # noqa: PLR2004 - two tokens
+    movable = [movable_tokens(case.model, *pair) for pair in zip(stacks, case.batches, strict=True)]
+    if min(int(tokens.sum(-1).min()) for tokens in movable) < 2:  # noqa: PLR2004 - two tokens
         case.notes.append("tokens: not checked, since texts of this model have a single token.")
         return
     seed = int(torch.randint(2**31, (), generator=case.generator))
-    orders = [token_orders(own, "random", seed) for own in movable]
+    orders = [token_orders(tokens, "random", seed) for tokens in movable]
     moved = [
         permuted(batch, order, stack.input)
         for batch, order, stack in zip(case.batches, orders, stacks, strict=True)

@@ -62,7 +62,9 @@ class Positions(Result):
             offset: position of the query minus that of the key, or n of the shift k → k + n.
             value: the number.
         """
-        rows = [(one.kind, one.where, *row) for one in self.schemes for row in one.rows()]
+        rows = [
+            (scheme.kind, scheme.where, *row) for scheme in self.schemes for row in scheme.rows()
+        ]
         columns = ["scheme", "where", "quantity", "name", "offset", "value"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -75,44 +77,44 @@ class Positions(Result):
         frames = [
             pd.DataFrame(
                 {
-                    "scheme": one.kind,
-                    "where": one.where,
-                    "frequency": range(1, len(one.spectrum) + 1),
-                    "share": one.spectrum.numpy(),
-                    "control": one.spectrum_control.numpy(),
+                    "scheme": table.kind,
+                    "where": table.where,
+                    "frequency": range(1, len(table.spectrum) + 1),
+                    "share": table.spectrum.numpy(),
+                    "control": table.spectrum_control.numpy(),
                 }
             )
-            for one in self.tables
+            for table in self.tables
         ]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     @property
     def tables(self) -> list[TableScheme]:
         """The schemes that are added to the embedding."""
-        return [one for one in self.schemes if isinstance(one, TableScheme)]
+        return [scheme for scheme in self.schemes if isinstance(scheme, TableScheme)]
 
     def drawing(self) -> Drawing:
         """Curves by offset, with a panel for each scheme: R², kernel or bias."""
         return Curves(
-            {one.where: one.curves() for one in self.schemes},
+            {scheme.where: scheme.curves() for scheme in self.schemes},
             title=f"{self.provenance.model}: positions by offset",
             axis="offset n (query position − key position)",
-            units=[one.unit for one in self.schemes],
+            units=[scheme.unit for scheme in self.schemes],
         )
 
     def spectrum_drawing(self) -> Drawing:
         """The Fourier spectrum over positions that are added to the embedding."""
         panels = {
-            one.where: [
-                Curve(one.kind, range(1, len(one.spectrum) + 1), one.spectrum.tolist()),
+            table.where: [
+                Curve(table.kind, range(1, len(table.spectrum) + 1), table.spectrum.tolist()),
                 Curve(
                     "permuted",
-                    range(1, len(one.spectrum) + 1),
-                    one.spectrum_control.tolist(),
+                    range(1, len(table.spectrum) + 1),
+                    table.spectrum_control.tolist(),
                     faint=True,
                 ),
             ]
-            for one in self.tables
+            for table in self.tables
         }
         return Curves(
             panels,
@@ -134,11 +136,11 @@ class Positions(Result):
         """
         if not self.tables:
             raise InvalidInput("This model adds no positions to its embedding.")
-        one = self.tables[within(0, len(self.tables) - 1, number, "number")]
-        labels = [str(position) for position in range(len(one.similarity))]
+        table = self.tables[within(0, len(self.tables) - 1, number, "number")]
+        labels = [str(position) for position in range(len(table.similarity))]
         return Heatmap(
-            one.similarity,
-            title=f"{self.provenance.model}, {one.where}: similarity of positions",
+            table.similarity,
+            title=f"{self.provenance.model}, {table.where}: similarity of positions",
             rows=labels,
             columns=labels,
             axes=("position", "position"),
@@ -166,9 +168,9 @@ class Positions(Result):
 
     def _lines(self) -> list[str]:
         return [
-            f"{one.kind} ({one.where}): {line}" if first == 0 else f"  {line}"
-            for one in self.schemes
-            for first, line in enumerate(one.lines())
+            f"{scheme.kind} ({scheme.where}): {line}" if first == 0 else f"  {line}"
+            for scheme in self.schemes
+            for first, line in enumerate(scheme.lines())
         ]
 
 
@@ -191,13 +193,13 @@ def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Posit
     """
     check_finite_weights(model)
     n, seed = min(at_least(2, longest, "longest"), model.config.n_ctx), as_seed(seed)
-    found = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
-    if not found:
+    schemes = [scheme for stack in model.stacks for scheme in _of_stack(stack, n, seed)]
+    if not schemes:
         raise InvalidInput(
             f"{model.config.name or 'This model'} has no positions: neither its embedding nor its "
             "attention reads them."
         )
-    return Positions(tuple(found), Provenance.of(model, seed=seed))
+    return Positions(tuple(schemes), Provenance.of(model, seed=seed))
 
 
 def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
@@ -208,9 +210,9 @@ def _of_stack(stack: Stack, n: int, seed: int) -> Iterator[Scheme]:
     attentions = [stack.block(layer).attn for layer in range(len(stack.blocks))]
     for layer, attn in enumerate(attentions):
         layers.setdefault((attn.positions, attn.n_heads, attn.d_head), []).append(layer)
-    for own in layers.values():
-        where = f"{stack.name}, {_named(own)}"
-        yield from schemes_of_attention(attentions[own[0]], where, n)
+    for group in layers.values():
+        where = f"{stack.name}, {_named(group)}"
+        yield from schemes_of_attention(attentions[group[0]], where, n)
 
 
 def _named(layers: list[int]) -> str:

@@ -51,5 +51,5 @@ def bias_by_offset(
         biases.append(bias[0, :, 0].flip(-1).double())
         distances.append(context.key_less_query[0, 0].flip(-1))
     # Offset 0 is in both.
-    kept = torch.arange(sum(map(len, distances))) != (n - 1 if len(ends) > 1 else -1)
-    return torch.cat(distances).cpu()[kept], torch.cat(biases, -1).cpu()[:, kept]
+    distinct = torch.arange(sum(map(len, distances))) != (n - 1 if len(ends) > 1 else -1)
+    return torch.cat(distances).cpu()[distinct], torch.cat(biases, -1).cpu()[:, distinct]

@@ -70,8 +70,8 @@ class RotaryScheme(Scheme):
         """The kernel of each pair and of all."""
         for n, value in enumerate(self.mean.tolist()):
             yield "kernel", "all", n, value
-        for pair, own in enumerate(self.kernel.tolist()):
-            for n, value in enumerate(own):
+        for pair, values in enumerate(self.kernel.tolist()):
+            for n, value in enumerate(values):
                 yield "kernel", f"pair {pair}", n, value
 
     def curves(self) -> list[Curve]:
@@ -115,24 +115,24 @@ class BiasScheme(Scheme):
     def rows(self) -> Rows:
         """Bias and attention of each head."""
         for name, table in (("bias", self.bias), ("attention", self.attention)):
-            for head, own in enumerate(table.tolist()):
-                for n, value in zip(self.offsets, own, strict=True):
+            for head, values in enumerate(table.tolist()):
+                for n, value in zip(self.offsets, values, strict=True):
                     yield name, f"H{head}", n, value
 
     def curves(self) -> list[Curve]:
         """The bias of each head."""
         return [
-            Curve(f"H{head}, {self.where}", self.offsets, own)
-            for head, own in enumerate(self.bias.tolist())
+            Curve(f"H{head}, {self.where}", self.offsets, values)
+            for head, values in enumerate(self.bias.tolist())
         ]
 
     def lines(self) -> list[str]:
         """The mean distance that each head attends to."""
         distance = torch.tensor(self.offsets).abs().to(self.attention)
         means = (self.attention @ distance).tolist()
-        shown = ", ".join(f"H{head} {number(own, 3)}" for head, own in enumerate(means))
+        text = ", ".join(f"H{head} {number(mean, 3)}" for head, mean in enumerate(means))
         return [
-            f"mean distance attended to, of equal scores: {shown} (without bias "
+            f"mean distance attended to, of equal scores: {text} (without bias "
             f"{number(distance.mean(), 3)})"
         ]
 

@@ -142,9 +142,9 @@ def scheme_of_embedding(entry: PositionEmbedding, where: str, n: int, seed: int)
     table = entry.table()[:n].detach().cpu().double()
     if not isinstance(entry, SinusoidalPositions):
         return TableScheme("learned", **_of_table(table, shift_eigenvalues(table), where, seed))
-    found = _of_table(table, torch.linalg.eigvals(entry.shift(1)), where, seed)
-    errors = [(table[k:] - table[:-k] @ entry.shift(k)).abs().max() for k in found["offsets"]]
-    return SinusoidalScheme("sinusoidal", **found, errors=torch.tensor(errors).double())
+    attributes = _of_table(table, torch.linalg.eigvals(entry.shift(1)), where, seed)
+    errors = [(table[k:] - table[:-k] @ entry.shift(k)).abs().max() for k in attributes["offsets"]]
+    return SinusoidalScheme("sinusoidal", **attributes, errors=torch.tensor(errors).double())
 
 
 def _of_table(

@@ -51,18 +51,19 @@ def fit_shifts(
         seed: seed of the folds and of the permutations.
     """
     generator = torch.Generator().manual_seed(seed)
-    kept = tuple(n for n in offsets if len(table) - n >= FEWEST_ROWS)
-    r2, control = table.new_zeros(len(kept)).double(), table.new_zeros(len(kept), draws).double()
+    measured = tuple(n for n in offsets if len(table) - n >= FEWEST_ROWS)
+    r2 = table.new_zeros(len(measured)).double()
+    control = table.new_zeros(len(measured), draws).double()
     unchanged = torch.zeros_like(r2)
-    for row, n in enumerate(kept):
+    for row, n in enumerate(measured):
         before, after = table[:-n], table[n:]
         orders = [torch.randperm(len(after), generator=generator) for _ in range(draws)]
         targets = torch.stack([after, *(after[order] for order in orders)])
-        found = held_out_r2(before, targets, random_folds(len(after), FOLDS, generator))
-        r2[row], control[row] = found[0], found[1:]
+        scores = held_out_r2(before, targets, random_folds(len(after), FOLDS, generator))
+        r2[row], control[row] = scores[0], scores[1:]
         total = (after - after.mean(0)).square().sum()
         unchanged[row] = 1 - (after - before).square().sum() / total.where(total > 0, torch.nan)
-    return ShiftFit(kept, r2, control, unchanged)
+    return ShiftFit(measured, r2, control, unchanged)
 
 
 def shift_eigenvalues(table: Float[Tensor, "pos dim"]) -> Complex[Tensor, " eigenvalue"]:

@@ -149,12 +149,12 @@ class Predictions(Result):
         Returns:
             The probability of each in each run, by id.
         """
-        found: dict[int, list[float]] = {}
-        for row, own in enumerate(self.top[:, prompt].tolist()):
+        probabilities: dict[int, list[float]] = {}
+        for row, ids in enumerate(self.top[:, prompt].tolist()):
             columns = self.probability[:, row, prompt].mT.tolist()
-            for id_, column in zip(own, columns, strict=True):
-                found.setdefault(id_, column)
-        return found
+            for id_, column in zip(ids, columns, strict=True):
+                probabilities.setdefault(id_, column)
+        return probabilities
 
     def to_frame(self) -> pd.DataFrame:
         """One row per run, prompt and token among its most probable.
@@ -170,7 +170,7 @@ class Predictions(Result):
         n, k = self.top.shape[1:]
         frame = pd.DataFrame(grid(run=self.runs, prompt=range(n), rank=range(1, k + 1)))
         ids = self.top.flatten().tolist()
-        own = torch.stack([self.probability[r, r] for r in range(len(self.runs))])
+        probability = torch.stack([self.probability[r, r] for r in range(len(self.runs))])
         both = {
             f"{name}_probability": p.flatten().numpy()
             for name, p in zip(RUNS, self.probability, strict=False)
@@ -179,7 +179,7 @@ class Predictions(Result):
             pos=[self.pos[prompt].item() for prompt in frame["prompt"]],
             token=[self.token_labels[id_] for id_ in ids],
             id=ids,
-            probability=own.flatten().numpy(),
+            probability=probability.flatten().numpy(),
             **(both if len(both) > 1 else {}),
         )
 
@@ -233,8 +233,8 @@ class Predictions(Result):
         frame["pos"] = self.pos.tolist() * len(self.runs)
         frame["loss"] = self.loss.flatten().numpy()
         if self.kl is not None:
-            own = self.kl_at_position
-            frame["kl"] = torch.stack([torch.zeros_like(own), own]).flatten().numpy()
+            kl = self.kl_at_position
+            frame["kl"] = torch.stack([torch.zeros_like(kl), kl]).flatten().numpy()
         for row, (name, ids) in enumerate(self.answers.items()):
             frame[name] = [self.token_labels[id_] for id_ in ids] * len(self.runs)
             frame[f"{name}_logit"] = self.answer_logit[:, row].flatten().numpy()
@@ -278,8 +278,8 @@ class Predictions(Result):
         after += (
             [f"what is ablated is replaced with {self.replacement}"] if self.ablated_names else []
         )
-        shown = range(min(prompts, n))
-        lines = [line for prompt in shown for line in self._listed(prompt)]
+        first = range(min(prompts, n))
+        lines = [line for prompt in first for line in self._listed(prompt)]
         return "\n".join([self.headline(), *after, *lines])
 
     def headline(self) -> str:
@@ -293,24 +293,24 @@ class Predictions(Result):
 
     def _scores(self, row: int) -> str:
         """The loss and the answers of a run, as text."""
-        n, found = len(self.ids), []
+        n, parts = len(self.ids), []
         loss = self.loss[row].nanmean().item()
-        found += [f"loss {fixed(loss, 3)} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
+        parts += [f"loss {fixed(loss, 3)} nats"] if loss == loss else []  # noqa: PLR0124 - NaN
         if "target" in self.answers:
             p = self._answer("target", self.answer_probability)[row].mean()
             right = int(self.correct[row].sum())
-            found += [f"the target comes first in {right} of {n}, mean p(target) {fixed(p, 3)}"]
+            parts += [f"the target comes first in {right} of {n}, mean p(target) {fixed(p, 3)}"]
         if row:
-            found += [f"KL {number(self.kl_at_position.mean(), 3)} nats where they are read"]
-        return ", ".join(found) or "the most probable tokens"
+            parts += [f"KL {number(self.kl_at_position.mean(), 3)} nats where they are read"]
+        return ", ".join(parts) or "the most probable tokens"
 
     def _listed(self, prompt: int) -> list[str]:
         """Lines with the end of a prompt, and the prediction of each run."""
         text = " ".join(self.labels_of(prompt)[: int(self.pos[prompt]) + 1][-TAIL:])
         lines = [f"prompt {prompt}: … {text}"]
         for row, name in enumerate(self.runs):
-            ids, own = self.top[row, prompt].tolist(), self.probability[row, row, prompt]
-            pairs = zip(ids[:SHOWN], own, strict=False)
+            ids, probabilities = self.top[row, prompt].tolist(), self.probability[row, row, prompt]
+            pairs = zip(ids[:SHOWN], probabilities, strict=False)
             tokens = [f"{self.token_labels[id_]} {fixed(p, 3)}" for id_, p in pairs]
             lines.append(f"  {name:<{len(self.runs[-1])}}  {'  '.join(tokens)}")
         return lines
@@ -382,32 +382,36 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
     batches = model.batches(prompts)
     batch, n = batches[-1], len(batches[-1].ids)
     columns = columns_read(batch, pos)
-    given = {"target": targets, "distractor": distractors}
+    wanted = {"target": targets, "distractor": distractors}
     answers = {
-        name: token_ids(model, own, n, f"{name}s") for name, own in given.items() if own is not None
+        name: token_ids(model, tokens, n, f"{name}s")
+        for name, tokens in wanted.items()
+        if tokens is not None
     }
     components = components_named(model, ablate)
     others = None if reference is None else model.batches(reference)
     edits = Replacements(model, batches, method, others, seed=seed, rows=rows).edits_of(components)
     answer_ids = torch.stack([*answers.values()], -1) if answers else columns.new_zeros(n, 0)
-    known = hidden_tokens(model, batch, hidden, columns, answers.get("target"))
-    found = ComparedPredictions(model, batches, columns, answer_ids, known, edits, top).measure()
-    top_tokens, real = found["top"].movedim(0, 1), batch.is_real.cpu()
+    hidden_ids = hidden_tokens(model, batch, hidden, columns, answers.get("target"))
+    measured = ComparedPredictions(
+        model, batches, columns, answer_ids, hidden_ids, edits, top
+    ).measure()
+    top_tokens, real = measured["top"].movedim(0, 1), batch.is_real.cpu()
     named = {*top_tokens.flatten().tolist(), *answer_ids.flatten().tolist()}
     return Predictions(
         ids=batch.tokens.cpu(),
         tokens=tuple(tuple(model.to_labels(ids)) for ids in batch.tokens),
-        surprisal=found["surprisal"].movedim(0, 1),
-        kl=found.get("kl"),
+        surprisal=measured["surprisal"].movedim(0, 1),
+        kl=measured.get("kl"),
         pos=(real.cumsum(-1) - 1)[torch.arange(n), columns.cpu()],
         top=top_tokens,
-        probability=found["probability"].movedim(0, 2),
+        probability=measured["probability"].movedim(0, 2),
         token_labels={id_: model.label(id_) for id_ in sorted(named)},
-        answers={name: tuple(own.tolist()) for name, own in answers.items()},
-        answer_logit=found["answer_logit"].movedim(0, -1),
-        answer_probability=found["answer_probability"].movedim(0, -1),
-        answer_rank=found["answer_rank"].movedim(0, -1),
-        ablated_names=tuple(own.name for own in components),
+        answers={name: tuple(ids.tolist()) for name, ids in answers.items()},
+        answer_logit=measured["answer_logit"].movedim(0, -1),
+        answer_probability=measured["answer_probability"].movedim(0, -1),
+        answer_rank=measured["answer_rank"].movedim(0, -1),
+        ablated_names=tuple(component.name for component in components),
         method=method if components else "",
         replacement=_replacement(method, n, others) if components else "",
         provenance=Provenance.of(model, *batches, edits=[edit for _, edit in edits], seed=seed),
@@ -417,8 +421,10 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
 def _replacement(method: str, n: int, reference: Sequence[Batch] | None) -> str:
     """Describe what the method replaces activations with."""
-    own = f"these {n} prompts" if n > 1 else "this prompt"
-    prompts = own if reference is None else f"{len(reference[-1].ids)} reference prompts"
+    without_reference = f"these {n} prompts" if n > 1 else "this prompt"
+    prompts = (
+        without_reference if reference is None else f"{len(reference[-1].ids)} reference prompts"
+    )
     return {
         "zero": "zero",
         "mean": f"its mean over all tokens of {prompts}",

@@ -59,19 +59,19 @@ class ComparedPredictions:
         batches, n = [batch.rows(rows) for batch in self.batches], len(self.columns)
         made = [for_rows(edit, place, rows.tolist(), n) for place, edit in self.edits]
         runs = [[], made] if made else [[]]
-        logits = torch.stack([self._logits(batches, own) for own in runs], 1)
+        logits = torch.stack([self._logits(batches, edits) for edits in runs], 1)
         hidden = None if self.hidden is None else self.hidden[rows]
         check_no_nan(self.model, batches, logits[:, 0])
         batch, config = batches[-1], self.model.config
-        losses = [surprisals(config, own, batch, hidden) for own in logits.unbind(1)]
-        found = {
+        losses = [surprisals(config, run_logits, batch, hidden) for run_logits in logits.unbind(1)]
+        numbers = {
             "surprisal": torch.stack(losses, 1),
             **self._at(logits[torch.arange(len(rows)), :, self.columns[rows]], self.answers[rows]),
         }
         if made:
             kl = divergence(logits[:, 0], logits[:, 1])
-            found["kl"] = kl.where(batch.is_real, torch.nan)
-        return found
+            numbers["kl"] = kl.where(batch.is_real, torch.nan)
+        return numbers
 
     def _logits(
         self, batches: Sequence[Batch], edits: Sequence[Edit]
@@ -85,15 +85,15 @@ class ComparedPredictions:
         runs, p = logits.shape[1], logits.softmax(-1)
         top = logits.argsort(dim=-1, descending=True, stable=True)[..., : self.top]
         answers = answers[:, None].expand(-1, runs, -1)
-        own = logits.gather(-1, answers)
+        answer_logit = logits.gather(-1, answers)
         return {
             "top": top,
             "probability": torch.stack(
                 [p.gather(-1, ids[:, None].expand(-1, runs, -1)) for ids in top.unbind(1)], 2
             ),
-            "answer_logit": own,
+            "answer_logit": answer_logit,
             "answer_probability": p.gather(-1, answers),
-            "answer_rank": (logits[:, :, None] > own[..., None]).sum(-1) + 1,
+            "answer_rank": (logits[:, :, None] > answer_logit[..., None]).sum(-1) + 1,
         }
 
 
@@ -121,14 +121,14 @@ def hidden_tokens(
             raise InvalidInput(f"hidden= is of prompts with mask tokens. {NO_MASK_TOKEN}")
         return None
     if hidden is not None:
-        found = model.batches(hidden)[-1]
-        if found.ids.shape != batch.ids.shape or not found.is_real.equal(batch.is_real):
+        original = model.batches(hidden)[-1]
+        if original.ids.shape != batch.ids.shape or not original.is_real.equal(batch.is_real):
             raise InvalidInput(
                 f"hidden={shorten(hidden)} should have the tokens of the prompts, one for one: "
-                f"{tuple(batch.ids.shape)}; it has {tuple(found.ids.shape)}."
+                f"{tuple(batch.ids.shape)}; it has {tuple(original.ids.shape)}."
             )
-        return found.tokens
-    known = torch.full_like(batch.ids, PAD)
+        return original.tokens
+    tokens = torch.full_like(batch.ids, PAD)
     if target is not None:
-        known.scatter_(1, columns[:, None], target[:, None])
-    return known
+        tokens.scatter_(1, columns[:, None], target[:, None])
+    return tokens

@@ -90,22 +90,22 @@ class Probe(Result):
         """
         correct, control = self.correct.double(), self.control
         accuracy, by_chance = correct.mean(-1), control.mean(-1)
-        found = interval(correct - control.mean(1))
+        selectivity = interval(correct - control.mean(1))
         as_good = by_chance.amax(0) >= accuracy[:, None]
         p = (1 + as_good.sum(-1)) / (1 + as_good.shape[-1])
         columns = {
             "accuracy": accuracy,
             "control": by_chance.mean(-1),
             "constant": torch.full_like(accuracy, self.constant),
-            "selectivity": found.mean,
-            "low": found.low,
-            "high": found.high,
-            "n": torch.full_like(p, found.n, dtype=torch.long),
+            "selectivity": selectivity.mean,
+            "low": selectivity.low,
+            "high": selectivity.high,
+            "n": torch.full_like(p, selectivity.n, dtype=torch.long),
             "p": p.double(),
             "significant": p <= LEVEL,
         }
         frame = pd.DataFrame(
-            {**self._cells, **{name: own.numpy() for name, own in columns.items()}}
+            {**self._cells, **{name: column.numpy() for name, column in columns.items()}}
         )
         return frame.sort_values("selectivity", ascending=False, kind="stable", ignore_index=True)
 
@@ -124,17 +124,17 @@ class Probe(Result):
 
     def drawing(self) -> Drawing:
         """Accuracy by layer for each point; the controls are grey."""
-        shown: list[Curve] = []
+        curves: list[Curve] = []
         for point in dict.fromkeys(self.points):
-            own = [number for number, name in enumerate(self.points) if name == point]
-            x = [self.layers[number] for number in own]
-            control = self.control[own].mean((1, 2))
-            shown += [
-                Curve(point, x, self.correct[own].double().mean(-1).tolist()),
+            rows = [number for number, name in enumerate(self.points) if name == point]
+            x = [self.layers[number] for number in rows]
+            control = self.control[rows].mean((1, 2))
+            curves += [
+                Curve(point, x, self.correct[rows].double().mean(-1).tolist()),
                 Curve(f"{point}, labels in random order", x, control.tolist(), faint=True),
             ]
         return Curves(
-            {"accuracy": shown},
+            {"accuracy": curves},
             title=f"{self.provenance.model}: labels read by a {self.kind} probe at position "
             f"{self.pos}",
             axis="layer",
@@ -146,9 +146,9 @@ class Probe(Result):
         frame = self.to_frame()
         width = max(map(len, self._cells["name"]))
         lines = [
-            f"{name:<{width}} accuracy {fixed(own, 2)}, control {fixed(control, 2)}, "
+            f"{name:<{width}} accuracy {fixed(accuracy, 2)}, control {fixed(control, 2)}, "
             f"p {'≤' if p <= LEVEL else '='} {number(max(p, LEVEL), 2)}"
-            for name, own, control, p in zip(
+            for name, accuracy, control, p in zip(
                 frame["name"], frame["accuracy"], frame["control"], frame["p"], strict=True
             )
         ]
@@ -214,20 +214,20 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
     labels = labels_of(labels, len(batches[0].ids))
     n = len(labels)
     split = _folds(folds, n, generator)
-    given = labelled_activations(model, batches, labels, at=at, pos=pos, stack=stack)
+    labelled = labelled_activations(model, batches, labels, at=at, pos=pos, stack=stack)
     orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]
-    correct = _correct(given, kind, split, orders)
-    cells = given.cells
+    correct = _correct(labelled, kind, split, orders)
+    cells = labelled.cells
     return Probe(
         correct=correct[:, 0],
         control=correct[:, 1:].double(),
         points=tuple(cells["point"]),
         layers=tuple(cells["layer"]),
-        labels=given.labels,
+        labels=labelled.labels,
         pos=pos,
         kind=kind,
         folds=split,
-        provenance=Provenance.of(model, *given.batches, seed=seed),
+        provenance=Provenance.of(model, *labelled.batches, seed=seed),
     )
 
 
@@ -258,17 +258,17 @@ def _whole_numbers(folds: object) -> Int[Tensor, "..."]:
 
 
 def _correct(
-    given: Labelled,
+    labelled: Labelled,
     kind: str,
     folds: Int[Tensor, " prompt"],
     orders: Sequence[Int[Tensor, " prompt"]],
 ) -> Bool[Tensor, "place labelling prompt"]:
     """Whether each label is predicted: the true ones, then those in each order."""
-    targets = torch.stack([given.targets, *(given.targets[order] for order in orders)])
-    fit, n = CLASSIFIERS[kind], len(given.classes)
+    targets = torch.stack([labelled.targets, *(labelled.targets[order] for order in orders)])
+    fit, n = CLASSIFIERS[kind], len(labelled.classes)
     return torch.stack(
         [
-            held_out_correct(fit, given.rows_at(place), targets, n, folds)
-            for place in given.every_place
+            held_out_correct(fit, labelled.rows_at(place), targets, n, folds)
+            for place in labelled.every_place
         ]
     )

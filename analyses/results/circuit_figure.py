@@ -47,11 +47,11 @@ def _layout(names: Iterable[str], labels: Mapping[str, str]) -> list[Node]:
         rows.setdefault(_row(name), set()).add(_parts(name)["node"])
     nodes: list[Node] = []
     for height, row in enumerate(sorted(rows)):
-        own = sorted(rows[row])
-        left = (len(own) - 1) / 2
+        in_row = sorted(rows[row])
+        left = (len(in_row) - 1) / 2
         nodes += [
             Node(name, at - left, float(height), labels.get(name, ""))
-            for at, name in enumerate(own)
+            for at, name in enumerate(in_row)
         ]
     return nodes
 
@@ -67,5 +67,5 @@ def _row(name: str) -> tuple[int, int, int]:
 
 
 def _parts(name: str) -> dict[str, str]:
-    found = NAME.fullmatch(name)
-    return {"node": name, "stack": "", "other": name} if found is None else found.groupdict("")
+    match = NAME.fullmatch(name)
+    return {"node": name, "stack": "", "other": name} if match is None else match.groupdict("")

@@ -117,7 +117,7 @@ def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readabl
         places: as for a :class:`Heatmap`.
     """
     down, across = (
-        {label: n for n, label in enumerate(dict.fromkeys(own))} for own in (rows, columns)
+        {label: n for n, label in enumerate(dict.fromkeys(labels))} for labels in (rows, columns)
     )
     table = values.new_full((len(down), len(across)), nan)
     for row, column, value in zip(rows, columns, values, strict=True):
@@ -156,7 +156,7 @@ def token_strips(  # noqa: PLR0913 - as for cells
         top: likewise.
     """
     width = max(map(len, tokens))
-    table = [[*own, *[nan] * (width - len(own))] for own in values]
+    table = [[*row, *[nan] * (width - len(row))] for row in values]
     return Heatmap(
         torch.tensor(table, dtype=torch.float64),
         title=title,
@@ -166,7 +166,7 @@ def token_strips(  # noqa: PLR0913 - as for cells
         unit=unit,
         diverging=diverging,
         top=top,
-        text=[[*own, *[""] * (width - len(own))] for own in tokens],
+        text=[[*row, *[""] * (width - len(row))] for row in tokens],
     )
 
 

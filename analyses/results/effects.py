@@ -86,15 +86,23 @@ def effect_frame(
     )
     for kind, prompts in enumerate(kinds):
         rows = kind_of == kind
-        found = interval(effect[rows][:, prompts], noise)
-        share = found.size / whole
-        own = (found.mean, found.low, found.high, found.size, share, found.n, found.p)
-        for column, values in zip(numbers.values(), own, strict=True):
+        estimate = interval(effect[rows][:, prompts], noise)
+        share = estimate.size / whole
+        statistics = (
+            estimate.mean,
+            estimate.low,
+            estimate.high,
+            estimate.size,
+            share,
+            estimate.n,
+            estimate.p,
+        )
+        for column, values in zip(numbers.values(), statistics, strict=True):
             column[rows] = values
     q = false_discovery_rates(numbers["p"])
-    frame = pd.DataFrame({**cells, **{name: own.numpy() for name, own in numbers.items()}}).assign(
-        n=numbers["n"].long().numpy(), q=q.numpy(), significant=(q <= LEVEL).numpy()
-    )
+    frame = pd.DataFrame(
+        {**cells, **{name: column.numpy() for name, column in numbers.items()}}
+    ).assign(n=numbers["n"].long().numpy(), q=q.numpy(), significant=(q <= LEVEL).numpy())
     if metric is None:
         frame = frame.drop(columns="share")
     return frame.sort_values("size", ascending=False, kind="stable", ignore_index=True)
@@ -105,8 +113,10 @@ def prompt_frame(
 ) -> pd.DataFrame:
     """One row per cell and prompt: the columns of ``cells``, ``prompt``, and each of ``values``."""
     count, prompts = next(iter(values.values())).shape
-    repeated = {name: [one for one in own for _ in range(prompts)] for name, own in cells.items()}
-    numbers = {name: own.detach().cpu().flatten().numpy() for name, own in values.items()}
+    repeated = {
+        name: [label for label in labels for _ in range(prompts)] for name, labels in cells.items()
+    }
+    numbers = {name: tensor.detach().cpu().flatten().numpy() for name, tensor in values.items()}
     return pd.DataFrame({**repeated, "prompt": list(range(prompts)) * count, **numbers})
 
 
@@ -120,10 +130,10 @@ def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFra
     columns = {name: values.new_full((len(values),), torch.nan) for name in ("mean", "low", "high")}
     subsets, subset_of = there.unique(dim=0, return_inverse=True)
     for number, subset in enumerate(subsets):
-        own = subset_of == number
-        found = interval(values[own][:, subset])
+        rows = subset_of == number
+        estimate = interval(values[rows][:, subset])
         for name, column in columns.items():
-            column[own] = getattr(found, name).to(column.dtype)
+            column[rows] = getattr(estimate, name).to(column.dtype)
     return pd.DataFrame(dict(cells)).assign(
         **{name: column.numpy() for name, column in columns.items()}, n=there.sum(-1).numpy()
     )

@@ -68,11 +68,13 @@ def _(drawing: Heatmap) -> go.Figure:
     else:
         numbers = table[table.isfinite()].abs().tolist()
         places = places_of(numbers) if drawing.places is None else drawing.places
-        shown = f"z:.{places}f"
+        variable = f"z:.{places}f"
         if table.numel() <= MOST_WRITTEN:
-            shown = "customdata"
+            variable = "customdata"
             written = [[write(x, places) for x in row] for row in drawing.values.tolist()]
-        template = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{shown}}} {drawing.unit}<extra></extra>"
+        template = (
+            f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{variable}}} {drawing.unit}<extra></extra>"
+        )
     text = drawing.text
     trace = go.Heatmap(
         z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
@@ -83,7 +85,7 @@ def _(drawing: Heatmap) -> go.Figure:
         customdata=written,
         hovertext=hover,
         hovertemplate=template,
-        text=None if text is None else [[escaped(own) for own in row] for row in text],
+        text=None if text is None else [[escaped(cell) for cell in row] for row in text],
         texttemplate=None if text is None else "%{text}",
     )
     columns, rows = _ticks(drawing.columns), _ticks(drawing.rows)
@@ -186,14 +188,14 @@ def _edge_line(
     nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, text: str
 ) -> go.Scatter:
     """The line of an edge, with a point in its middle to hover over."""
-    one, other = (nodes[end] for end in ends)
+    writer, reader = (nodes[end] for end in ends)
     return go.Scatter(
-        x=[one.x, (one.x + other.x) / 2, other.x],
-        y=[one.y, (one.y + other.y) / 2, other.y],
+        x=[writer.x, (writer.x + reader.x) / 2, reader.x],
+        y=[writer.y, (writer.y + reader.y) / 2, reader.y],
         mode="lines",
         line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
         opacity=0.75,
-        hovertemplate=f"{escaped(one.name)} → {escaped(other.name)}: {text}<extra></extra>",
+        hovertemplate=f"{escaped(writer.name)} → {escaped(reader.name)}: {text}<extra></extra>",
         meta={"edge": [*ends, weight]},
     )
 

@@ -96,38 +96,40 @@ def check_same_rows(rows: Sequence[LabelledRows], names: Sequence[str]) -> None:
         InvalidInput: one has others; the message says which axes differ, and in what.
     """
     first = rows[0]
-    for own, name in zip(rows[1:], names[1:], strict=True):
-        if own.axes != first.axes:
+    for other, name in zip(rows[1:], names[1:], strict=True):
+        if other.axes != first.axes:
             raise InvalidInput(
                 f"Rows of {names[0]} are labelled by {', '.join(first.axes)}, those of {name} by "
-                f"{', '.join(own.axes)}; only equal ones can be compared."
+                f"{', '.join(other.axes)}; only equal ones can be compared."
             )
-        if set(own.labels) != set(first.labels):
-            differences = _differences({names[0]: first, name: own})
+        if set(other.labels) != set(first.labels):
+            differences = _differences({names[0]: first, name: other})
             raise InvalidInput(
                 f"{names[0]} and {name} do not have the same rows: {differences}. Compare models "
                 "of one shape, or ask for what both have."
             )
-        if own.values.shape != first.values.shape:
+        if other.values.shape != first.values.shape:
             raise InvalidInput(
                 f"{names[0]} was measured on {first.values.shape[1]} prompts, {name} on "
-                f"{own.values.shape[1]}; give both the same."
+                f"{other.values.shape[1]}; give both the same."
             )
 
 
 def titles(cells: Mapping[str, Sequence[object]]) -> list[str]:
     """A title for each row, such as ``L0H5 induction``."""
     named = {"layer", "head", "neuron"} if "name" in cells else set[str]()
-    shown = [axis for axis in cells if axis not in named]
-    one = {axis for axis in shown if len(set(cells[axis])) == 1 and len(cells[axis]) > 1}
-    kept = [axis for axis in shown if axis not in one] or shown
+    axes = [axis for axis in cells if axis not in named]
+    constant = {axis for axis in axes if len(set(cells[axis])) == 1 and len(cells[axis]) > 1}
+    varying = [axis for axis in axes if axis not in constant] or axes
 
     def text(axis: str, value: object) -> str:
         return str(value) if isinstance(value, str) else f"{axis} {value}"
 
-    rows = zip(*(cells[axis] for axis in kept), strict=True)
+    rows = zip(*(cells[axis] for axis in varying), strict=True)
     return [
-        " ".join(text(axis, own) for axis, own in zip(kept, row, strict=True) if own is not None)
+        " ".join(
+            text(axis, value) for axis, value in zip(varying, row, strict=True) if value is not None
+        )
         for row in rows
     ]
 
@@ -140,7 +142,7 @@ def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
         for name in USUAL if column is None else (column,):
             if name in frame and pd.api.types.is_numeric_dtype(frame[name]):
                 return frame, name
-    numbers = dict.fromkeys(name for own in frames for name in own.select_dtypes("float"))
+    numbers = dict.fromkeys(name for frame in frames for name in frame.select_dtypes("float"))
     asked = "usual column of numbers" if column is None else f"column {shorten(column)} of numbers"
     raise InvalidInput(
         f"{type(result).__name__} has no {asked}; column= is one of {', '.join(numbers)}."
@@ -149,7 +151,7 @@ def _frame_with(result: Result, column: str | None) -> tuple[pd.DataFrame, str]:
 
 def _is_axis(frame: pd.DataFrame, name: str) -> bool:
     """Whether a column labels rows rather than holding results."""
-    kind, is_at_positions = frame[name], any(own in frame for own in POSITIONS)
+    kind, is_at_positions = frame[name], any(column in frame for column in POSITIONS)
     if name in NO_LABELS or (name in TOKENS and is_at_positions):
         return False
     return not pd.api.types.is_float_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
@@ -164,16 +166,19 @@ def _plain(value: Any) -> object:  # noqa: ANN401 - of any frame
 
 def _differences(rows: Mapping[str, LabelledRows]) -> str:
     """Describe what only one of the two has, by axis; else how many rows they share."""
-    (one, first), (other, second) = rows.items()
-    found: list[str] = []
+    (first_name, first), (second_name, second) = rows.items()
+    differences: list[str] = []
     for axis in first.axes:
-        own, others = (dict.fromkeys(each.cells[axis]) for each in (first, second))
-        for name, left, right in ((one, own, others), (other, others, own)):
+        first_labels, second_labels = (dict.fromkeys(each.cells[axis]) for each in (first, second))
+        for name, left, right in (
+            (first_name, first_labels, second_labels),
+            (second_name, second_labels, first_labels),
+        ):
             only = [str(value) for value in left if value not in right]
             if only:
                 more = ", …" if len(only) > 4 else ""  # noqa: PLR2004 - as many as are read easily
-                found.append(f"only {name} has {axis} {', '.join(only[:4])}{more}")
+                differences.append(f"only {name} has {axis} {', '.join(only[:4])}{more}")
     shared = len(set(first.labels) & set(second.labels))
-    return "; ".join(found) or (
+    return "; ".join(differences) or (
         f"they share {shared}, of {len(first.labels)} and {len(second.labels)}"
     )

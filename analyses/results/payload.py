@@ -38,9 +38,9 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): plain(own) for name, own in value.items()}
+        return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, Sequence):
-        return [plain(own) for own in value]
+        return [plain(entry) for entry in value]
     raise InvalidInput(f"A {type(value).__name__} can't be written as plain data.")
 
 

@@ -62,10 +62,10 @@ class Result(ABC):
 
     def payload(self) -> dict[str, Any]:
         """The fields as plain data, which JSON can hold; see :mod:`analyses.results.payload`."""
-        own = (field.name for field in fields(self) if field.name not in self.working)  # pyright: ignore[reportArgumentType] - a dataclass
+        names = (field.name for field in fields(self) if field.name not in self.working)  # pyright: ignore[reportArgumentType] - a dataclass
         return {
             "result": type(self).__name__,
-            **{name: plain(getattr(self, name)) for name in own},
+            **{name: plain(getattr(self, name)) for name in names},
         }
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         """The summary, as notebooks show it."""
         lines = self.summary().split("\n")
-        shown = lines[:MAX_LINES]
+        first = lines[:MAX_LINES]
         if len(lines) > MAX_LINES:
-            shown.append(f"… and {len(lines) - MAX_LINES} more lines; see .summary()")
-        return "<pre>" + escape("\n".join(shown)) + "</pre>"
+            first.append(f"… and {len(lines) - MAX_LINES} more lines; see .summary()")
+        return "<pre>" + escape("\n".join(first)) + "</pre>"

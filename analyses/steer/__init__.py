@@ -151,15 +151,15 @@ class Steering(Result):
             kl=self.kl.nanmean(-1).flatten().numpy(),
             control=self.control.nanmean(-1).flatten().numpy(),
             same_tokens=self.same.flatten().numpy(),
-            plain_text=[self.text(own) for own in self.plain] * len(self.strengths),
-            steered_text=[self.text(own) for own in self.steered.flatten(0, 1)],
-            steered_control_text=[self.text(own) for own in self.steered_control.flatten(0, 1)],
+            plain_text=[self.text(ids) for ids in self.plain] * len(self.strengths),
+            steered_text=[self.text(ids) for ids in self.steered.flatten(0, 1)],
+            steered_control_text=[self.text(ids) for ids in self.steered_control.flatten(0, 1)],
         )
 
     def to_token_frame(self) -> pd.DataFrame:
         """One row per strength, prompt and plain new token: pos (from 0), token, kl, control."""
         n, width = self.plain.shape
-        tokens = [self.token_labels.get(one, "") for one in self.plain.flatten().tolist()]
+        tokens = [self.token_labels.get(id_, "") for id_ in self.plain.flatten().tolist()]
         frame = pd.DataFrame(grid(strength=self.strengths, prompt=range(n), pos=range(width)))
         numbers = {"kl": self.kl.flatten().numpy(), "control": self.control.flatten().numpy()}
         frame = frame.assign(token=tokens * len(self.strengths), **numbers)
@@ -169,8 +169,8 @@ class Steering(Result):
         """KL at each token of the plain text, mean over prompts, by strength; and the control."""
         pos, last = list(range(self.plain.shape[1])), self._strongest
         lines = [
-            Curve(f"strength {strength:g}", pos, own.tolist())
-            for strength, own in zip(self.strengths, self.kl.nanmean(1), strict=True)
+            Curve(f"strength {strength:g}", pos, kl.tolist())
+            for strength, kl in zip(self.strengths, self.kl.nanmean(1), strict=True)
         ]
         name = f"random vector, strength {self.strengths[last]:g}"
         lines.append(Curve(name, pos, self.control[last].nanmean(0).tolist(), faint=True))
@@ -186,16 +186,16 @@ class Steering(Result):
         top = at_least(1, top, "top")
         texts = [line for p in range(min(top, len(self.plain))) for line in self._texts(p)]
         if self.place:
-            length, stream = (number(own, 3) for own in (self.vector.norm(), self.stream_norm))
+            length, stream = (number(norm, 3) for norm in (self.vector.norm(), self.stream_norm))
             texts.insert(0, f"the vector has length {length}, the stream {stream} on average")
         return "\n".join([self.headline(), *texts])
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
         last, n = self._strongest, len(self.plain)
-        kl, control = (own.nanmean((1, 2))[last] for own in (self.kl, self.control))
+        kl, control = (tensor.nanmean((1, 2))[last] for tensor in (self.kl, self.control))
         changed, other = (
-            round(float(own[last]) * n) for own in (self.changed, self.changed_control)
+            round(float(share[last]) * n) for share in (self.changed, self.changed_control)
         )
         changes = f"changes {changed} of {n} texts, KL {number(kl, 3)} nats a token"
         if not self.place:
@@ -222,11 +222,11 @@ class Steering(Result):
         """The texts of one prompt, one below the other."""
         rows, last = [("plain", self.text(self.plain[prompt]))], self._strongest
         for n, strength in enumerate(self.strengths):
-            same, own = int(self.same[n, prompt]), self.steered[n, prompt]
-            differs = bool((own != self.plain[prompt]).any())
+            same, steered = int(self.same[n, prompt]), self.steered[n, prompt]
+            differs = bool((steered != self.plain[prompt]).any())
             where = f"  (differs from token {same} on)" if differs else "  (the same)"
             name = f"strength {strength:g}" if self.place else "ablated"
-            rows.append((name, self.text(own) + where))
+            rows.append((name, self.text(steered) + where))
         if self.place:
             rows.append(
                 (f"random {self.strengths[last]:g}", self.text(self.steered_control[last, prompt]))
@@ -303,8 +303,8 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
     check_temperature(temperature)
     pos = None if pos is None else integer(pos, "pos")
-    given = torch.zeros(model.d_model) if alone else vector
-    added = steering_vector(model, given, contrast, place, pos)
+    unscaled = torch.zeros(model.d_model) if alone else vector
+    added = steering_vector(model, unscaled, contrast, place, pos)
     if not alone and not bool(added.any()):
         raise InvalidInput("The vector is zero, so that it changes nothing.")
     inputs = _inputs(model, prompts)
@@ -317,7 +317,11 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     vectors = added, drawn * (added.norm() / drawn.norm())
     new, kl = _continued(
         plain,
-        [[*fixed, steering_edit(place, own, by)] for by in strengths for own in vectors],
+        [
+            [*fixed, steering_edit(place, direction, by)]
+            for by in strengths
+            for direction in vectors
+        ],
         progress,
     )
     steered, random = (torch.stack(new[number::2]) for number in (0, 1))
@@ -339,16 +343,16 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         token_labels={n: model.label(n) for n in ids if n != PAD},
         separator=separator,
         provenance=Provenance.of(model, *inputs, edits=fixed, seed=seed),
-        ablated_names=tuple(own.name for own in components),
+        ablated_names=tuple(component.name for component in components),
         method=method if components else "",
     )
 
 
 def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as of steer
     """The prompts of each stack, those of the last padded on the left."""
-    given = prompts if isinstance(prompts, tuple) else (prompts,)
-    one = len(model.stacks) == 1
-    inputs = model.batches(prompts) if one else model.check(*with_start(model, given))
+    by_stack = prompts if isinstance(prompts, tuple) else (prompts,)
+    is_single = len(model.stacks) == 1
+    inputs = model.batches(prompts) if is_single else model.check(*with_start(model, by_stack))
     return [*inputs[:-1], inputs[-1].padded_left()]
 
 
@@ -395,16 +399,17 @@ def _ablation(
     return tuple(edit for _, edit in made)
 
 
-def _strengths(given: object) -> tuple[float, ...]:
+def _strengths(strengths: object) -> tuple[float, ...]:
     """The given strengths as numbers.
 
     Raises:
         InvalidInput: see :func:`steer`.
     """
-    several = given.tolist() if isinstance(given, Tensor) else given
+    several = strengths.tolist() if isinstance(strengths, Tensor) else strengths
     numbers: list[Any] = list(several) if isinstance(several, Iterable) else []
     if not numbers or not all(
-        not isinstance(own, bool) and isinstance(own, Real) and isfinite(own) for own in numbers
+        not isinstance(strength, bool) and isinstance(strength, Real) and isfinite(strength)
+        for strength in numbers
     ):
-        raise InvalidInput(f"strengths={shorten(given)} should be one or more finite numbers.")
+        raise InvalidInput(f"strengths={shorten(strengths)} should be one or more finite numbers.")
     return tuple(map(float, numbers))

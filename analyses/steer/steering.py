@@ -65,12 +65,12 @@ def contrast_vector(
     Raises:
         InvalidInput: a prompt has no such position, or the model computes NaN on it.
     """
-    sides = [model.batches(given) for given in (positive, negative)]
+    sides = [model.batches(prompts) for prompts in (positive, negative)]
     if pos is not None:
         for batches in sides:
             required_columns(_read(model, batches, place), pos)
-    one, other = (_mean_of(model, batches, place, pos) for batches in sides)
-    return one - other
+    positive_mean, negative_mean = (_mean_of(model, batches, place, pos) for batches in sides)
+    return positive_mean - negative_mean
 
 
 def _read(model: Network, batches: Sequence[Batch], place: Place) -> Batch:
@@ -131,9 +131,9 @@ class Continuation:
 
         It is in nats, and NaN after the end of a text.
         """
-        found = divergence(self._logits, self._predicted(made))
-        found = found.where(self._tokens[:, self._width :] != PAD, torch.nan)
-        return F.pad(found, (0, self._most - found.shape[1]), value=torch.nan)
+        kl = divergence(self._logits, self._predicted(made))
+        kl = kl.where(self._tokens[:, self._width :] != PAD, torch.nan)
+        return F.pad(kl, (0, self._most - kl.shape[1]), value=torch.nan)
 
     def _generated(self, made: Sequence[Edit]) -> Int[Tensor, "prompt pos"]:
         """The prompts of the last stack, padded on the left, followed by the new tokens."""
@@ -154,8 +154,8 @@ class Continuation:
         return at_least_float32(logits[:, self._width - 1 : -1])
 
     def _new_tokens(self, tokens: Int[Tensor, "prompt pos"]) -> Int[Tensor, "prompt new"]:
-        own = tokens[:, self._width :]
-        return F.pad(own, (0, self._most - own.shape[1]), value=PAD)
+        new = tokens[:, self._width :]
+        return F.pad(new, (0, self._most - new.shape[1]), value=PAD)
 
 
 def steering_edit(place: Place, vector: Vector, strength: float) -> Edit:
@@ -192,13 +192,14 @@ def steering_vector(
             f"vector={shorten(vector)} should be a tensor of {model.d_model} numbers."
         )
     if vector is not None:
-        found = vector.detach().to(model.device, model.dtype)
+        direction = vector.detach().to(model.device, model.dtype)
     elif not isinstance(contrast, tuple) or len(contrast) != 2:  # noqa: PLR2004
         raise InvalidInput(f"contrast={shorten(contrast)} should be (positive, negative) prompts.")
     else:
-        found = contrast_vector(model, *contrast, place, pos).to(model.dtype)
-    if found.shape != (model.d_model,) or not bool(found.isfinite().all()):
+        direction = contrast_vector(model, *contrast, place, pos).to(model.dtype)
+    if direction.shape != (model.d_model,) or not bool(direction.isfinite().all()):
         raise InvalidInput(
-            f"The vector has shape {tuple(found.shape)}; expected {model.d_model} finite numbers."
+            f"The vector has shape {tuple(direction.shape)}; expected {model.d_model} finite "
+            "numbers."
         )
-    return found
+    return direction

@@ -183,9 +183,9 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         raise InvalidInput(
             f"resume={shorten(resume)} should be what a cancelled train_lens returned."
         )
-    given = model.batches(prompts)
+    batches = model.batches(prompts)
     used, measured = (
-        _split(given, settings.seed) if held_out is None else (given, model.batches(held_out))
+        _split(batches, settings.seed) if held_out is None else (batches, model.batches(held_out))
     )
     training = train(
         model,

@@ -110,33 +110,33 @@ def train(
     settings, progress = settings.checked(), as_progress(progress, "training steps")
     lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
     optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
-    found: list[Tensor] = []
+    kl: list[Tensor] = []
     if resume is not None:
         _check_same(resume, lens, settings)
         lens.A.copy_(resume.lens.A)
         lens.b.copy_(resume.lens.b)
         optimizer.load_state_dict(deepcopy(resume.optimizer))  # it would share the tensors
-        found += resume.kl
+        kl += resume.kl
     for step, rows in enumerate(settings.prompts_of_steps(len(batches[0].ids))):
-        if step < len(found):
+        if step < len(kl):
             continue
-        own = [batch.rows(rows.to(batch.ids.device)) for batch in batches]
-        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, own)
+        step_batches = [batch.rows(rows.to(batch.ids.device)) for batch in batches]
+        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, step_batches)
         if not bool(losses.isfinite().all()):
-            check_forward(model, own)
+            check_forward(model, step_batches)
             raise InvalidInput(
                 f"The KL of step {step + 1} is not finite: the training diverged, or the logits of "
                 f"this model are not finite. Try a lower lr than {settings.lr}."
             )
         optimizer.param_groups[0]["lr"] = settings.lr * (1 - step / settings.steps)
         optimizer.step()
-        found.append(losses)
+        kl.append(losses)
         if progress is not None:
-            progress(len(found), settings.steps)
+            progress(len(kl), settings.steps)
         if cancelled is not None and cancelled():
             break
     lens.A.grad = lens.b.grad = None
-    return Training(lens, torch.stack(found), optimizer.state_dict(), settings)
+    return Training(lens, torch.stack(kl), optimizer.state_dict(), settings)
 
 
 def lens_divergence(
@@ -150,18 +150,18 @@ def lens_divergence(
         batches: the prompts, one batch per stack.
         rows: prompts per forward.
     """
-    found: list[Tensor] = []
+    kl: list[Tensor] = []
     for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
-        own = [batch.rows(part) for batch in batches]
-        real = own[-1].is_real
-        streams, final = _forward(model, own)
+        part_batches = [batch.rows(part) for batch in batches]
+        real = part_batches[-1].is_real
+        streams, final = _forward(model, part_batches)
         with torch.no_grad():
             each = [
                 _divergence(model, lens.translate(x, layer), final)
                 for layer, x in enumerate(streams)
             ]
-        found.append(torch.stack(each).where(real, 0.0).sum(-1) / real.sum(-1))
-    return torch.cat(found, dim=1)
+        kl.append(torch.stack(each).where(real, 0.0).sum(-1) / real.sum(-1))
+    return torch.cat(kl, dim=1)
 
 
 def _gradients(
@@ -177,7 +177,7 @@ def _gradients(
     of_A, of_b = torch.zeros_like(lens.A), torch.zeros_like(lens.b)
     losses: list[Tensor] = []
     for layer, x in enumerate(streams):
-        A, b = (own[layer].detach().requires_grad_() for own in (lens.A, lens.b))
+        A, b = (tensor[layer].detach().requires_grad_() for tensor in (lens.A, lens.b))
         with torch.enable_grad():
             loss = _divergence(model, translated(x, A, b), final)[real].mean()
         of_A[layer], of_b[layer] = torch.autograd.grad(loss, (A, b))

@@ -40,13 +40,13 @@ def run_of(name: str):
 def test_the_terms_of_neurons_sum_to_the_term_of_the_mlp(name):
     """Σ_n post[n] · W_out[n]·w′ = the MLP's term = (MLP(x) − b_out)·w′."""
     model, cache, column, w = run_of(name)
-    own = neuron_terms(model, cache, w, column, 0)
+    by_neuron = neuron_terms(model, cache, w, column, 0)
     terms = {p.name: x for p, x in logit_terms(model, cache, w, column).items()}
     prefix = "decoder." if len(model.stacks) > 1 else ""
-    assert_close(own.sum(-1), terms[f"{prefix}L0MLP"], BOUND)
+    assert_close(by_neuron.sum(-1), terms[f"{prefix}L0MLP"], BOUND)
     effects = direct_effects(model, cache, column, 0, torch.tensor([2, 7]), top=3)
     assert effects.sum_error <= BOUND
-    assert own.abs().amax() > 0.01
+    assert by_neuron.abs().amax() > 0.01
 
 
 @pytest.mark.parametrize("name", covering(NEURONS))
@@ -55,13 +55,13 @@ def test_the_logits_of_a_write_are_its_terms_for_every_token(name):
     model, cache, column, _ = run_of(name)
     neuron, rows = torch.tensor([2, 7]), torch.arange(2)
     mlp = mlp_step(model, 0)[1]
-    found = logits_of_writes(model, cache, mlp.W_out[neuron], column, 0)
+    logits = logits_of_writes(model, cache, mlp.W_out[neuron], column, 0)
     stack = model.stacks[-1].name if len(model.stacks) > 1 else None
     post = cache[interp.Place(Point.POST, 0, stack=stack)][rows, column, neuron]
-    for token in range(found.shape[1]):
+    for token in range(logits.shape[1]):
         w = model.unembed.W_U[:, token].detach().expand(2, -1)
         terms = neuron_terms(model, cache, w, column, 0)[rows, neuron]
-        assert_close(post * found[:, token], terms, BOUND)
+        assert_close(post * logits[:, token], terms, BOUND)
 
 
 def test_the_effects_are_the_largest_less_the_mean_and_the_control_another_vector():
@@ -92,10 +92,10 @@ def test_cosines_are_those_of_the_vectors(name):
 
     vectors = {"in": read(mlp.W_in), "out": mlp.W_out}
     vectors |= {"gate": read(mlp.W_gate)} if name in ("llama", "gemma2") else {}
-    found = input_output_cosines(model, 1)
+    cosines = input_output_cosines(model, 1)
     gated = ["in out", "gate out", "gate in"]
-    assert list(found) == (gated if "gate" in vectors else gated[:1])
-    for pair, (cosine, control) in found.items():
+    assert list(cosines) == (gated if "gate" in vectors else gated[:1])
+    for pair, (cosine, control) in cosines.items():
         a, b = (vectors[part] for part in pair.split())
         every = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=-1).detach()
         assert_close(cosine, every.diagonal())

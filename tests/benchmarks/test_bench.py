@@ -29,12 +29,12 @@ SOME = "forward,stored,heads,paths,conductance"
 @pytest.fixture(scope="module")
 def without_peers(tmp_path_factory):
     """The figures of some sections where no peer is installed, and what was printed."""
-    out, shown = tmp_path_factory.mktemp("bench") / "bench.json", StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+    out, printed = tmp_path_factory.mktemp("bench") / "bench.json", StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(peers, "version", lambda package: None)
         words = ["--quick", "--threads", "1", "--only", SOME, "--out", str(out)]
         assert command.main(words) == 0
-    return out, shown.getvalue()
+    return out, printed.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def of(rows, section, work="", kernel=None, against=""):
     ],
 )
 def test_every_mark_has_its_row_in_both_kernels(rows, section, work, against, n, kernel):
-    found = [row for row in of(rows, section, work, kernel, against) if row["mark"]]
-    assert len(found) == n
+    marked = [row for row in of(rows, section, work, kernel, against) if row["mark"]]
+    assert len(marked) == n
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_pee
 
 
 @pytest.mark.slow
-def test_each_row_was_measured_or_says_why_not(rows):
+def test_each_row_is_measured_or_has_a_reason(rows):
     assert all((row["ours"] is not None) or row["why"] for row in rows)
     assert all((row["theirs"] is not None) or row["why"] for row in rows if row["mark"])
 
@@ -141,9 +141,9 @@ def test_the_environment_is_recorded(figures):
 
 @pytest.mark.slow
 def test_an_absent_peer_is_reported(without_peers):
-    _, shown = without_peers
+    _, printed = without_peers
     for package in ("transformers", "transformer-lens", "nnsight"):
-        assert f"not measured: {package} is not installed" in shown
+        assert f"not measured: {package} is not installed" in printed
 
 
 @pytest.mark.slow

@@ -23,9 +23,9 @@ LINEAR = [
 def test_with_the_final_divisor_the_logits_of_all_parts_add_up(name):
     """logits(x_0 + Σ writes) − b = logits(x_0) − b + Σ (logits(write) − b), b = logits(0)."""
     model, tokens = build(name), tokens_of(name)
-    own = model.stacks[-1]
-    has = {branch.points.writes.label for step in own.block(0).steps for branch in step.branches}
-    writes = list(decoded_places(model, [one for one in WRITES if one in has]).values())[:-1]
+    stack = model.stacks[-1]
+    has = {branch.points.writes.label for step in stack.block(0).steps for branch in step.branches}
+    writes = list(decoded_places(model, [label for label in WRITES if label in has]).values())[:-1]
     first = next(iter(decoded_places(model).values()))
     divisor = final_scale(model)
     record = [first, *writes, *([] if divisor is None else [divisor])]

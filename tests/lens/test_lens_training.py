@@ -24,10 +24,10 @@ def test_the_divergence_falls_on_other_prompts(name):
     """At every layer, from that of the logit lens, which is the one before the first step."""
     model, batches = build(name), batches_of(name, 40)
     held_out = model.check(*tokens_of(name, batch=20, seed=1))
-    found = train(model, batches, replace(SETTINGS, steps=60, rows=8))
+    training = train(model, batches, replace(SETTINGS, steps=60, rows=8))
     before, after = (
         lens_divergence(model, lens, held_out, rows=7)
-        for lens in (TunedLens.untrained(model), found.lens)
+        for lens in (TunedLens.untrained(model), training.lens)
     )
     assert (after.mean(-1) < 0.9 * before.mean(-1)).all()
     prompts = tokens_of(name, batch=20, seed=1)
@@ -38,17 +38,19 @@ def test_the_divergence_falls_on_other_prompts(name):
 def test_the_first_step_is_along_the_gradient_of_the_divergence():
     """Adam's first step is −lr · g / (|g| + 1e-8), g that of Σ_l mean KL at A = b = 0."""
     model, (batch,) = build("gpt2"), batches_of("gpt2", 3)
-    found = train(model, [batch], replace(SETTINGS, steps=1))
+    training = train(model, [batch], replace(SETTINGS, steps=1))
     done = run(model, batch, record="resid_pre")
-    A, b = (torch.zeros_like(own).requires_grad_() for own in (found.lens.A, found.lens.b))
+    A, b = (
+        torch.zeros_like(tensor).requires_grad_() for tensor in (training.lens.A, training.lens.b)
+    )
     p, kl = done.logits.softmax(-1), []
     for layer in range(2):
         x = done.cache["resid_pre", layer]
         q = decode(model, x + x @ A[layer] + b[layer]).softmax(-1)
         kl.append((p * (p / q).log()).sum(-1).mean())
-    assert_close(found.kl[0], torch.stack(kl))
+    assert_close(training.kl[0], torch.stack(kl))
     for moved, g in zip(
-        (found.lens.A, found.lens.b), torch.autograd.grad(sum(kl), (A, b)), strict=True
+        (training.lens.A, training.lens.b), torch.autograd.grad(sum(kl), (A, b)), strict=True
     ):
         assert_close(moved, -SETTINGS.lr * g / (g.abs() + 1e-8), 1e-9)
 
@@ -59,9 +61,9 @@ def test_a_layer_behind_which_nothing_is_written_needs_no_translation():
         for part in (model.blocks[1].attn, model.blocks[1].mlp):
             for weight in part.parameters():
                 weight.zero_()
-    found = train(model, model.check(*tokens_of("gpt2")), replace(SETTINGS, steps=1))
-    assert found.kl[0, 1].abs() < 1e-12
-    assert found.kl[0, 0] > 1e-3
+    training = train(model, model.check(*tokens_of("gpt2")), replace(SETTINGS, steps=1))
+    assert training.kl[0, 1].abs() < 1e-12
+    assert training.kl[0, 0] > 1e-3
 
 
 def test_padding_changes_nothing():
@@ -87,10 +89,10 @@ def test_the_model_stays_as_it_is():
 
 def test_a_seed_gives_the_same_lens():
     model, batches = build("gpt2"), batches_of("gpt2")
-    one, same = (train(model, batches, SETTINGS) for _ in range(2))
+    first, same = (train(model, batches, SETTINGS) for _ in range(2))
     other = train(model, batches, replace(SETTINGS, seed=1))
-    assert_identical(one.lens.A, same.lens.A)
-    assert not torch.equal(one.lens.A, other.lens.A)
+    assert_identical(first.lens.A, same.lens.A)
+    assert not torch.equal(first.lens.A, other.lens.A)
 
 
 def test_a_training_that_was_stopped_resumes_bit_identically():
@@ -116,22 +118,22 @@ def test_a_training_that_was_stopped_resumes_bit_identically():
 
 def test_the_training_of_another_call_is_not_resumed():
     model, batches = build("gpt2"), batches_of("gpt2")
-    found = train(model, batches, SETTINGS, cancelled=lambda: True)
+    stopped = train(model, batches, SETTINGS, cancelled=lambda: True)
     for wrong, settings, what in (
         (batches_of("gpt2", 7), SETTINGS, "tokens"),
         (batches, replace(SETTINGS, lr=1e-3), "lr"),
         (batches, replace(SETTINGS, seed=1), "seed"),
     ):
         with pytest.raises(InvalidInput, match=f"from a call with other {what};"):
-            train(model, wrong, settings, resume=found)
+            train(model, wrong, settings, resume=stopped)
     with pytest.raises(InvalidInput, match="from a call with other weights;"):
-        train(build_new("gpt2", seed=1), batches, SETTINGS, resume=found)
+        train(build_new("gpt2", seed=1), batches, SETTINGS, resume=stopped)
 
 
 @pytest.mark.parametrize(("n", "rows"), [(5, 2), (2, 5), (3, 3)])
 def test_each_pass_takes_every_prompt_once(n, rows):
     steps = list(replace(SETTINGS, steps=3 * n, rows=rows).prompts_of_steps(n))
-    assert [len(own) for own in steps] == [rows] * (3 * n)
+    assert [len(prompts) for prompts in steps] == [rows] * (3 * n)
     taken = torch.cat(steps)
     passes = taken[: len(taken) // n * n].view(-1, n)
     assert (passes.sort(-1).values == torch.arange(n)).all()

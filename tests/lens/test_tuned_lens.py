@@ -63,11 +63,11 @@ def test_a_lens_reads_the_translated_stream():
     """logits_l = unembed(norm(x + x·A_l + b_l))."""
     model, tokens = build("llama"), tokens_of("llama")
     lens, cache = drawn(model), run(model, *tokens, record="resid_pre").cache
-    found = logit_lens(model, *tokens, lens=lens)
+    predictions = logit_lens(model, *tokens, lens=lens)
     for layer in range(2):
         x = cache["resid_pre", layer]
         p = decode(model, x + x @ lens.A[layer] + lens.b[layer]).detach().softmax(-1)
-        assert_close(found.entropy[layer], -(p * p.log()).sum(-1))
+        assert_close(predictions.entropy[layer], -(p * p.log()).sum(-1))
 
 
 def test_a_lens_translates_no_other_place():

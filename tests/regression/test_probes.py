@@ -27,9 +27,9 @@ def test_planted_labels_are_read_and_shuffled_ones_are_not(kind):
     order = torch.randperm(120, generator=torch.Generator().manual_seed(2))
     folds = random_folds(120, 5, torch.Generator().manual_seed(3))
     targets = torch.stack([labels, labels[order]])
-    found = held_out_correct(CLASSIFIERS[kind], x, targets, 3, folds).double().mean(-1)
-    assert found[0] == 1
-    assert found[1] < 0.5
+    accuracy = held_out_correct(CLASSIFIERS[kind], x, targets, 3, folds).double().mean(-1)
+    assert accuracy[0] == 1
+    assert accuracy[1] < 0.5
 
 
 def test_logistic_regression_is_at_its_minimum():
@@ -49,8 +49,8 @@ def test_logistic_regression_is_at_its_minimum():
 def test_labellings_that_are_fitted_together_have_the_fits_that_they_have_alone():
     x, labels = labelled(40, 5, 3, 1.0)
     several = torch.stack([labels, labels.flip(0), (labels + 1) % 3])
-    for fit, own in zip(logistic(x, several, 3), several, strict=True):
-        (alone,) = logistic(x, own[None], 3)
+    for fit, labelling in zip(logistic(x, several, 3), several, strict=True):
+        (alone,) = logistic(x, labelling[None], 3)
         assert_close(fit.W, alone.W, 2 * GRADIENT / PENALTY)
 
 
@@ -108,9 +108,9 @@ def test_without_the_directions_of_one_probe_another_reads_what_goes_along_with_
     assert_close(erasure(erased), erased)
     constant = cross_entropy(z.mean(0).log().expand(300, 3), labels)
     loss: list[float] = []
-    for own in (x, erased, Erasure.of(x, z)(x)):
-        (probe,) = logistic(own, labels[None], 3, penalty=1e-6)
-        loss.append(float(cross_entropy(probe(own), labels) / constant))
+    for activations in (x, erased, Erasure.of(x, z)(x)):
+        (probe,) = logistic(activations, labels[None], 3, penalty=1e-6)
+        loss.append(float(cross_entropy(probe(activations), labels) / constant))
     assert 2 * loss[0] < loss[1] < 0.95
     assert loss[2] == pytest.approx(1)
     nothing = torch.ones(8, 3).double()

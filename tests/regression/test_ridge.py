@@ -23,9 +23,9 @@ def solved(x: torch.Tensor, y: torch.Tensor, penalty: float) -> LinearMap:
 
 def test_a_linear_map_is_found_exactly():
     x, W = normal(40, 6), normal(6, 3, seed=1)
-    found = Ridge(x).fit(x @ W + 2.0)
-    assert_close(found.W, W, 1e-7)
-    assert_close(found(x), x @ W + 2.0, 1e-7)
+    fit = Ridge(x).fit(x @ W + 2.0)
+    assert_close(fit.W, W, 1e-7)
+    assert_close(fit(x), x @ W + 2.0, 1e-7)
 
 
 def test_the_penalty_is_the_one_that_predicts_left_out_rows_best():
@@ -36,14 +36,14 @@ def test_the_penalty_is_the_one_that_predicts_left_out_rows_best():
 
     def error(penalty: float) -> float:
         others = [torch.arange(15) != row for row in range(15)]
-        maps = [solved(x[own], y[own], penalty * square) for own in others]
+        maps = [solved(x[rows], y[rows], penalty * square) for rows in others]
         return sum(float((f(x[n : n + 1])[0] - y[n]).square().sum()) for n, f in enumerate(maps))
 
-    found, best = Ridge(x).fit(y), min(PENALTIES[1:], key=error)
-    assert_close(found.W, solved(x, y, best * square).W)
-    assert_close(found.b, solved(x, y, best * square).b)
+    fit, best = Ridge(x).fit(y), min(PENALTIES[1:], key=error)
+    assert_close(fit.W, solved(x, y, best * square).W)
+    assert_close(fit.b, solved(x, y, best * square).b)
     another = solved(x, y, 100 * best * square)
-    assert (found.W - another.W).abs().max() > 1e-3
+    assert (fit.W - another.W).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("dims", [4, 50])
@@ -62,8 +62,8 @@ def test_a_table_without_full_rank_is_fitted_where_least_squares_goes_astray():
     x, y = table[:-1], table[1:]
     plain = torch.linalg.lstsq(x[::2], y[::2]).solution
     assert (x[1::2] @ plain - y[1::2]).abs().max() > 0.1
-    found = Ridge(x[::2]).fit(y[::2])
-    assert (found(x[1::2].double()) - y[1::2]).abs().max() < 0.01
+    fit = Ridge(x[::2]).fit(y[::2])
+    assert (fit(x[1::2].double()) - y[1::2]).abs().max() < 0.01
 
 
 def test_r2_of_what_does_not_vary_is_nan_and_folds_are_even():

@@ -50,8 +50,8 @@ LUMINANCES = """element => {
 def browser() -> Iterator[Browser]:
     assert (SITE / "index.html").is_file(), "make docs builds the site and runs these tests"
     PICTURES.mkdir(exist_ok=True)
-    with chromium() as found:
-        yield found
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_a_page_fits_its_window_and_is_readable(opened, name, scheme, width):
 def test_the_first_page_leads_to_the_others(opened):
     page = opened("index.html")
     targets = page.eval_on_selector_all("a[href]", "all => all.map(one => one.href)")
-    own = {target.split("#")[0] for target in targets if target.startswith("file:")}
-    assert len(own) > len(PAGES)
-    for target in own:
+    files = {target.split("#")[0] for target in targets if target.startswith("file:")}
+    assert len(files) > len(PAGES)
+    for target in files:
         assert Path(target.removeprefix("file://")).is_file(), target
 
 
@@ -115,6 +115,6 @@ def test_the_search_finds_a_page_without_a_server(opened):
     box = page.get_by_role("textbox", name="Search")
     box.click()
     box.press_sequentially("induction heads")
-    found = page.locator(".md-search-result__item a").first
-    found.wait_for(timeout=TIMEOUT)
+    first_result = page.locator(".md-search-result__item a").first
+    first_result.wait_for(timeout=TIMEOUT)
     assert "induction" in page.locator(".md-search-result__list").inner_text().lower()

@@ -24,15 +24,15 @@ def test_shares_add_up_and_are_those_of_a_projection(n):
     assert_close(shares.sum(-1), torch.ones(5).double())
     for k in range(1, n // 2 + 1):
         basis = torch.stack([wave(n, k, 0.0), wave(n, k, -tau / 4)], -1)
-        own = basis @ torch.linalg.lstsq(basis, x, driver="gelsd").solution
+        projection = basis @ torch.linalg.lstsq(basis, x, driver="gelsd").solution
         variance = (x - x.mean(0)).square().sum(0)
-        assert_close(shares[:, k - 1], own.square().sum(0) / variance)
+        assert_close(shares[:, k - 1], projection.square().sum(0) / variance)
 
 
 def test_a_wave_has_one_frequency_and_a_shift_keeps_it():
     x = 3 + wave(13, 4)
-    for own in (x, x.roll(5)):
-        assert_close(frequency_shares(own), torch.eye(6).double()[3])
+    for signal in (x, x.roll(5)):
+        assert_close(frequency_shares(signal), torch.eye(6).double()[3])
     assert frequency_shares(x[torch.tensor([4, 1, 0, 7, 11, 2, 9, 3, 12, 5, 8, 10, 6])]).max() < 0.9
 
 

@@ -35,7 +35,7 @@ def test_every_analysis_has_a_section():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_section_stands_on_the_page_as_the_docstring_has_it(name):
     text = (sys.modules[getattr(analyses, name).__module__].__doc__ or "").strip()
-    assert any(one.is_equation for one in paragraphs(text))
+    assert any(paragraph.is_equation for paragraph in paragraphs(text))
     assert len(question(text)) < 100
     for part in (*described(name, text), fenced(EXAMPLES[name].code, "python")):
         assert part in PAGE, "run `make analyses`"
@@ -61,7 +61,9 @@ def test_the_code_of_a_section_runs(name):
 
 @pytest.mark.parametrize(
     "command",
-    covering((one.command for one in EXAMPLES.values() if one.command), ["interp ablate"]),
+    covering(
+        (example.command for example in EXAMPLES.values() if example.command), ["interp ablate"]
+    ),
 )
 def test_the_command_of_a_section_runs(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

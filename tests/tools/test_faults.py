@@ -34,11 +34,11 @@ def losing(version, folder):
 place = Path(sys.argv[1], "place")
 place.mkdir()
 for act in (mixing, losing):
-    known = place.with_name(act.__name__)
-    known.mkdir()
+    learned = place.with_name(act.__name__)
+    learned.mkdir()
     writer = Writer(act.__name__, act)
-    writer.learn(known)
-    for tally in killed_at_each_step(writer, known / OLD, place, ("replace", "unlink")):
+    writer.learn(learned)
+    for tally in killed_at_each_step(writer, learned / OLD, place, ("replace", "unlink")):
         print(tally.writer, tally.mixed, tally.lost, tally.remains > 0)
 
 sys.exit(main(["--short"]))

@@ -1,4 +1,4 @@
-"""The table of features: what is said of this project is what the trials find now."""
+"""The table of features: its column of this project equals the outcomes of the trials today."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def table(markers=command.MARKERS):
 
 
 @pytest.mark.slow
-def test_the_page_says_of_us_what_the_trials_find(ours):
+def test_our_column_of_the_page_has_the_outcomes_of_the_trials(ours):
     head, _, *rows = table()
     column = next(i for i, name in enumerate(head) if name.startswith("interp "))
     assert {row[0]: row[column] for row in rows} == {
@@ -46,10 +46,10 @@ def test_the_page_has_every_work():
 
 
 def test_times_are_printed_with_the_machine(tmp_path, capsys):
-    found = tmp_path / "a.json"
+    saved = tmp_path / "a.json"
     outcomes = {"interp 1": {"zero": "1.1", "machine": "a fast one"}, "nnsight 1": {"zero": "no"}}
-    found.write_text(json.dumps(outcomes), encoding="utf-8")
-    assert command.main(["--from", str(found), "--speeds"]) == 0
+    saved.write_text(json.dumps(outcomes), encoding="utf-8")
+    assert command.main(["--from", str(saved), "--speeds"]) == 0
     printed = capsys.readouterr().out
     assert "| one head of layer 5 zeroed | 1.1 | no |" in printed
     assert "Measured with a fast one." in printed
@@ -93,8 +93,8 @@ def test_what_was_found_elsewhere_is_read(tmp_path, monkeypatch, capsys):
 
 
 def test_a_page_without_marks_is_refused(tmp_path):
-    found, page = tmp_path / "a.json", tmp_path / "page.md"
-    found.write_text("{}", encoding="utf-8")
+    saved, page = tmp_path / "a.json", tmp_path / "page.md"
+    saved.write_text("{}", encoding="utf-8")
     page.write_text("nothing", encoding="utf-8")
     with pytest.raises(SystemExit):
-        command.main(["--from", str(found), "--docs", str(page)])
+        command.main(["--from", str(saved), "--docs", str(page)])

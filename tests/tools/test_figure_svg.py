@@ -24,8 +24,8 @@ def drawn(figure: go.Figure, kind: str) -> list[dict[str, str]]:
     """The attributes of each element of a kind, with those of its style."""
     root = ElementTree.fromstring(figure_svg(figure))
     return [
-        one.attrib | dict(re.findall(r"([\w-]+): ([^;]+)", one.get("style", "")))
-        for one in root.iter(f"{{http://www.w3.org/2000/svg}}{kind}")
+        element.attrib | dict(re.findall(r"([\w-]+): ([^;]+)", element.get("style", "")))
+        for element in root.iter(f"{{http://www.w3.org/2000/svg}}{kind}")
     ]
 
 
@@ -45,7 +45,7 @@ def pixels(figure: go.Figure) -> list[tuple[int, ...]]:
 
 def texts(figure: go.Figure) -> list[str]:
     root = ElementTree.fromstring(figure_svg(figure))
-    return [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    return [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def a_heatmap(values: list[list[float]], **settings: object) -> go.Figure:
@@ -72,14 +72,16 @@ def test_cells_of_a_heatmap_have_the_colours_of_their_values():
 
 def test_labels_are_text():
     figure = a_heatmap([[0.0, 1.0]])
-    assert "script" not in {one.tag for one in ElementTree.fromstring(figure_svg(figure)).iter()}
+    assert "script" not in {
+        element.tag for element in ElementTree.fromstring(figure_svg(figure)).iter()
+    }
     assert {EVIL, f"{EVIL}0", f"{EVIL}1", "row", "column", "nats", "1", "0"} <= set(texts(figure))
 
 
 def test_crowded_labels_are_left_out_and_none_is_drawn_twice():
     labels = texts(a_heatmap([[float(n) for n in range(200)]]))
-    shown = [label for label in labels if label.startswith(EVIL) and label != EVIL]
-    assert 20 < len(shown) < 100
+    written = [label for label in labels if label.startswith(EVIL) and label != EVIL]
+    assert 20 < len(written) < 100
 
 
 def test_bars_are_as_long_as_their_values():
@@ -99,11 +101,13 @@ def test_curves_have_a_panel_for_each_axis():
         "score": [Curve("two", steps, [0.0, 0.5, 1.0]), Curve("three", steps, [0.0, 0.0, 0.0])],
     }
     figure = curves(panels, title="t", axis="step", units=("nats", "0 to 1"))
-    (one,), (two,), (three,) = (paths(figure, stroke=colour) for colour in (BLUE, RED, GREEN))
-    assert (np.diff(one[:, 1]) > 0).all()  # it falls
-    assert (np.diff(two[:, 1]) < 0).all()
-    assert not np.ptp(three[:, 1])
-    assert min(two[:, 1]) > max(one[:, 1])  # in the panel below
+    (falling,), (rising,), (constant,) = (
+        paths(figure, stroke=colour) for colour in (BLUE, RED, GREEN)
+    )
+    assert (np.diff(falling[:, 1]) > 0).all()
+    assert (np.diff(rising[:, 1]) < 0).all()
+    assert not np.ptp(constant[:, 1])
+    assert min(rising[:, 1]) > max(falling[:, 1])  # in the panel below
     assert {"one", "two", "three", "loss (nats)", "score (0 to 1)"} <= set(texts(figure))
 
 
@@ -112,10 +116,10 @@ def test_a_graph_has_its_nodes_and_lines_as_wide_as_their_weights():
     figure = network(nodes, {(0, 1): 2.0, (0, 2): -1.0}, title="t", unit="nats")
     assert {EVIL, "b", "c"} <= set(texts(figure))
     assert len(drawn(figure, "use")) == 3
-    one, other = (path for path in drawn(figure, "path") if path.get("stroke") in (ABOVE, BELOW))
-    assert float(one["stroke-width"]) > float(other["stroke-width"])
-    assert one["stroke"] != other["stroke"]
-    (points,) = paths(figure, stroke=one["stroke"])
+    wide, narrow = (path for path in drawn(figure, "path") if path.get("stroke") in (ABOVE, BELOW))
+    assert float(wide["stroke-width"]) > float(narrow["stroke-width"])
+    assert wide["stroke"] != narrow["stroke"]
+    (points,) = paths(figure, stroke=wide["stroke"])
     assert points[0, 1] > points[-1, 1]  # inputs are at the bottom
 
 

@@ -42,9 +42,9 @@ def test_a_valid_file_is_read(kind, tmp_path):
 def test_the_same_seed_gives_the_same_damage():
     content = json.dumps({"a": [1, 2.5, "x", None, {"b": True}]}).encode()
     for mutate in (damaged_bytes, damaged_json):
-        one, other = ([mutate(Random(seed), content) for seed in range(50)] for _ in range(2))
-        assert one == other
-        assert len(set(one)) > 25
+        first, second = ([mutate(Random(seed), content) for seed in range(50)] for _ in range(2))
+        assert first == second
+        assert len(set(first)) > 25
 
 
 def _exhausts(folder: Path) -> object:

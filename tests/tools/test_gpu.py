@@ -69,7 +69,7 @@ def test_every_part_gives_rows_at_its_precisions(report):
 
 
 @pytest.mark.slow
-def test_each_row_was_measured_or_says_why_not(report):
+def test_each_row_is_measured_or_has_a_reason(report):
     assert all(m.row.ours is not None or m.row.why for m in report.measurements)
     unmeasured = {m.row.section for m in report.measurements if m.row.why}
     assert unmeasured == {"waits", "profile"}
@@ -105,7 +105,7 @@ def test_the_operations_of_each_work_are_written(dry_run):
 
 
 @pytest.mark.slow
-def test_a_dry_run_says_so_first(dry_run, report):
+def test_a_dry_run_is_marked_in_the_first_line(dry_run, report):
     assert "not a measurement of a GPU" in report.to_dict()["kind"]
     first = (dry_run / "gpu.md").read_text(encoding="utf-8").splitlines()[0]
     assert "not a measurement of a GPU" in first
@@ -304,11 +304,11 @@ def test_failures_keep_their_reasons(tests):
 
 @pytest.mark.slow
 def test_a_failed_test_is_shown(on_cuda, tests):
-    shown = markdown.to_markdown(replace(on_cuda, tests=tests))
-    assert tests.summary() in shown
-    assert "- failed: `tests/room/test_all.py::test_fails`: assert (1 + 1) == 3" in shown
-    assert "- not collected: `tests/room/test_import.py`: ModuleNotFoundError" in shown
-    assert "too small" in shown
+    page = markdown.to_markdown(replace(on_cuda, tests=tests))
+    assert tests.summary() in page
+    assert "- failed: `tests/room/test_all.py::test_fails`: assert (1 + 1) == 3" in page
+    assert "- not collected: `tests/room/test_import.py`: ModuleNotFoundError" in page
+    assert "too small" in page
     assert not replace(on_cuda, tests=tests).is_good
 
 
@@ -361,7 +361,7 @@ def test_modules_that_import_hypothesis_can_be_imported_without_it(monkeypatch):
         assert hypothesis_stand_in.install()
     # Torch looks for it once more, when it compiles: a module without a spec would be an error.
     assert importlib.util.find_spec("hypothesis") is not None
-    found = {}
+    namespace = {}
     exec(
         "from hypothesis import assume, given, settings, strategies as st\n"
         "settings.register_profile('p', derandomize=True)\n"
@@ -371,12 +371,12 @@ def test_modules_that_import_hypothesis_can_be_imported_without_it(monkeypatch):
         "@given(st.lists(pairs(), min_size=1).map(sorted))\n"
         "def test_drawn(x): pass\n"
         "def test_plain(): pass\n",
-        found,
+        namespace,
     )
-    (mark,) = found["test_drawn"].pytestmark
+    (mark,) = namespace["test_drawn"].pytestmark
     assert mark.name == "skip"
     assert "hypothesis" in mark.kwargs["reason"]
-    assert not hasattr(found["test_plain"], "pytestmark")
+    assert not hasattr(namespace["test_plain"], "pytestmark")
 
 
 # ---- docs/reference/gpu.md -----------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_a_run_on_a_gpu_writes_its_table(on_cuda, document, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_stopped_early_says_so_in_the_document(on_cuda, document):
+def test_the_document_names_a_run_that_stopped_early(on_cuda, document):
     markdown.write_document(replace(on_cuda, is_complete=False), document)
     assert "The run stopped before its end" in document.read_text(encoding="utf-8")
 

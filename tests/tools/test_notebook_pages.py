@@ -33,7 +33,9 @@ def name_of(path: Path) -> str:
 
 def cells(path: Path, kind: str) -> list[str]:
     return [
-        "".join(one["source"]) for one in read_notebook(path)["cells"] if one["cell_type"] == kind
+        "".join(cell["source"])
+        for cell in read_notebook(path)["cells"]
+        if cell["cell_type"] == kind
     ]
 
 
@@ -77,13 +79,13 @@ def test_no_output_is_stored(path):
 
 def test_an_output_and_a_count_are_stripped():
     notebook = a_notebook(printed("1"))
-    kept = stripped(notebook)
-    assert as_text(kept) != as_text(notebook)
-    assert kept["cells"][1]["outputs"] == []
-    assert kept["cells"][1]["execution_count"] is None
-    assert kept["cells"][1]["source"] == notebook["cells"][1]["source"]
-    assert kept["metadata"]["kernelspec"]["name"] == "python3"
-    assert stripped(kept) == kept
+    bare = stripped(notebook)
+    assert as_text(bare) != as_text(notebook)
+    assert bare["cells"][1]["outputs"] == []
+    assert bare["cells"][1]["execution_count"] is None
+    assert bare["cells"][1]["source"] == notebook["cells"][1]["source"]
+    assert bare["metadata"]["kernelspec"]["name"] == "python3"
+    assert stripped(bare) == bare
 
 
 def test_the_command_strips_files(tmp_path):
@@ -117,10 +119,10 @@ def test_it_ends_with_what_would_falsify_the_answer(path):
 @OF_EACH
 def test_its_page_has_its_cells(path):
     text = (PAGES / f"{name_of(path)}.md").read_text(encoding="utf-8")
-    for own in cells(path, "markdown"):
-        assert own in text, "run `make notebook-pages`"
-    for own in cells(path, "code"):
-        assert f"```python\n{own}\n```" in text, "run `make notebook-pages`"
+    for cell in cells(path, "markdown"):
+        assert cell in text, "run `make notebook-pages`"
+    for cell in cells(path, "code"):
+        assert f"```python\n{cell}\n```" in text, "run `make notebook-pages`"
 
 
 def test_pages_are_of_notebooks_that_exist_and_are_small():

@@ -45,8 +45,8 @@ def test_it_generalised_long_after_it_memorised():
     history = read_history(MODEL_FOLDER / NAME)
     steps, seen = history.curve("accuracy, seen")
     _, unseen = history.curve("accuracy, held out")
-    memorised = next(step for step, known in zip(steps, seen, strict=True) if known > 0.99)
-    general = next(step for step, known in zip(steps, unseen, strict=True) if known > 0.99)
+    memorised = next(step for step, accuracy in zip(steps, seen, strict=True) if accuracy > 0.99)
+    general = next(step for step, accuracy in zip(steps, unseen, strict=True) if accuracy > 0.99)
     assert general > 2 * memorised
 
 

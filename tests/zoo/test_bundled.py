@@ -200,7 +200,7 @@ def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
 
 
 @each(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"figures": {"a": True}}, r"card\.figures\['a'\] should be of type float or int or str"),
         ({"figures": {"a": [1]}}, r"card\.figures\['a'\]"),
@@ -218,13 +218,13 @@ def test_a_card_names_bundled_prompts_alone(prompts, tmp_path):
         ({"version": 0}, r"card\.version should be an integer"),
     ],
 )
-def test_a_card_of_wrong_types_or_of_a_newer_version_is_refused(fields, said, tmp_path):
-    with pytest.raises(ModelLoadError, match=rf"card\.json can't be read: .*{said}"):
+def test_a_card_of_wrong_types_or_of_a_newer_version_is_refused(fields, message, tmp_path):
+    with pytest.raises(ModelLoadError, match=rf"card\.json can't be read: .*{message}"):
         read_card(card_with(tmp_path, **fields))
 
 
 @each(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"losses": [1.0, "x"]}, r"history\.losses\[1\] should be of type float"),
         ({"losses": [None]}, r"history\.losses\[0\]"),
@@ -234,10 +234,10 @@ def test_a_card_of_wrong_types_or_of_a_newer_version_is_refused(fields, said, tm
         ({"version": 2}, "history has version 2"),
     ],
 )
-def test_a_history_of_wrong_types_or_of_a_newer_version_is_refused(fields, said, tmp_path):
+def test_a_history_of_wrong_types_or_of_a_newer_version_is_refused(fields, message, tmp_path):
     content = json.loads((MODEL_FOLDER / "dates" / "history.json").read_text()) | fields
     (tmp_path / "history.json").write_text(json.dumps(content))
-    with pytest.raises(ModelLoadError, match=rf"history\.json can't be read: .*{said}"):
+    with pytest.raises(ModelLoadError, match=rf"history\.json can't be read: .*{message}"):
         read_history(tmp_path)
 
 

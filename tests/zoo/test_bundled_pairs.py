@@ -1,4 +1,4 @@
-"""The bundled minimal pairs: two texts of as many tokens, which the model tells apart."""
+"""The bundled minimal pairs: two texts with as many tokens and different predictions."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def bundled(name: str):
 
 def test_every_model_that_names_pairs_has_them():
     named = {name: interp.card(name).pairs for name in interp.bundled()}
-    assert {name: own for name, own in named.items() if own} == {
+    assert {name: pairs for name, pairs in named.items() if pairs} == {
         name: f"{name}-pairs" for name in CANDIDATES
     }
 
@@ -58,18 +58,18 @@ def test_the_answer_to_each_text_is_its_own(name):
     assert all(is_answered(model, pairs))
     metric = logit_diff_of_prompts(model.to_single_token, pairs)
     clean, corrupt = aligned_prompts(model, pairs)  # of equal length, or refused
-    differences = [metric(model(*own).detach(), own[-1]) for own in (clean, corrupt)]
+    differences = [metric(model(*batches).detach(), batches[-1]) for batches in (clean, corrupt)]
     assert differences[0].min() >= MARGIN
     assert differences[1].max() <= -MARGIN
 
 
-def test_weights_that_are_not_trained_do_not_tell_them_apart():
+def test_untrained_weights_answer_no_pair():
     assert sum(is_answered(interp.load("python-2l@0"), bundled("python-2l"))) == 0
 
 
 @by_name
 def test_pairs_hold_trained_tokens_alone(name):
-    model, known = interp.load(name), set(interp.card(name).trained_tokens)
+    model, trained = interp.load(name), set(interp.card(name).trained_tokens)
     tokens = model.config.tokens
     special = {tokens.bos, tokens.eos, tokens.decoder_start}
     if name == "addition-mod-113":
@@ -80,16 +80,17 @@ def test_pairs_hold_trained_tokens_alone(name):
         for batch in batches
         for token in batch.ids[batch.is_real].tolist()
     }
-    assert read - special <= known
-    assert not known & special
-    assert max(known) < model.config.d_vocab
+    assert read - special <= trained
+    assert not trained & special
+    assert max(trained) < model.config.d_vocab
 
 
 @by_name
 def test_a_text_and_its_corrupted_one_differ_in_a_few_tokens(name):
     clean, corrupt = aligned_prompts(interp.load(name), bundled(name))
     differing = sum(
-        (own.tokens != other.tokens).sum(-1) for own, other in zip(clean, corrupt, strict=True)
+        (clean_batch.tokens != corrupt_batch.tokens).sum(-1)
+        for clean_batch, corrupt_batch in zip(clean, corrupt, strict=True)
     )
     assert differing.min() >= 1
     # Another day of the week, and 3rd is not 13th; two words that change places.

@@ -37,10 +37,10 @@ def differing(stored: Card, measured: Card) -> list[str]:
     ]
 
 
-def alike(one, other) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return one == pytest.approx(other, rel=2e-3)
-    return one == other
+def alike(first, second) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return first == pytest.approx(second, rel=2e-3)
+    return first == second
 
 
 @pytest.mark.slow
@@ -62,6 +62,6 @@ def test_other_weights_would_be_noticed(monkeypatch):
     with torch.no_grad():
         model.decoder.weight_e.mul_(0.5)
     monkeypatch.setattr("training.build.load", lambda _: model)
-    found = differing(interp.card(name), remeasure(name))
-    assert "accuracy on held-out sums" in found
-    assert "key frequencies" not in found
+    differences = differing(interp.card(name), remeasure(name))
+    assert "accuracy on held-out sums" in differences
+    assert "key frequencies" not in differences

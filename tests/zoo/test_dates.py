@@ -69,7 +69,9 @@ def test_no_held_out_day_is_trained_on_in_any_format(both):
     assert len(train) + len(held_out) == len(every_text()) == 3 * 36525
     assert len(held_out) / len(every_text()) == pytest.approx(0.1, abs=0.01)
     for key in ("day", "iso", "text"):
-        assert not {getattr(one, key) for one in train} & {getattr(one, key) for one in held_out}
+        assert not {getattr(example, key) for example in train} & {
+            getattr(example, key) for example in held_out
+        }
 
 
 @pytest.mark.slow
@@ -92,5 +94,5 @@ def test_training_reads_nothing_that_is_held_out(both, monkeypatch):
     with pytest.raises(Stopped):
         dates.build(training_run.TrainingRun(stop))
     train, held_out = both
-    assert read_first == {text for one in train for text in (one.text, one.iso)}
-    assert not read_first & {text for one in held_out for text in (one.text, one.iso)}
+    assert read_first == {text for example in train for text in (example.text, example.iso)}
+    assert not read_first & {text for example in held_out for text in (example.text, example.iso)}

@@ -25,26 +25,26 @@ def tokens_of(model):
 
 def writers(model):
     """What each node can write into the stream, by when it does: rows of d_model."""
-    found = {"embed": (-1, model.W_E), "pos_embed": (-1, model.W_pos)}
+    weights = {"embed": (-1, model.W_E), "pos_embed": (-1, model.W_pos)}
     for layer, block in enumerate(model.blocks):
         for head in range(block.attn.n_heads):
-            found[f"L{layer}H{head}"] = (2 * layer, block.attn.W_O[head])
+            weights[f"L{layer}H{head}"] = (2 * layer, block.attn.W_O[head])
         if getattr(block, "mlp", None) is not None:
-            found[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_out)
-    return found
+            weights[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_out)
+    return weights
 
 
 def readers(model):
     """What each node reads of the stream, by when it does: columns of d_model."""
-    found = {}
+    weights = {}
     for layer, block in enumerate(model.blocks):
         for head in range(block.attn.n_heads):
             for port in "qkv":
                 weight = getattr(block.attn, f"W_{port.upper()}")[head]
-                found[f"L{layer}H{head}.{port}"] = (2 * layer, weight)
+                weights[f"L{layer}H{head}.{port}"] = (2 * layer, weight)
         if getattr(block, "mlp", None) is not None:
-            found[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_in)
-    return {**found, "logits": (2 * len(model.blocks), model.W_U)}
+            weights[f"L{layer}MLP"] = (2 * layer + 1, block.mlp.W_in)
+    return {**weights, "logits": (2 * len(model.blocks), model.W_U)}
 
 
 def test_every_model_that_was_set_by_hand_has_its_circuit_in_its_card():

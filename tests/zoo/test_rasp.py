@@ -146,7 +146,7 @@ def test_more_heads_in_a_layer_than_there_are_by_default():
     ]
     both = counts[0]
     for other in counts[1:]:
-        both = Map(lambda one, two: one or two, (both, other))
+        both = Map(lambda a, b: a or b, (both, other))
     assert agree(both, causal=False)
 
 

@@ -66,8 +66,8 @@ def weights(model):
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
 
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def equal(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
 
 
 @pytest.mark.parametrize("every", [1, 5])
@@ -168,15 +168,15 @@ TENSORS = {
 }
 
 
-@pytest.mark.parametrize(("change", "said"), TENSORS.values(), ids=TENSORS)
-def test_a_checkpoint_of_other_tensors_is_refused_whole(change, said, checkpointed):
+@pytest.mark.parametrize(("change", "message"), TENSORS.values(), ids=TENSORS)
+def test_a_checkpoint_of_other_tensors_is_refused_whole(change, message, checkpointed):
     keep, tensors, texts = checkpointed
     del texts["sha256"]
     change(tensors)
     save_file(tensors, keep.path, texts)
     model = new_model()
     before = weights(model)
-    with pytest.raises(ModelLoadError, match=said):
+    with pytest.raises(ModelLoadError, match=message):
         train(model, loss, SCHEDULE, report=quiet, checkpointer=keep)
     assert equal(weights(model), before)
 
@@ -211,7 +211,7 @@ def test_a_batch_depends_on_seed_and_step_alone():
 
     assert drawn(SCHEDULE, 4) == drawn(SCHEDULE, 4)
     other = [drawn(SCHEDULE, 5), drawn(replace(SCHEDULE, seed=1), 4), drawn(SCHEDULE, 4)]
-    assert len({tuple(one) for one in other}) == 3
+    assert len({tuple(numbers) for numbers in other}) == 3
 
 
 # Building a model, from the recipe to the folder.
@@ -248,11 +248,11 @@ def test_building_twice_and_in_two_parts_gives_the_same(tmp_path, small_corpus):
     assert histories[0].losses == histories[1].losses
     assert histories[0].measured == histories[1].measured
     for step in ("000000", "000002"):
-        one, other = (
+        uninterrupted, resumed = (
             load_file(tmp_path / name / "steps" / f"{step}.safetensors")
             for name in ("first", "third")
         )
-        assert equal(one, other)
+        assert equal(uninterrupted, resumed)
 
 
 @pytest.mark.slow
@@ -310,11 +310,11 @@ def test_another_model_in_the_folder_is_replaced_whole(tmp_path, small_corpus):
 @pytest.mark.slow
 def test_a_users_file_beside_a_model_is_not_removed(tmp_path, small_corpus):
     build_model("python-2l", tmp_path, report=quiet)
-    own = tmp_path / "steps" / "notes.txt"
-    own.write_text("mine")
+    notes = tmp_path / "steps" / "notes.txt"
+    notes.write_text("mine")
     with pytest.raises(InvalidInput, match=r"holds steps/notes\.txt, which interp did not write"):
         build_model("induction-by-hand", tmp_path, report=quiet)
-    assert own.read_text() == "mine"
+    assert notes.read_text() == "mine"
     assert interp.load(tmp_path).config.name == "python-2l"
 
 
@@ -485,7 +485,7 @@ def test_a_killed_process_resumes(tmp_path, name, n_steps):
     assert (again.returncode, whole.wait()) == (0, 0), output
     whole.communicate()
     assert "Resuming the unfinished training" in output
-    one, other = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
-    assert len(one.losses) == n_steps
-    assert one.losses == other.losses
+    resumed, uninterrupted = (read_history(tmp_path / folder) for folder in ("killed", "whole"))
+    assert len(resumed.losses) == n_steps
+    assert resumed.losses == uninterrupted.losses
     assert equal(made(tmp_path / "killed"), made(tmp_path / "whole"))

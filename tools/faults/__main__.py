@@ -100,10 +100,10 @@ class Trial:
 
     def judge(self) -> None:
         """Count the failures now, and those after the same command is run again."""
-        found = {path: self.writer.version_of(path) for path in self.place.iterdir()}
-        self.tally.mixed += self.folder in found and found[self.folder] is None
-        self.tally.absent += self.folder not in found
-        self.tally.lost += not any(found.values())
+        versions = {path: self.writer.version_of(path) for path in self.place.iterdir()}
+        self.tally.mixed += self.folder in versions and versions[self.folder] is None
+        self.tally.absent += self.folder not in versions
+        self.tally.lost += not any(versions.values())
         again = Child(self.write).wait()
         self.tally.failed += again.code != 0 or self.writer.version_of(self.folder) != NEW
         self.tally.remains += list(self.place.iterdir()) != [self.folder]
@@ -167,9 +167,9 @@ def two_writers(writer: Writer, old: Path, place: Path, rounds: int = ROUNDS) ->
         trial = Trial(writer, old, place, tally)
         children = [Child(partial(trial.write, version)) for version in (OLD, NEW)]
         ended = [child.wait() for child in children]
-        named = [one.code == OUT_OF_RESOURCES and "by process" in one.stderr for one in ended]
+        named = [end.code == OUT_OF_RESOURCES and "by process" in end.stderr for end in ended]
         refused += sum(named)
-        right = all(one.code == 0 or name for one, name in zip(ended, named, strict=True))
+        right = all(end.code == 0 or name for end, name in zip(ended, named, strict=True))
         tally.failed += not right or all(named)
         trial.judge()
     tally.note = f"{refused} refused by name"
@@ -182,9 +182,9 @@ def measure(place: Path, *, short: bool) -> Iterator[Tally]:
     for writer in writers().values():
         if short and writer.name != "convert":
             continue
-        known = place.with_name(writer.name)
-        writer.learn(known)
-        old = known / OLD
+        folder = place.with_name(writer.name)
+        writer.learn(folder)
+        old = folder / OLD
         if short:
             yield from killed_at_each_step(writer, old, place, ("replace", EXCHANGE))
             yield from disk_faults(writer, old, place, n_disks=2)

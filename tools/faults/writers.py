@@ -69,11 +69,11 @@ class Writer:
 def writers() -> dict[str, Writer]:
     """Each command by its name."""
     RECIPES["tiny"] = _tiny
-    found = (
+    commands = (
         *(Writer("ablate", _ablate), Writer("convert", _convert)),
         *(Writer("report", _report), Writer("train", _train)),
     )
-    return {writer.name: writer for writer in found}
+    return {writer.name: writer for writer in commands}
 
 
 def _hash(folder: Path) -> str:

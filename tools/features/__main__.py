@@ -89,7 +89,9 @@ def to_markdown(outcomes: Outcomes, titles: Mapping[str, str] = FEATURES) -> str
     for key, title in titles.items():
         cells = [outcomes[name].get(key, "not tried") for name in names]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    machines = dict.fromkeys(own[MACHINE] for own in outcomes.values() if MACHINE in own)
+    machines = dict.fromkeys(
+        outcome[MACHINE] for outcome in outcomes.values() if MACHINE in outcome
+    )
     return "\n".join([*lines, *(f"\nMeasured with {machine}." for machine in machines)])
 
 

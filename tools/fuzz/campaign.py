@@ -38,12 +38,12 @@ class Tally:
     @property
     def too_large(self) -> list[Outcome]:
         """The outcomes that took more memory than twice the file plus 64 MiB."""
-        return [one for one in self.outcomes if one.peak > 2 * one.size + ALLOWED]
+        return [outcome for outcome in self.outcomes if outcome.peak > 2 * outcome.size + ALLOWED]
 
     @property
     def failed(self) -> list[Outcome]:
         """The outcomes that ended in an exception of another family, a hang or a crash."""
-        return [one for one in self.outcomes if one.end in ("foreign", "hang", "crash")]
+        return [outcome for outcome in self.outcomes if outcome.end in ("foreign", "hang", "crash")]
 
 
 def campaign(
@@ -69,7 +69,9 @@ def campaign(
 
     with ThreadPoolExecutor(workers) as pool:
         outcomes = [outcome for part in pool.map(part, range(workers)) for outcome in part]
-    return [Tally(kind, [one for one in outcomes if one.kind == kind]) for kind in kinds]
+    return [
+        Tally(kind, [outcome for outcome in outcomes if outcome.kind == kind]) for kind in kinds
+    ]
 
 
 def _outcomes(cases: Sequence[tuple[str, int]], timeout: float) -> Iterator[Outcome]:
@@ -147,8 +149,8 @@ COLUMNS = (
 
 
 def _cells(tally: Tally) -> list[str]:
-    most = max((one.peak for one in tally.outcomes), default=0)
-    slowest = max((one.seconds for one in tally.outcomes), default=0.0)
+    most = max((outcome.peak for outcome in tally.outcomes), default=0)
+    slowest = max((outcome.seconds for outcome in tally.outcomes), default=0.0)
     counts = [
         len(tally.outcomes),
         tally.count("read"),

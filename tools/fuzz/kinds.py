@@ -202,21 +202,21 @@ def _other_content(random: Random, content: bytes) -> bytes:  # noqa: ARG001 - a
     checkpoint = _nanogpt_content()
     weights: dict[Any, Any] = checkpoint["model"]
     key = random.choice(list(weights))
-    one: Tensor = weights[key]
+    weight: Tensor = weights[key]
     values: tuple[Any, ...] = (
-        one.to_sparse(),
-        one[:1].expand(300_000, *one.shape[1:]) if one.ndim else one,
-        one.to(torch.int8),
-        one * torch.nan,
-        one.to(torch.complex64),
-        torch.empty(one.shape, device="meta"),
-        one[..., :0],
+        weight.to_sparse(),
+        weight[:1].expand(300_000, *weight.shape[1:]) if weight.ndim else weight,
+        weight.to(torch.int8),
+        weight * torch.nan,
+        weight.to(torch.complex64),
+        torch.empty(weight.shape, device="meta"),
+        weight[..., :0],
         *VALUES,
     )
     changes: tuple[Callable[[], object], ...] = (
         lambda: weights.update({key: random.choice(values)}),
-        lambda: weights.update({random.choice(("x", 3, "", "\ud800")): one}),
-        lambda: weights.update({f"{n}": one for n in range(2000)}),
+        lambda: weights.update({random.choice(("x", 3, "", "\ud800")): weight}),
+        lambda: weights.update({f"{n}": weight for n in range(2000)}),
         lambda: weights.pop(key),
         lambda: checkpoint["model_args"].update(
             {random.choice(list(checkpoint["model_args"])): random.choice(VALUES)}

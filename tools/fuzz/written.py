@@ -89,5 +89,5 @@ def _partial(folder: Path) -> PartialRun:
 
 @cache
 def _run() -> AnalysisRun:
-    spec = next(one for one in COMMANDS if one.name == "ablate")
+    spec = next(command for command in COMMANDS if command.name == "ablate")
     return run_analysis(Settings(spec, MODEL, options=spec.options(MODEL, {})))

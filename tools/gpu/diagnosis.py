@@ -70,8 +70,10 @@ def _waits(work: Work, device: torch.device) -> Counter[str]:
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    found = [warning for warning in caught if "synchroniz" in str(warning.message)]
-    return Counter(f"{_short(Path(warning.filename))}:{warning.lineno}" for warning in found)
+    synchronizations = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    return Counter(
+        f"{_short(Path(warning.filename))}:{warning.lineno}" for warning in synchronizations
+    )
 
 
 def _short(path: Path) -> str:
@@ -89,11 +91,11 @@ def profiled(bench: Bench, precision: Precision, folder: Path) -> Iterator[Measu
         with torch.no_grad():
             work()
             seconds = once(work, device)
-            with profile(activities=activities) as found:
+            with profile(activities=activities) as profiler:
                 work()
                 if bench.on_cuda:
                     torch.cuda.synchronize()
-        averages = found.key_averages()
+        averages = profiler.key_averages()
         kernels = [event for event in averages if event.device_type != DeviceType.CPU]
         busy = sum(event.self_device_time_total for event in kernels) / MICROSECONDS
         order = "self_cuda_time_total" if bench.on_cuda else "self_cpu_time_total"

@@ -198,8 +198,8 @@ def _report(events: Iterable[dict[str, Any]], files: Sequence[str], stopped: str
         broken += [Failure(file, "no marked test was found in it") for file in others]
 
     def of(outcome: str) -> tuple[Failure, ...]:
-        found = [event for event in outcomes.values() if event["outcome"] == outcome]
-        return tuple(Failure(event["test"], _end(event["text"])) for event in found)
+        matching = [event for event in outcomes.values() if event["outcome"] == outcome]
+        return tuple(Failure(event["test"], _end(event["text"])) for event in matching)
 
     return TestReport(
         collected=len(collected),

@@ -39,8 +39,8 @@ class Measurement:
         """Whether the values agree and the mark holds; ``None`` if neither was judged."""
         judged = {"holds": True, "misses": False}
         verdicts = [self.agrees, judged.get(self.row.verdict)]
-        known = [verdict for verdict in verdicts if verdict is not None]
-        return all(known) if known else None
+        decided = [verdict for verdict in verdicts if verdict is not None]
+        return all(decided) if decided else None
 
     @property
     def verdict(self) -> str:
@@ -51,15 +51,15 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; numbers that are not finite become text."""
-        own = {"difference": self.difference, "tolerance": self.tolerance, "holds": self.holds}
-        data = {**self.row.to_dict(), "precision": self.precision, **own, "verdict": self.verdict}
+        extra = {"difference": self.difference, "tolerance": self.tolerance, "holds": self.holds}
+        data = {**self.row.to_dict(), "precision": self.precision, **extra, "verdict": self.verdict}
         return {name: _as_json(value) for name, value in data.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Measurement":
         """The inverse of :meth:`to_dict`."""
-        own = ("precision", "difference", "tolerance", "holds")
-        row = {name: value for name, value in data.items() if name not in own}
+        extra = ("precision", "difference", "tolerance", "holds")
+        row = {name: value for name, value in data.items() if name not in extra}
         for name in NUMBERS & row.keys():
             row[name] = _as_number(row[name])
         return cls(

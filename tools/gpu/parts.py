@@ -45,9 +45,11 @@ def agreement(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     tokens = bench.setting.tokens(*bench.setting.passes[1])
     with torch.no_grad():
         ours = bench.ours.default(tokens)
-        found = {name: forwards.huggingface(bench, name, tokens)() for name in ("sdpa", "eager")}
+        peer_logits = {
+            name: forwards.huggingface(bench, name, tokens)() for name in ("sdpa", "eager")
+        }
     work = f"logits {_shape(tokens)}"
-    for name, theirs in found.items():
+    for name, theirs in peer_logits.items():
         difference = relative_difference(ours, theirs)
         row = Row(section="agreement", work=work, kernel=KERNEL, against=f"transformers {name}")
         yield Measurement(
@@ -59,17 +61,18 @@ def agreement(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     if precision == FLOAT32:
         return
     exact = _float32_logits(bench, tokens)
-    for name, theirs in found.items():
-        own, other = relative_difference(ours, exact), relative_difference(theirs, exact)
+    for name, theirs in peer_logits.items():
+        our_error = relative_difference(ours, exact)
+        their_error = relative_difference(theirs, exact)
         row = Row(
             section="agreement",
             work=f"{work}, distance from float32",
             kernel=KERNEL,
             against=f"transformers {name}",
-            ours=own,
-            theirs=other,
+            ours=our_error,
+            theirs=their_error,
             unit="",
-            ratio=own / other if other else None,
+            ratio=our_error / their_error if their_error else None,
         )
         yield Measurement(precision=precision.name, row=row)
 

@@ -112,10 +112,10 @@ def read_report(path: Path) -> Report:
 def tally(measurements: Sequence[Measurement]) -> str:
     """How many marks hold, are missed or were not judged, and whether values agree."""
     marked = [m.row.verdict for m in measurements if m.row.mark is not None]
-    held, missed = marked.count("holds"), marked.count("misses")
+    holding, missed = marked.count("holds"), marked.count("misses")
     compared = [m.agrees for m in measurements if m.agrees is not None]
     return (
-        f"{len(marked)} marks: {held} hold, {missed} missed, {len(marked) - held - missed} not "
-        f"judged. {len(compared)} comparisons of values: {compared.count(True)} agree, "
+        f"{len(marked)} marks: {holding} hold, {missed} missed, {len(marked) - holding - missed} "
+        f"not judged. {len(compared)} comparisons of values: {compared.count(True)} agree, "
         f"{compared.count(False)} do not"
     )

@@ -68,21 +68,21 @@ class Block:
 
 def blocks_of(page: str) -> list[Block]:
     """The blocks of a page in order; the output of a Python block is part of that block."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     end = 0
     for match in FENCE.finditer(page):
         reason = TITLE.search(match[2])
         line = page.count("\n", 0, match.start()) + 1
         block = Block(match[1], match[3], line, reason[1] if reason else "", match.start(3))
         follows = (
-            bool(found) and found[-1].printed is None and not page[end : match.start()].strip()
+            bool(blocks) and blocks[-1].printed is None and not page[end : match.start()].strip()
         )
-        if block.language == "text" and follows and found[-1].language == "python":
-            found[-1] = replace(found[-1], printed=block)
+        if block.language == "text" and follows and blocks[-1].language == "python":
+            blocks[-1] = replace(blocks[-1], printed=block)
         else:
-            found.append(block)
+            blocks.append(block)
         end = match.end()
-    return sorted([*found, *_calls(page)], key=lambda block: block.start)
+    return sorted([*blocks, *_calls(page)], key=lambda block: block.start)
 
 
 def _calls(page: str) -> Iterator[Block]:
@@ -212,19 +212,19 @@ class PageRun:
         first, *rest = shlex.split(command, comments=True)
         if first == "interp":
             return self._interp(rest, block)
-        known = {
+        checks = {
             "make": lambda: re.search(rf"^{rest[0]}:", _makefile(), re.MULTILINE),
             "python": lambda: rest[0] == "-m" and find_spec(rest[1]),
             "pip": lambda: rest[0] == "install",
         }
-        if first not in known or not known[first]():
+        if first not in checks or not checks[first]():
             raise PageError(f"{self.name}:{block.line}: there is no command {command!r}")
         return ""
 
     def _interp(self, arguments: Sequence[str], block: Block) -> str:
         # The server would run until it is stopped.
-        shown = [*arguments, "--help"] if arguments[0] == "explore" else list(arguments)
-        done = CliRunner().invoke(app, shown)
+        command = [*arguments, "--help"] if arguments[0] == "explore" else list(arguments)
+        done = CliRunner().invoke(app, command)
         if done.exit_code:
             raise PageError(f"{self.name}:{block.line}: interp {arguments} failed: {done.output}")
         return done.output

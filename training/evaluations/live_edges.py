@@ -36,7 +36,7 @@ def pairs_of(model: Transformer, name: str) -> Pairs:
 def with_live_edges(circuit: Circuit, model: Transformer, pairs: Pairs) -> Circuit:
     """The circuit with its live edges on some pairs; the mean is over all their clean tokens."""
     plain = PlainModel(model)
-    clean, corrupt = ([plain.run(one[side])[1] for one in pairs] for side in (0, 1))
+    clean, corrupt = ([plain.run(pair[side])[1] for pair in pairs] for side in (0, 1))
     means = {name: torch.cat([outputs[name] for outputs in clean]).mean(0) for name in clean[0]}
 
     def live(values: Sequence[Outputs]) -> tuple[tuple[str, str], ...]:
@@ -44,8 +44,8 @@ def with_live_edges(circuit: Circuit, model: Transformer, pairs: Pairs) -> Circu
             edge
             for edge in circuit.edges
             if any(
-                plain.change(ids, edge, own[edge[0]]) > LEAST
-                for (ids, _), own in zip(pairs, values, strict=True)
+                plain.change(ids, edge, outputs[edge[0]]) > LEAST
+                for (ids, _), outputs in zip(pairs, values, strict=True)
             )
         )
 
@@ -62,7 +62,7 @@ class PlainModel:
     def __init__(self, model: Transformer) -> None:
         self.causal = model.config.decoder is not None
         self.W_E, self.W_pos, self.W_U = (
-            own.detach().double() for own in (model.W_E, model.W_pos, model.W_U)
+            matrix.detach().double() for matrix in (model.W_E, model.W_pos, model.W_U)
         )
         self.attentions = [_doubles(block.attn, HEADS) for block in model.blocks]
         self.divisors = [block.attn.divisor for block in model.blocks]
@@ -83,10 +83,10 @@ class PlainModel:
         outputs = {"embed": self.W_E[list(ids)], "pos_embed": self.W_pos[: len(ids)]}
 
         def read(reader: str) -> Tensor:
-            own = dict(outputs)
+            inputs = dict(outputs)
             if reader == edge[1] and value is not None:
-                own[edge[0]] = value.expand_as(own["embed"])
-            return torch.stack(list(own.values())).sum(0)
+                inputs[edge[0]] = value.expand_as(inputs["embed"])
+            return torch.stack(list(inputs.values())).sum(0)
 
         for layer, neurons in enumerate(self.mlps):
             heads = range(len(self.attentions[layer]["W_Q"]))
@@ -98,16 +98,17 @@ class PlainModel:
 
     def _head(self, layer: int, head: int, read: Callable[[str], Tensor]) -> Tensor:
         """A v W_O, where queries, keys and values each read their own stream."""
-        own, name = self.attentions[layer], f"L{layer}H{head}"
+        weights, name = self.attentions[layer], f"L{layer}H{head}"
         q, k, v = (
-            read(f"{name}.{letter.lower()}") @ own[f"W_{letter}"][head] + own[f"b_{letter}"][head]
+            read(f"{name}.{letter.lower()}") @ weights[f"W_{letter}"][head]
+            + weights[f"b_{letter}"][head]
             for letter in "QKV"
         )
         scores = q @ k.T / self.divisors[layer]
         if self.causal:
             later = torch.ones_like(scores, dtype=torch.bool).triu(1)
             scores = scores.masked_fill(later, -torch.inf)
-        return scores.softmax(-1) @ v @ own["W_O"][head]
+        return scores.softmax(-1) @ v @ weights["W_O"][head]
 
 
 HEADS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")

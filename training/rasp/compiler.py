@@ -71,10 +71,10 @@ def compile_program(program: Program) -> tuple[Transformer, Circuit]:
 
 def _vocabulary(program: Program, plan: Plan) -> list[str]:
     letters = [letter for tokens in plan.tokens for letter in tokens.alphabet]
-    found = [*letters, *words(program.output.domain)]
-    if BOS in found:
+    labels = [*letters, *words(program.output.domain)]
+    if BOS in labels:
         raise InvalidInput(f"{program.name}: {BOS!r} is reserved and can't be a value.")
-    return list(dict.fromkeys([BOS, *found]))
+    return list(dict.fromkeys([BOS, *labels]))
 
 
 def _config(program: Program, plan: Plan) -> Config:
@@ -180,9 +180,9 @@ def _neurons(operation: Map, residual: Residual) -> Iterator[Neuron]:
     if operation.of[0].codes is not None:
         yield from _steps(operation, operation.of[0], operation.of[0].codes, residual)
         return
-    for values in product(*(one.domain for one in operation.of)):
+    for values in product(*(operand.domain for operand in operation.of)):
         pairs = zip(operation.of, values, strict=True)
-        reads = {residual.at(one, value): 1.0 for one, value in pairs}
+        reads = {residual.at(operand, value): 1.0 for operand, value in pairs}
         out = residual.at(operation, operation.fn(*values))
         yield reads, 1.0 - len(reads), {out: 1.0}
 

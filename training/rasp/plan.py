@@ -68,7 +68,7 @@ def plan_of(program: Program) -> Plan:
     _check(program, operations)
     stage: dict[int, int] = {}
     for operation in operations:
-        ready = max((stage[id(one)] for one in operation.inputs), default=-2) + 1
+        ready = max((stage[id(source)] for source in operation.inputs), default=-2) + 1
         # Even stages are attention, odd ones MLPs.
         parity = 1 if isinstance(operation, Map) else 0
         stage[id(operation)] = ready + (ready % 2 != parity) if operation.inputs else -1
@@ -77,8 +77,8 @@ def plan_of(program: Program) -> Plan:
         residual.add(operation)
     layers = range(max(stage.values()) // 2 + 1)
     return Plan(
-        tokens=[one for one in operations if isinstance(one, Tokens)],
-        positions=[one for one in operations if isinstance(one, Positions)],
+        tokens=[operation for operation in operations if isinstance(operation, Tokens)],
+        positions=[operation for operation in operations if isinstance(operation, Positions)],
         heads=[
             [o for o in operations if isinstance(o, Gather) and stage[id(o)] == 2 * layer]
             for layer in layers
@@ -94,13 +94,16 @@ def plan_of(program: Program) -> Plan:
 def _check(program: Program, operations: list[Operation]) -> None:
     if program.output.codes is not None:
         raise InvalidInput(f"{program.name}: the output is a number; Map it to values.")
-    if not any(isinstance(one, Tokens) for one in operations):
+    if not any(isinstance(operation, Tokens) for operation in operations):
         raise InvalidInput(f"{program.name} reads no token.")
-    for one in operations:
-        if isinstance(one, Count | Share | Positions) and one.longest != program.longest:
+    for operation in operations:
+        if (
+            isinstance(operation, Count | Share | Positions)
+            and operation.longest != program.longest
+        ):
             raise InvalidInput(
-                f"{program.name} has longest={program.longest}; a {type(one).__name__} in it has "
-                f"longest={one.longest}. They must be equal."
+                f"{program.name} has longest={program.longest}; a {type(operation).__name__} in it "
+                f"has longest={operation.longest}. They must be equal."
             )
 
 
@@ -131,11 +134,11 @@ def _in_order(operation: Operation) -> Iterator[Operation]:
     """The operation and all operations that it depends on, each once, inputs first."""
     seen: dict[int, Operation] = {}
 
-    def visit(one: Operation) -> None:
-        if id(one) not in seen:
-            for source in one.inputs:
+    def visit(node: Operation) -> None:
+        if id(node) not in seen:
+            for source in node.inputs:
                 visit(source)
-            seen[id(one)] = one
+            seen[id(node)] = node
 
     visit(operation)
     return iter(seen.values())

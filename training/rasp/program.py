@@ -158,7 +158,7 @@ class Map(Operation):
     of: tuple[Operation, ...]
 
     def __post_init__(self) -> None:
-        numbers = [one for one in self.of if one.codes is not None]
+        numbers = [operand for operand in self.of if operand.codes is not None]
         if len(self.of) not in (1, 2) or (numbers and len(self.of) > 1):
             raise InvalidInput(
                 f"Map takes one operation, or two that are not numbers; got {len(self.of)}, "
@@ -173,13 +173,13 @@ class Map(Operation):
     @property
     def domain(self) -> tuple[Value, ...]:
         """The possible results of ``fn``."""
-        given = [self.fn(*values) for values in product(*(one.domain for one in self.of))]
-        found = tuple(dict.fromkeys(given))
-        if len({str(value) for value in given}) != len(found):
+        results = [self.fn(*values) for values in product(*(operand.domain for operand in self.of))]
+        distinct = tuple(dict.fromkeys(results))
+        if len({str(value) for value in results}) != len(distinct):
             raise InvalidInput(
-                f"Map has values that are equal but differ as text, or the reverse: {given}."
+                f"Map has values that are equal but differ as text, or the reverse: {results}."
             )
-        return found
+        return distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,12 +215,12 @@ def _need_values(what: str, *operations: Operation) -> None:
     Raises:
         InvalidInput: an operation is a number.
     """
-    if any(one.codes is not None for one in operations):
+    if any(operation.codes is not None for operation in operations):
         raise InvalidInput(f"{what} takes no number, such as a Count; Map it to values.")
 
 
 def _evaluate(operation: Operation, row: tuple[str, ...], *, causal: bool) -> list[Value | None]:
-    inputs = [_evaluate(one, row, causal=causal) for one in operation.inputs]
+    inputs = [_evaluate(source, row, causal=causal) for source in operation.inputs]
     positions = range(len(row))
     if isinstance(operation, Tokens):
         return list(row)

@@ -78,7 +78,7 @@ def build(run: TrainingRun) -> BuiltModel:
     torch.manual_seed(schedule.seed)
     model = Transformer(CONFIG, _tokenizer())
     train, _ = split()
-    sources = model.to_tokens([one.text for one in train])
+    sources = model.to_tokens([example.text for example in train])
     targets = targets_of(model, train)
 
     def loss(model: Transformer, step: int) -> Float[Tensor, ""]:
@@ -101,16 +101,16 @@ def every_text() -> list[WrittenDate]:
 def split() -> tuple[list[WrittenDate], list[WrittenDate]]:
     """Training and held-out texts; a held-out day is held out in every format."""
     texts = every_text()
-    held_out = {one.day for one in texts if _draw(one.day) < HELD_OUT_SHARE}
+    held_out = {example.day for example in texts if _draw(example.day) < HELD_OUT_SHARE}
     return (
-        [one for one in texts if one.day not in held_out],
-        [one for one in texts if one.day in held_out],
+        [example for example in texts if example.day not in held_out],
+        [example for example in texts if example.day in held_out],
     )
 
 
 def targets_of(model: Transformer, written: list[WrittenDate]) -> Int[Tensor, "batch target"]:
     """Ids of start token, ISO date and end token."""
-    ids = model.to_tokens([one.iso for one in written])
+    ids = model.to_tokens([example.iso for example in written])
     start = torch.full((len(ids), 1), model.config.tokens.decoder_start or 0)
     return torch.cat([start, ids], dim=1)
 
@@ -120,9 +120,11 @@ def exact_match(model: Transformer, written: list[WrittenDate], rows: int = 512)
     correct = 0
     for first in range(0, len(written), rows):
         part = written[first : first + rows]
-        generated = model.generate([one.text for one in part], max_new_tokens=11)
+        generated = model.generate([example.text for example in part], max_new_tokens=11)
         texts = model.to_string(generated.where(generated != 1, PAD))
-        correct += sum(text == START + one.iso for text, one in zip(texts, part, strict=True))
+        correct += sum(
+            text == START + example.iso for text, example in zip(texts, part, strict=True)
+        )
     return correct / len(written)
 
 
@@ -130,10 +132,10 @@ def encode(
     model: Transformer, written: list[WrittenDate]
 ) -> tuple[Int[Tensor, "batch source"], Int[Tensor, "batch target"], Int[Tensor, "batch source"]]:
     """Source ids, target ids, and the index in ``FIELDS`` of each source token (−1 for none)."""
-    sources = model.to_tokens([one.text for one in written])
+    sources = model.to_tokens([example.text for example in written])
     fields = torch.full(sources.shape, -1)
-    for row, one in enumerate(written):
-        for pos, field in enumerate(one.fields):
+    for row, example in enumerate(written):
+        for pos, field in enumerate(example.fields):
             fields[row, pos] = FIELDS.index(field) if field in FIELDS else -1
     return sources, targets_of(model, written), fields
 
@@ -143,10 +145,10 @@ def _draw(day: date) -> float:
     return int.from_bytes(sha256(day.isoformat().encode()).digest()[:8], "big") / 2**64
 
 
-def _alignment_figures(found: Alignment) -> dict[str, float | int | str]:
+def _alignment_figures(attention: Alignment) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {}
     for field in FIELDS:
-        head, score, uniform = found.best(field)
+        head, score, uniform = attention.best(field)
         figures[_best_head(field)] = head
         figures[f"its attention to the {field} where that is predicted"] = score
         figures[f"uniform attention to the {field}"] = uniform
@@ -197,9 +199,10 @@ def card(model: Transformer, history: History) -> Card:
 
 
 def _data(train: list[WrittenDate]) -> str:
+    digest = sha256_of(f"{example.text} {example.iso}" for example in train)
     return (
         f"Every day from {FIRST} to {LAST} in {len(FORMATS)} formats: "
         f"{', '.join(f'`{WrittenDate.of(date(2021, 3, 3), name).text}`' for name in FORMATS)}. "
         f"{HELD_OUT_SHARE:.0%} of the days, chosen by a hash, are held out in every format. "
-        f"SHA-256 of the training data: `{sha256_of(f'{one.text} {one.iso}' for one in train)}`."
+        f"SHA-256 of the training data: `{digest}`."
     )

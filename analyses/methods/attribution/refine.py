@@ -54,8 +54,8 @@ class Trace:
         times = torch.cat([self.times, other.times])
         order = times.argsort(dim=0, stable=True)
 
-        def merged(one: Tensor, another: Tensor) -> Tensor:
-            both = torch.cat([one, another])
+        def merged(first: Tensor, second: Tensor) -> Tensor:
+            both = torch.cat([first, second])
             index = order.reshape(*order.shape, *[1] * (both.ndim - 2)).expand_as(both)
             return both.gather(0, index)
 

@@ -124,6 +124,6 @@ def dimensions_read(norm: Norm, d_model: int) -> int:
     return d_model - isinstance(norm, LayerNorm)
 
 
-def norm_of(own: BlockNorm | None) -> Norm:
+def norm_of(step_norm: BlockNorm | None) -> Norm:
     """A norm of a step; the identity if there is none."""
-    return Norm() if own is None else own.norm
+    return Norm() if step_norm is None else step_norm.norm

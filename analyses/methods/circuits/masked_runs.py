@@ -75,16 +75,16 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     metric = with_ids(metric, model)
     check_metric(metric, model, on_cpu(batches)[-1])
     graph = computation_graph(model)
-    kept = masks_of(graph, circuits)
+    masks = masks_of(graph, circuits)
     checked_values = _checked_values(graph, values, model, batches)
     needs, n = _footprint(model, graph, metric, batches), len(batches[-1].ids)
     budget = Budget.of(model, memory)
-    table = torch.empty(len(kept), n, dtype=torch.float64)
+    table = torch.empty(len(masks), n, dtype=torch.float64)
     done = 0
     for rows in torch.arange(n).split(needs.prompts(budget)):
         part = _select_prompts(batches, checked_values, metric, rows, n)
-        for numbers in torch.arange(len(kept)).split(needs.copies(budget, len(rows))):
-            forward = _Forward(model, graph, part, kept[numbers])
+        for numbers in torch.arange(len(masks)).split(needs.copies(budget, len(rows))):
+            forward = _Forward(model, graph, part, masks[numbers])
             table[numbers[:, None], rows] = forward.measured().cpu().double()
             done += numbers.numel() * rows.numel()
             if progress is not None:
@@ -130,11 +130,11 @@ def _select_prompts(
     if len(rows) == n:
         return _Prompts(batches, values, metric)
     some = tuple(batch.rows(rows.to(batch.ids.device)) for batch in batches)
-    own = {
+    selected = {
         name: value[rows.to(value.device)] if value.ndim == 3 and len(value) == n else value  # noqa: PLR2004
         for name, value in values.items()
     }
-    return _Prompts(some, own, metric.for_rows(rows.tolist(), n))
+    return _Prompts(some, selected, metric.for_rows(rows.tolist(), n))
 
 
 def _checked_values(
@@ -190,15 +190,15 @@ class _Forward:
     """One forward of some circuits on some prompts."""
 
     def __init__(
-        self, model: Network, graph: Graph, prompts: _Prompts, kept: Bool[Tensor, "circuit edge"]
+        self, model: Network, graph: Graph, prompts: _Prompts, masks: Bool[Tensor, "circuit edge"]
     ) -> None:
-        self.model, self.prompts, self.copies = model, prompts, len(kept)
+        self.model, self.prompts, self.copies = model, prompts, len(masks)
         differences = _Differences(model, graph, prompts.values, self.copies)
         sizes = [len(reader.sources) for reader in graph.readers]
         places: dict[Place, list[tuple[Reader, Tensor]]] = {}
-        for reader, own in zip(graph.readers, (~kept).split(sizes, dim=1), strict=True):
-            if bool(own.any()):
-                removed = own.to(model.device, model.dtype)
+        for reader, cut in zip(graph.readers, (~masks).split(sizes, dim=1), strict=True):
+            if bool(cut.any()):
+                removed = cut.to(model.device, model.dtype)
                 places.setdefault(reader.place, []).append((reader, removed))
         changes = {
             place: [_ReaderEdit(model, tuple(readers_there), differences)]
@@ -292,7 +292,7 @@ class _Differences:
                 rows = u.unflatten(0, (self.copies, -1))
                 self._stacks[stack] = u.new_empty(self.copies, n, *rows.shape[1:])
             whole = self._stacks[stack]
-            own = u if u.ndim == 1 else u.unflatten(0, (self.copies, -1))
-            whole[:, number] = self.values[writers[number].name] - own
+            output = u if u.ndim == 1 else u.unflatten(0, (self.copies, -1))
+            whole[:, number] = self.values[writers[number].name] - output
             self._filled[stack] = number + 1
         return self._stacks[stack][:, : len(writers)]

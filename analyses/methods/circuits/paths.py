@@ -43,18 +43,18 @@ def next_writers(graph: Graph) -> dict[str, tuple[str, ...]]:
 
 def closed(graph: Graph, edges: Iterable[Names]) -> tuple[Names, ...]:
     """The given edges that are on a path from an input to the logits, in their order."""
-    kept, following, inputs = list(edges), next_writers(graph), inputs_of(graph)
+    remaining, following, inputs = list(edges), next_writers(graph), inputs_of(graph)
     while True:
-        writers = {writer for writer, _ in kept}
-        reached = inputs.union(*(following[reader] for _, reader in kept))
-        left = [
+        writers = {writer for writer, _ in remaining}
+        reached = inputs.union(*(following[reader] for _, reader in remaining))
+        connected = [
             (writer, reader)
-            for writer, reader in kept
+            for writer, reader in remaining
             if writer in reached and (reader == LOGITS or not writers.isdisjoint(following[reader]))
         ]
-        if len(left) == len(kept):
-            return tuple(left)
-        kept = left
+        if len(connected) == len(remaining):
+            return tuple(connected)
+        remaining = connected
 
 
 def strongest_paths(graph: Graph, weights: Mapping[Names, float]) -> list[CircuitPath]:

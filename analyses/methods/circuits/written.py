@@ -37,8 +37,8 @@ def written(
     """
     parts = [part for part, _ in _in_parts(model, batches, names)]
     return {
-        name: own if own.ndim == 1 else torch.cat([part[name] for part in parts])
-        for name, own in parts[0].items()
+        name: output if output.ndim == 1 else torch.cat([part[name] for part in parts])
+        for name, output in parts[0].items()
     }
 
 
@@ -104,14 +104,14 @@ def _means(model: Network, batches: Sequence[Batch], names: Iterable[str] | None
         for writer in computation_graph(model).writers
     }
     sums: Written = {}
-    own: Written = {}
-    for own, part in _in_parts(model, batches, names):
-        for name, value in own.items():
+    outputs: Written = {}
+    for outputs, part in _in_parts(model, batches, names):
+        for name, value in outputs.items():
             if value.ndim > 1:
                 total = at_least_float32(value[part[number[name]].is_real]).sum(0)
                 sums[name] = sums[name] + total if name in sums else total
     counts = [batch.is_real.sum() for batch in batches]
     return {
         name: (sums[name] / counts[number[name]]).to(value.dtype) if name in sums else value
-        for name, value in own.items()
+        for name, value in outputs.items()
     }

@@ -142,12 +142,13 @@ def _check_lengths(
     if not bool(wrong.any()):
         return
     row = int(wrong.int().argmax())
-    own, other = (
+    clean_labels, corrupt_labels = (
         model.to_labels(ids[ids != PAD]) for ids in (clean.tokens[row], corrupt.tokens[row])
     )
     raise InvalidInput(
-        f"{name(row)}{stack} has {len(own)} tokens clean and {len(other)} corrupted; each token "
-        f"needs its counterpart at the same position:\n{_alignment(own, other)}\n"
+        f"{name(row)}{stack} has {len(clean_labels)} tokens clean and "
+        f"{len(corrupt_labels)} corrupted; each token needs its counterpart at the same position:\n"
+        f"{_alignment(clean_labels, corrupt_labels)}\n"
         "Reword one of the two so that both have as many tokens."
     )
 
@@ -157,12 +158,12 @@ def _alignment(clean: Sequence[str], corrupt: Sequence[str]) -> str:
     both = list(zip_longest(clean, corrupt))
     differ = [clean_label != other for clean_label, other in both]
     first = max(0, differ.index(True) - BEFORE)
-    shown = slice(first, first + SHOWN)
+    window = slice(first, first + SHOWN)
     rows = [
-        ["position", *map(str, range(len(both))[shown])],
-        ["clean", *(_cut(label) for label, _ in both[shown])],
-        ["corrupt", *(_cut(other) for _, other in both[shown])],
-        ["", *("^" if differs else "" for differs in differ[shown])],
+        ["position", *map(str, range(len(both))[window])],
+        ["clean", *(_cut(label) for label, _ in both[window])],
+        ["corrupt", *(_cut(other) for _, other in both[window])],
+        ["", *("^" if differs else "" for differs in differ[window])],
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

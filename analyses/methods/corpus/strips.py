@@ -103,9 +103,11 @@ def _shuffled(measure: Measure, streamed: Streamed, cell: Cell, seed: int) -> Te
     )
 
 
-def _reordered(batch: Batch, kept: set[int], generator: torch.Generator) -> Batch:
-    """One text, with the tokens at positions outside ``kept`` in a random order."""
-    others = torch.tensor([n for n in range(batch.ids.shape[1]) if n not in kept], dtype=torch.long)
+def _reordered(batch: Batch, unmoved: set[int], generator: torch.Generator) -> Batch:
+    """One text, with the tokens at positions outside ``unmoved`` in a random order."""
+    others = torch.tensor(
+        [n for n in range(batch.ids.shape[1]) if n not in unmoved], dtype=torch.long
+    )
     others = others.to(batch.ids.device)
     order = torch.randperm(len(others), generator=generator).to(batch.ids.device)
     ids = batch.ids.clone()

@@ -71,7 +71,7 @@ class _Item:
     The attributes are those of :class:`Pool`.
     """
 
-    given: object
+    content: object
     source: str
     done: int
     total: int
@@ -129,8 +129,8 @@ def joined(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     width = max(batch.ids.shape[1] for batch in batches)
 
-    def padded(own: Sequence[Tensor], fill: int) -> Tensor:
-        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in own])
+    def padded(parts: Sequence[Tensor], fill: int) -> Tensor:
+        return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in parts])
 
     tokens = padded([batch.tokens for batch in batches], PAD)
     real = tokens != PAD
@@ -163,10 +163,10 @@ def _items(model: TextNetwork, texts: Any) -> Iterator[_Item] | None:  # noqa: A
     return None
 
 
-def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
+def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
     """The texts of a file; for an encoder–decoder, pairs of ``text`` and ``target``."""
     paired = len(model.stacks) > 1
-    for record in records_of(given):
+    for record in records_of(source):
         values = record.values
         text = values.get("text") if isinstance(values, dict) else None
         if not isinstance(text, str) or not text:
@@ -184,21 +184,21 @@ def _records(model: TextNetwork, given: object) -> Iterator[_Item]:
 def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
     """A text as checked batches of one row: several if the text is longer than the context."""
     try:
-        windows = _windows(model, item.given) if len(model.stacks) == 1 else [item.given]
+        windows = _windows(model, item.content) if len(model.stacks) == 1 else [item.content]
         checked = [tuple(model.batches(each)) for each in windows]
     except InvalidInput as error:
         raise InvalidTokens(f"{item.source}: {error}") from error
     if any(len(batch.ids) != 1 for batches in checked for batch in batches):
-        raise InvalidTokens(f"{item.source}: expected one text, got {shorten(item.given)}.")
+        raise InvalidTokens(f"{item.source}: expected one text, got {shorten(item.content)}.")
     return checked
 
 
-def _windows(model: TextNetwork, given: object) -> list[Any]:
+def _windows(model: TextNetwork, content: object) -> list[Any]:
     """A text, or its token ids in parts if it is longer than the context."""
     read_by = model.stacks[0].input
-    if not isinstance(given, str) or not isinstance(read_by, TokenInput):
-        return [given]
-    ids = model.to_tokens(given)[0]
+    if not isinstance(content, str) or not isinstance(read_by, TokenInput):
+        return [content]
+    ids = model.to_tokens(content)[0]
     if len(ids) <= read_by.n_ctx:
         return [ids]
     head = ids[: int(ids[0]) == model.config.tokens.bos]
@@ -206,8 +206,8 @@ def _windows(model: TextNetwork, given: object) -> list[Any]:
     return [torch.cat([head, part]) for part in parts]
 
 
-def _pool(held: Sequence[_Row], first: int) -> Pool:
-    items = [item for item, _ in held]
-    batches = rows_of([text for _, text in held])
+def _pool(rows: Sequence[_Row], first: int) -> Pool:
+    items = [item for item, _ in rows]
+    batches = rows_of([text for _, text in rows])
     n_cut, last = len(items) - len(set(map(id, items))), items[-1]
     return Pool(batches, first, tuple(i.source for i in items), n_cut, last.done, last.total)

@@ -62,11 +62,13 @@ def selected_tokens(selected: object, batch: Batch, argument: str) -> Bool[Tenso
 
 
 def _tokens_of(
-    model: TextNetwork, name: str, given: int | str | Collection[int | str] | Tensor, batch: Batch
+    model: TextNetwork, name: str, members: int | str | Collection[int | str] | Tensor, batch: Batch
 ) -> Bool[Tensor, "batch pos"]:
-    if isinstance(given, Tensor) or batch.images is not None:  # patches have no token ids
-        return selected_tokens(given, batch, f"classes[{shorten(name)}]")
-    several = given if isinstance(given, Collection) and not isinstance(given, str) else [given]
+    if isinstance(members, Tensor) or batch.images is not None:  # patches have no token ids
+        return selected_tokens(members, batch, f"classes[{shorten(name)}]")
+    several = (
+        members if isinstance(members, Collection) and not isinstance(members, str) else [members]
+    )
     try:
         ids = [
             model.to_single_token(token) if isinstance(token, str) else token for token in several

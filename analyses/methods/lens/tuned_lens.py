@@ -179,15 +179,15 @@ def _provenance(metadata: Mapping[str, str]) -> Provenance:
     return build(_Header, fields, "header").provenance
 
 
-def _check_tensors(path: Path, found: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+def _check_tensors(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
     """Check that the tensors are finite, with the shapes and dtypes of a lens of this model.
 
     Raises:
         InvalidInput: they are not.
     """
     expected = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in like.items()}
-    got = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
-    if got != expected:
-        raise InvalidInput(f"{path} is damaged: it holds {got}; expected {expected}.")
-    if not all(bool(tensor.isfinite().all()) for tensor in found.values()):
+    actual = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    if actual != expected:
+        raise InvalidInput(f"{path} is damaged: it holds {actual}; expected {expected}.")
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise InvalidInput(f"{path} is damaged: it holds numbers that are not finite.")

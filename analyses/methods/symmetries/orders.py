@@ -128,8 +128,8 @@ def permuted(batch: Batch, order: Order, read_by: object) -> Batch:
     if isinstance(read_by, ImageInput) and batch.images is not None:
         return replace(batch, images=_patches_permuted(batch.images, order, read_by.patches))
 
-    def moved(own: Tensor | None) -> Tensor | None:
-        return None if own is None else own.gather(-1, order)
+    def moved(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values.gather(-1, order)
 
     return replace(
         batch,

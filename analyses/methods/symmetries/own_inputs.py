@@ -63,11 +63,11 @@ def own_inputs(model: Network, batches: Sequence[Batch]) -> OwnInputs:
 def layer_starts(model: Network) -> dict[tuple[int, str], Place]:
     """The place of the stream before every layer, by its stack's index and its name."""
     return {
-        (number, f"{own}.L{layer}" if own else f"L{layer}"): Place(
-            Point.RESID_PRE, layer, stack=own
+        (number, f"{name}.L{layer}" if name else f"L{layer}"): Place(
+            Point.RESID_PRE, layer, stack=name
         )
         for number, stack in enumerate(model.stacks)
-        for own in [stack.name_in_places]
+        for name in [stack.name_in_places]
         for layer in range(len(stack.blocks))
     }
 
