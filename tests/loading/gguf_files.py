@@ -29,6 +29,8 @@ GPT_2 = {
     "n_inner": 96,
 }
 BLOOM = {"vocab_size": 96, "hidden_size": 64, "n_layer": 2, "n_head": 4}
+FALCON = {name: size for name, size in SIZES.items() if name != "intermediate_size"}
+FALCON |= {"ffn_hidden_size": 256}
 ROUTED = {
     **GROUPED,
     "num_experts": 4,
@@ -279,7 +281,7 @@ CONVERTED = {
     ),
     "falcon": Converted(
         "FalconForCausalLM",
-        {**SIZES, "ffn_hidden_size": 256},
+        FALCON,
         {
             "context_length": of("max_position_embeddings"),
             "embedding_length": of("hidden_size"),
@@ -295,7 +297,7 @@ CONVERTED = {
     ),
     "falcon/grouped": Converted(
         "FalconForCausalLM",
-        {**SIZES, "ffn_hidden_size": 256, "new_decoder_architecture": True, "num_kv_heads": 2},
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
     ),
     "gpt2": Converted(
         "GPT2LMHeadModel",

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+from architectures import covering
 from loading.gguf_files import CONVERTED, write_gguf
-from tables import covering
 from tokenizers import AddedToken, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM
 
 import interp
 from interp.config import TokensConfig
 from interp.errors import IgnoredFieldsWarning, ModelLoadError
+from interp.execution import Provenance
 from interp.io import GgufEntry
 from interp.io.gguf_file import shortest
 from interp.loading.gguf import tensors as reading
@@ -78,7 +79,8 @@ def test_blocks_have_the_values_of_the_package_gguf(kind, dtype, tmp_path, monke
     rng = np.random.default_rng(0)
     blocks = rng.integers(0, 256, (6, 4 * block_bytes), dtype=np.uint8)
     (tmp_path / "blocks").write_bytes(b"x" * 32 + blocks.tobytes())
-    expected = torch.from_numpy(gguf.quants.dequantize(blocks, of)).reshape(shape).to(dtype)
+    with np.errstate(all="ignore"):
+        expected = torch.from_numpy(gguf.quants.dequantize(blocks, of)).reshape(shape).to(dtype)
     monkeypatch.setattr(reading, "CHUNK", 3 * per_block)
     entry = GgufEntry(shape, int(of), 32)
     for index in (None, 0, 2):
@@ -88,9 +90,10 @@ def test_blocks_have_the_values_of_the_package_gguf(kind, dtype, tmp_path, monke
 
 
 @pytest.mark.parametrize("quantisation", ["Q4_0", "Q8_0", "F16"])
-@pytest.mark.parametrize("case", ["llama", "qwen3"])
+@pytest.mark.parametrize("case", ["llama", "qwen2"])
 def test_weights_are_those_that_transformers_reads(case, quantisation, written):
-    path = written(case, quantisation=quantisation)
+    sizes = {f"{case}.vocab_size": built(case).config.vocab_size}
+    path = written(case, quantisation=quantisation, metadata=sizes)
     theirs = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32
     )
@@ -104,7 +107,7 @@ def test_the_name_says_how_a_model_was_quantised(written):
     path = written(quantisation="Q5_1")
     model = interp.load(path)
     assert model.config.name == "model (Q5_1)"
-    assert interp.run(model, [[1, 2]]).provenance.model == "model (Q5_1)"
+    assert Provenance.of(model).model == "model (Q5_1)"
     named = path.rename(path.with_name("small.q5_1.gguf"))
     assert interp.load(named).config.name == "small.q5_1"
     assert model.dtype == torch.float32
@@ -292,7 +295,9 @@ def test_a_byte_level_tokenizer_is_rebuilt(split, adds_bos, tmp_path):
         assert loaded.tokenizer.decode(loaded.tokenizer.encode(text)) == text
     assert loaded.config.tokens.prepend_bos is adds_bos
     assert (loaded.config.tokens.bos, loaded.config.tokens.eos) == (end, end)
-    assert loaded.to_tokens([TEXTS[0]])[0, 0] == (end if adds_bos else loaded.to_tokens("d")[0, 0])
+    begin = [end] if adds_bos else []
+    ids = [*begin, *expected.encode(TEXTS[0]).ids]
+    assert loaded.to_tokens([TEXTS[0]])[0].tolist() == ids
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -329,7 +334,7 @@ def test_a_sentencepiece_tokenizer_is_rebuilt(prefix, tmp_path):
     path = write_gguf(tmp_path / "model.gguf", "llama", model, metadata=metadata)
     loaded = interp.load(path)
     pieces = [tokens[id_] for id_ in loaded.tokenizer.encode("then thé an")]
-    first = ["▁the", "n"] if prefix else ["the", "n"]
+    first = ["▁the", "n"] if prefix else ["then"]
     assert pieces == [*first, "▁", "th", "<0xC3>", "<0xA9>", "▁an"]
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("then thé an")) == "then thé an"
     assert loaded.config.tokens.prepend_bos

@@ -17,7 +17,14 @@ SPECIAL_TOKENS = {
     "padding_token_id": "pad_token_id",
 }
 READ = (
-    *("vocab_size", "attention.key_length", "attention.value_length", "rope.dimension_count"),
+    *(
+        "vocab_size",
+        "feed_forward_length",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "rope.dimension_count",
+    ),
     *("rope.freq_base_swa", "attention.sliding_window_pattern"),
     *(f"rope.scaling.{name}" for name in ("type", "factor", "attn_factor", "finetuned")),
     *(f"rope.scaling.{name}" for name in ("original_context_length", "yarn_beta_fast")),

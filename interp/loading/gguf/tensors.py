@@ -197,7 +197,8 @@ def read_tensor(
         if kind in PLAIN:
             part.copy_(torch.from_numpy(blocks).view(PLAIN[kind]))
         else:
-            part.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, of)))
+            with np.errstate(all="ignore"):  # what is not finite is refused by its name
+                part.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, of)))
     return values.reshape(shape)
 
 
