@@ -42,7 +42,7 @@ BY = {
 }
 """A running count knows what came before by the mask; a reversal asks for a position; counts of the
 whole row, such as its length (L0H0 of rasp-reverse), know no order. The induction head finds
-nothing to match unless positions told the head before it which token is the previous one."""
+nothing to match unless the head before it found the previous token by positions."""
 
 
 @pytest.mark.parametrize("name", BY)
