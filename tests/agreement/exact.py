@@ -86,9 +86,9 @@ def watched(model: nn.Module) -> Iterator[Seen]:
 
 def _noting(seen: Seen, name: str) -> Callable[..., None]:
     def note(module, args, kwargs, output) -> None:
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-        if given is not None:
-            seen.given[name] = given.detach()
+        first_input = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        if first_input is not None:
+            seen.given[name] = first_input.detach()
         first = output[0] if isinstance(output, tuple | list) else output
         if isinstance(first, Tensor):
             seen.gave[name] = first.detach().clone()  # which later code may change in place

@@ -89,8 +89,8 @@ def pooled(theirs, ours):
     """Their pooled output: that of our pooler, or ours at CLS if there is none."""
     inputs = inputs_of(ours)
     stream = ours(*inputs)
-    own = stream[:, 0] if ours.pooler is None else ours.pooler(stream)
-    return off(own, called(theirs, inputs).pooler_output)
+    output = stream[:, 0] if ours.pooler is None else ours.pooler(stream)
+    return off(output, called(theirs, inputs).pooler_output)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 from agreement.comparing import Family, Layers, Stack, called, inputs_of, off
-from agreement.disk import read, said_apart, written
+from agreement.disk import outputs_apart, read, written
 from agreement.exact import watched
 from agreement.small import small
 from transformers import (
@@ -72,7 +72,7 @@ def around(**where):
         with watched(theirs) as seen:
             called(theirs, inputs)
         pairs = [(done.cache[label], seen.gave[name]) for label, name in where.items()]
-        return max(off(own, other.expand_as(own)) for own, other in pairs)
+        return max(off(stream, expected.expand_as(stream)) for stream, expected in pairs)
 
     return check
 
@@ -90,7 +90,7 @@ def old_file(theirs, ours):
     weights.setdefault("bert.pooler.dense.bias", torch.ones(24).double())
     loaded = read(fields, weights)
     assert loaded.pooler is not None
-    return said_apart(loaded, ours)
+    return outputs_apart(loaded, ours)
 
 
 EMBEDDED = {

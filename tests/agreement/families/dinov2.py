@@ -43,7 +43,7 @@ def pooled(theirs, ours):
 
 
 def family(name, cases, shared):
-    """Models whose tensors are where ``shared`` says."""
+    """Models whose tensors are read as in ``shared``."""
     squares = "embeddings.patch_embeddings.projection.weight"
     return Family(
         name=name,

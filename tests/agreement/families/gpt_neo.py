@@ -28,7 +28,7 @@ APART = SHARED | {
     **LAYERS.through("attn.attention.out_proj", "z", "attn_out"),
 }
 
-# As of GPT-Neo 125M, less attention_layers, which says the same as attention_types.
+# As of GPT-Neo 125M, less attention_layers, which repeats attention_types.
 PUBLISHED = {
     "activation_function": "gelu_new",
     "architectures": ["GPTNeoForCausalLM"],

@@ -36,8 +36,8 @@ def neurons(theirs, ours):
             "pre": joint[..., 1::2],
             "post": experts._apply_gate(joint),
         }
-        for name, own in expected.items():
-            errors.append(off(cache[f"expert_{name}", layer], own))
+        for name, tensor in expected.items():
+            errors.append(off(cache[f"expert_{name}", layer], tensor))
         assert (joint[..., ::2] > experts.limit).any()
         assert (joint[..., 1::2].abs() > experts.limit).any()
     return max(errors)

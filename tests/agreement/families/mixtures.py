@@ -57,10 +57,10 @@ def tokens():
 @torch.no_grad()
 def shares(theirs, ours):
     """The weight of each expert, zero where it is not chosen."""
-    ids, told = tokens(), {}
+    ids, routed = tokens(), {}
     handles = [
         router_of(theirs.model.layers[layer].mlp).register_forward_hook(
-            lambda _, given, out, layer=layer: told.update({layer: out})
+            lambda _, inputs, out, layer=layer: routed.update({layer: out})
         )
         for layer in mixing(theirs)
     ]
@@ -69,7 +69,7 @@ def shares(theirs, ours):
         handle.remove()
     cache = interp.run(ours, ids, record="expert_weights").cache
     errors = []
-    for layer, (logits, weights, chosen) in told.items():
+    for layer, (logits, weights, chosen) in routed.items():
         dense = torch.zeros_like(logits).scatter(-1, chosen, weights)
         errors.append(off(cache["expert_weights", layer], dense.view(*ids.shape, -1)))
     return max(errors)

@@ -40,7 +40,8 @@ def clipped(x):
 def clipping(part):
     """Queries and keys as they are clipped behind this part of theirs."""
     return {
-        f"{one}_normalized": LAYERS.gave(f"self_attn.{one}_{part}", clipped) for one in ("q", "k")
+        f"{point}_normalized": LAYERS.gave(f"self_attn.{point}_{part}", clipped)
+        for point in ("q", "k")
     }
 
 

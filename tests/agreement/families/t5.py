@@ -86,7 +86,7 @@ def buckets(theirs, ours):
     distance = torch.arange(-2000, 2001)[None, None]
     off = 0.0
     for stack in ours.stacks:
-        found = stack.block(0).attn.positions.buckets(distance)
+        computed = stack.block(0).attn.positions.buckets(distance)
         tower = getattr(theirs, stack.name)
         expected = T5Attention._relative_position_bucket(
             distance,
@@ -94,12 +94,12 @@ def buckets(theirs, ours):
             num_buckets=tower.config.relative_attention_num_buckets,
             max_distance=tower.config.relative_attention_max_distance,
         )
-        off = max(off, (found - expected).abs().max().item())
+        off = max(off, (computed - expected).abs().max().item())
     return float(off)
 
 
 def early_files(theirs, ours):
-    """As version 4 wrote it: one flag tells the scale, and the embedding has another name."""
+    """As version 4 wrote it: one flag stands for the scale, and the embedding has another name."""
     unscaled = ours.config.logit_scale is None
     if not ours.config.shared or (unscaled and ours.config.tied):
         return 0.0  # it wrote no such models
