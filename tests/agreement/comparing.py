@@ -42,23 +42,25 @@ class Layers:
 
     prefix: str
 
-    def gave(self, name: str = "", change: Callable[[Tensor], Tensor] = lambda x: x) -> Reading:
+    def output(self, name: str = "", change: Callable[[Tensor], Tensor] = lambda x: x) -> Reading:
         """The output of a module, converted by ``change`` to our form of the same tensor."""
-        return lambda seen, layer: change(seen.gave[self._of(layer, name)])
+        return lambda seen, layer: change(seen.outputs[self._of(layer, name)])
 
-    def given(self, name: str = "") -> Reading:
+    def input(self, name: str = "") -> Reading:
         """The first input of a module."""
-        return lambda seen, layer: seen.given[self._of(layer, name)]
+        return lambda seen, layer: seen.inputs[self._of(layer, name)]
 
     def through(self, name: str, before: str, behind: str) -> dict[str, Reading]:
         """The input and the output of a module, under our labels ``before`` and ``behind``."""
-        return {before: self.given(name), behind: self.gave(name)}
+        return {before: self.input(name), behind: self.output(name)}
 
     def joint(
         self, name: str, labels: Iterable[str], cut: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> dict[str, Reading]:
         """The parts into which ``cut`` splits the output of a module, under our labels."""
-        return {label: self.gave(name, lambda x, n=n: cut(x)[n]) for n, label in enumerate(labels)}
+        return {
+            label: self.output(name, lambda x, n=n: cut(x)[n]) for n, label in enumerate(labels)
+        }
 
     def _of(self, layer: int, name: str) -> str:
         return f"{self.prefix}.{layer}.{name}".removesuffix(".")
@@ -83,7 +85,7 @@ def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
         return {f"model.{k.removeprefix(prefix)}": x for k, x in tensors.items() if prefix in k}
 
     def of_part(read: Reading) -> Reading:
-        return lambda seen, layer: read(Seen(moved(seen.given), moved(seen.gave)), layer)
+        return lambda seen, layer: read(Seen(moved(seen.inputs), moved(seen.outputs)), layer)
 
     return {label: of_part(read) for label, read in shared.items()}
 

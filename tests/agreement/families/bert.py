@@ -26,13 +26,13 @@ def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}encoder.layer")
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave("attention.self.query"),
-        "k": layers.gave("attention.self.key"),
-        "v": layers.gave("attention.self.value"),
+        "resid_pre": layers.input(),
+        "q": layers.output("attention.self.query"),
+        "k": layers.output("attention.self.key"),
+        "v": layers.output("attention.self.value"),
         **layers.through("attention.output.dense", "z", "attn_out"),
         **layers.through("attention.output.LayerNorm", "resid_mid", "normalized ln1"),
-        "pre": layers.gave("intermediate.dense"),
+        "pre": layers.output("intermediate.dense"),
         **layers.through("output.dense", "post", "mlp_out"),
         **layers.through("output.LayerNorm", "resid_post", "normalized ln2"),
     }
@@ -71,7 +71,7 @@ def around(**where):
         done = interp.run(ours, *inputs, record="all")
         with watched(theirs) as seen:
             called(theirs, inputs)
-        pairs = [(done.cache[label], seen.gave[name]) for label, name in where.items()]
+        pairs = [(done.cache[label], seen.outputs[name]) for label, name in where.items()]
         return max(off(stream, expected.expand_as(stream)) for stream, expected in pairs)
 
     return check

@@ -44,16 +44,16 @@ def stack(base=""):
     layers = Layers(f"{base}encoder.layers")
     return Stack(
         {
-            "resid_pre": layers.given(),
-            "normalized ln1": layers.gave("layer_norm1"),
-            "q": layers.gave("self_attn.q_proj"),
-            "k": layers.gave("self_attn.k_proj"),
-            "v": layers.gave("self_attn.v_proj"),
+            "resid_pre": layers.input(),
+            "normalized ln1": layers.output("layer_norm1"),
+            "q": layers.output("self_attn.q_proj"),
+            "k": layers.output("self_attn.k_proj"),
+            "v": layers.output("self_attn.v_proj"),
             **layers.through("self_attn.out_proj", "z", "attn_out"),
             **layers.through("layer_norm2", "resid_mid", "normalized ln2"),
-            "pre": layers.gave("mlp.fc1"),
+            "pre": layers.output("mlp.fc1"),
             **layers.through("mlp.fc2", "post", "mlp_out"),
-            "resid_post": layers.gave(),
+            "resid_post": layers.output(),
         }
     )
 

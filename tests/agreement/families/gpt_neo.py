@@ -22,9 +22,9 @@ SIZES = {
 neo = small(GPTNeoConfig, SIZES)
 
 APART = SHARED | {
-    "q": LAYERS.gave("attn.attention.q_proj"),
-    "k": LAYERS.gave("attn.attention.k_proj"),
-    "v": LAYERS.gave("attn.attention.v_proj"),
+    "q": LAYERS.output("attn.attention.q_proj"),
+    "k": LAYERS.output("attn.attention.k_proj"),
+    "v": LAYERS.output("attn.attention.v_proj"),
     **LAYERS.through("attn.attention.out_proj", "z", "attn_out"),
 }
 

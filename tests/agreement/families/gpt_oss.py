@@ -21,7 +21,7 @@ oss = small(
     swiglu_limit=0.8,
 )
 OWN = {name: read for name, read in MIXED.items() if name != "router"}
-OWN["router"] = LAYERS.gave("mlp.router")
+OWN["router"] = LAYERS.output("mlp.router")
 
 
 @torch.no_grad()
@@ -51,7 +51,7 @@ def shares(theirs, ours):
     with watched(theirs) as seen:
         called(theirs, [ids])
     for layer in range(len(theirs.model.layers)):
-        logits = seen.gave[f"model.layers.{layer}.mlp.router"]
+        logits = seen.outputs[f"model.layers.{layer}.mlp.router"]
         largest, selected = logits.topk(theirs.config.num_experts_per_tok, -1)
         dense = torch.zeros_like(logits).scatter(-1, selected, largest.softmax(-1))
         errors.append(off(cache["expert_weights", layer], dense.view(*ids.shape, -1)))

@@ -90,18 +90,18 @@ def neurons(theirs, ours):
 
 
 PLAIN = {name: read for name, read in SHARED.items() if name not in ("gate", "pre", "post")}
-MIXED = PLAIN | {"router": LAYERS.gave("mlp.gate"), "mlp_out": LAYERS.gave("mlp")}
+MIXED = PLAIN | {"router": LAYERS.output("mlp.gate"), "mlp_out": LAYERS.output("mlp")}
 SOME_PLAIN = MIXED | {
     "router": if_there(MIXED["router"]),
-    "gate": if_there(LAYERS.gave("mlp.gate_proj")),
-    "pre": if_there(LAYERS.gave("mlp.up_proj")),
+    "gate": if_there(LAYERS.output("mlp.gate_proj")),
+    "pre": if_there(LAYERS.output("mlp.up_proj")),
 }
-SPARSE = MIXED | {"router": LAYERS.gave("mlp.router")}
+SPARSE = MIXED | {"router": LAYERS.output("mlp.router")}
 SHARED_EXPERT = SOME_PLAIN | {
-    "gate": if_there(LAYERS.gave("mlp.shared_expert.gate_proj"), LAYERS.gave("mlp.gate_proj")),
-    "pre": if_there(LAYERS.gave("mlp.shared_expert.up_proj"), LAYERS.gave("mlp.up_proj")),
-    "post": if_there(LAYERS.given("mlp.shared_expert.down_proj"), LAYERS.given("mlp.down_proj")),
-    "shared_weight": if_there(LAYERS.gave("mlp.shared_expert_gate", torch.sigmoid)),
+    "gate": if_there(LAYERS.output("mlp.shared_expert.gate_proj"), LAYERS.output("mlp.gate_proj")),
+    "pre": if_there(LAYERS.output("mlp.shared_expert.up_proj"), LAYERS.output("mlp.up_proj")),
+    "post": if_there(LAYERS.input("mlp.shared_expert.down_proj"), LAYERS.input("mlp.down_proj")),
+    "shared_weight": if_there(LAYERS.output("mlp.shared_expert_gate", torch.sigmoid)),
 }
 SCALED = {
     "rope_type": "longrope",

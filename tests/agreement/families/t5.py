@@ -57,25 +57,25 @@ def shared(layers, mlp):
     """Where the parts are that both towers have."""
     return {
         **layers.through("layer.0.layer_norm", "resid_pre", "normalized ln1"),
-        "q": layers.gave("layer.0.SelfAttention.q"),
-        "k": layers.gave("layer.0.SelfAttention.k"),
-        "v": layers.gave("layer.0.SelfAttention.v"),
+        "q": layers.output("layer.0.SelfAttention.q"),
+        "k": layers.output("layer.0.SelfAttention.k"),
+        "v": layers.output("layer.0.SelfAttention.v"),
         **layers.through("layer.0.SelfAttention.o", "z", "attn_out"),
         **layers.through("layer.1.layer_norm", "resid_mid", "normalized ln2"),
-        "gate": if_there(layers.gave(f"{mlp}.wi_0")),
-        "pre": if_there(layers.gave(f"{mlp}.wi"), layers.gave(f"{mlp}.wi_1")),
+        "gate": if_there(layers.output(f"{mlp}.wi_0")),
+        "pre": if_there(layers.output(f"{mlp}.wi"), layers.output(f"{mlp}.wi_1")),
         **layers.through(f"{mlp}.wo", "post", "mlp_out"),
-        "resid_post": layers.gave(),
+        "resid_post": layers.output(),
     }
 
 
 def crossing(layers):
     """Where the parts are that only the decoder has."""
     return {
-        "cross_attn_in": layers.given("layer.1.layer_norm"),
-        "cross_q": layers.gave("layer.1.EncDecAttention.q"),
-        "cross_k": layers.gave("layer.1.EncDecAttention.k"),
-        "cross_v": layers.gave("layer.1.EncDecAttention.v"),
+        "cross_attn_in": layers.input("layer.1.layer_norm"),
+        "cross_q": layers.output("layer.1.EncDecAttention.q"),
+        "cross_k": layers.output("layer.1.EncDecAttention.k"),
+        "cross_v": layers.output("layer.1.EncDecAttention.v"),
         **layers.through("layer.1.EncDecAttention.o", "cross_z", "cross_attn_out"),
         **layers.through("layer.2.layer_norm", "cross_resid_mid", "normalized ln3"),
     }
