@@ -115,7 +115,7 @@ def test_weight_views_give_out_the_same_or_are_refused_by_name(family, case, ste
         refused = str(error)
     else:
         refused = ""
-        output, expected = (given_out(model, inputs) for model in (view, ours))
+        output, expected = (output_of(model, inputs) for model in (view, ours))
         if step == "center_unembed":
             output, expected = output.log_softmax(-1), expected.log_softmax(-1)
         assert off(output, expected) <= BOUND
@@ -123,5 +123,5 @@ def test_weight_views_give_out_the_same_or_are_refused_by_name(family, case, ste
 
 
 @torch.no_grad()
-def given_out(model, inputs):
+def output_of(model, inputs):
     return model(*inputs)

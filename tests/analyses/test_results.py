@@ -157,7 +157,7 @@ OTHERWISE = {
     "Predictions",
     "Steering",
 }
-"""Results whose tables say other things of single prompts."""
+"""Results whose tables of single prompts have other quantities."""
 
 
 def test_results_with_values_of_single_prompts_are_in_the_table():

@@ -1,4 +1,4 @@
-"""Explanations of known circuits name them: all of it and nothing else, or say that there is none.
+"""Explanations of known circuits name all of them and nothing else, or state that there is none.
 
 Minimal pairs are those of the cards. What carries the difference and what is needed alike are
 together the circuit; a model at its first step has none.

@@ -77,7 +77,7 @@ def shares(theirs, ours):
 
 @torch.no_grad()
 def neurons(theirs, ours):
-    """What the neurons of every expert say, from their matrices and what our MLP is given."""
+    """What the neurons of every expert compute, from their matrices and the input of our MLP."""
     cache, errors = interp.run(ours, tokens(), record="all").cache, []
     for layer in mixing(theirs):
         experts = theirs.model.layers[layer].mlp.experts
