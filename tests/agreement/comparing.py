@@ -42,23 +42,25 @@ class Layers:
 
     prefix: str
 
-    def gave(self, name: str = "", change: Callable[[Tensor], Tensor] = lambda x: x) -> Reading:
+    def output(self, name: str = "", change: Callable[[Tensor], Tensor] = lambda x: x) -> Reading:
         """The output of a module, converted by ``change`` to our form of the same tensor."""
-        return lambda seen, layer: change(seen.gave[self._of(layer, name)])
+        return lambda seen, layer: change(seen.outputs[self._of(layer, name)])
 
-    def given(self, name: str = "") -> Reading:
+    def input(self, name: str = "") -> Reading:
         """The first input of a module."""
-        return lambda seen, layer: seen.given[self._of(layer, name)]
+        return lambda seen, layer: seen.inputs[self._of(layer, name)]
 
     def through(self, name: str, before: str, behind: str) -> dict[str, Reading]:
         """The input and the output of a module, under our labels ``before`` and ``behind``."""
-        return {before: self.given(name), behind: self.gave(name)}
+        return {before: self.input(name), behind: self.output(name)}
 
     def joint(
         self, name: str, labels: Iterable[str], cut: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> dict[str, Reading]:
         """The parts into which ``cut`` splits the output of a module, under our labels."""
-        return {label: self.gave(name, lambda x, n=n: cut(x)[n]) for n, label in enumerate(labels)}
+        return {
+            label: self.output(name, lambda x, n=n: cut(x)[n]) for n, label in enumerate(labels)
+        }
 
     def _of(self, layer: int, name: str) -> str:
         return f"{self.prefix}.{layer}.{name}".removesuffix(".")
@@ -79,11 +81,11 @@ def if_there(*readings: Reading) -> Reading:
 def within(prefix: str, shared: Mapping[str, Reading]) -> dict[str, Reading]:
     """The same readings for a model that is part of another, under the name ``prefix``."""
 
-    def moved(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {f"model.{k.removeprefix(prefix)}": x for k, x in found.items() if prefix in k}
+    def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {f"model.{k.removeprefix(prefix)}": x for k, x in tensors.items() if prefix in k}
 
     def of_part(read: Reading) -> Reading:
-        return lambda seen, layer: read(Seen(moved(seen.given), moved(seen.gave)), layer)
+        return lambda seen, layer: read(Seen(moved(seen.inputs), moved(seen.outputs)), layer)
 
     return {label: of_part(read) for label, read in shared.items()}
 
@@ -186,13 +188,13 @@ def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
     with exact():
         if first.is_floating_point():
             return of_pooled(theirs, theirs(pixel_values=first, **more))
-        given = {"input_ids": first, "attention_mask": torch.ones_like(first)} | more
+        arguments = {"input_ids": first, "attention_mask": torch.ones_like(first)} | more
         for ids in second:
-            given["decoder_input_ids"] = ids
-            given.setdefault("decoder_attention_mask", torch.ones_like(ids))
+            arguments["decoder_input_ids"] = ids
+            arguments.setdefault("decoder_attention_mask", torch.ones_like(ids))
         if "use_cache" in signature(theirs.forward).parameters:
-            given["use_cache"] = False
-        return of_pooled(theirs, theirs(**given))
+            arguments["use_cache"] = False
+        return of_pooled(theirs, theirs(**arguments))
 
 
 def of_pooled(theirs: nn.Module, out: Any) -> Any:
@@ -220,10 +222,10 @@ def beside(
     """The output of ours, and the same part of their output."""
     logits = next((name for name in LOGITS if name in out), None)
     if logits is None:
-        found, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
+        output, expected = last_stream(ours, *inputs, mask=mask), out.last_hidden_state
     else:
-        found, expected = ours(*inputs, mask=mask), out[logits]
-    return as_output(found, expected, logits or ""), expected
+        output, expected = ours(*inputs, mask=mask), out[logits]
+    return as_output(output, expected, logits or ""), expected
 
 
 def apart(ours: Tensor, theirs: Tensor) -> float:
@@ -256,26 +258,27 @@ def shared(
     """The largest error of each point that both have, over all layers of ``stacks``."""
     errors: dict[str, float] = {}
     for name, stack in stacks.items():
-        own = name if len(ours.stacks) > 1 else None
+        stack_name = name if len(ours.stacks) > 1 else None
         for layer in range(len(ours.stack(name).blocks)):
-            found = []
+            layer_errors = []
             for label, read in stack.shared.items():
                 tensor = read(seen, layer)
                 if tensor is None:
                     continue
                 point, _, norm = label.partition(" ")
-                where = Place(Point[point.upper()], layer, norm or None, own)
-                found.append((point, apart(done.cache[where], tensor)))
+                where = Place(Point[point.upper()], layer, norm or None, stack_name)
+                layer_errors.append((point, apart(done.cache[where], tensor)))
             for step, cross in enumerate(("", "cross_")[: stack.scores_each]):
                 scores, pattern = (
-                    done.cache[Place(Point[f"{cross}{what}".upper()], layer, None, own)]
+                    done.cache[Place(Point[f"{cross}{what}".upper()], layer, None, stack_name)]
                     for what in ("scores", "pattern")
                 )
-                given = seen.scores[stack.first_score + layer * stack.scores_each + step]
-                keys, given_pattern = slice(given.shape[-1] - stack.sinks), torch.softmax(given, -1)
-                seen_by = seen_scores(scores, given[..., keys], shifted=stack.shifted_scores)
-                found.append((f"{cross}scores", off(*seen_by)))
-                found.append((f"{cross}pattern", off(pattern, given_pattern[..., keys])))
-            for what, error in found:
+                their_scores = seen.scores[stack.first_score + layer * stack.scores_each + step]
+                their_pattern = torch.softmax(their_scores, -1)
+                keys = slice(their_scores.shape[-1] - stack.sinks)
+                seen_by = seen_scores(scores, their_scores[..., keys], shifted=stack.shifted_scores)
+                layer_errors.append((f"{cross}scores", off(*seen_by)))
+                layer_errors.append((f"{cross}pattern", off(pattern, their_pattern[..., keys])))
+            for what, error in layer_errors:
                 errors[what] = max(errors.get(what, 0.0), error)
     return errors

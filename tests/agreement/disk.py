@@ -49,11 +49,11 @@ def changed(loaded: Transformer, ours: Transformer) -> float:
     weights = dict(loaded.named_parameters())
     errors = [off(weights.pop(name), weight) for name, weight in ours.named_parameters()]
     assert not weights, f"weights that ours lacks: {', '.join(weights)}"
-    return max(*errors, said_apart(loaded, ours))
+    return max(*errors, outputs_apart(loaded, ours))
 
 
 @torch.no_grad()
-def said_apart(loaded: Transformer, ours: Transformer) -> float:
+def outputs_apart(loaded: Transformer, ours: Transformer) -> float:
     """The largest difference of logits, or of streams where there are none."""
     inputs = inputs_of(ours)
     if not ours.config.unembeds:
@@ -94,8 +94,8 @@ def with_embedding_elsewhere(theirs: nn.Module, ours: Transformer) -> float:
         return 0.0  # each tower has its own
     rows, errors = weights.pop(key), []
     for name in COPIES if "lm_head.weight" in weights else (*COPIES, "lm_head.weight"):
-        own = name if name.startswith("lm_head") else key.replace(EMBEDDING, name)
-        errors.append(changed(read(fields, weights | {own: rows}), ours))
+        renamed = name if name.startswith("lm_head") else key.replace(EMBEDDING, name)
+        errors.append(changed(read(fields, weights | {renamed: rows}), ours))
     return max(errors)
 
 

@@ -50,13 +50,13 @@ class Seen:
     """Inputs and outputs of the modules of a model in one forward pass.
 
     Attributes:
-        given: the first input of each module, by the module's name.
-        gave: the first output of each module, by the module's name.
+        inputs: the first input of each module, by the module's name.
+        outputs: the first output of each module, by the module's name.
         scores: the inputs of the softmaxes of attention, in order.
     """
 
-    given: dict[str, Tensor] = field(default_factory=dict)
-    gave: dict[str, Tensor] = field(default_factory=dict)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
     scores: list[Tensor] = field(default_factory=list)
 
 
@@ -86,11 +86,11 @@ def watched(model: nn.Module) -> Iterator[Seen]:
 
 def _noting(seen: Seen, name: str) -> Callable[..., None]:
     def note(module, args, kwargs, output) -> None:
-        given = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-        if given is not None:
-            seen.given[name] = given.detach()
+        first_input = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+        if first_input is not None:
+            seen.inputs[name] = first_input.detach()
         first = output[0] if isinstance(output, tuple | list) else output
         if isinstance(first, Tensor):
-            seen.gave[name] = first.detach().clone()  # which later code may change in place
+            seen.outputs[name] = first.detach().clone()  # which later code may change in place
 
     return note

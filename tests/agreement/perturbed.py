@@ -80,22 +80,22 @@ def each_alone(case: Case, most: int = 150) -> list[Fields]:
 
 def changed(fields: Fields, changes: Fields) -> dict[str, object]:
     """The fields with the changes applied."""
-    found = {**fields, **changes}
-    return {name: value for name, value in found.items() if value != MISSING}
+    merged = {**fields, **changes}
+    return {name: value for name, value in merged.items() if value != MISSING}
 
 
 def alternatives(case: Case) -> dict[str, list[object]]:
     """Other values of every field that a model may read."""
     config = case.config(**case.fields)
     types = {field.name: str(field.type) for field in fields_of(case.config)}
-    found = {
+    choices = {
         name: values_of(name, types.get(name), getattr(config, name, None))
         for name in names_of(case.config)
     }
     for name, value in case.fields.items():
-        if name in found and not is_number(value):
-            found[name].append(MISSING)
-    return found
+        if name in choices and not is_number(value):
+            choices[name].append(MISSING)
+    return choices
 
 
 @cache
@@ -112,13 +112,17 @@ def names_of(config: type) -> tuple[str, ...]:
 def values_of(name: str, declared: str | None, value: object) -> list[object]:
     """Values to try for a field: null, and values of its declared type or of its value's type."""
     kinds = {type(value).__name__, *re.findall(r"\w+", declared or "bool int float")}
-    found: list[object] = [None]
+    candidates: list[object] = [None]
     for kind, values in VALUES.items():
-        found += values(value) if kind in kinds else []
+        candidates += values(value) if kind in kinds else []
     if name in ("rope_parameters", "rope_scaling"):
-        found += ropes(value)
-    found += re.findall(r"'(\w+)'", declared or "")
-    return [one for one in found if type(one) is not type(value) or one != value]
+        candidates += ropes(value)
+    candidates += re.findall(r"'(\w+)'", declared or "")
+    return [
+        candidate
+        for candidate in candidates
+        if type(candidate) is not type(value) or candidate != value
+    ]
 
 
 def integers(value: object) -> list[object]:
@@ -139,7 +143,7 @@ def words(value: object) -> list[object]:
 
 def lists(value: object) -> list[object]:
     old = list(value) if isinstance(value, list | tuple) else [FULL] * 3
-    types = [[one] * len(old) for one in (FULL, SLIDING, "local", "global")]
+    types = [[kind] * len(old) for kind in (FULL, SLIDING, "local", "global")]
     mixed = [([FULL, SLIDING] * len(old))[: len(old)], [SLIDING] + [FULL] * (len(old) - 1)]
     shares = [[[["global"], 4]], [[["local", "global"], 2]], [[["global"], 1], [["local"], 3]]]
     return [[], [0], [1, 2], [4, 4], [4, 8], [12, 16], old[::-1], old[:-1], *types, *mixed, *shares]
@@ -159,14 +163,18 @@ VALUES = {
 def ropes(value: object) -> list[object]:
     """Scalings of rotary positions, and each with one of its parameters changed or left out."""
     base = [value] if isinstance(value, dict) else []
-    found: list[object] = []
+    scalings: list[object] = []
     for rope in (*ROPES, *base):
-        found += [rope, rope | {UNKNOWN: 1.0}]
-        found += [{key: one for key, one in rope.items() if key != name} for name in rope]
+        scalings += [rope, rope | {UNKNOWN: 1.0}]
+        scalings += [
+            {key: parameter for key, parameter in rope.items() if key != name} for name in rope
+        ]
         for name, hint in RopeParameters.__annotations__.items():
             kinds = " ".join(kind.__name__ for kind in get_args(hint))
-            found += [rope | {name: one} for one in values_of(name, kinds, rope.get(name))]
-    return found
+            scalings += [
+                rope | {name: candidate} for candidate in values_of(name, kinds, rope.get(name))
+            ]
+    return scalings
 
 
 def is_number(value: object) -> bool:

@@ -28,13 +28,13 @@ longer texts (`long_factor`), which the model's own code applies.
 
 def rows(worst: Errors) -> list[tuple[str, str, str, str, str]]:
     """A row for each family: its name, and its errors of logits, activations, padding, gradient."""
-    found = []
+    table_rows = []
     for family, errors in sorted(worst.items()):
         rest = [e for what, e in errors.items() if what not in ("logits", "padding", "gradient")]
         cells = [errors.get("logits"), max(rest, default=None)]
         cells += [errors.get("padding"), errors.get("gradient")]
-        found.append((family, *(("–" if e is None else f"{e:.1e}") for e in cells)))
-    return found
+        table_rows.append((family, *(("–" if e is None else f"{e:.1e}") for e in cells)))
+    return table_rows
 
 
 def to_text(worst: Errors) -> str:

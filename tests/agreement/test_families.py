@@ -31,8 +31,8 @@ ONE_OF_A_KIND = {
 
 
 def marks_of(family: Family, case: str) -> list[pytest.MarkDecorator]:
-    shown = family.name in ONE_OF_A_KIND and case == next(iter(family.cases))
-    return [] if shown else [pytest.mark.slow]
+    is_quick = family.name in ONE_OF_A_KIND and case == next(iter(family.cases))
+    return [] if is_quick else [pytest.mark.slow]
 
 
 CASES = [
@@ -75,21 +75,21 @@ def test_padded_rows_agree(family, case, side):
     if "position_ids" in signature(theirs.forward).parameters:
         more["position_ids"] = family.places((mask.cumsum(-1) - 1).clamp(min=0))
     with torch.no_grad():
-        found, expected = both((theirs, ours), inputs, mask, **more)
+        output, expected = both((theirs, ours), inputs, mask, **more)
     if len(inputs) == 1 and expected.shape[:2] == mask.shape:
-        found, expected = found[mask.bool()], expected[mask.bool()]
-    noted(family, "padding", off(found, expected))
+        output, expected = output[mask.bool()], expected[mask.bool()]
+    noted(family, "padding", off(output, expected))
 
 
 @pytest.mark.parametrize(("family", "case"), CASES)
 def test_gradients_by_the_embedding_agree(family, case):
     """Gradients of a randomly weighted sum of outputs, with respect to the (first) embedding."""
     theirs, ours = pair_of(family, case)
-    found, expected = both((theirs, ours), inputs_of(ours))
+    output, expected = both((theirs, ours), inputs_of(ours))
     generator = torch.Generator().manual_seed(3)
     weights = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), family.embedding(theirs))
-    (grad,) = torch.autograd.grad((found * weights).sum(), family.own_embedding(ours))
+    (grad,) = torch.autograd.grad((output * weights).sum(), family.own_embedding(ours))
     noted(family, "gradient", off(grad, wanted.reshape(grad.shape)))
 
 
@@ -115,13 +115,13 @@ def test_weight_views_give_out_the_same_or_are_refused_by_name(family, case, ste
         refused = str(error)
     else:
         refused = ""
-        found, expected = (given_out(model, inputs) for model in (view, ours))
+        output, expected = (output_of(model, inputs) for model in (view, ours))
         if step == "center_unembed":
-            found, expected = found.log_softmax(-1), expected.log_softmax(-1)
-        assert off(found, expected) <= BOUND
+            output, expected = output.log_softmax(-1), expected.log_softmax(-1)
+        assert off(output, expected) <= BOUND
     assert refused == "" or refused.startswith(f"{step}=True would change")
 
 
 @torch.no_grad()
-def given_out(model, inputs):
+def output_of(model, inputs):
     return model(*inputs)

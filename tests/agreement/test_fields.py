@@ -48,7 +48,7 @@ STRAY = (
 AGREED, THEIRS, OURS = "agreed", "refused by theirs", "refused by ours"
 EVERY = [pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in CASES]
 ONE_EACH = [pytest.param(*case.values, id=case.id) for case in FIRST]
-OTHERS = [case for case in EVERY if case.id not in {one.id for one in FIRST}]
+OTHERS = [case for case in EVERY if case.id not in {param.id for param in FIRST}]
 
 
 def outcome(case: Case, fields: Fields) -> str:
@@ -62,9 +62,11 @@ def outcome(case: Case, fields: Fields) -> str:
             theirs, complete = randomised(theirs), theirs.config.to_dict()
     except Exception:
         return THEIRS
-    own = {"model_type": case.config.model_type, "architectures": [type(theirs).__name__]}
-    found = [of_json(theirs, {**one, **own}) for one in (fields, complete)]
-    return next((one for one in found if one.startswith("fault")), found[0])
+    identity = {"model_type": case.config.model_type, "architectures": [type(theirs).__name__]}
+    outcomes = [
+        of_json(theirs, {**config_fields, **identity}) for config_fields in (fields, complete)
+    ]
+    return next((end for end in outcomes if end.startswith("fault")), outcomes[0])
 
 
 def of_json(theirs: nn.Module, fields: Fields) -> str:
@@ -86,12 +88,12 @@ def of_json(theirs: nn.Module, fields: Fields) -> str:
             out.keys()  # which a tuple lacks: some give it out whatever is asked for
         except Exception:
             return THEIRS
-        found, expected = beside(out, ours, inputs)
+        output, expected = beside(out, ours, inputs)
     if not expected.isfinite().all():
         return THEIRS
-    if found.shape != expected.shape:
-        return f"fault: {tuple(found.shape)} against {tuple(expected.shape)}"
-    error = off(found, expected) if found.isfinite().all() else torch.nan
+    if output.shape != expected.shape:
+        return f"fault: {tuple(output.shape)} against {tuple(expected.shape)}"
+    error = off(output, expected) if output.isfinite().all() else torch.nan
     return AGREED if error <= BOUND else f"fault: off by {error:.2g}"
 
 
@@ -105,28 +107,28 @@ def inputs_for(ours: Transformer, pad: int | None) -> list[Tensor]:
 
 def faults(case: Case, changes: Iterable[Fields]) -> tuple[dict[str, str], Counter[str]]:
     """The changes that lead to a fault, and the number of changes by outcome."""
-    found: dict[str, str] = {}
+    faulty: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for change in changes:
-        one = outcome(case, changed(case.fields, change))
-        counts[one.partition(":")[0]] += 1
-        if one.startswith("fault"):
-            found[str(change)] = one
-    return found, counts
+        end = outcome(case, changed(case.fields, change))
+        counts[end.partition(":")[0]] += 1
+        if end.startswith("fault"):
+            faulty[str(change)] = end
+    return faulty, counts
 
 
 @pytest.mark.parametrize(("family", "name"), ONE_EACH)
 def test_a_changed_field_is_followed_or_refused(family, name):
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 4), *drawn(case, 2, together=2)])
-    assert not found, counts
+    faulty, counts = faults(case, [*drawn(case, 4), *drawn(case, 2, together=2)])
+    assert not faulty, counts
 
 
 @pytest.mark.parametrize(("family", "name"), OTHERS)
 def test_a_changed_field_of_other_cases_is_followed_or_refused(family, name):
     case = family.cases[name]
-    found, counts = faults(case, [*drawn(case, 2), *drawn(case, 1, together=2)])
-    assert not found, counts
+    faulty, counts = faults(case, [*drawn(case, 2), *drawn(case, 1, together=2)])
+    assert not faulty, counts
 
 
 @pytest.mark.nightly
@@ -134,8 +136,8 @@ def test_a_changed_field_of_other_cases_is_followed_or_refused(family, name):
 def test_every_changed_field_is_followed_or_refused(family, name):
     """Some of them are followed."""
     case = family.cases[name]
-    found, counts = faults(case, [*each_alone(case), *drawn(case, 400, together=2)])
-    assert not found, counts
+    faulty, counts = faults(case, [*each_alone(case), *drawn(case, 400, together=2)])
+    assert not faulty, counts
     assert counts[AGREED] > 0
 
 
@@ -147,14 +149,16 @@ def test_a_field_that_is_listed_as_irrelevant_changes_nothing(family, name):
     Each family tests a third, in turn, of the fields that no family reads. All fields are changed
     together, except those with which theirs can't be built.
     """
-    case, turn = family.cases[name], [one.values[0] for one in FIRST].index(family)
-    own = families()[case.config.model_type]
-    unread = set(own.around if own.part else own.unread)
+    case, turn = family.cases[name], [param.values[0] for param in FIRST].index(family)
+    loader = families()[case.config.model_type]
+    unread = set(loader.around if loader.part else loader.unread)
     ignored = sorted(unread | {*sorted(IRRELEVANT)[turn % 3 :: 3]})
     set_to = dict(zip(ignored, cycle([True, 3, "other"]), strict=False))
-    found = ends(case, {one: value for one, value in set_to.items() if can_build(case, one, value)})
-    assert {one: end for one, end in found.items() if end not in (AGREED, THEIRS)} == {}
-    assert Counter(found.values())[AGREED] > len(set_to) / 2
+    outcomes = ends(
+        case, {field: value for field, value in set_to.items() if can_build(case, field, value)}
+    )
+    assert {field: end for field, end in outcomes.items() if end not in (AGREED, THEIRS)} == {}
+    assert Counter(outcomes.values())[AGREED] > len(set_to) / 2
 
 
 def can_build(case: Case, name: str, value: object) -> bool:
@@ -180,14 +184,14 @@ def test_fields_that_theirs_does_not_read_are_ignored(family, name):
     case = family.cases[name]
     theirs = read_fields(case.config.model_type)
     stray = dict(zip(STRAY, cycle([True, 3, 0.5, "other"]), strict=False))
-    stray = {one: value for one, value in stray.items() if one not in theirs | IRRELEVANT}
+    stray = {field: value for field, value in stray.items() if field not in theirs | IRRELEVANT}
     loader = family_of({"model_type": case.config.model_type})
     published = {*loader.fields, *loader.defaults, *loader.aliases}  # read where theirs does not
-    stray = {one: value for one, value in stray.items() if one not in published}
+    stray = {field: value for field, value in stray.items() if field not in published}
     assert len(stray) > len(STRAY) - 8
     with pytest.warns(IgnoredFieldsWarning) as caught:
         assert outcome(case, {**case.fields, **stray}) == AGREED
-    named = [one for one in caught if one.category is IgnoredFieldsWarning]
+    named = [warning for warning in caught if warning.category is IgnoredFieldsWarning]
     assert len(named) == 2  # one for the fields that are given, one for all of theirs
     assert outcome(case, {**case.fields, UNKNOWN: None}) == AGREED
 
@@ -207,16 +211,18 @@ def test_every_field_that_theirs_reads_is_in_the_table(family, name, monkeypatch
     with exact(), torch.no_grad():
         called(case().double().eval(), inputs_of(ours))
     kind = case.config.model_type
-    declared = {one.name for one in fields_of(case.config)} | {*case.config.attribute_map}
+    declared = {field.name for field in fields_of(case.config)} | {*case.config.attribute_map}
     methods = {*dir(PreTrainedConfig), "__deepcopy__", "__setstate__"}
-    found = {field for of, field in seen if of == kind and field not in methods}
-    assert len(found) > 10
-    assert (declared | found) - read_fields(kind) - IRRELEVANT == set()
+    accessed = {field for of, field in seen if of == kind and field not in methods}
+    assert len(accessed) > 10
+    assert (declared | accessed) - read_fields(kind) - IRRELEVANT == set()
 
 
 def first_of(family: str) -> Case:
     return next(
-        one.cases[name] for one, name in (case.values for case in FIRST) if one.name == family
+        candidate.cases[name]
+        for candidate, name in (case.values for case in FIRST)
+        if candidate.name == family
     )
 
 

@@ -53,10 +53,10 @@ def sentences(stream, real):
 
 
 def test_sentences_are_read_as_by_its_own_tokenizer(tokens):
-    own = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
-    own.no_padding()
+    tokenizer = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
+    tokenizer.no_padding()
     for row, sentence in zip(tokens.tolist(), SENTENCES, strict=True):
-        assert [token for token in row if token != interp.PAD] == own.encode(sentence).ids
+        assert [token for token in row if token != interp.PAD] == tokenizer.encode(sentence).ids
 
 
 def test_streams_and_sentence_embeddings_agree(ours, tokens, output):

@@ -58,8 +58,8 @@ def gpt2():
     for block, layer in zip(ours.blocks, body.h, strict=True):
         q, k, v = layer.attn.c_attn.bias.chunk(3)
         block.attn.weight_qkv.copy_(layer.attn.c_attn.weight.T)
-        for own, bias in ((block.attn.b_q, q), (block.attn.b_k, k), (block.attn.b_v, v)):
-            own.copy_(bias)
+        for parameter, bias in ((block.attn.b_q, q), (block.attn.b_k, k), (block.attn.b_v, v)):
+            parameter.copy_(bias)
         block.attn.weight_o.copy_(layer.attn.c_proj.weight.T)
         block.attn.b_O.copy_(layer.attn.c_proj.bias)
         block.mlp.weight_in.copy_(layer.mlp.c_fc.weight.T)
@@ -72,10 +72,10 @@ def gpt2():
     return ours, theirs
 
 
-def copy_norm(own, other):
-    own.gain.copy_(other.weight)
-    if own.bias is not None:
-        own.bias.copy_(other.bias)
+def copy_norm(ours, theirs):
+    ours.gain.copy_(theirs.weight)
+    if ours.bias is not None:
+        ours.bias.copy_(theirs.bias)
 
 
 def exact_angles(x, position_ids):
@@ -126,10 +126,10 @@ def llama():
     ours.W_E.copy_(body.embed_tokens.weight)
     ours.unembed.weight.copy_(theirs.lm_head.weight)
     for block, layer in zip(ours.blocks, body.layers, strict=True):
-        own = layer.self_attn
-        joint = [own.q_proj.weight, own.k_proj.weight, own.v_proj.weight]
+        attention = layer.self_attn
+        joint = [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]
         block.attn.weight_qkv.copy_(torch.cat(joint))
-        block.attn.weight_o.copy_(own.o_proj.weight)
+        block.attn.weight_o.copy_(attention.o_proj.weight)
         block.mlp.weight_in.copy_(layer.mlp.up_proj.weight)
         block.mlp.weight_gate.copy_(layer.mlp.gate_proj.weight)
         block.mlp.weight_out.copy_(layer.mlp.down_proj.weight)
@@ -167,8 +167,8 @@ def test_padded_rows_agree(pair, tokens, side):
     mask[0], mask[1, columns] = 1, 1
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     out = theirs(tokens, attention_mask=mask, position_ids=positions).logits
-    found = ours(tokens, mask=mask)
-    assert_agree(found[mask.bool()], out[mask.bool()])
+    logits = ours(tokens, mask=mask)
+    assert_agree(logits[mask.bool()], out[mask.bool()])
 
 
 def test_gradients_agree(pair, tokens):

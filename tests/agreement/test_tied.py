@@ -49,8 +49,10 @@ def tables(theirs: nn.Module, stored: tuple[str, ...]) -> dict[str, Tensor]:
     for name, kind in zip(TABLES, stored, strict=True):
         key = f"{name}.weight" if name == "lm_head" else f"{prefix}{name}.weight"
         weights.pop(key, None)
-        own = torch.randn_like(same)
-        weights |= {} if kind == "missing" else {key: same.clone() if kind == "the same" else own}
+        different = torch.randn_like(same)
+        weights |= (
+            {} if kind == "missing" else {key: same.clone() if kind == "the same" else different}
+        )
     return weights
 
 
@@ -91,7 +93,7 @@ def test_tables_are_tied_as_theirs(name, every, tmp_path):
     with exact(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         theirs = randomised(CASES[name]())
-        found = {stored: outcome(theirs, stored, tmp_path) for stored in FILES[::every]}
-    faults = {stored: end for stored, end in found.items() if end not in (AGREED, OURS)}
-    assert not faults, Counter(found.values())
-    assert AGREED in found.values()
+        outcomes = {stored: outcome(theirs, stored, tmp_path) for stored in FILES[::every]}
+    faults = {stored: end for stored, end in outcomes.items() if end not in (AGREED, OURS)}
+    assert not faults, Counter(outcomes.values())
+    assert AGREED in outcomes.values()

@@ -49,7 +49,7 @@ class Translator(nn.Module):
         first = self.transformer.batch_first
         x, y = (x, y) if first else (x.transpose(0, 1), y.transpose(0, 1))
         n = target.shape[1]
-        given = self.transformer(
+        decoded = self.transformer(
             x,
             y,
             tgt_mask=torch.ones(n, n, dtype=torch.bool).triu(1),
@@ -57,10 +57,10 @@ class Translator(nn.Module):
             tgt_key_padding_mask=target_pad,
             memory_key_padding_mask=source_pad,
         )
-        return given if first else given.transpose(0, 1)
+        return decoded if first else decoded.transpose(0, 1)
 
-    def forward(self, *given, **pads):
-        return self.head(self.streams(*given, **pads))
+    def forward(self, *ids, **pads):
+        return self.head(self.streams(*ids, **pads))
 
     def ours(self, **more):
         model = interp.from_torch(
@@ -79,8 +79,8 @@ def translator(**more):
     return model
 
 
-def agree(found, expected, what="logits"):
-    noted(SimpleNamespace(name="torch.nn.Transformer"), what, off(found, expected))
+def agree(computed, expected, what="logits"):
+    noted(SimpleNamespace(name="torch.nn.Transformer"), what, off(computed, expected))
 
 
 def tokens():
@@ -121,8 +121,8 @@ def test_padded_rows_agree(case):
     source_pad, target_pad = torch.zeros(source.shape).bool(), torch.zeros(target.shape).bool()
     source_pad[1, 7:], source_pad[2, 3:], target_pad[1, 5:], target_pad[2, 2:] = (True,) * 4
     expected = theirs(source, target, source_pad=source_pad, target_pad=target_pad)
-    found = theirs.ours()(source.where(~source_pad, PAD), target.where(~target_pad, PAD))
-    agree(found[~target_pad], expected[~target_pad], "padding")
+    logits = theirs.ours()(source.where(~source_pad, PAD), target.where(~target_pad, PAD))
+    agree(logits[~target_pad], expected[~target_pad], "padding")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -131,7 +131,7 @@ def test_activations_and_gradients_agree(case):
     ours, seen = theirs.ours(), {}
     layer = theirs.transformer.decoder.layers[1]
     for name in ("linear1", "linear2", "multihead_attn"):
-        keep = lambda module, given, gave, name=name: seen.update({name: gave})  # noqa: E731
+        keep = lambda module, inputs, output, name=name: seen.update({name: output})  # noqa: E731
         getattr(layer, name).register_forward_hook(keep)
     logits = theirs(*tokens())
     run = interp.run(ours, *tokens(), record="all")
@@ -141,8 +141,8 @@ def test_activations_and_gradients_agree(case):
     agree(run.cache["cross_attn_out", 1, "decoder"], turned(seen["multihead_attn"][0]), "cross")
     weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2)).double()
     wanted = torch.autograd.grad((logits * weights).sum(), theirs.source_embedding.weight)
-    found = torch.autograd.grad((ours(*tokens()) * weights).sum(), ours.encoder.weight_e)
-    agree(*found, *wanted, "gradient")
+    gradient = torch.autograd.grad((ours(*tokens()) * weights).sum(), ours.encoder.weight_e)
+    agree(*gradient, *wanted, "gradient")
 
 
 def test_learned_positions_and_an_unscaled_embedding_agree():
@@ -198,8 +198,8 @@ def test_weights_are_copied_and_the_mode_is_kept():
 
 def test_another_function_is_found_out():
     class Doubled(nn.Transformer):
-        def forward(self, *given, **more):
-            return 2 * super().forward(*given, **more)
+        def forward(self, *inputs, **more):
+            return 2 * super().forward(*inputs, **more)
 
     theirs = translator()
     theirs.transformer.__class__ = Doubled

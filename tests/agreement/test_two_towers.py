@@ -120,13 +120,13 @@ def test_logits_and_every_shared_activation_agree(case):
     family, (ids, images) = FAMILY[CASES[case][0]], inputs_for(ours)
     expected = logits_of(theirs, ids, images)
     noted(family, "logits", off(ours.logits_per_image(ids, images), expected))
-    for tower, part, given in (
+    for tower, part, inputs in (
         (ours.text, theirs.text_model, {"input_ids": ids}),
         (ours.image, theirs.vision_model, {"pixel_values": images}),
     ):
         with watched(part) as seen, torch.no_grad(), exact():
-            part(**given)
-        done = interp.run(tower, *given.values(), record="all")
+            part(**inputs)
+        done = interp.run(tower, *inputs.values(), record="all")
         (only,) = tower.config.stacks
         for what, error in shared({only: stack()}, seen, tower, done).items():
             noted(family, what, error)
@@ -145,8 +145,8 @@ def test_gradients_by_both_embeddings_agree(case):
     )
     wanted = torch.autograd.grad((expected * weights).sum(), sources)
     targets = (ours.text.stacks[0].weight_e, ours.image.stacks[0].tokens.weight)
-    found = torch.autograd.grad((ours.logits_per_image(ids, images) * weights).sum(), targets)
-    for ours_by, theirs_by in zip(found, wanted, strict=True):
+    gradients = torch.autograd.grad((ours.logits_per_image(ids, images) * weights).sum(), targets)
+    for ours_by, theirs_by in zip(gradients, wanted, strict=True):
         noted(FAMILY[CASES[case][0]], "gradient", off(ours_by, theirs_by.reshape(ours_by.shape)))
 
 

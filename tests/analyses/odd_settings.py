@@ -33,8 +33,8 @@ def stream(*_: object) -> None:
 def failures(asked: Asked) -> Iterator[str]:
     """What an analysis does otherwise than expected."""
     analysis = asked.analysis.__name__
-    given = signature(asked.analysis).parameters
-    settings = set(given) - OTHERS
+    parameters = signature(asked.analysis).parameters
+    settings = set(parameters) - OTHERS
     if settings != set(asked.odd):
         yield f"{analysis}: asked of {sorted(asked.odd)}, but it has {sorted(settings)}"
     if asked.runs != has_run(asked):
@@ -42,8 +42,8 @@ def failures(asked: Asked) -> Iterator[str]:
     for name, values in asked.odd.items():
         for odd in values:
             yield from taken(asked, name, odd, NAMED.get(name, name.removesuffix("s")))
-    for name in sorted(set(given).intersection(PROMPTS)):
-        for empty in EMPTY if given[name].default is Parameter.empty else EMPTY[1:]:
+    for name in sorted(set(parameters).intersection(PROMPTS)):
+        for empty in EMPTY if parameters[name].default is Parameter.empty else EMPTY[1:]:
             yield from taken(asked, name, empty, "")
 
 
@@ -71,7 +71,7 @@ def taken(asked: Asked, name: str, odd: object, named: str) -> Iterator[str]:
 
 def forgotten() -> Iterator[str]:
     """Public analyses that are asked nothing."""
-    asked = {own.analysis.__name__ for own in ASKED}
+    asked = {entry.analysis.__name__ for entry in ASKED}
     for name in analyses.available():
         if name not in asked:
             yield f"{name} is not listed in settings_asked.py"

@@ -25,7 +25,7 @@ MODEL = Transformer(
 CLEAN = torch.arange(12).view(3, 4)
 CORRUPT = (CLEAN + 1) % D_VOCAB
 METRIC = {"metric": metrics.logit_diff(1, 2)}
-SCORES = {(one.name, other.name): 1.0 for one, other in computation_graph(MODEL).edges}
+SCORES = {(writer.name, reader.name): 1.0 for writer, reader in computation_graph(MODEL).edges}
 
 TEXT, BELOW, BROKEN, LISTED, NOTHING, NESTED = "a", -1, 1.5, [0, 99], None, [[0, "a"]]
 COUNT = (TEXT, BELOW, 0, BROKEN, LISTED, NOTHING, True)
@@ -50,15 +50,15 @@ class Asked:
     """An analysis, what it is asked, and odd values of its settings."""
 
     analysis: Callable[..., object]
-    given: tuple[object, ...]
+    arguments: tuple[object, ...]
     settings: Mapping[str, object]
     odd: Mapping[str, tuple[object, ...]]
     runs: bool = True
     """Whether it runs the model; other analyses read weights, or results."""
 
     def __call__(self, **settings: object) -> object:
-        given = signature(self.analysis).bind_partial(*self.given).arguments
-        return self.analysis(**{**given, **self.settings, **settings})
+        arguments = signature(self.analysis).bind_partial(*self.arguments).arguments
+        return self.analysis(**{**arguments, **self.settings, **settings})
 
 
 INDEX = (TEXT, 99, -99, BROKEN, LISTED, NOTHING, True)

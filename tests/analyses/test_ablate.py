@@ -34,7 +34,7 @@ def edited(model, tokens, made, metric=METRIC):
     return metric(done.logits, done.batch).double()
 
 
-def given(name, **sizes):
+def prompts_of(name, **sizes):
     tokens = tokens_of(name, **sizes)
     return tokens if len(tokens) > 1 else tokens[0]
 
@@ -65,24 +65,26 @@ FEW_HEADS = ["gpt2", "llama", "neox", "biased-seed", "bert"]
 )
 def test_zero_ablation_is_brute_force_on_every_architecture(name, units):
     model, tokens = build(name), tokens_of(name)
-    found = ablate(model, given(name), units=units, method="zero", metric=METRIC)
-    assert_close(found.clean, edited(model, tokens, []))
-    for row, own in enumerate(found.members):
-        made = [edits.zero(point, **at) for point, at in map(where, own)]
-        assert_close(found.ablated[row], edited(model, tokens, made), what=found.cells["name"][row])
-    assert found.effect.abs().max() > 1e-3
+    ablation = ablate(model, prompts_of(name), units=units, method="zero", metric=METRIC)
+    assert_close(ablation.clean, edited(model, tokens, []))
+    for row, members in enumerate(ablation.members):
+        made = [edits.zero(point, **at) for point, at in map(where, members)]
+        assert_close(
+            ablation.ablated[row], edited(model, tokens, made), what=ablation.cells["name"][row]
+        )
+    assert ablation.effect.abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("part", ["z", "pattern", "v"])
 @pytest.mark.parametrize("name", covering(["gpt2", "llama", "t5", "uneven-pair"], ["llama", "t5"]))
 def test_each_part_of_a_head_is_brute_force(name, part):
     model, tokens = build(name), tokens_of(name)
-    found = ablate(model, given(name), method="zero", part=part, metric=METRIC)
-    for row, (head,) in enumerate(found.members):
+    ablation = ablate(model, prompts_of(name), method="zero", part=part, metric=METRIC)
+    for row, (head,) in enumerate(ablation.members):
         point, at = where(head, part)
-        assert_close(found.ablated[row], edited(model, tokens, [edits.zero(point, **at)]))
+        assert_close(ablation.ablated[row], edited(model, tokens, [edits.zero(point, **at)]))
     shared = name in ("llama", "uneven-pair") and part == "v"
-    assert all(("KV" in head) == shared for (head,) in found.members)
+    assert all(("KV" in head) == shared for (head,) in ablation.members)
 
 
 # ---- values from other prompts -----------------------------------------------------------------
@@ -92,13 +94,13 @@ def recorded(model, rows, point, at):
     """A component's tensor on each prompt alone, ``[pos *rest]``."""
     place = (point, at["layer"], *([at["stack"]] if "stack" in at else []))
     select = {"head": -2, "unit": -1}
-    found = []
+    activations = []
     for row in rows:
         x = run(model, *(ids[ids != PAD][None] for ids in row), record=[place]).cache[place][0]
         for axis in set(select) & set(at):
             x = x.select(select[axis], at[axis])
-        found.append(x)
-    return found
+        activations.append(x)
+    return activations
 
 
 MEANT = [
@@ -118,17 +120,17 @@ def test_mean_ablation_is_brute_force_with_the_mean_over_the_reference(
     tokens = [of_lengths((4, 2, 5)), of_lengths((3, 5, 2), seed=1)][: 1 + two]
     others = [of_lengths((5, 3), seed=2, side="left"), of_lengths((5, 5), seed=3)][: 1 + two]
     alike = {"units": groups, "part": part, "per_position": per_position, "metric": METRIC}
-    found = ablate(
+    ablation = ablate(
         model,
         tuple(tokens) if two else tokens[0],
         reference=tuple(others) if two else others[0],
         rows=1,
         **alike,
     )
-    for row, own in enumerate(found.members):
+    for row, members in enumerate(ablation.members):
         for prompt, ids in enumerate(zip(*tokens, strict=True)):
-            alone, made = [one[one != PAD][None] for one in ids], []
-            for point, at in (where(member, part) for member in own):
+            alone, made = [stack_ids[stack_ids != PAD][None] for stack_ids in ids], []
+            for point, at in (where(member, part) for member in members):
                 of = recorded(model, list(zip(*others, strict=True)), point, at)
                 in_encoder = at.get("stack") == "encoder" or point == "cross_v"
                 width = alone[0 if in_encoder else -1].shape[1]
@@ -138,49 +140,49 @@ def test_mean_ablation_is_brute_force_with_the_mean_over_the_reference(
                 mean = torch.stack(at_each) if per_position else torch.cat(of).mean(0)
                 made.append(edits.replace(point, mean, **at))
             expected = edited(model, alone, made, METRIC)
-            assert_close(found.ablated[row, prompt], expected[0], what=own)
+            assert_close(ablation.ablated[row, prompt], expected[0], what=members)
     again = ablate(model, tuple(tokens) if two else tokens[0], **alike)
-    assert (again.effect - found.effect).abs().max() > 1e-3
+    assert (again.effect - ablation.effect).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_resample_ablation_is_brute_force_with_donors_from_the_reference(seed):
     model, tokens, others = build("gpt2"), of_lengths((4, 2, 5)), of_lengths((6, 3), seed=2)
-    found = ablate(
+    ablation = ablate(
         model, tokens, method="resample", reference=others, seed=seed, metric=METRIC, memory=9e4
     )
     row, column = donor_tokens(tokens != PAD, seed, others != PAD)
-    for unit, (head,) in enumerate(found.members):
+    for unit, (head,) in enumerate(ablation.members):
         point, at = where(head)
         of = recorded(model, list(zip(others, strict=True)), point, at)
         for prompt, ids in enumerate(tokens):
             n = int((ids != PAD).sum())
             z = torch.stack([of[row[prompt, p]][column[prompt, p]] for p in range(n)])
             made = [edits.replace(point, z, **at)]
-            assert_close(found.ablated[unit, prompt], edited(model, [ids[None, :n]], made)[0])
+            assert_close(ablation.ablated[unit, prompt], edited(model, [ids[None, :n]], made)[0])
 
 
 @pytest.mark.parametrize("method", ["mean", "resample"])
 @pytest.mark.parametrize("part", ["z", "v", "pattern"])
 def test_prompts_are_their_own_reference(method, part):
     """Of one length, since a position that no other prompt has takes one of another's."""
-    tokens = given("llama", batch=4)
+    tokens = prompts_of("llama", batch=4)
     model, alike = build("llama"), {"method": method, "part": part, "metric": METRIC}
-    found = ablate(model, tokens, reference=tokens, **alike)
-    assert torch.equal(found.ablated, ablate(model, tokens, **alike).ablated)
+    ablation = ablate(model, tokens, reference=tokens, **alike)
+    assert torch.equal(ablation.ablated, ablate(model, tokens, **alike).ablated)
 
 
 @pytest.mark.parametrize("method", ["mean", "resample"])
 @pytest.mark.parametrize("name", ["llama", "t5"])
 def test_a_reference_of_the_same_prompt_alone_changes_nothing(name, method):
     """What a prompt computes is replaced by itself."""
-    model, prompt = build(name), given(name, batch=1)
+    model, prompt = build(name), prompts_of(name, batch=1)
     per_position = method == "mean"
     for part in ("z", "pattern", "v"):
         alike = {"method": method, "part": part, "per_position": per_position, "metric": METRIC}
         assert ablate(model, prompt, reference=prompt, **alike).effect.abs().max() <= 1e-12
     other = ablate(
-        model, prompt, reference=given(name, batch=1, seed=5), method=method, metric=METRIC
+        model, prompt, reference=prompts_of(name, batch=1, seed=5), method=method, metric=METRIC
     )
     assert other.effect.abs().max() > 1e-3
 
@@ -188,7 +190,7 @@ def test_a_reference_of_the_same_prompt_alone_changes_nothing(name, method):
 @pytest.mark.parametrize("method", ["mean", "resample"])
 def test_patterns_are_replaced_by_position_wherever_padding_is(method):
     """Prompts of one length: padding on either side or within changes nothing."""
-    model, tokens = build("gpt2"), given("gpt2", batch=3, pos=4)
+    model, tokens = build("gpt2"), prompts_of("gpt2", batch=3, pos=4)
     alike = {"method": method, "part": "pattern", "metric": METRIC, "seed": 1}
     holes = torch.full((3, 6), PAD)
     for row, columns in enumerate(([0, 1, 2, 3], [0, 2, 3, 5], [2, 3, 4, 5])):
@@ -211,9 +213,9 @@ def test_groups_of_one_are_the_heads_and_of_none_change_nothing(method):
     model, tokens = build("gpt2"), of_lengths((4, 2, 5))
     heads = ablate(model, tokens, method=method, metric=METRIC)
     groups = {f"group {name}": [name] for (name,) in heads.members} | {"nothing": []}
-    found = ablate(model, tokens, units=groups, method=method, metric=METRIC)
-    assert_close(found.ablated[:-1], heads.ablated)
-    assert torch.equal(found.ablated[-1], found.clean)
+    ablation = ablate(model, tokens, units=groups, method=method, metric=METRIC)
+    assert_close(ablation.ablated[:-1], heads.ablated)
+    assert torch.equal(ablation.ablated[-1], ablation.clean)
     assert heads.effect.abs().max() > 1e-3
 
 
@@ -221,25 +223,25 @@ def test_groups_of_one_are_the_heads_and_of_none_change_nothing(method):
 def test_a_pair_has_no_order(method):
     model, tokens = build("gpt2"), of_lengths((4, 2, 5))
     groups = {"ab": ["L0H1", "L1H2"], "ba": ["L1H2", "L0H1"], "c": ["L0H0", "L0H2"]}
-    found = ablate(model, tokens, units=groups, method=method, metric=METRIC).effect
-    assert_close(found[0], found[1])
-    assert (found[2] - found[0]).abs().max() > 1e-3
+    effect = ablate(model, tokens, units=groups, method=method, metric=METRIC).effect
+    assert_close(effect[0], effect[1])
+    assert (effect[2] - effect[0]).abs().max() > 1e-3
 
 
 def test_an_interaction_is_the_effect_together_less_the_effects_alone():
     model, tokens = build("gpt2"), of_lengths((4, 2, 5, 3, 6))
     heads = ablate(model, tokens, method="zero", metric=METRIC)
     alone = dict(zip(heads.cells["name"], heads.effect, strict=True))
-    found = ablate(model, tokens, units="pairs", method="zero", metric=METRIC)
-    assert len(found.members) == 6 + 15
-    for row, own in enumerate(found.members):
-        if len(own) == 1:
-            assert_close(found.effect[row], alone[own[0]])
-            assert found.interaction[row].isnan().all()
+    ablation = ablate(model, tokens, units="pairs", method="zero", metric=METRIC)
+    assert len(ablation.members) == 6 + 15
+    for row, members in enumerate(ablation.members):
+        if len(members) == 1:
+            assert_close(ablation.effect[row], alone[members[0]])
+            assert ablation.interaction[row].isnan().all()
         else:
-            a, b = own
-            assert_close(found.interaction[row], found.effect[row] - alone[a] - alone[b])
-    frame = found.to_interaction_frame()
+            a, b = members
+            assert_close(ablation.interaction[row], ablation.effect[row] - alone[a] - alone[b])
+    frame = ablation.to_interaction_frame()
     assert list(frame.columns)[:5] == ["first", "second", "name", "interaction", "low"]
     assert len(frame) == 15
     assert frame["size"].max() > 1e-3
@@ -247,10 +249,10 @@ def test_an_interaction_is_the_effect_together_less_the_effects_alone():
 
 def test_heads_whose_outputs_only_add_up_do_not_interact():
     """In the last layer, without a norm, a logit is linear in z; through the layer it isn't."""
-    found = ablate(
-        build("biased-seed"), given("biased-seed"), units="pairs", method="zero", metric=METRIC
+    ablation = ablate(
+        build("biased-seed"), prompts_of("biased-seed"), units="pairs", method="zero", metric=METRIC
     )
-    size = found.to_interaction_frame().set_index("name")["size"]
+    size = ablation.to_interaction_frame().set_index("name")["size"]
     within = [name for name in size.index if name.count("L1") == 2]
     assert size[within].max() <= 1e-12
     assert size.drop(within).min() > 1e-6
@@ -259,24 +261,24 @@ def test_heads_whose_outputs_only_add_up_do_not_interact():
 @pytest.mark.parametrize("name", ["gpt2", "neox", "gemma2"])
 def test_without_any_layer_the_embedding_is_read_out(name):
     """Zero ablation of a layer passes the stream on unchanged; of one of two it doesn't."""
-    model, tokens = build(name), given(name)
+    model, tokens = build(name), prompts_of(name)
     layers = ablate(model, tokens, units="layers", method="zero", metric=METRIC)
-    every = [part for own in layers.members for part in own]
-    found = ablate(model, tokens, units={"all": every}, method="zero", metric=METRIC)
+    every = [part for members in layers.members for part in members]
+    ablation = ablate(model, tokens, units={"all": every}, method="zero", metric=METRIC)
     x = run(model, tokens, record="all").cache["resid_pre", 0]
     with torch.no_grad():
         logits = model.unembed(model.stacks[0].final_norm(x))
-    assert_close(found.ablated[0], logits[:, -1, 3])
-    assert (found.ablated - layers.ablated).abs().min() > 1e-3
+    assert_close(ablation.ablated[0], logits[:, -1, 3])
+    assert (ablation.ablated - layers.ablated).abs().min() > 1e-3
 
 
 def test_kl_is_the_divergence_from_the_model_itself():
     model, tokens = build("gpt2"), of_lengths((4, 2, 5, 3))
-    found = ablate(model, tokens, method="zero", metric="kl", rows=2)
-    assert found.clean.abs().max() <= 1e-12
+    ablation = ablate(model, tokens, method="zero", metric="kl", rows=2)
+    assert ablation.clean.abs().max() <= 1e-12
     expected = ablate(model, tokens, method="zero", metric=metrics.kl(model(tokens)))
-    assert_close(found.ablated, expected.ablated)
-    assert found.effect.min() > 0
+    assert_close(ablation.ablated, expected.ablated)
+    assert ablation.effect.min() > 0
 
 
 def test_the_short_form_has_the_same_numbers():
@@ -290,8 +292,8 @@ def test_layers_restrict_every_kind_of_unit():
     model = build("t5")
     for units in ("heads", "layers", "mlps", "neurons", "pairs"):
         alike = {"units": units, "method": "zero", "metric": METRIC}
-        whole = ablate(model, given("t5"), **alike)
-        part = ablate(model, given("t5"), layers=[1], **alike)
+        whole = ablate(model, prompts_of("t5"), **alike)
+        part = ablate(model, prompts_of("t5"), layers=[1], **alike)
         assert set(part.cells["name"]) < set(whole.cells["name"])
         assert "L0" not in " ".join(part.cells["name"])
         at = [whole.cells["name"].index(name) for name in part.cells["name"]]
@@ -343,42 +345,44 @@ STATISTICS = ["effect", "low", "high", "size", "share", "n", "p", "q", "signific
 )
 def test_frames_name_the_units_then_the_statistics(name, units, columns):
     model, alike = build(name), {"units": units, "method": "zero", "metric": METRIC}
-    found = ablate(model, given(name, batch=6), **alike)
-    frame, long = found.to_frame(), found.to_prompt_frame()
+    ablation = ablate(model, prompts_of(name, batch=6), **alike)
+    frame, long = ablation.to_frame(), ablation.to_prompt_frame()
     assert list(frame.columns) == columns + STATISTICS
     assert list(long.columns) == [*columns, "prompt", "clean", "ablated", "effect"]
     assert len(long) == 6 * len(frame)
-    own = long.groupby("name")["effect"].mean()
-    assert frame.set_index("name")["effect"].sub(own).abs().max() <= 1e-12
+    mean_effect = long.groupby("name")["effect"].mean()
+    assert frame.set_index("name")["effect"].sub(mean_effect).abs().max() <= 1e-12
 
 
 def test_the_map_of_heads_has_a_row_a_layer_of_each_stack():
-    found = ablate(build("uneven-pair"), given("uneven-pair"), method="zero", metric=METRIC)
-    shown = found.figure()
+    ablation = ablate(build("uneven-pair"), prompts_of("uneven-pair"), method="zero", metric=METRIC)
+    figure = ablation.figure()
     rows = ["encoder 0", "encoder 1", "decoder 0", "cross 0"]
-    assert list(shown.layout.yaxis.ticktext) == rows
-    z = torch.tensor(shown.data[0].z, dtype=torch.float64)
-    assert torch.equal(z.flatten(), found.effect.mean(-1))
+    assert list(figure.layout.yaxis.ticktext) == rows
+    z = torch.tensor(figure.data[0].z, dtype=torch.float64)
+    assert torch.equal(z.flatten(), ablation.effect.mean(-1))
 
 
 def test_the_map_of_pairs_is_symmetric_and_empty_on_the_diagonal():
-    found = ablate(build("gpt2"), given("gpt2"), units="pairs", method="zero", metric=METRIC)
-    shown = found.figure()
+    ablation = ablate(
+        build("gpt2"), prompts_of("gpt2"), units="pairs", method="zero", metric=METRIC
+    )
+    figure = ablation.figure()
     z = torch.tensor(
-        [[nan if value is None else value for value in row] for row in shown.data[0].z]
+        [[nan if value is None else value for value in row] for row in figure.data[0].z]
     )
     assert torch.equal(z.isnan(), torch.eye(6, dtype=torch.bool))
     assert torch.equal(z.nan_to_num(), z.T.nan_to_num())
-    assert list(shown.layout.xaxis.ticktext) == list(shown.layout.yaxis.ticktext)
+    assert list(figure.layout.xaxis.ticktext) == list(figure.layout.yaxis.ticktext)
 
 
 def test_bars_show_the_largest_of_many():
     model = interp.load("rasp-reverse")
-    found = ablate(model, ["abcd", "dca"], units="neurons", method="zero", metric="kl")
-    frame, shown = found.to_frame(), found.figure()
-    assert found.mean_effects() == frame.set_index("name")["effect"].to_dict()
-    assert len(frame) > 40 == len(shown.data[0].x)
-    assert list(shown.data[0].x) == pytest.approx(frame["effect"].head(40).tolist())
+    ablation = ablate(model, ["abcd", "dca"], units="neurons", method="zero", metric="kl")
+    frame, figure = ablation.to_frame(), ablation.figure()
+    assert ablation.mean_effects() == frame.set_index("name")["effect"].to_dict()
+    assert len(frame) > 40 == len(figure.data[0].x)
+    assert list(figure.data[0].x) == pytest.approx(frame["effect"].head(40).tolist())
     few = ablate(model, ["abcd", "dca"], units="layers", method="zero", metric="kl").figure()
     assert list(few.layout.yaxis.ticktext) == ["L0", "L1", "L2"]
 
@@ -387,7 +391,7 @@ def test_bars_show_the_largest_of_many():
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"units": "head"}, "heads, layers, mlps, neurons, pairs, or groups"),
         ({"units": {}}, "one or more groups"),
@@ -404,8 +408,8 @@ def test_bars_show_the_largest_of_many():
         ({"part": "pattern"}, "same length; these have 2 to 4 tokens"),
     ],
 )
-def test_what_it_refuses(settings, says):
-    with pytest.raises(InvalidInput, match=says):
+def test_what_it_refuses(settings, message):
+    with pytest.raises(InvalidInput, match=message):
         ablate(build("gpt2"), of_lengths((4, 2)), **settings)
 
 
@@ -416,15 +420,15 @@ def single_head():
 
 
 def test_what_a_model_does_not_have_is_refused_by_name():
-    tokens = given("gpt2")
+    tokens = prompts_of("gpt2")
     with pytest.raises(UnknownPlace, match=r"'L0H3'. Nearest: L0H"):
         ablate(build("gpt2"), tokens, units={"a": ["L0H3"]})
     with pytest.raises(InvalidInput, match="no pairs"):
         ablate(single_head(), tokens, units="pairs")
     with pytest.raises(InvalidInput, match="no mlps"):
-        ablate(build("seed"), given("seed"), units="mlps")
+        ablate(build("seed"), prompts_of("seed"), units="mlps")
     with pytest.raises(InvalidInput, match="L0MLP is a mixture of experts"):
-        ablate(build("mixtral"), given("mixtral"), units="neurons")
+        ablate(build("mixtral"), prompts_of("mixtral"), units="neurons")
     with pytest.raises(InvalidInput, match="both as the tuple"):
         ablate(build("t5"), tokens)
     with pytest.raises(InvalidInput, match="at least two prompts"):

@@ -62,15 +62,15 @@ def brute_force(model, tokens, edit_of, metric):
 
 @pytest.mark.parametrize("metric", [loss(), logit_diff((1, 2, 3, 4, 5), (6, 7, 8, 9, 10))])
 def test_zero_ablation_is_brute_force(model, tokens, metric):
-    found = ablate_heads(model, tokens, metric=metric, method="zero", rows=2)
+    ablation = ablate_heads(model, tokens, metric=metric, method="zero", rows=2)
     expected = brute_force(
         model, tokens, lambda layer, head, *_: edits.zero("z", layer=layer, head=head), metric
     )
-    assert (found.ablated - expected).abs().max() <= BOUND
+    assert (ablation.ablated - expected).abs().max() <= BOUND
 
 
 def test_mean_ablation_is_brute_force_with_the_mean_over_real_tokens(model, tokens):
-    found = ablate_heads(model, tokens, method="mean", rows=3)
+    ablation = ablate_heads(model, tokens, method="mean", rows=3)
     z = [[] for _ in range(2)]
     for ids in tokens:
         cache = interp.run(model, ids[ids != PAD], record="z").cache
@@ -83,11 +83,11 @@ def test_mean_ablation_is_brute_force_with_the_mean_over_real_tokens(model, toke
         lambda layer, head, *_: edits.replace("z", means[layer][head], layer=layer, head=head),
         loss(),
     )
-    assert (found.ablated - expected).abs().max() <= BOUND
+    assert (ablation.ablated - expected).abs().max() <= BOUND
 
 
 def test_resample_ablation_is_brute_force_with_the_donors(model, tokens):
-    found = ablate_heads(model, tokens, method="resample", seed=4, rows=2)
+    ablation = ablate_heads(model, tokens, method="resample", seed=4, rows=2)
     row, column = donor_tokens(tokens != PAD, seed=4)
     caches = [interp.run(model, ids[ids != PAD], record="z").cache for ids in tokens]
 
@@ -101,15 +101,15 @@ def test_resample_ablation_is_brute_force_with_the_donors(model, tokens):
         return edits.replace("z", values, layer=layer, head=head)
 
     expected = brute_force(model, tokens, edit_of, loss())
-    assert (found.ablated - expected).abs().max() <= BOUND
+    assert (ablation.ablated - expected).abs().max() <= BOUND
 
 
 @pytest.mark.parametrize("method", ["zero", "mean"])
 def test_permuting_prompts_permutes_the_result(model, tokens, method):
     order = torch.tensor([3, 1, 4, 0, 2])
-    found = ablate_heads(model, tokens[order], method=method)
+    ablation = ablate_heads(model, tokens[order], method=method)
     assert (
-        found.effect - ablate_heads(model, tokens, method=method).effect[..., order]
+        ablation.effect - ablate_heads(model, tokens, method=method).effect[..., order]
     ).abs().max() <= 1e-10
 
 
@@ -122,9 +122,9 @@ def test_permuting_heads_permutes_the_result(model, tokens, method):
         for new, old in zip(moved.blocks, model.blocks, strict=True):
             for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
                 getattr(new.attn, name).copy_(getattr(old.attn, name)[order])
-    found, before = (ablate_heads(m, tokens, method=method).effect for m in (moved, model))
-    assert (found - before[:, order]).abs().max() <= 1e-10
-    assert (found - before).abs().max() > 1e-3
+    effect, before = (ablate_heads(m, tokens, method=method).effect for m in (moved, model))
+    assert (effect - before[:, order]).abs().max() <= 1e-10
+    assert (effect - before).abs().max() > 1e-3
 
 
 def test_the_side_of_padding_does_not_matter(model, tokens):
@@ -132,8 +132,8 @@ def test_the_side_of_padding_does_not_matter(model, tokens):
     for row, ids in enumerate(tokens):
         real = ids[ids != PAD]
         left[row, -len(real) :] = real
-    found, expected = (ablate_heads(model, t, method="resample").ablated for t in (left, tokens))
-    assert (found - expected).abs().max() <= BOUND
+    ablated, expected = (ablate_heads(model, t, method="resample").ablated for t in (left, tokens))
+    assert (ablated - expected).abs().max() <= BOUND
 
 
 def test_a_head_that_writes_nothing_has_no_effect_and_does_not_matter(model, tokens):
@@ -158,16 +158,16 @@ def test_frames_are_tidy_and_sorted(model, tokens):
     assert (len(frame), len(long)) == (6, 30)
     effects = long.groupby(["layer", "head"])["effect"]
     for row in frame.itertuples():
-        own = effects.get_group((row.layer, row.head))
-        assert row.effect == pytest.approx(own.mean(), abs=1e-12)
-        assert row.size == pytest.approx(own.abs().mean(), abs=1e-12)
+        head_effects = effects.get_group((row.layer, row.head))
+        assert row.effect == pytest.approx(head_effects.mean(), abs=1e-12)
+        assert row.size == pytest.approx(head_effects.abs().mean(), abs=1e-12)
         assert row.low <= row.effect <= row.high
         assert row.p <= row.q
         assert row.significant == (row.q <= 0.05)
         assert row.n == 5
 
 
-def test_four_prompts_tell_sizes_and_no_more(model, tokens):
+def test_four_prompts_have_effects_and_sizes_alone(model, tokens):
     result = ablate_heads(model, tokens[:4], method="zero")
     frame = result.to_frame()
     assert frame[["low", "high", "p", "q"]].isna().all(axis=None)
@@ -189,20 +189,20 @@ def test_an_effect_that_changes_its_sign_is_seen(model, tokens):
 
 
 def test_a_head_that_could_not_be_measured_comes_last(model, tokens):
-    """Where a metric is NaN under an edit, the sweep says so, and the result with it."""
+    """A metric that is NaN under an edit is noted by the sweep, and so by the result."""
     result = ablate_heads(model, tokens, method="zero")
     ablated = result.ablated.clone()
     ablated[0, 0, 3] = torch.nan
-    told = replace(result, ablated=ablated, notes=("The metric is NaN in 1 cells: …",))
-    frame, before = told.to_frame(), result.to_frame()
+    with_nan = replace(result, ablated=ablated, notes=("The metric is NaN in 1 cells: …",))
+    frame, before = with_nan.to_frame(), result.to_frame()
     last = frame.iloc[-1]
     assert last["name"] == "L0H0"
     assert last[["effect", "low", "high", "size", "p", "q"]].isna().all()
     assert not last["significant"]
-    kept = ["name", "effect", "low", "high", "size", "p"]
+    columns = ["name", "effect", "low", "high", "size", "p"]
     rest = before[before["name"] != "L0H0"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(frame[kept][:-1], rest[kept])
-    assert told.summary().endswith("The metric is NaN in 1 cells: …")
+    pd.testing.assert_frame_equal(frame[columns][:-1], rest[columns])
+    assert with_nan.summary().endswith("The metric is NaN in 1 cells: …")
 
 
 def test_heads_without_any_effect_are_not_counted(model, tokens):
@@ -231,8 +231,8 @@ def test_summary_and_figure_speak_of_the_same_numbers(model, tokens):
         assert f" {signed(row['effect'], places_of_effects(frame))} nats" in line
         assert line.endswith(f"  {percent(row['share'])}")
     figure = result.figure()
-    shown = torch.tensor(figure.data[0].z, dtype=torch.float64)
-    assert torch.equal(shown, result.effect.mean(-1))
+    heatmap = torch.tensor(figure.data[0].z, dtype=torch.float64)
+    assert torch.equal(heatmap, result.effect.mean(-1))
     assert figure.data[0].zmin == -figure.data[0].zmax
     assert "nats" in figure.data[0].colorbar.title.text
 
@@ -245,11 +245,11 @@ def test_progress_ends_at_all_heads(model, tokens):
 
 
 def test_provenance_knows_model_and_tokens(model, tokens):
-    one, two = ablate_heads(model, tokens), ablate_heads(model, tokens[:3])
-    assert one.provenance.weights == two.provenance.weights
-    assert one.provenance.tokens != two.provenance.tokens
+    whole, part = ablate_heads(model, tokens), ablate_heads(model, tokens[:3])
+    assert whole.provenance.weights == part.provenance.weights
+    assert whole.provenance.tokens != part.provenance.tokens
     changed = interp.Transformer(model.config).double()
-    assert ablate_heads(changed, tokens).provenance.weights != one.provenance.weights
+    assert ablate_heads(changed, tokens).provenance.weights != whole.provenance.weights
 
 
 def test_what_it_refuses(model, tokens):
@@ -285,18 +285,20 @@ def test_what_was_stopped_goes_on_where_it_was(model, tokens, method):
         if done >= of // 2:
             raise KeyboardInterrupt
 
-    told = {"method": method, "memory": 60_000.0}
+    settings = {"method": method, "memory": 60_000.0}
     with pytest.raises(interp.Interrupted) as caught:
-        ablate_heads(model, tokens, progress=stop, **told)
+        ablate_heads(model, tokens, progress=stop, **settings)
     begun = caught.value.result
     assert 0 < begun.done.sum() < begun.done.numel()
     left, whole = [], []
-    again = ablate_heads(model, tokens, resume=begun, progress=lambda *at: left.append(at), **told)
-    expected = ablate_heads(model, tokens, progress=lambda *at: whole.append(at), **told)
+    again = ablate_heads(
+        model, tokens, resume=begun, progress=lambda *at: left.append(at), **settings
+    )
+    expected = ablate_heads(model, tokens, progress=lambda *at: whole.append(at), **settings)
     assert len(left) < len(whole)
     assert torch.equal(again.ablated, expected.ablated)
     with pytest.raises(InvalidInput):
-        ablate_heads(model, tokens[:, :5], resume=begun, **told)
+        ablate_heads(model, tokens[:, :5], resume=begun, **settings)
 
 
 @pytest.mark.parametrize("n", [1, 4])

@@ -14,11 +14,11 @@ def model():
 
 
 def test_the_induction_head_looks_at_the_token_after_the_earlier_one(model):
-    shown = attention_pattern(model, "QxmQ", layer=1, head=0)
-    assert shown.query_tokens == shown.key_tokens == ("<|bos|>", "Q", "x", "m", "Q")
-    assert shown.pattern[4].argmax() == 2
-    assert shown.pattern[4, 2] > 0.99
-    assert torch.allclose(shown.pattern.sum(-1), torch.ones(5))
+    head_pattern = attention_pattern(model, "QxmQ", layer=1, head=0)
+    assert head_pattern.query_tokens == head_pattern.key_tokens == ("<|bos|>", "Q", "x", "m", "Q")
+    assert head_pattern.pattern[4].argmax() == 2
+    assert head_pattern.pattern[4, 2] > 0.99
+    assert torch.allclose(head_pattern.pattern.sum(-1), torch.ones(5))
 
 
 def test_it_is_the_models_own_pattern(model):
@@ -30,17 +30,17 @@ def test_it_is_the_models_own_pattern(model):
 
 
 def test_frame_figure_and_summary(model):
-    shown = attention_pattern(model, "aba", 0, 0)
-    frame = shown.to_frame()
+    head_pattern = attention_pattern(model, "aba", 0, 0)
+    frame = head_pattern.to_frame()
     assert len(frame) == 16
     cell = frame[(frame["query"] == 2) & (frame["key"] == 1)].iloc[0]
     assert (cell["query_token"], cell["key_token"]) == ("b", "a")
     assert cell["pattern"] == pytest.approx(1.0)
-    figure = shown.figure()
+    figure = head_pattern.figure()
     assert figure.layout.title.text == "Attention of L0H0"
     assert list(figure.layout.xaxis.ticktext) == ["&lt;|bos|&gt;", "a", "b", "a"]
     assert (figure.data[0].zmin, figure.data[0].zmax) == (0.0, 1.0)
-    assert "L0H0" in shown.summary()
+    assert "L0H0" in head_pattern.summary()
 
 
 def test_what_it_refuses(model):
@@ -56,20 +56,20 @@ class TestAllHeads:
     """One forward gives the patterns of all heads; those of a head are the same numbers."""
 
     def test_each_is_that_of_its_head(self, model):
-        found = attention_patterns(model, "QxmQ")
-        assert [own.shape for own in found.patterns] == [(4, 5, 5), (4, 5, 5)]
+        heads = attention_patterns(model, "QxmQ")
+        assert [pattern.shape for pattern in heads.patterns] == [(4, 5, 5), (4, 5, 5)]
         for layer, head in ((0, 0), (1, 0), (1, 3)):
             alone = attention_pattern(model, "QxmQ", layer, head)
-            assert torch.equal(found.patterns[layer][head], alone.pattern)
-            assert found.of(layer, head).to_frame().equals(alone.to_frame())
-        assert found.query_ids == found.key_ids == tuple(model.to_tokens("QxmQ")[0].tolist())
-        assert found.is_causal
+            assert torch.equal(heads.patterns[layer][head], alone.pattern)
+            assert heads.of(layer, head).to_frame().equals(alone.to_frame())
+        assert heads.query_ids == heads.key_ids == tuple(model.to_tokens("QxmQ")[0].tolist())
+        assert heads.is_causal
 
     def test_an_encoder_is_not_causal(self):
         encoder = interp.load("python-mlm")
-        found = attention_patterns(encoder, "    for x<|mask|>")
-        assert not found.is_causal
-        assert (found.patterns[0].triu(1) > 0).any()
+        heads = attention_patterns(encoder, "    for x<|mask|>")
+        assert not heads.is_causal
+        assert (heads.patterns[0].triu(1) > 0).any()
 
     def test_weighted_they_are_what_the_statistics_average(self):
         """Masses on BOS and on the token before, of the value-weighted patterns."""
@@ -79,27 +79,29 @@ class TestAllHeads:
             patterns = torch.stack(
                 attention_patterns(model, "import os", weighted=weighted).patterns
             )
-            own = {
+            expected = {
                 "bos": patterns[..., 1:, 0].mean(-1),
                 "previous": patterns.diagonal(-1, -2, -1).mean(-1),
             }
-            for statistic, mean in own.items():
+            for statistic, mean in expected.items():
                 assert torch.allclose(means.of(statistic, name), mean, atol=1e-6)
             assert torch.allclose(patterns.sum(-1), torch.ones(()), atol=1e-6)
 
     def test_a_head_without_values_moves_nothing(self, model):
-        plain, weighted = (attention_patterns(model, "aba", weighted=own) for own in (False, True))
+        plain, weighted = (
+            attention_patterns(model, "aba", weighted=is_weighted) for is_weighted in (False, True)
+        )
         assert not weighted.patterns[1][1:].any()
         assert plain.patterns[1][1:].any()
 
     def test_frame_figure_and_summary(self, model):
-        found = attention_patterns(model, "aba")
-        assert len(found.to_frame()) == 8 * 16
-        figure = found.figure()
+        heads = attention_patterns(model, "aba")
+        assert len(heads.to_frame()) == 8 * 16
+        figure = heads.figure()
         assert list(figure.layout.yaxis.ticktext)[-1] == "L1H3"
         assert figure.data[0].zmax == 1.0
         assert figure.data[0].text[0][2] == "a"  # L0H0 attends to the token before
-        assert "L0H0" in found.summary()
+        assert "L0H0" in heads.summary()
         assert "value-weighted" in attention_patterns(model, "aba", weighted=True).summary()
 
 
@@ -124,58 +126,63 @@ class TestEncoderDecoder:
             ("decoder", ("pattern", 1, "decoder")),
             ("cross", ("cross_pattern", 1)),
         ):
-            shown = attention_pattern(dates, ids[0], 1, 2, target=ids[1], attention=attention)
-            assert torch.equal(shown.pattern, cache[name][0, 2])
-            assert shown.pattern.shape == (len(shown.query_tokens), len(shown.key_tokens))
+            head_pattern = attention_pattern(
+                dates, ids[0], 1, 2, target=ids[1], attention=attention
+            )
+            assert torch.equal(head_pattern.pattern, cache[name][0, 2])
+            assert head_pattern.pattern.shape == (
+                len(head_pattern.query_tokens),
+                len(head_pattern.key_tokens),
+            )
 
     def test_the_year_is_read_where_it_is_written(self, dates, ids):
         head = interp.card("dates").figures["cross-attention head that aligns the year best"]
         layer, head = (int(number) for number in head[1:].split("H"))
-        shown = attention_pattern(
+        head_pattern = attention_pattern(
             dates, "3 March 2021", layer, head, target=ids[1], attention="cross"
         )
-        assert shown.key_tokens == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
-        assert shown.query_tokens[:5] == ("<|start|>", "2", "0", "2", "1")
-        assert shown.pattern[:4, 4:8].sum(-1).mean() > 0.8
-        assert shown.name == f"cross.L{layer}H{head}"
-        frame = shown.to_frame()
+        assert head_pattern.key_tokens == ("3", "·", "March", "·", "2", "0", "2", "1", "<|end|>")
+        assert head_pattern.query_tokens[:5] == ("<|start|>", "2", "0", "2", "1")
+        assert head_pattern.pattern[:4, 4:8].sum(-1).mean() > 0.8
+        assert head_pattern.name == f"cross.L{layer}H{head}"
+        frame = head_pattern.to_frame()
         assert len(frame) == 12 * 9
         cell = frame[(frame["query"] == 1) & (frame["key"] == 2)].iloc[0]
         assert (cell["query_token"], cell["key_token"]) == ("2", "March")
-        assert cell["pattern"] == pytest.approx(shown.pattern[1, 2].item())
-        figure = shown.figure()
+        assert cell["pattern"] == pytest.approx(head_pattern.pattern[1, 2].item())
+        figure = head_pattern.figure()
         assert list(figure.layout.yaxis.ticktext) == [
-            label.replace("<", "&lt;").replace(">", "&gt;") for label in shown.query_tokens
+            label.replace("<", "&lt;").replace(">", "&gt;") for label in head_pattern.query_tokens
         ]
-        assert "March" in shown.summary()
+        assert "March" in head_pattern.summary()
 
     def test_all_heads_of_each(self, dates, ids):
         for attention, causal in (("encoder", False), ("decoder", True), ("cross", False)):
             kind = {"target": ids[1], "attention": attention}
-            found = attention_patterns(dates, ids[0], **kind)
+            heads = attention_patterns(dates, ids[0], **kind)
             alone = attention_pattern(dates, ids[0], 1, 2, **kind)
-            assert torch.equal(found.patterns[1][2], alone.pattern)
-            assert (found.query_tokens, found.key_tokens) == (alone.query_tokens, alone.key_tokens)
-            assert found.is_causal == causal
-        assert found.query_ids == tuple(ids[1][0].tolist())
-        assert found.key_ids == tuple(ids[0][0].tolist())
+            assert torch.equal(heads.patterns[1][2], alone.pattern)
+            assert (heads.query_tokens, heads.key_tokens) == (alone.query_tokens, alone.key_tokens)
+            assert heads.is_causal == causal
+        assert heads.query_ids == tuple(ids[1][0].tolist())
+        assert heads.key_ids == tuple(ids[0][0].tolist())
 
     def test_a_target_of_text_begins_at_the_start_token(self, dates, ids):
         """As the decoder was trained to read it: no query is shifted."""
         cross = {"attention": "cross"}
-        shown = attention_pattern(dates, "3 March 2021", 1, 0, target="2021-03-03", **cross)
-        assert shown.query_tokens == ("<|start|>", *"2021-03-03")
+        head_pattern = attention_pattern(dates, "3 March 2021", 1, 0, target="2021-03-03", **cross)
+        assert head_pattern.query_tokens == ("<|start|>", *"2021-03-03")
         whole = attention_pattern(dates, ids[0], 1, 0, target=ids[1], **cross)
-        assert torch.allclose(shown.pattern, whole.pattern[:11], atol=1e-6)
+        assert torch.allclose(head_pattern.pattern, whole.pattern[:11], atol=1e-6)
 
-    def test_what_is_missing_or_too_many_is_told(self, dates, ids, model):
+    def test_missing_and_invalid_arguments_are_refused(self, dates, ids, model):
         with pytest.raises(InvalidInput, match="needs target= and attention="):
             attention_pattern(dates, ids[0], 0, 0)
         with pytest.raises(InvalidInput, match="needs target= and attention="):
             attention_pattern(dates, ids[0], 0, 0, target=ids[1])
         with pytest.raises(InvalidInput, match="this model has one stack"):
             attention_pattern(model, "ab", 0, 0, attention="cross")
-        two = [one.repeat(2, 1) for one in ids]
+        two = [prompt.repeat(2, 1) for prompt in ids]
         with pytest.raises(InvalidInput, match="one prompt"):
             attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
         with pytest.raises(InvalidInput, match="layer=7 must be"):

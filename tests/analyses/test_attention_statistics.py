@@ -30,9 +30,9 @@ ROWS = [torch.tensor(row) for row in ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5])]
 CLASSES = {"odd": [1, 3, 5, 9], "six": 6}
 
 
-def statistic(found, name, weighting="attention"):
+def statistic(result, name, weighting="attention"):
     """``[layer head prompt]``."""
-    return found.value[WEIGHTINGS.index(weighting), ..., found.statistics.index(name)]
+    return result.value[WEIGHTINGS.index(weighting), ..., result.statistics.index(name)]
 
 
 def with_zeros(name, **heads):
@@ -50,52 +50,52 @@ def with_zeros(name, **heads):
 @pytest.mark.parametrize("name", covering(name for name in SINGLE if name not in SINKS))
 def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""
-    found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
-    indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
-    for masses in (found.value, found.uniform):
+    result = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
+    indices = [result.statistics.index(label) for label in (*CLASSES, "other")]
+    for masses in (result.value, result.uniform):
         total = masses[..., indices].sum(-1)
         assert_close(total, torch.ones_like(total))
-    assert 0 < statistic(found, "odd").min() < 1
+    assert 0 < statistic(result, "odd").min() < 1
 
 
 @pytest.mark.parametrize("name", SINKS)
 def test_with_sinks_they_sum_to_what_is_not_the_sinks(name):
     """By values, where weights are divided by their sum, and by uniform weights, to one."""
-    found = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
-    indices = [found.statistics.index(one) for one in (*CLASSES, "other")]
-    total = found.value[..., indices].sum(-1)
+    result = attention_statistics(build(name), padded(ROWS, "left"), classes=CLASSES)
+    indices = [result.statistics.index(label) for label in (*CLASSES, "other")]
+    total = result.value[..., indices].sum(-1)
     assert bool((total[0] < 1).all())
     assert_close(total[1], torch.ones_like(total[1]))
-    assert_close(found.uniform[..., indices].sum(-1), torch.ones_like(found.uniform[..., 0]))
+    assert_close(result.uniform[..., indices].sum(-1), torch.ones_like(result.uniform[..., 0]))
 
 
 def test_masses_on_classes_that_overlap_do_not():
     overlapping = {"odd": [1, 3, 5, 9], "three": 3}
-    found = attention_statistics(build("gpt2"), padded(ROWS, "left"), classes=overlapping)
-    total = sum(statistic(found, one) for one in (*overlapping, "other"))
+    result = attention_statistics(build("gpt2"), padded(ROWS, "left"), classes=overlapping)
+    total = sum(statistic(result, label) for label in (*overlapping, "other"))
     assert total.max() > 1.01
 
 
 @pytest.mark.parametrize("name", ["seed", "gpt2", "llama", "gemma2", "bert"])
 def test_a_head_without_queries_is_uniform(name):
     """Zero Q: entropy log n and normalized entropy 1; all other heads have less."""
-    found = attention_statistics(
+    result = attention_statistics(
         with_zeros(name, W_Q="b_Q"), padded(ROWS, "right"), classes=CLASSES
     )
-    uniform = found.value[0, 0, 1]
-    assert_close(uniform.nan_to_num(-1), found.uniform[0].nan_to_num(-1))
-    assert_close(statistic(found, "normalized entropy")[0, 1], torch.ones(3).double())
-    assert statistic(found, "normalized entropy")[0, 0].max() < 1 - 1e-6
+    uniform = result.value[0, 0, 1]
+    assert_close(uniform.nan_to_num(-1), result.uniform[0].nan_to_num(-1))
+    assert_close(statistic(result, "normalized entropy")[0, 1], torch.ones(3).double())
+    assert statistic(result, "normalized entropy")[0, 0].max() < 1 - 1e-6
     n = torch.arange(2, 6).double()  # the first query has no choice
     nats = n.log().mean() if name != "bert" else n[-1].log()
     if name != "gemma2":  # whose window hides keys from the last queries
-        assert_close(statistic(found, "entropy")[0, 1, 0], nats)
+        assert_close(statistic(result, "entropy")[0, 1, 0], nats)
 
 
 def test_where_attention_stays_alone():
     """Of one prompt by the formulas, and what each mean is over."""
     model, ids = build("gpt2"), ROWS[0]
-    found = attention_statistics(model, ids, offsets=3, classes=CLASSES)
+    result = attention_statistics(model, ids, offsets=3, classes=CLASSES)
     pattern = run(model, ids, record="pattern").cache["pattern", 1][0]
     nats = -(pattern * pattern.clamp(min=1e-300).log()).sum(-1)
     i = torch.arange(5)
@@ -111,23 +111,23 @@ def test_where_attention_stays_alone():
         "odd": pattern[..., [0, 1, 3, 4]].sum(-1).mean(-1),
     }
     for name, value in expected.items():
-        assert_close(statistic(found, name)[1, :, 0], value, what=name)
-    assert "next" not in found.statistics
+        assert_close(statistic(result, name)[1, :, 0], value, what=name)
+    assert "next" not in result.statistics
 
 
 def test_an_encoder_attends_forward():
-    found = attention_statistics(build("bert"), ROWS[0], offsets=2)
+    result = attention_statistics(build("bert"), ROWS[0], offsets=2)
     pattern = run(build("bert"), ROWS[0], record="pattern").cache["pattern", 0][0]
     for name, by in {"next": 1, "offset +2": 2, "offset -2": -2}.items():
         expected = pattern.diagonal(by, -2, -1).mean(-1)
-        assert_close(statistic(found, name)[0, :, 0], expected, what=name)
+        assert_close(statistic(result, name)[0, :, 0], expected, what=name)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "olmo2", "bert"])
 def test_value_weights_are_the_lengths_of_what_is_moved(name):
     """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖, each vector formed; key/value heads are shared."""
     model, ids = build(name), ROWS[0]
-    found = attention_statistics(model, ids)
+    result = attention_statistics(model, ids)
     cache = run(model, ids, record=["pattern", "v"]).cache
     attn = model.blocks[1].attn
     for head in range(attn.n_heads):
@@ -135,47 +135,47 @@ def test_value_weights_are_the_lengths_of_what_is_moved(name):
         weights = cache["pattern", 1][0, head] * (v @ attn.W_O[head]).norm(dim=-1)
         weights = weights / weights.sum(-1, keepdim=True)
         expected = weights.diagonal(-1).mean().detach()
-        assert_close(statistic(found, "previous", "value-weighted")[1, head, 0], expected)
-        assert statistic(found, "previous")[1, head, 0] != pytest.approx(float(expected), abs=1e-6)
+        assert_close(statistic(result, "previous", "value-weighted")[1, head, 0], expected)
+        assert statistic(result, "previous")[1, head, 0] != pytest.approx(float(expected), abs=1e-6)
 
 
 def test_scaling_the_values_of_a_head_changes_nothing():
     model, other = build("gpt2"), build_new("gpt2")
     with torch.no_grad():
         other.blocks[1].attn.W_O[2] *= 5
-    one, two = (attention_statistics(m, padded(ROWS, "left")) for m in (model, other))
-    assert_close(two.value.nan_to_num(-1), one.value.nan_to_num(-1))
+    plain, scaled = (attention_statistics(m, padded(ROWS, "left")) for m in (model, other))
+    assert_close(scaled.value.nan_to_num(-1), plain.value.nan_to_num(-1))
 
 
 def test_a_head_that_writes_nothing_has_no_value_weights():
     """It has attention all the same; the summary names it, and tables leave it out."""
-    found = attention_statistics(with_zeros("gpt2", W_V="b_V"), padded(ROWS, "left"))
-    assert statistic(found, "entropy", "value-weighted")[0, 1].isnan().all()
-    assert not statistic(found, "entropy").isnan().any()
-    assert "write nothing (no value weights): L0H1" in found.summary()
-    weighted = found.to_frame().query("weighting == 'value-weighted'")
+    result = attention_statistics(with_zeros("gpt2", W_V="b_V"), padded(ROWS, "left"))
+    assert statistic(result, "entropy", "value-weighted")[0, 1].isnan().all()
+    assert not statistic(result, "entropy").isnan().any()
+    assert "write nothing (no value weights): L0H1" in result.summary()
+    weighted = result.to_frame().query("weighting == 'value-weighted'")
     assert "L0H1" not in set(weighted["name"])
     assert {"L0H0", "L0H2", "L1H1"} <= set(weighted["name"])
-    assert not found.to_frame()["mean"].isna().any()
+    assert not result.to_frame()["mean"].isna().any()
 
 
 def test_prompts_that_are_too_short_are_left_out_and_counted():
-    found = attention_statistics(build("gpt2"), padded(ROWS, "right"), offsets=6)
-    frame = found.to_frame().query("name == 'L0H0' and weighting == 'attention'")
+    result = attention_statistics(build("gpt2"), padded(ROWS, "right"), offsets=6)
+    frame = result.to_frame().query("name == 'L0H0' and weighting == 'attention'")
     n = frame.set_index("statistic")["n"].to_dict()
     assert (n["self"], n["previous"], n["offset -2"], n["offset -4"]) == (3, 3, 2, 1)
     assert "offset -5" not in n
-    assert "no prompt has a query for: offset -5, offset -6" in found.summary()
-    assert not found.to_prompt_frame()["value"].isna().any()
+    assert "no prompt has a query for: offset -5, offset -6" in result.summary()
+    assert not result.to_prompt_frame()["value"].isna().any()
 
 
 def test_a_query_whose_attention_is_forced_is_left_out():
-    found = attention_statistics(build("gpt2"), torch.tensor([[3, PAD], [4, 5]]))
-    assert statistic(found, "normalized entropy")[..., 0].isnan().all()
-    assert not statistic(found, "normalized entropy")[..., 1].isnan().any()
+    result = attention_statistics(build("gpt2"), torch.tensor([[3, PAD], [4, 5]]))
+    assert statistic(result, "normalized entropy")[..., 0].isnan().all()
+    assert not statistic(result, "normalized entropy")[..., 1].isnan().any()
     for name in ("entropy", "distance", "self"):
-        assert statistic(found, name)[..., 0].isnan().all()
-        assert not statistic(found, name)[..., 1].isnan().any()
+        assert statistic(result, name)[..., 0].isnan().all()
+        assert not statistic(result, name)[..., 1].isnan().any()
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -183,18 +183,18 @@ def test_the_first_token_is_bos_where_it_is(begins):
     """And the first position where a model adds no BOS, or some prompt has none."""
     model = interp.load("python-2l")
     ids = model.to_tokens(["import os", "def f"])
-    found = attention_statistics(model, ids if begins else ids[:, 1:3])
-    assert ("bos" in found.statistics) == begins
-    assert ("first position" in found.statistics) != begins
+    result = attention_statistics(model, ids if begins else ids[:, 1:3])
+    assert ("bos" in result.statistics) == begins
+    assert ("first position" in result.statistics) != begins
 
 
 def test_some_queries_only():
     model, tokens = build("gpt2"), padded(ROWS, "left")
     last = torch.zeros_like(tokens, dtype=torch.bool)
     last[:, -1] = True
-    found = attention_statistics(model, tokens, queries=last)
+    result = attention_statistics(model, tokens, queries=last)
     pattern = run(model, tokens, record="pattern").cache["pattern", 1]
-    assert_close(statistic(found, "previous")[1], pattern[:, :, -1, -2].T)
+    assert_close(statistic(result, "previous")[1], pattern[:, :, -1, -2].T)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
@@ -231,17 +231,17 @@ def test_permuting_heads_permutes_their_statistics(name):
 def test_the_attentions_of_a_pair(attention):
     model = build("t5")
     source, target = padded(ROWS, "left"), padded(ROWS[::-1], "right")
-    found = attention_statistics(model, (source, target), attention=attention, classes=CLASSES)
-    assert ("previous" in found.statistics) == (attention != "cross")
-    assert ("next" in found.statistics) == (attention == "encoder")
-    total = sum(statistic(found, one) for one in (*CLASSES, "other"))
+    result = attention_statistics(model, (source, target), attention=attention, classes=CLASSES)
+    assert ("previous" in result.statistics) == (attention != "cross")
+    assert ("next" in result.statistics) == (attention == "encoder")
+    total = sum(statistic(result, label) for label in (*CLASSES, "other"))
     assert_close(total, torch.ones_like(total))
-    assert found.summary().startswith(f"{attention} attention, ")
-    graph = [own.name for own in computation_graph(model).writers if own.head is not None]
+    assert result.summary().startswith(f"{attention} attention, ")
+    graph = [writer.name for writer in computation_graph(model).writers if writer.head is not None]
     names = [name for name in graph if name.startswith(f"{attention}.")]
-    assert list(found.to_frame()["name"].unique()) == names
-    assert list(found.figure().layout.yaxis.ticktext) == names
-    assert f" {attention}.L" in found.summary()
+    assert list(result.to_frame()["name"].unique()) == names
+    assert list(result.figure().layout.yaxis.ticktext) == names
+    assert f" {attention}.L" in result.summary()
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_dates_aligns_as_its_card_has_it(dates, field):
     model, sources, targets, fields = dates
     predicting = torch.zeros_like(targets, dtype=torch.bool)
     predicting[:, PREDICTING[field]] = True
-    found = attention_statistics(
+    result = attention_statistics(
         model,
         (sources, targets),
         attention="cross",
@@ -267,16 +267,16 @@ def test_dates_aligns_as_its_card_has_it(dates, field):
     )
     figures = interp.card("dates").figures
     best = figures[f"cross-attention head that aligns the {field} best"]
-    mass = found.of(field)
+    mass = result.of(field)
     layer, head = divmod(int(mass.argmax()), mass.shape[1])
     assert f"L{layer}H{head}" == best
     card = figures[f"its attention to the {field} where that is predicted"]
     assert float(mass.max()) == pytest.approx(card, abs=0.02)
-    lines = [line.split() for line in found.summary().split("\n")]
+    lines = [line.split() for line in result.summary().split("\n")]
     assert next(words[1] for words in lines if words[0] == field) == f"cross.{best}"
     expected = alignment(model, sources, targets, fields)
     assert_close(mass, expected.scores[field], 1e-5)
-    uniform = found.uniform[..., found.statistics.index(field)].mean(-1)
+    uniform = result.uniform[..., result.statistics.index(field)].mean(-1)
     assert_close(uniform, torch.full_like(uniform, expected.uniform[field]), 1e-5)
 
 

@@ -36,60 +36,63 @@ def auroc(scores: Tensor, live: Tensor) -> float:
 
 @pytest.mark.parametrize("name", RASP)
 def test_conductance_ranks_the_live_edges_of_compiled_models_first(name):
-    found = attributed(name, tolerance=0.01, check=1000)
-    live = torch.zeros(len(found.edges), dtype=torch.bool)
-    live[found.checked] = found.exact.abs().amax(-1) > 1e-4
+    attribution = attributed(name, tolerance=0.01, check=1000)
+    live = torch.zeros(len(attribution.edges), dtype=torch.bool)
+    live[attribution.checked] = attribution.exact.abs().amax(-1) > 1e-4
     assert bool(live.any())
-    assert auroc(found.effect.abs().mean(-1), live) >= 0.99
-    assert found.agreement.pearson > 0.95
-    assert "WARNING" not in found.summary()
+    assert auroc(attribution.effect.abs().mean(-1), live) >= 0.99
+    assert attribution.agreement.pearson > 0.95
+    assert "WARNING" not in attribution.summary()
 
 
 @pytest.mark.parametrize(("method", "points"), [("conductance", 4), ("eap-ig", 4), ("eap", 2)])
 def test_steps_are_the_number_of_steps(method, points):
-    """A tolerance alone adds more; the summary says how many."""
-    found = attributed("rasp-histogram", 2, method=method, steps=3, check=0)
-    assert set(found.n_points.tolist()) == {points} == {most_points(method, 3)}
-    assert f"{points} points a path" in found.summary()
+    """A tolerance alone adds more; the summary has their number."""
+    attribution = attributed("rasp-histogram", 2, method=method, steps=3, check=0)
+    assert set(attribution.n_points.tolist()) == {points} == {most_points(method, 3)}
+    assert f"{points} points a path" in attribution.summary()
 
 
 def test_a_tolerance_halves_steps():
-    found = attributed("rasp-histogram", 2, steps=3, tolerance=0.01, check=0)
-    assert 4 < int(found.n_points.max()) <= most_points("conductance", 3, 0.01)
+    attribution = attributed("rasp-histogram", 2, steps=3, tolerance=0.01, check=0)
+    assert 4 < int(attribution.n_points.max()) <= most_points("conductance", 3, 0.01)
 
 
 def test_a_summary_goes_by_size_whether_or_not_effects_are_significant():
     """Of eight pairs, some of the largest edges are not significant."""
-    found = attributed("python-4l", 8, method="eap", check=0)
-    frame, summary = found.to_frame(), found.summary()
+    attribution = attributed("python-4l", 8, method="eap", check=0)
+    frame, summary = attribution.to_frame(), attribution.summary()
     listed = summary.splitlines()[-11:-1]
     for line, row in zip(listed, frame.head(10).to_dict("records"), strict=True):
         assert line.startswith(f"{row['name']} {'*' if row['significant'] else ' '}".rstrip())
     assert f"q ≤ 0.05: {frame['significant'].sum()} of {len(frame)} edges" in summary
 
 
-def test_uniform_steps_miss_where_a_model_saturates_and_the_summary_says_so():
+def test_uniform_steps_miss_where_a_model_saturates_and_the_summary_warns():
     assert attributed("rasp-histogram").completeness_error[0] < 0.05
-    found = attributed("rasp-histogram", steps=10)
-    assert found.completeness_error[0] > 0.9
-    assert "WARNING: sums are off" in found.summary()
-    assert "WARNING: the scores correlate with exact patching below" in found.summary()
+    attribution = attributed("rasp-histogram", steps=10)
+    assert attribution.completeness_error[0] > 0.9
+    assert "WARNING: sums are off" in attribution.summary()
+    assert "WARNING: the scores correlate with exact patching below" in attribution.summary()
 
 
 # ---- on a trained model ---------------------------------------------------------------------
 
 
 def test_conductance_agrees_with_exact_patching_better_than_attribution_patching():
-    found = {m: attributed("python-2l", 6, method=m, check=0) for m in ("eap", "eap-ig")}
-    complete = found["conductance"] = attributed("python-2l", 6, tolerance=0.01, check=1000)
+    attributions = {m: attributed("python-2l", 6, method=m, check=0) for m in ("eap", "eap-ig")}
+    complete = attributions["conductance"] = attributed("python-2l", 6, tolerance=0.01, check=1000)
     exact = complete.exact[complete.checked.argsort()].mean(-1)
-    r = {method: Agreement.of(own.effect.mean(-1), exact).pearson for method, own in found.items()}
+    r = {
+        method: Agreement.of(attribution.effect.mean(-1), exact).pearson
+        for method, attribution in attributions.items()
+    }
     assert r["conductance"] == pytest.approx(complete.agreement.pearson)
     assert r["conductance"] >= 0.95
     assert r["eap-ig"] >= 0.88
     assert 0.57 <= r["eap"] < r["conductance"]
     assert float(complete.completeness_error.max()) < 0.02
-    inputs, inner, _ = found["eap-ig"].completeness_error
+    inputs, inner, _ = attributions["eap-ig"].completeness_error
     assert inputs < 0.02 < inner
     assert complete.effect.shape == (len(complete.edges), 6)
 
@@ -102,14 +105,16 @@ def test_the_exact_method_is_patching_of_every_edge():
     )
     clean, corrupt = aligned_prompts(model, prompts)
     metric = logit_diff_of_prompts(model.to_single_token, prompts)
-    found = attribute_edges(model, clean, corrupt, metric=metric, method="exact")
+    attribution = attribute_edges(model, clean, corrupt, metric=metric, method="exact")
     values, plain = written(model, corrupt), metric(run(model, *clean).logits, clean[-1])
-    for (writer, reader), effect in zip(found.edges, found.effect, strict=True):
+    for (writer, reader), effect in zip(attribution.edges, attribution.effect, strict=True):
         edit = edits.edge(writer, reader, values[writer])
         patched = metric(run(model, *clean, edits=[edit]).logits, clean[-1])
         torch.testing.assert_close(effect, patched - plain, rtol=0, atol=1e-10)
     checked = attribute_edges(model, clean, corrupt, metric=metric, check=5)
-    torch.testing.assert_close(checked.exact, found.effect[checked.checked], rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        checked.exact, attribution.effect[checked.checked], rtol=0, atol=1e-10
+    )
     assert len(checked.checked) == 5
 
 
@@ -117,11 +122,11 @@ def test_the_metric_is_read_with_the_clean_tokens():
     """As it is while an edge is patched: the change is that of the inputs alone."""
     model, prompts = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[:2]
     clean, corrupt = aligned_prompts(model, prompts)
-    found = attribute_edges(model, clean, corrupt, metric="loss", check=0)
-    own = metrics.loss()(model(*corrupt), clean[-1])
-    torch.testing.assert_close(found.corrupt, own.detach().double())
-    assert float(found.completeness_error.max()) < 0.02
-    assert found.agreement.n == 0
+    attribution = attribute_edges(model, clean, corrupt, metric="loss", check=0)
+    corrupt_loss = metrics.loss()(model(*corrupt), clean[-1])
+    torch.testing.assert_close(attribution.corrupt, corrupt_loss.detach().double())
+    assert float(attribution.completeness_error.max()) < 0.02
+    assert attribution.agreement.n == 0
 
 
 @pytest.mark.parametrize(
@@ -134,9 +139,9 @@ def test_the_metric_is_read_with_the_clean_tokens():
     ],
 )
 def test_what_cannot_be_attributed_is_refused(settings, message):
-    given = {"metric": metrics.logit(3)} | settings
+    arguments = {"metric": metrics.logit(3)} | settings
     with pytest.raises(InvalidInput, match=message):
-        attribute_edges(interp.load("induction-by-hand"), "abcxab", "abdxab", **given)
+        attribute_edges(interp.load("induction-by-hand"), "abcxab", "abdxab", **arguments)
 
 
 # ---- agreement ------------------------------------------------------------------------------
@@ -183,7 +188,7 @@ def made_up_edges(count: int) -> tuple[list[tuple[str, str]], Tensor]:
 
 
 def test_of_many_edges_the_strongest_are_drawn_as_a_graph():
-    """With the sign of their mean effect; the title says how many there are."""
+    """With the sign of their mean effect; the title has the number of all edges."""
     edges, effect = made_up_edges(MOST_IN_A_HEATMAP + 1)
     figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     names = [node[0] for node in figure.layout.meta["nodes"]]
@@ -191,7 +196,7 @@ def test_of_many_edges_the_strongest_are_drawn_as_a_graph():
     mean = effect.mean(-1).nan_to_num(0)
     strongest = mean.abs().topk(DRAWN).indices.tolist()
     expected = {edges[n]: pytest.approx(float(mean[n])) for n in strongest}
-    assert {(names[one], names[other]): weight for one, other, weight in lines} == expected
+    assert {(names[writer], names[reader]): weight for writer, reader, weight in lines} == expected
     assert figure.layout.title.text == f"Effect: the {DRAWN} strongest of 501 edges"
     rows = {node[2] for node in figure.layout.meta["nodes"]}
     assert figure.layout.height >= 40 * len(rows)
@@ -201,8 +206,8 @@ def test_as_many_edges_as_a_heatmap_can_show_are_all_shown():
     edges, effect = made_up_edges(MOST_IN_A_HEATMAP)
     figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     assert figure.data[0].type == "heatmap"
-    shown = [value for row in figure.data[0].z for value in row if value is not None]
-    assert int((~torch.tensor(shown).isnan()).sum()) == MOST_IN_A_HEATMAP - 1
+    values = [value for row in figure.data[0].z for value in row if value is not None]
+    assert int((~torch.tensor(values).isnan()).sum()) == MOST_IN_A_HEATMAP - 1
     assert figure.layout.title.text == "Effect"
 
 

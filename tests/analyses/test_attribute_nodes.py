@@ -49,7 +49,7 @@ def attributed(name: str, **settings: object) -> NodeAttribution:
 
 
 def slope(
-    runs: NodeRuns, node: Node, held: Sequence[Edit] = (), column: int | None = None
+    runs: NodeRuns, node: Node, frozen: Sequence[Edit] = (), column: int | None = None
 ) -> Tensor:
     """d/dε of the metric with n + ε (n′ − n), at ε = 0, by a difference quotient.
 
@@ -64,7 +64,7 @@ def slope(
         (change, {}) if node.head is None else (change[:, :, node.head], {"head": node.head})
     )
     sides = [
-        METRIC(run(runs.model, runs.clean, edits=[added, *held]).logits, runs.clean)
+        METRIC(run(runs.model, runs.clean, edits=[added, *frozen]).logits, runs.clean)
         for added in (edits.add(node.place, e * part, **where) for e in (step, -step))
     ]
     return (sides[0] - sides[1]) / (2 * step)
@@ -83,11 +83,11 @@ def test_scores_at_positions_are_slopes_there_and_sum_to_the_node_s():
     model = build("gpt2")
     rows = [torch.tensor(ids) for ids in ([1, 2, 3, 4], [5, 6], [7, 8, 9])]
     clean, corrupt = (padded([(row + by) % D_VOCAB for row in rows], "left") for by in (0, 3))
-    given = {"metric": METRIC, "method": "atp"}
-    found = attribute_nodes(model, clean, corrupt, positions=True, **given)
-    by_position = found.by_position
-    assert_close(by_position.nansum(-1), found.effect)
-    assert_close(found.effect, attribute_nodes(model, clean, corrupt, **given).effect)
+    settings = {"metric": METRIC, "method": "atp"}
+    attribution = attribute_nodes(model, clean, corrupt, positions=True, **settings)
+    by_position = attribution.by_position
+    assert_close(by_position.nansum(-1), attribution.effect)
+    assert_close(attribution.effect, attribute_nodes(model, clean, corrupt, **settings).effect)
     lengths = torch.tensor([len(row) for row in rows])
     assert torch.equal(~by_position.isnan().any(0), torch.arange(4) < lengths[:, None])
     runs = NodeRuns.of(model, model.batch(clean), model.batch(corrupt), METRIC)
@@ -97,15 +97,19 @@ def test_scores_at_positions_are_slopes_there_and_sum_to_the_node_s():
             for prompt, length in enumerate(lengths.tolist()):
                 if (pos := column - 4 + length) >= 0:
                     assert_close(by_position[number, prompt, pos], expected[prompt], 1e-6)
-    frame = found.to_position_frame()
+    frame = attribution.to_position_frame()
     assert frame.set_index(["name", "pos"])["n"]["L1MLP"].to_dict() == {0: 3, 1: 3, 2: 2, 3: 1}
-    assert list(found.position_figure().layout.xaxis.ticktext) == ["0", "1", "2", "3 4/7"]
-    keys = [name for name, kind in zip(found.names, found.kinds(), strict=True) if kind == "k"]
-    names, mean = found.largest_by_position(2, keys)
+    assert list(attribution.position_figure().layout.xaxis.ticktext) == ["0", "1", "2", "3 4/7"]
+    keys = [
+        name
+        for name, kind in zip(attribution.names, attribution.kinds(), strict=True)
+        if kind == "k"
+    ]
+    names, mean = attribution.largest_by_position(2, keys)
     sizes = by_position.nanmean(1).abs().amax(-1)
-    assert set(names) == {*sorted(keys, key=lambda k: -sizes[found.names.index(k)])[:2]}
-    assert_close(mean, by_position.nanmean(1)[[found.names.index(name) for name in names]])
-    plain = attribute_nodes(model, clean, corrupt, **given)
+    assert set(names) == {*sorted(keys, key=lambda k: -sizes[attribution.names.index(k)])[:2]}
+    assert_close(mean, by_position.nanmean(1)[[attribution.names.index(name) for name in names]])
+    plain = attribute_nodes(model, clean, corrupt, **settings)
     assert plain.to_position_frame().empty
     with pytest.raises(InvalidInput, match="positions=True"):
         plain.position_figure()
@@ -119,7 +123,7 @@ def test_sizes_with_dropped_layers_are_means_of_slopes_with_their_writes_held():
         if node.name not in ("L0H1", "L0MLP", "L1H0.v", "L2H2"):
             continue
         layers = [layer for layer in range(3) if layer != node.place.layer]
-        held = [
+        frozen_layers = [
             [
                 edits.replace(p, runs.own[p])
                 for p in runs.own
@@ -127,7 +131,7 @@ def test_sizes_with_dropped_layers_are_means_of_slopes_with_their_writes_held():
             ]
             for layer in layers
         ]
-        sizes = [slope(runs, node, made).abs() for made in held]
+        sizes = [slope(runs, node, made).abs() for made in frozen_layers]
         assert_close(scores[number], plain[number].sign() * sum(sizes) / 2, 1e-6, node)
         assert not torch.allclose(scores[number], plain[number]) or node.name == "L2H2"
 
@@ -136,7 +140,7 @@ def test_where_all_that_follows_is_linear_scores_are_exact():
     """Values and z of the last layer of attention alone; AtP* of its queries and keys too."""
     runs = runs_of(build("biased-seed"))
     names, exact = [node.name for node in nodes_of(runs.model)], effects(runs)
-    off, fixed = ((found - exact).abs().amax(-1) for found in (runs.atp(), runs.atp_star()))
+    off, fixed = ((scores - exact).abs().amax(-1) for scores in (runs.atp(), runs.atp_star()))
     last = torch.tensor([name.startswith("L1") for name in names])
     attending = torch.tensor([name.endswith((".q", ".k")) for name in names])
     assert float(off[last & ~attending].max()) < 1e-12
@@ -165,7 +169,7 @@ def test_a_node_without_weights_scores_zero():
         model.blocks[1].attn.W_O[1].zero_()
     runs = runs_of(model)
     names = [node.name for node in nodes_of(model)]
-    dead = [names.index(own) for own in ("L1H1", "L1H1.q", "L1H1.k", "L1H1.v")]
+    dead = [names.index(name) for name in ("L1H1", "L1H1.q", "L1H1.k", "L1H1.v")]
     for scores in (runs.atp(), runs.atp_star()):
         assert bool((scores[dead].abs() < 1e-15).all())
         assert bool((scores[names.index("L1H0")] != 0).all())
@@ -193,9 +197,9 @@ def test_where_a_softmax_saturates_the_summary_warns():
     ],
 )
 def test_what_cannot_be_attributed_is_refused(settings, message):
-    given = {"metric": metrics.logit(3)} | settings
+    arguments = {"metric": metrics.logit(3)} | settings
     with pytest.raises(InvalidInput, match=message):
-        attribute_nodes(interp.load("induction-by-hand"), "abcxab", "abdxab", **given)
+        attribute_nodes(interp.load("induction-by-hand"), "abcxab", "abdxab", **arguments)
 
 
 def test_a_model_with_two_stacks_is_refused():

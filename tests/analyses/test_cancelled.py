@@ -25,9 +25,9 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("execute", "execute_measured"):
         compute = getattr(run_module, name)
 
-        def counted(model: Network, *given: object, compute=compute) -> object:
+        def counted(model: Network, *arguments: object, compute=compute) -> object:
             seen.append("forward")
-            return compute(model, *given)
+            return compute(model, *arguments)
 
         monkeypatch.setattr(run_module, name, counted)
     work = Worker.__call__

@@ -48,11 +48,11 @@ def compared(name, a=A, b=B):
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_model_differs_from_itself_by_exactly_zero(name):
-    found = compared(name, B, B)
-    assert found.difference.nan_to_num().eq(0).all()
-    assert found.summary().endswith("they are the same")
-    assert found.models == (f"{B} (first)", f"{B} (second)")
-    assert not found.to_frame()["significant"].any()
+    comparison = compared(name, B, B)
+    assert comparison.difference.nan_to_num().eq(0).all()
+    assert comparison.summary().endswith("they are the same")
+    assert comparison.models == (f"{B} (first)", f"{B} (second)")
+    assert not comparison.to_frame()["significant"].any()
 
 
 def test_in_another_precision_a_model_is_the_same():
@@ -60,19 +60,21 @@ def test_in_another_precision_a_model_is_the_same():
     model = load(B)
     exact = deepcopy(model).double()
     for pair in ((model, exact), (exact, model)):
-        found = compared("ablate_heads", *pair)
-        assert found.difference.abs().max() > 1e-9
-        assert found.summary().endswith("they are the same")
-        assert not found.to_frame()["significant"].any()
+        comparison = compared("ablate_heads", *pair)
+        assert comparison.difference.abs().max() > 1e-9
+        assert comparison.summary().endswith("they are the same")
+        assert not comparison.to_frame()["significant"].any()
 
 
 @pytest.mark.parametrize("name", covering(ASKED, ["ablate_heads"]))
 def test_the_other_way_round_differences_change_their_sign(name):
     """compare(a, b) = −compare(b, a), intervals included."""
-    one, other = compared(name), compared(name, B, A)
-    assert one.difference.nan_to_num().ne(0).any()
-    torch.testing.assert_close(one.difference, -other.difference, rtol=0, atol=0, equal_nan=True)
-    left, right = one.to_frame(), other.to_frame()
+    forward, backward = compared(name), compared(name, B, A)
+    assert forward.difference.nan_to_num().ne(0).any()
+    torch.testing.assert_close(
+        forward.difference, -backward.difference, rtol=0, atol=0, equal_nan=True
+    )
+    left, right = forward.to_frame(), backward.to_frame()
     swapped = {"a": "b", "b": "a", "low": "high", "high": "low"}
     right = right.rename(columns=swapped)[[*left]]
     for column in ("difference", "low", "high"):
@@ -81,23 +83,23 @@ def test_the_other_way_round_differences_change_their_sign(name):
 
 
 def test_each_side_is_what_the_analysis_finds():
-    found = compare(A, B, TEXTS)
-    for name, own in ((A, found.a), (B, found.b)):
+    comparison = compare(A, B, TEXTS)
+    for name, side in ((A, comparison.a), (B, comparison.b)):
         expected = ablate_heads(load(name), TEXTS).effect.flatten(0, 1)
-        torch.testing.assert_close(own, expected.double(), rtol=0, atol=0)
-    frame = found.to_frame()
+        torch.testing.assert_close(side, expected.double(), rtol=0, atol=0)
+    frame = comparison.to_frame()
     assert frame["n"].eq(len(TEXTS)).all()
     assert (frame["low"] <= frame["difference"]).all()
     assert (frame["size"].diff().dropna() <= 0).all()
-    assert len(found.to_prompt_frame()) == 16 * len(TEXTS)
+    assert len(comparison.to_prompt_frame()) == 16 * len(TEXTS)
 
 
 def test_rows_are_joined_by_what_they_are_about_and_not_by_their_order():
     """Tables are sorted by size, which differs between the two."""
-    found = compare(A, B, TEXTS)
+    comparison = compare(A, B, TEXTS)
     frames = [ablate_heads(load(name), TEXTS).to_frame().set_index("name") for name in (A, B)]
     assert list(frames[0].index) != list(frames[1].index)
-    for row in found.to_frame().to_dict("records"):
+    for row in comparison.to_frame().to_dict("records"):
         assert row["a"] == pytest.approx(frames[0]["effect"][row["name"]])
         assert row["b"] == pytest.approx(frames[1]["effect"][row["name"]])
 
@@ -110,24 +112,24 @@ def test_numbers_that_are_not_of_prompts_have_no_interval():
 
 
 def test_both_sides_and_the_difference_share_one_scale():
-    found = compare(A, B, TEXTS)
-    (heatmap,) = found.figure().data
-    shown = torch.tensor(heatmap.z)
-    torch.testing.assert_close(shown[:, 1] - shown[:, 0], shown[:, 2])
-    assert heatmap.zmax == -heatmap.zmin == shown.abs().max()
-    assert list(found.figure().layout.xaxis.ticktext) == [A, B, "difference"]
+    comparison = compare(A, B, TEXTS)
+    (heatmap,) = comparison.figure().data
+    values = torch.tensor(heatmap.z)
+    torch.testing.assert_close(values[:, 1] - values[:, 0], values[:, 2])
+    assert heatmap.zmax == -heatmap.zmin == values.abs().max()
+    assert list(comparison.figure().layout.xaxis.ticktext) == [A, B, "difference"]
 
 
 @pytest.mark.parametrize(
-    ("other", "analysis", "column", "said"),
+    ("other", "analysis", "column", "message"),
     [
         ("python-4l", ablate_heads, None, "only python-4l has layer 2, 3; only python-4l has name"),
         ("python-2l", logit_lens, None, "column= is one of .*entropy"),
         ("python-2l", ablate_heads, "name", "no column 'name' of numbers"),
     ],
 )
-def test_what_can_not_be_joined_is_refused(other, analysis, column, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_what_can_not_be_joined_is_refused(other, analysis, column, message):
+    with pytest.raises(InvalidInput, match=message):
         compare(A, other, TEXTS, analysis=analysis, column=column)
 
 
@@ -137,7 +139,7 @@ def test_other_prompts_are_refused():
         compare(A, B, analysis=lambda model: ablate_heads(model, next(texts)))
 
 
-def test_models_of_other_heads_are_told_apart_by_axis():
+def test_models_with_other_heads_are_refused_and_the_axis_is_named():
     rows = tokens_of("gpt2")[0]
     with pytest.raises(InvalidInput, match=r"only .* has head 3"):
         compare(build("gpt2"), build("llama"), rows)

@@ -35,11 +35,11 @@ def test_the_figure_shows_composition_minus_the_baseline(kind):
         frame["writer"], frame["reader"], frame["excess"], strict=True
     ):
         assert figure.data[0].z[rows.index(writer)][columns.index(reader)] == excess
-    shown = sum(value is not None for row in figure.data[0].z for value in row)
-    assert shown == len(frame)
+    count = sum(value is not None for row in figure.data[0].z for value in row)
+    assert count == len(frame)
 
 
-def test_the_offset_is_told_where_positions_are_rotary():
+def test_the_offset_is_stated_where_positions_are_rotary():
     near, far = (composition(build("llama"), offset=offset) for offset in (0, 4))
     assert "offset 4" in far.summary()
     change = (near.composition - far.composition).nan_to_num()

@@ -52,18 +52,18 @@ def test_terms_sum_to_the_logit_and_to_the_difference(name, by):
     with torch.no_grad():
         logits = model(*tokens)[:, 1]
     cap = model.unembed.soft_cap
-    one, other = (attributed(name, target=t, pos=1, by=by) for t in (3, (5, 0)))
-    assert_close(cap(one.effect.sum(0)), logits[:, 3], BOUND)
-    assert_close(cap(other.effect.sum(0)), logits[torch.arange(2), [5, 0]], BOUND)
-    both = attributed(name, target=3, distractor=(5, 0), pos=1, by=by)
-    assert_close(both.effect.sum(0), one.value - other.value, BOUND)
-    assert max(found.error for found in (one, other, both)) <= BOUND
+    of_target, of_distractor = (attributed(name, target=t, pos=1, by=by) for t in (3, (5, 0)))
+    assert_close(cap(of_target.effect.sum(0)), logits[:, 3], BOUND)
+    assert_close(cap(of_distractor.effect.sum(0)), logits[torch.arange(2), [5, 0]], BOUND)
+    difference = attributed(name, target=3, distractor=(5, 0), pos=1, by=by)
+    assert_close(difference.effect.sum(0), of_target.value - of_distractor.value, BOUND)
+    assert max(attribution.error for attribution in (of_target, of_distractor, difference)) <= BOUND
 
 
 def test_the_error_that_is_stated_is_that_of_the_sum():
-    found = attributed("gpt2")
-    worse = replace(found, effect=found.effect * 1.5)
-    assert worse.error == pytest.approx(0.5 * float(found.value.abs().max()))
+    attribution = attributed("gpt2")
+    worse = replace(attribution, effect=attribution.effect * 1.5)
+    assert worse.error == pytest.approx(0.5 * float(attribution.value.abs().max()))
     assert f"within {worse.error:.1e} logits" in worse.summary()
 
 
@@ -94,9 +94,9 @@ def test_heads_and_sources_are_finer_sums(name):
 
 def test_a_head_of_a_pair_gets_its_term_from_the_stack_that_it_attends_to():
     model, (source, target) = build("t5"), tokens_of("t5")
-    found = analyse(model, (source, target), target=3, by="source")
-    heads = [part.name for part in found.parts if part.head is not None]
-    for name, by_key in zip(heads, found.by_source, strict=True):
+    attribution = analyse(model, (source, target), target=3, by="source")
+    heads = [part.name for part in attribution.parts if part.head is not None]
+    for name, by_key in zip(heads, attribution.by_source, strict=True):
         of_source, of_target = by_key.split([source.shape[1], target.shape[1]], -1)
         elsewhere = of_target if name.startswith("cross.") else of_source
         assert (elsewhere == 0).all()
@@ -104,10 +104,10 @@ def test_a_head_of_a_pair_gets_its_term_from_the_stack_that_it_attends_to():
 
 
 def test_exchanging_target_and_distractor_changes_the_sign():
-    one = attributed("llama", target=3, distractor=4)
-    other = attributed("llama", target=4, distractor=3)
-    assert_close(one.effect, -other.effect)
-    assert one.effect.abs().max() > 0.1
+    attribution = attributed("llama", target=3, distractor=4)
+    exchanged = attributed("llama", target=4, distractor=3)
+    assert_close(attribution.effect, -exchanged.effect)
+    assert attribution.effect.abs().max() > 0.1
 
 
 def test_prompts_run_in_parts_change_nothing(monkeypatch):
@@ -123,10 +123,12 @@ def test_prompts_run_in_parts_change_nothing(monkeypatch):
 
 def test_the_induction_head_writes_everything_and_takes_it_from_the_token_that_followed():
     model = interp.load("induction-by-hand")
-    found = analyse(model, ["abcab", "xyzqxy"], target=["c", "z"], distractor=["a", "q"], by="head")
-    frame = found.to_frame()
+    attribution = analyse(
+        model, ["abcab", "xyzqxy"], target=["c", "z"], distractor=["a", "q"], by="head"
+    )
+    frame = attribution.to_frame()
     assert list(frame["name"][frame["size"] > 1e-3]) == ["L1H0"]
-    assert frame["effect"][0] == pytest.approx(float(found.value.mean()))
+    assert frame["effect"][0] == pytest.approx(float(attribution.value.mean()))
     assert frame["control"][0] < 1e-3
     rows = analyse(model, ["abcab", "xyzqxy"], target=["c", "z"], by="source").to_frame()
     rows = rows[rows["effect"].abs() > 1e-3]
@@ -144,11 +146,11 @@ def test_exactly_what_the_circuit_has_before_the_logits_writes_to_them(name):
     rows = ["aab", "xxy"] if name == "induction-by-hand" else rows
     predicted = interp.run(model, rows).logits[:, 2].argmax(-1)
     others = (predicted + 1) % model.config.d_vocab
-    found = analyse(model, rows, target=predicted, distractor=others, pos=2, by="head")
-    size = found.effect.abs().amax(-1)
+    attribution = analyse(model, rows, target=predicted, distractor=others, pos=2, by="head")
+    size = attribution.effect.abs().amax(-1)
     writing = {
         part.name
-        for part, largest in zip(found.parts, size, strict=True)
+        for part, largest in zip(attribution.parts, size, strict=True)
         if largest > 1e-6 and part.kind != "bias"
     }
     assert writing == {source for source, reader in card.circuit.edges if reader == "logits"}
@@ -160,11 +162,11 @@ def test_the_mlp_writes_the_sums_of_modular_addition():
     pairs = [(5, 9), (70, 80), (112, 3), (40, 41), (99, 99), (17, 60)]
     tokens = torch.tensor([[a, b, 113] for a, b in pairs])
     sums = [(a + b) % 113 for a, b in pairs]
-    found = analyse(model, tokens, target=sums, distractor=[(s + 7) % 113 for s in sums])
-    frame = found.to_frame()
+    attribution = analyse(model, tokens, target=sums, distractor=[(s + 7) % 113 for s in sums])
+    frame = attribution.to_frame()
     assert frame["name"][0] == "L0MLP"
     assert frame["significant"][0]
-    assert frame["effect"][0] > 0.5 * float(found.value.mean())
+    assert frame["effect"][0] > 0.5 * float(attribution.value.mean())
 
 
 # ---- what is given, and what is shown ---------------------------------------------------------
@@ -196,20 +198,20 @@ def test_the_position_is_that_of_each_prompt():
 
 
 def test_a_soft_cap_is_stated_and_not_applied():
-    found = attributed("gemma2")
-    assert found.soft_cap == 3.0
-    assert "before their soft-cap of 3" in found.summary()
+    attribution = attributed("gemma2")
+    assert attribution.soft_cap == 3.0
+    assert "before their soft-cap of 3" in attribution.summary()
     assert "soft-cap" not in attributed("gpt2").summary()
 
 
 def test_the_control_is_the_attribution_of_other_tokens():
-    one, same, other = (attributed("gpt2", seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(one.control, same.control)
-    assert not torch.equal(one.control, other.control)
+    first, same, other = (attributed("gpt2", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.control, same.control)
+    assert not torch.equal(first.control, other.control)
     every = torch.stack([attributed("gpt2", target=t).effect for t in range(D_VOCAB) if t != 3])
-    off = (every - one.control).abs().amax(1).amin(0)
+    off = (every - first.control).abs().amax(1).amin(0)
     assert off.max() <= BOUND
-    assert one.provenance.seed == 0
+    assert first.provenance.seed == 0
 
 
 def test_frames_have_the_axes_first_and_then_the_effects():
@@ -260,11 +262,11 @@ def test_figures_are_bars_layers_by_heads_and_heads_by_tokens():
 
 
 def test_padding_is_neither_in_the_rows_nor_in_the_figure():
-    given = padded([torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])], "left")
-    found = analyse(build("gpt2"), given, target=3, by="source")
-    rows = found.to_frame()
+    tokens = padded([torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])], "left")
+    attribution = analyse(build("gpt2"), tokens, target=3, by="source")
+    rows = attribution.to_frame()
     assert sorted(rows[rows["prompt"] == 1]["key"].unique()) == [0, 1]
-    assert found.figure(prompt=1).layout.xaxis.ticktext == ("5", "6")
+    assert attribution.figure(prompt=1).layout.xaxis.ticktext == ("5", "6")
 
 
 # ---- what is refused --------------------------------------------------------------------------

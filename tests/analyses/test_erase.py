@@ -29,7 +29,7 @@ def test_the_numbers_are_those_of_a_run_with_the_erased_activations():
     model, rows = build("gpt2"), [row[: 3 + n % 3] for n, row in enumerate(drawn())]
     prompts = padded(rows, "left")
     labels = torch.stack([row[0] for row in rows]) % 2
-    found = erase(model, prompts, labels, metric=METRIC, at="mlp_out", pos=1)
+    erasure = erase(model, prompts, labels, metric=METRIC, at="mlp_out", pos=1)
     z = one_hot(labels, 2).double()
     z = z - z.mean(0)
     for layer in range(2):
@@ -39,16 +39,16 @@ def test_the_numbers_are_those_of_a_run_with_the_erased_activations():
         erased = Erasure.of(x, z)(x)
         edit = edits.replace("mlp_out", erased[:, None], layer=layer, pos=1)
         done = run(model, prompts, edits=[edit], record=[("mlp_out", layer)])
-        assert_close(found.erased[layer], METRIC(done.logits, done.batch))
+        assert_close(erasure.erased[layer], METRIC(done.logits, done.batch))
         there = torch.stack(
             [
-                own[real][1]
-                for own, real in zip(done.cache["mlp_out", layer], prompts >= 0, strict=True)
+                output[real][1]
+                for output, real in zip(done.cache["mlp_out", layer], prompts >= 0, strict=True)
             ]
         )
         assert (z.mT @ there).abs().max() < 1e-12 * len(rows)
         assert (z.mT @ x).abs().max() > 0.1
-    assert_close(found.clean, METRIC(model(prompts), model.batch(prompts)))
+    assert_close(erasure.clean, METRIC(model(prompts), model.batch(prompts)))
 
 
 def test_what_a_model_answers_with_depends_on_its_label():
@@ -56,15 +56,15 @@ def test_what_a_model_answers_with_depends_on_its_label():
     model, prompts = interp.load("python-4l"), interp.read_prompts("python-brackets")
     targets = tuple(model.to_single_token(prompt.target) for prompt in prompts)
     texts, labels = [p.text for p in prompts], [p.target for p in prompts]
-    found = erase(model, texts, labels, metric=metrics.prob(targets))
-    frame = found.to_frame()
+    erasure = erase(model, texts, labels, metric=metrics.prob(targets))
+    frame = erasure.to_frame()
     last = frame[frame["layer"] == 3].iloc[0]
     assert last["effect"] < -0.4
     assert last["significant"]
     assert abs(last["control"]) < 0.1
     first = frame[frame["layer"] == 0].iloc[0]
     assert abs(first["effect"]) < 0.05
-    assert "erased at resid_post 3" in found.summary()
+    assert "erased at resid_post 3" in erasure.summary()
 
 
 def test_the_directions_of_a_probe_can_be_taken_out_instead():
@@ -86,18 +86,18 @@ def test_the_directions_of_a_probe_can_be_taken_out_instead():
 def test_a_place_that_nothing_reads_has_no_effect():
     """The last stream at a position that no prediction is made of."""
     model, prompts = build("gpt2"), drawn()
-    found = erase(model, prompts, prompts[:, 0] % 2, metric=METRIC, pos=0)
-    assert_close(found.erased[1], found.clean)
-    assert not torch.allclose(found.erased[0], found.clean)
+    erasure = erase(model, prompts, prompts[:, 0] % 2, metric=METRIC, pos=0)
+    assert_close(erasure.erased[1], erasure.clean)
+    assert not torch.allclose(erasure.erased[0], erasure.clean)
 
 
 def test_random_labels_are_removed_as_well_where_prompts_are_few():
     """Of as many dimensions as prompts, any labels are all of some directions."""
     model, prompts = build("gpt2"), drawn(8)
-    found = erase(model, prompts, [0, 1] * 4, metric=METRIC)
-    assert found.removed_control.min() > 0
-    assert (found.control - found.clean).abs().max() > 1e-3
-    assert found.removed.max() < 1
+    erasure = erase(model, prompts, [0, 1] * 4, metric=METRIC)
+    assert erasure.removed_control.min() > 0
+    assert (erasure.control - erasure.clean).abs().max() > 1e-3
+    assert erasure.removed.max() < 1
 
 
 def test_a_cancelled_call_is_resumed():
@@ -123,7 +123,7 @@ def test_a_cancelled_call_is_resumed():
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"labels": [1] * 6}, "the same label"),
         ({"at": "pattern"}, "axes"),
@@ -131,7 +131,7 @@ def test_a_cancelled_call_is_resumed():
         ({"pos": 9}, "9"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(changed, said):
+def test_what_cannot_be_asked_is_refused(changed, message):
     settings = {"labels": [0, 1] * 3, "metric": METRIC} | changed
-    with pytest.raises(InterpError, match=said):
+    with pytest.raises(InterpError, match=message):
         erase(build("gpt2"), drawn(6), settings.pop("labels"), **settings)

@@ -13,7 +13,7 @@ from interp.errors import InvalidInput, NotANumber
 from interp.execution.first_nan import naming_first_nan
 from interp.weights.finite import check_finite_weights
 
-OF_A_MODEL = [asked for asked in ASKED if MODEL in asked.given]
+OF_A_MODEL = [asked for asked in ASKED if MODEL in asked.arguments]
 IN_FLOAT64 = ("permutation_covariance", "positions")
 """Analyses that compute in float64, or read embeddings alone, where nothing overflows."""
 OF_WEIGHTS = ("composition", "ov", "qk")
@@ -31,8 +31,8 @@ def with_value(value: float) -> Transformer:
 
 
 def asked_of(asked: Asked, model: Transformer) -> object:
-    given = (model if own is MODEL else own for own in asked.given)
-    return asked.analysis(*given, **asked.settings)
+    arguments = (model if argument is MODEL else argument for argument in asked.arguments)
+    return asked.analysis(*arguments, **asked.settings)
 
 
 def name_of(asked: Asked) -> str:

@@ -23,7 +23,7 @@ def addition():
 
 
 @pytest.fixture(scope="module")
-def found(addition):
+def addition_frequencies(addition):
     return frequencies(addition, PROMPT)
 
 
@@ -50,23 +50,23 @@ def planted(p: int, k: int, *, seed: int = 0) -> interp.Transformer:
 
 
 @pytest.mark.slow
-def test_addition_names_its_frequencies(found):
-    assert list(found.key_frequencies()) == [27, 10, 9]
-    assert found.key_frequencies()[27] > 0.4
-    frame = found.to_frame()
+def test_addition_names_its_frequencies(addition_frequencies):
+    assert list(addition_frequencies.key_frequencies()) == [27, 10, 9]
+    assert addition_frequencies.key_frequencies()[27] > 0.4
+    frame = addition_frequencies.to_frame()
     logits = frame[frame["name"] == "logits"]
     assert list(logits["frequency"].head(3)) == [27, 10, 9]
-    assert found.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97 %")
+    assert addition_frequencies.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97 %")
 
 
-def test_nearly_every_neuron_of_addition_has_one_frequency(found):
-    frame = found.to_neuron_frame()
+def test_nearly_every_neuron_of_addition_has_one_frequency(addition_frequencies):
+    frame = addition_frequencies.to_neuron_frame()
     assert frame["tuned"].mean() == pytest.approx(0.94, abs=0.005)
     assert set(frame[frame["tuned"]]["frequency"]) == {27, 10, 9}
     assert (frame["control"] < 0.2).all()
 
 
-def test_shares_of_the_logits_are_those_of_cosines_of_the_sum(addition, found):
+def test_shares_of_the_logits_are_those_of_cosines_of_the_sum(addition, addition_frequencies):
     """Where the logits are functions of a + b − c, which these nearly are."""
     every = logits_of(addition, every_sum())[:, :P].view(P, P, P)
     numbers = torch.arange(P)
@@ -75,70 +75,72 @@ def test_shares_of_the_logits_are_those_of_cosines_of_the_sum(addition, found):
     shares = explained(of_sums)
     assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
     for k in (27, 10):
-        assert found.share["logits"][k - 1].item() == pytest.approx(shares[k], abs=0.05)
+        assert addition_frequencies.share["logits"][k - 1].item() == pytest.approx(
+            shares[k], abs=0.05
+        )
 
 
 def test_an_untrained_model_has_no_frequencies(addition):
     torch.manual_seed(0)
     untrained = interp.Transformer(replace(addition.config, d_vocab=38))
-    found = frequencies(untrained, torch.tensor([[4, 9, 37]]), residues=range(37))
-    assert not found.key_frequencies()
-    assert not found.to_neuron_frame()["tuned"].any()
-    assert "no frequency stands out" in found.summary()
+    spectrum = frequencies(untrained, torch.tensor([[4, 9, 37]]), residues=range(37))
+    assert not spectrum.key_frequencies()
+    assert not spectrum.to_neuron_frame()["tuned"].any()
+    assert "no frequency stands out" in spectrum.summary()
 
 
 @pytest.mark.parametrize(("p", "k"), [(11, 3), (12, 5)])
 def test_a_planted_frequency_is_found_and_its_shares_add_up(p, k):
     model = planted(p, k)
-    found = frequencies(model, torch.tensor([[1, 2]]), residues=range(p))
-    one = torch.eye(p // 2).double()[k - 1]
-    assert_close(found.share["embedding"], one)
-    assert_close(found.share["unembedding"].sum(), torch.tensor(1.0).double())
-    assert_close(found.share["logits"].sum(), torch.tensor(1.0).double())
-    assert found.neuron_share[0].argmax(-1).eq(k - 1).all()
+    spectrum = frequencies(model, torch.tensor([[1, 2]]), residues=range(p))
+    planted_share = torch.eye(p // 2).double()[k - 1]
+    assert_close(spectrum.share["embedding"], planted_share)
+    assert_close(spectrum.share["unembedding"].sum(), torch.tensor(1.0).double())
+    assert_close(spectrum.share["logits"].sum(), torch.tensor(1.0).double())
+    assert spectrum.neuron_share[0].argmax(-1).eq(k - 1).all()
 
 
 def test_the_order_of_the_residues_is_what_has_a_frequency():
     """Counted in steps of 2, frequency k is frequency 2k; in random order it is none."""
     model, p, k = planted(13, 3), 13, 3
     steps = [2 * n % p for n in range(p)]
-    found = frequencies(model, torch.tensor([[1, 2]]), residues=steps)
-    assert found.share["embedding"].argmax() + 1 == 2 * k
+    spectrum = frequencies(model, torch.tensor([[1, 2]]), residues=steps)
+    assert spectrum.share["embedding"].argmax() + 1 == 2 * k
     order = torch.randperm(p, generator=torch.Generator().manual_seed(0)).tolist()
-    found = frequencies(model, torch.tensor([[1, 2]]), residues=order)
-    assert not found.key_frequencies()
+    spectrum = frequencies(model, torch.tensor([[1, 2]]), residues=order)
+    assert not spectrum.key_frequencies()
 
 
 def test_a_prompt_with_one_residue_has_one_axis():
     model = planted(11, 3)
-    found = frequencies(model, torch.tensor([[4]]), residues=range(11))
+    spectrum = frequencies(model, torch.tensor([[4]]), residues=range(11))
     with torch.no_grad():
         post = interp.run(model, torch.arange(11)[:, None], record="post").cache["post", 0][:, 0]
     waves = torch.fft.fft(post, dim=0).abs().square()
     varies = waves[1:].sum(0) > 0
     share = (waves[3] + waves[8]) / waves[1:].sum(0)
-    assert_close(found.neuron_share[0][varies, 2], share[varies])
-    assert found.template == ("a",)
+    assert_close(spectrum.neuron_share[0][varies, 2], share[varies])
+    assert spectrum.template == ("a",)
 
 
 def test_a_neuron_that_does_not_vary_has_no_frequency():
     model = planted(11, 3)
     with torch.no_grad():
         model.blocks[0].mlp.W_in[:, 2] = 0
-    found = frequencies(model, torch.tensor([[1, 2]]), residues=range(11))
-    assert found.neuron_share[0][2].isnan().all()
-    assert not found.to_neuron_frame()["tuned"][2]
+    spectrum = frequencies(model, torch.tensor([[1, 2]]), residues=range(11))
+    assert spectrum.neuron_share[0][2].isnan().all()
+    assert not spectrum.to_neuron_frame()["tuned"][2]
 
 
 def test_a_model_without_mlps_has_no_neurons():
-    found = frequencies(build("seed"), torch.tensor([[1, 2]]), residues=range(5))
-    assert found.neuron_share == {}
-    assert set(found.share) == {"embedding", "unembedding", "logits"}
-    found.figure()
+    spectrum = frequencies(build("seed"), torch.tensor([[1, 2]]), residues=range(5))
+    assert spectrum.neuron_share == {}
+    assert set(spectrum.share) == {"embedding", "unembedding", "logits"}
+    spectrum.figure()
 
 
 @pytest.mark.parametrize(
-    ("name", "prompt", "said"),
+    ("name", "prompt", "message"),
     [
         ("python-2l", "1 + 2", "has no residue task"),
         ("induction-by-hand", "abc", "has no residue task"),
@@ -147,8 +149,8 @@ def test_a_model_without_mlps_has_no_neurons():
         (NAME, ["1 2 =", "3 4 ="], "got 2"),
     ],
 )
-def test_a_question_without_residues_is_refused_by_name(name, prompt, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_a_question_without_residues_is_refused_by_name(name, prompt, message):
+    with pytest.raises(InvalidInput, match=message):
         frequencies(interp.load(name), prompt)
 
 

@@ -15,8 +15,8 @@ SINGLE = [name for name, config in ARCHITECTURES.items() if len(config.stacks) =
 VOCABULARY = torch.arange(13)
 
 
-def score_of(found, role, name):
-    row = found.to_frame().query("role == @role and name == @name").iloc[0]
+def score_of(heads, role, name):
+    row = heads.to_frame().query("role == @role and name == @name").iloc[0]
     return row["score"], row["control"]
 
 
@@ -43,7 +43,7 @@ def keys_of(role, i, half, first):
 def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
     """Against loops over queries and keys; the control of repetition is on unrepeated rows."""
     model = build(name)
-    found = head_roles(model, half=half, repeats=repeats, rows=2, tokens=range(13))
+    heads = head_roles(model, half=half, repeats=repeats, rows=2, tokens=range(13))
     drawn = repeated_rows(model, VOCABULARY, half=half, repeats=repeats, rows=2)
     n = half * repeats
     for layer in range(len(model.blocks)):
@@ -52,7 +52,7 @@ def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
             for batch in (drawn.repeated, drawn.unrepeated)
         )
         seen = pattern[0].amax(0) > 0
-        for role, scores in found.score.items():
+        for role, scores in heads.score.items():
             cells = [
                 [j for j in keys_of(role, i, half, 0) if 0 <= j < n and seen[i, j]]
                 for i in range(n)
@@ -61,15 +61,15 @@ def test_scores_are_mean_attention_on_the_cells_of_a_role(name, half, repeats):
             if not queries:
                 assert scores[layer].isnan().all(), role
                 continue
-            own = torch.stack([pattern[:, :, i, cells[i]].sum(-1) for i in queries]).mean(0).T
-            assert_close(scores[layer], own, what=role)
+            expected = torch.stack([pattern[:, :, i, cells[i]].sum(-1) for i in queries]).mean(0).T
+            assert_close(scores[layer], expected, what=role)
             if role in ("induction", "duplicate-token"):
                 control = torch.stack([other[:, :, i, cells[i]].sum(-1) for i in queries])
-                assert_close(found.control[role][layer], control.mean(0).T, what=role)
+                assert_close(heads.control[role][layer], control.mean(0).T, what=role)
             else:
                 equal = sum(len(cells[i]) / int(seen[i].sum()) for i in queries) / len(queries)
-                assert found.control[role][layer].sub(equal).abs().max() < 1e-12
-    assert not found.to_frame().isna().drop(columns=["low", "high"]).any(axis=None)
+                assert heads.control[role][layer].sub(equal).abs().max() < 1e-12
+    assert not heads.to_frame().isna().drop(columns=["low", "high"]).any(axis=None)
 
 
 def test_rows_are_distinct_tokens_and_their_repetition():
@@ -103,16 +103,16 @@ def copying_model(sign):
 
 
 def test_a_head_that_moves_a_token_to_its_own_logit_copies():
-    found = head_roles(copying_model(1), rows=5)
-    assert found.score["copying"][0, 0].sub(1).abs().max() < 1e-9
-    assert found.control["copying"][0, 0].max() < 0.9
-    assert "copying" in found.roles()["L0H0"]
+    heads = head_roles(copying_model(1), rows=5)
+    assert heads.score["copying"][0, 0].sub(1).abs().max() < 1e-9
+    assert heads.control["copying"][0, 0].max() < 0.9
+    assert "copying" in heads.roles()["L0H0"]
 
 
 def test_a_head_that_moves_it_to_the_opposite_does_not():
-    found = head_roles(copying_model(-1), rows=5)
-    assert found.score["copying"][0, 0].add(1).abs().max() < 1e-9
-    assert "copying" not in found.roles()["L0H0"]
+    heads = head_roles(copying_model(-1), rows=5)
+    assert heads.score["copying"][0, 0].add(1).abs().max() < 1e-9
+    assert "copying" not in heads.roles()["L0H0"]
 
 
 def copying_with(change):
@@ -141,20 +141,20 @@ def test_a_head_that_writes_nothing_is_silent(weight):
     model = build_new("llama")
     with torch.no_grad():
         getattr(model.blocks[1].attn, weight)[1].zero_()
-    found = head_roles(model, rows=5)
+    heads = head_roles(model, rows=5)
     expected = torch.zeros(2, 4, dtype=torch.bool)
     expected[1, [2, 3] if weight == "W_V" else [1]] = True  # two heads share a value head
-    assert torch.equal(found.silent, expected)
+    assert torch.equal(heads.silent, expected)
     for layer, head in expected.nonzero().tolist():
-        assert found.roles()[f"L{layer}H{head}"] == ("silent",)
-    assert not any(own.isnan().any() for own in found.score.values())
-    assert "silent " in found.summary()
+        assert heads.roles()[f"L{layer}H{head}"] == ("silent",)
+    assert not any(score.isnan().any() for score in heads.score.values())
+    assert "silent " in heads.summary()
 
 
 def test_in_half_precision_only_heads_that_write_nothing_are_silent():
-    found = head_roles(build("llama", dtype=torch.bfloat16), rows=5)
-    assert not found.silent.any()
-    assert all(own.dtype == torch.float32 for own in found.score.values())
+    heads = head_roles(build("llama", dtype=torch.bfloat16), rows=5)
+    assert not heads.silent.any()
+    assert all(score.dtype == torch.float32 for score in heads.score.values())
 
 
 def test_a_head_that_attends_evenly_has_no_role():
@@ -163,33 +163,33 @@ def test_a_head_that_attends_evenly_has_no_role():
     with torch.no_grad():
         model.blocks[0].attn.W_Q[1].zero_()
         model.blocks[0].attn.b_Q[1].zero_()
-    found = head_roles(model, rows=5)
-    for role, scores in found.score.items():
-        assert_close(scores[0, 1], found.control[role][0, 1], what=role)
-    assert found.roles()["L0H1"] == ()
+    heads = head_roles(model, rows=5)
+    for role, scores in heads.score.items():
+        assert_close(scores[0, 1], heads.control[role][0, 1], what=role)
+    assert heads.roles()["L0H1"] == ()
 
 
 def test_a_window_that_hides_the_keys_of_a_role_leaves_it_out():
     """Layer 0 of gemma2 sees three tokens back; half is 6."""
-    found = head_roles(build("gemma2"), rows=5)
-    rows = found.to_frame().query("role == 'induction'")
+    heads = head_roles(build("gemma2"), rows=5)
+    rows = heads.to_frame().query("role == 'induction'")
     assert set(rows["layer"]) == {1}
-    assert not found.to_frame().isna().any(axis=None)
+    assert not heads.to_frame().isna().any(axis=None)
 
 
 def test_an_encoder_has_next_token_heads_and_no_induction():
-    found = head_roles(build("bert"), rows=5)
-    assert "next-token" in found.score
-    assert "induction" not in found.score
-    assert "attention to next tokens predicts none" in found.summary()
+    heads = head_roles(build("bert"), rows=5)
+    assert "next-token" in heads.score
+    assert "induction" not in heads.score
+    assert "attention to next tokens predicts none" in heads.summary()
     assert "next-token" not in head_roles(build("gpt2"), rows=5).score
 
 
 def test_fewer_than_five_rows_name_no_head():
-    found = head_roles(interp.load("induction-by-hand"), rows=4)
-    attention = found.to_frame().query("role != 'copying'")
+    heads = head_roles(interp.load("induction-by-hand"), rows=4)
+    attention = heads.to_frame().query("role != 'copying'")
     assert not attention["has_role"].any()
-    assert "fewer than 5 rows: no intervals, so no role of attention" in found.summary()
+    assert "fewer than 5 rows: no intervals, so no role of attention" in heads.summary()
 
 
 # ---- models whose heads are known ---------------------------------------------------------------
@@ -199,12 +199,12 @@ def test_induction_by_hand_is_two_heads():
     roles = head_roles(interp.load("induction-by-hand"), rows=8).roles()
     assert roles["L0H0"] == ("previous-token",)
     assert set(roles["L1H0"]) >= {"induction", "copying"}
-    others = {name: own for name, own in roles.items() if name not in ("L0H0", "L1H0")}
+    others = {name: of_head for name, of_head in roles.items() if name not in ("L0H0", "L1H0")}
     assert set(others.values()) == {("silent",)}
 
 
 def test_the_roles_of_python_2l():
-    found = head_roles(interp.load("python-2l"))
+    heads = head_roles(interp.load("python-2l"))
     expected = {
         ("previous-token", "L0H5"): 0.961,
         ("induction", "L1H0"): 0.785,
@@ -212,29 +212,31 @@ def test_the_roles_of_python_2l():
         ("induction", "L1H2"): 0.544,
     }
     for (role, name), value in expected.items():
-        score, control = score_of(found, role, name)
+        score, control = score_of(heads, role, name)
         assert score == pytest.approx(value, abs=0.02), name
         assert control <= 0.035, name  # of previous tokens, what uniform attention has
-        assert found.roles()[name][0] == role
-    assert score_of(found, "induction", "L0H5")[0] < 0.01
-    first = found.summary().split("\n")[0]
+        assert heads.roles()[name][0] == role
+    assert score_of(heads, "induction", "L0H5")[0] < 0.01
+    first = heads.summary().split("\n")[0]
     assert first.startswith("python-2l: of 16 heads on 2 × 60 random tokens, L0H5 (previous-token ")
     assert "L1H0 (induction " in first
     assert "copying" not in first
     assert "sink" not in first
-    assert "bos-sink" in found.score
+    assert "bos-sink" in heads.score
 
 
 def test_without_bos_the_sink_is_the_first_position():
-    found = head_roles(build("gpt2"), rows=5)
-    assert "first-position-sink" in found.score
-    assert "bos-sink" not in found.score
+    heads = head_roles(build("gpt2"), rows=5)
+    assert "first-position-sink" in heads.score
+    assert "bos-sink" not in heads.score
 
 
 def test_copying_after_the_first_mlp_reads_what_it_adds_to_embeddings():
     """In layer 0, which reads embeddings alone, nothing changes; other roles never change."""
     model = interp.load("python-4l")
-    plain, after = (head_roles(model, rows=2, half=8, first_mlp=own) for own in (False, True))
+    plain, after = (
+        head_roles(model, rows=2, half=8, first_mlp=behind_mlp) for behind_mlp in (False, True)
+    )
     assert torch.equal(plain.score["copying"][0], after.score["copying"][0])
     assert (plain.score["copying"][1:] - after.score["copying"][1:]).abs().amin(0).max() > 0.01
     assert torch.equal(plain.score["induction"], after.score["induction"])
@@ -243,17 +245,17 @@ def test_copying_after_the_first_mlp_reads_what_it_adds_to_embeddings():
 
 
 def test_the_roles_of_python_4l():
-    found = head_roles(interp.load("python-4l"), rows=6)
-    assert score_of(found, "previous-token", "L2H5")[0] == pytest.approx(0.997, abs=0.002)
-    assert found.roles()["L2H5"] == ("previous-token",)
-    assert score_of(found, "induction", "L3H1")[0] == pytest.approx(0.8356, abs=0.02)
+    heads = head_roles(interp.load("python-4l"), rows=6)
+    assert score_of(heads, "previous-token", "L2H5")[0] == pytest.approx(0.997, abs=0.002)
+    assert heads.roles()["L2H5"] == ("previous-token",)
+    assert score_of(heads, "induction", "L3H1")[0] == pytest.approx(0.8356, abs=0.02)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_before_training_no_head_has_a_role(seed):
-    found = head_roles(interp.load("python-2l@0"), rows=8, seed=seed)
-    assert not any(found.roles().values())
-    assert found.summary().split("\n")[0].startswith("python-2l@0: none of 16 heads stands out")
+    heads = head_roles(interp.load("python-2l@0"), rows=8, seed=seed)
+    assert not any(heads.roles().values())
+    assert heads.summary().split("\n")[0].startswith("python-2l@0: none of 16 heads stands out")
 
 
 # ---- what it refuses ----------------------------------------------------------------------------
@@ -288,6 +290,6 @@ def test_tokens_outside_the_vocabulary():
 
 
 def test_copying_is_not_measured_of_few_tokens():
-    found = head_roles(build("gpt2"), rows=5)
-    assert "copying" not in found.score
-    assert "copying: not measured, for it needs 32 tokens or more" in found.summary()
+    heads = head_roles(build("gpt2"), rows=5)
+    assert "copying" not in heads.score
+    assert "copying: not measured, for it needs 32 tokens or more" in heads.summary()

@@ -19,7 +19,7 @@ STREAMS = [("resid_pre", 0), ("resid_pre", 1), ("resid_post", 1)]
 PREDICTING = [name for name, config in ARCHITECTURES.items() if config.unembeds]
 
 
-def given(name):
+def prompts_of(name):
     tokens = tokens_of(ARCHITECTURES[name])
     return tokens if len(tokens) > 1 else tokens[0]
 
@@ -29,34 +29,34 @@ def given(name):
 def test_the_last_place_is_the_output(name, norm):
     """Bit for bit: same kernel, same shapes."""
     model = build(name)
-    found = logit_lens(model, given(name), norm=norm, top=3)
+    decoded = logit_lens(model, prompts_of(name), norm=norm, top=3)
     with torch.no_grad():
         log_p = model(*tokens_of(model.config)).log_softmax(-1).topk(3, dim=-1)
-    assert_identical(found.probability[-1], log_p.values.exp())
-    assert_identical(found.top[-1], log_p.indices)
-    assert found.kl[-1].abs().max() == 0
-    assert found.kl[0].min() > 0
+    assert_identical(decoded.probability[-1], log_p.values.exp())
+    assert_identical(decoded.top[-1], log_p.indices)
+    assert decoded.kl[-1].abs().max() == 0
+    assert decoded.kl[0].min() > 0
 
 
 def test_each_place_is_the_unembedding_of_its_stream():
     """logits_l = unembed(norm(x_l)), here by the formula of the norm."""
     model, tokens = build("gpt2"), torch.tensor([[1, 2, 3, 4]])
-    found = logit_lens(model, tokens, targets=5, top=13)
+    decoded = logit_lens(model, tokens, targets=5, top=13)
     done = run(model, tokens, record="all")
     norm = model.stacks[0].final_norm
     assert isinstance(model.unembed, Unembedding)
-    assert list(zip(found.points, found.layers, strict=True)) == STREAMS
+    assert list(zip(decoded.points, decoded.layers, strict=True)) == STREAMS
     for place, stream in enumerate(STREAMS):
         x = done.cache[stream]
         x = x - x.mean(-1, keepdim=True)
         x = x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.gain + norm.bias
         p = (x @ model.unembed.W_U).softmax(-1)
-        assert_close(found.entropy[place], -(p * p.log()).sum(-1))
-        assert_close(found.target_probability[place], p[..., 5])
+        assert_close(decoded.entropy[place], -(p * p.log()).sum(-1))
+        assert_close(decoded.target_probability[place], p[..., 5])
         last = done.logits.softmax(-1)
-        assert_close(found.kl[place], (last * (last / p).log()).sum(-1))
-        assert torch.equal(found.rank[place], (p > p[..., 5:6]).sum(-1) + 1)
-        assert torch.equal(found.top[place], p.argsort(dim=-1, descending=True))
+        assert_close(decoded.kl[place], (last * (last / p).log()).sum(-1))
+        assert torch.equal(decoded.rank[place], (p > p[..., 5:6]).sum(-1) + 1)
+        assert torch.equal(decoded.top[place], p.argsort(dim=-1, descending=True))
 
 
 def test_few_logits_at_a_time_give_the_same(monkeypatch):
@@ -81,37 +81,37 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
 def test_the_final_divisor_is_that_of_the_last_stream():
     """norm="final": centred(x_l) / scale(x_L) · gain + bias; the same for what a part writes."""
     model, tokens = build("gpt2"), torch.tensor([[1, 2, 3, 4]])
-    found = logit_lens(model, tokens, at=["resid_mid", "attn_out"], norm="final")
+    decoded = logit_lens(model, tokens, at=["resid_mid", "attn_out"], norm="final")
     done, norm = run(model, tokens, record="all"), model.stacks[0].final_norm
-    assert list(zip(found.points, found.layers, strict=True)) == [
+    assert list(zip(decoded.points, decoded.layers, strict=True)) == [
         ("attn_out", 0), ("resid_mid", 0), ("attn_out", 1), ("resid_mid", 1), ("resid_post", 1),
     ]  # fmt: skip
-    for row, place in enumerate(zip(found.points, found.layers, strict=True)):
+    for row, place in enumerate(zip(decoded.points, decoded.layers, strict=True)):
         x = done.cache[place]
         x = (x - x.mean(-1, keepdim=True)) / done.cache["final_scale"] * norm.gain + norm.bias
         p = (x @ model.W_U).softmax(-1)
-        assert_close(found.entropy[row], -(p * p.log()).sum(-1))
+        assert_close(decoded.entropy[row], -(p * p.log()).sum(-1))
 
 
 def test_the_divisors_differ_but_at_the_end():
-    entropy = [logit_lens(build("llama"), given("llama"), norm=norm).entropy for norm in NORMS]
+    entropy = [logit_lens(build("llama"), prompts_of("llama"), norm=norm).entropy for norm in NORMS]
     assert ((entropy[0] - entropy[1])[:-1].abs() > 1e-3).all()
 
 
 def test_a_model_without_a_final_norm_has_no_divisor():
-    one, other = (logit_lens(build("seed"), given("seed"), norm=norm) for norm in NORMS)
-    assert_identical(one.entropy, other.entropy)
+    recomputed, final = (logit_lens(build("seed"), prompts_of("seed"), norm=norm) for norm in NORMS)
+    assert_identical(recomputed.entropy, final.entropy)
 
 
 def test_behind_each_sublayer_the_stream_that_goes_on_is_read():
     """With post-norm that is the norm of the sum; a paired decoder has two such places a block."""
     model = build("bert")
-    found = logit_lens(model, given("bert"), at="resid_mid")
-    cache = run(model, given("bert"), record="all").cache
+    decoded = logit_lens(model, prompts_of("bert"), at="resid_mid")
+    cache = run(model, prompts_of("bert"), record="all").cache
     p = decode(model, cache["normalized", 0, "ln1"]).softmax(-1)
-    assert_close(found.probability[0, ..., 0], p.max(-1).values)
-    assert found.points == ("resid_mid", "resid_mid", "resid_post")
-    pair = logit_lens(build("t5"), given("t5"), at=("resid_mid", "cross_attn_out"))
+    assert_close(decoded.probability[0, ..., 0], p.max(-1).values)
+    assert decoded.points == ("resid_mid", "resid_mid", "resid_post")
+    pair = logit_lens(build("t5"), prompts_of("t5"), at=("resid_mid", "cross_attn_out"))
     each = ("resid_mid", "cross_attn_out", "cross_resid_mid")
     assert pair.points == (*each, *each, "resid_post")
 
@@ -140,11 +140,12 @@ def test_the_figure_and_the_summary_of_a_bundled_model():
 
 
 def test_the_provenance_has_the_lens():
-    """Two lenses are told apart, and each from none; the same numbers are the same lens."""
+    """Two lenses differ in it, and each from none; equal numbers are the same lens."""
     model, lens = build("gpt2"), TunedLens.untrained(build("gpt2"))
     same, other = (replace(lens, A=lens.A + more) for more in (0.0, 1e-3))
     logit, first, again, second = (
-        logit_lens(model, given("gpt2"), lens=own).provenance for own in (None, lens, same, other)
+        logit_lens(model, prompts_of("gpt2"), lens=tuned).provenance
+        for tuned in (None, lens, same, other)
     )
     assert logit.lens is None
     assert first == again == replace(logit, lens=lens.digest)
@@ -154,11 +155,11 @@ def test_the_provenance_has_the_lens():
 def test_what_has_no_logits_or_no_such_token_is_refused():
     without = build(replace(ARCHITECTURES["gpt2"], unembeds=False, tied=False))
     with pytest.raises(InvalidInput, match="returns its last stream"):
-        logit_lens(without, given("gpt2"))
+        logit_lens(without, prompts_of("gpt2"))
     with pytest.raises(InvalidInput, match="top=99 must be an integer from 1 to 13"):
-        logit_lens(build("gpt2"), given("gpt2"), top=99)
+        logit_lens(build("gpt2"), prompts_of("gpt2"), top=99)
     with pytest.raises(InvalidInput, match="Target 13 is outside"):
-        logit_lens(build("gpt2"), given("gpt2"), targets=13)
+        logit_lens(build("gpt2"), prompts_of("gpt2"), targets=13)
 
 
 @pytest.mark.parametrize(
@@ -177,4 +178,4 @@ def test_what_has_no_logits_or_no_such_token_is_refused():
 )
 def test_a_place_without_a_prediction_is_refused_by_name(name, asked, message):
     with pytest.raises(InvalidInput, match=message):
-        logit_lens(build(name), given(name), **asked)
+        logit_lens(build(name), prompts_of(name), **asked)

@@ -17,28 +17,28 @@ def rows(lengths=(4, 6, 2, 5, 6, 3)) -> torch.Tensor:
 
 def test_each_neuron_has_its_own_top_tokens():
     model, texts = build("gpt2"), rows()
-    found = neurons(model, texts, layer=1, neurons=[7, 2], top=4, ablate=0)
+    description = neurons(model, texts, layer=1, neurons=[7, 2], top=4, ablate=0)
     for row, n in enumerate((7, 2)):
         alone = top_texts(model, texts, of=f"L1N{n}", top=4)
         for name in ("value", "text", "pos", "strips"):
-            own, other = getattr(found, name)[row], getattr(alone, name)
-            torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12, equal_nan=True)
-        assert_close(found.control[row], alone.control[0])
-        assert found.snippets[row] == alone.snippets
-        assert found.mean[row] == pytest.approx(alone.mean)
-        assert_close(found.quantiles[row, :1], alone.quantiles[[alone.levels.index(0.5)]])
+            actual, expected = getattr(description, name)[row], getattr(alone, name)
+            torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+        assert_close(description.control[row], alone.control[0])
+        assert description.snippets[row] == alone.snippets
+        assert description.mean[row] == pytest.approx(alone.mean)
+        assert_close(description.quantiles[row, :1], alone.quantiles[[alone.levels.index(0.5)]])
     every = interp.run(model, texts, record="post").cache["post", 1][texts >= 0]
-    assert_close(found.active, (every[:, [7, 2]] > 0).double().mean(0).float(), 1e-6)
+    assert_close(description.active, (every[:, [7, 2]] > 0).double().mean(0).float(), 1e-6)
 
 
 def test_the_ablation_is_that_of_the_first_texts():
     model, texts = build("gpt2"), rows()
-    found = neurons(model, (row[row >= 0] for row in texts), layer=1, ablate=4, rows=2)
+    description = neurons(model, (row[row >= 0] for row in texts), layer=1, ablate=4, rows=2)
     whole = ablate(model, texts[:4], units="neurons", layers=[1])
-    assert_close(found.ablation.clean, whole.clean)
-    assert_close(found.ablation.ablated, whole.ablated)
-    assert found.ablation.metric == whole.metric
-    assert len(found.to_prompt_frame()) == 4 * 10
+    assert_close(description.ablation.clean, whole.clean)
+    assert_close(description.ablation.ablated, whole.ablated)
+    assert description.ablation.metric == whole.metric
+    assert len(description.to_prompt_frame()) == 4 * 10
 
 
 def test_batches_do_not_matter():
@@ -75,13 +75,13 @@ def test_a_planted_neuron_is_found_with_what_it_reads_and_writes():
 
 def test_models_without_linear_logits_have_no_direct_effects():
     for name in ("bert-types", HEADLESS):
-        found = neurons(build(name), rows(), layer=1, top=2)
-        assert found.direct_effects is None
-        assert "promoted_tokens" not in found.to_frame()
-        assert (found.ablation is None) is (name is HEADLESS)
-        assert "direct effects" not in found.summary()
-    assert "cosine" in found.to_frame()
-    assert found.to_prompt_frame().empty
+        description = neurons(build(name), rows(), layer=1, top=2)
+        assert description.direct_effects is None
+        assert "promoted_tokens" not in description.to_frame()
+        assert (description.ablation is None) is (name is HEADLESS)
+        assert "direct effects" not in description.summary()
+    assert "cosine" in description.to_frame()
+    assert description.to_prompt_frame().empty
 
 
 def test_gated_neurons_have_three_cosines():
@@ -90,32 +90,32 @@ def test_gated_neurons_have_three_cosines():
 
 
 def test_a_figure_is_of_one_neuron():
-    found = neurons(build("gpt2"), rows(), layer=1, top=3)
-    assert found.figure(4).layout.title.text == "L1N4: the 3 largest activations"
-    first = found.to_frame()["name"][0]
-    assert found.figure().layout.title.text.startswith(first)
+    description = neurons(build("gpt2"), rows(), layer=1, top=3)
+    assert description.figure(4).layout.title.text == "L1N4: the 3 largest activations"
+    first = description.to_frame()["name"][0]
+    assert description.figure().layout.title.text.startswith(first)
     with pytest.raises(InvalidInput, match="neuron=99 was not measured; there are"):
-        found.figure(99)
+        description.figure(99)
 
 
 def test_a_cancelled_call_has_what_was_read():
-    found = neurons(build("gpt2"), rows(), layer=1, rows=2, cancelled=lambda: True)
-    assert found.notes == ("cancelled after 2 texts",)
-    assert found.ablation is None
-    assert found.n_texts == 2
+    description = neurons(build("gpt2"), rows(), layer=1, rows=2, cancelled=lambda: True)
+    assert description.notes == ("cancelled after 2 texts",)
+    assert description.ablation is None
+    assert description.n_texts == 2
 
 
 def test_a_call_cancelled_before_neurons_are_ablated_has_the_corpus():
     """The second call of ``cancelled`` is that of the forward that means are taken from."""
     answers = iter([False, True])
-    found = neurons(build("gpt2"), rows(), layer=1, cancelled=lambda: next(answers))
-    assert found.notes == ("cancelled before neurons were ablated",)
-    assert found.ablation is None
-    assert found.n_texts == len(rows())
+    description = neurons(build("gpt2"), rows(), layer=1, cancelled=lambda: next(answers))
+    assert description.notes == ("cancelled before neurons were ablated",)
+    assert description.ablation is None
+    assert description.n_texts == len(rows())
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "error", "said"),
+    ("name", "settings", "error", "message"),
     [
         ("mixtral", {"layer": 0}, InvalidInput, "L0MLP is a mixture of experts"),
         ("seed", {"layer": 0}, InvalidInput, "Layer 0 has no MLP"),
@@ -139,6 +139,6 @@ def test_a_call_cancelled_before_neurons_are_ablated_has_the_corpus():
         ("gpt2", {"layer": 0, "method": "luck"}, InvalidInput, "luck"),
     ],
 )
-def test_what_can_not_be_described_is_refused(name, settings, error, said):
-    with pytest.raises(error, match=said):
+def test_what_can_not_be_described_is_refused(name, settings, error, message):
+    with pytest.raises(error, match=message):
         neurons(build(name), rows(), **settings)

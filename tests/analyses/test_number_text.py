@@ -53,7 +53,7 @@ def test_summary_table_and_hover_write_the_same_number(name):
     titles = [title.split(" (")[0] for title, _ in columns]
     text = rows[0][titles.index("effect")].split()[0]
     drawn = result.figure().data[0]
-    hovers = [own for row in drawn.customdata for own in row]
+    hovers = [cell for row in drawn.customdata for cell in row]
     assert text.startswith(("+", "−"))
     assert f" {text}" in result.summary()
     assert text in hovers

@@ -1,4 +1,4 @@
-"""s is 0 of what knows no order, and says by what order is known otherwise."""
+"""s is 0 where neither mask nor positions encode order; its variants show which of them does."""
 
 from dataclasses import replace
 
@@ -42,8 +42,8 @@ def prompts_of(name):
         [torch.randint(D_VOCAB, (n,), generator=generator) for n in lengths]
         for lengths in ((4, 6, 5), (5, 3, 6))
     ]
-    given = tuple(padded(own, "left") for own in rows)
-    return given if len(ARCHITECTURES[name].stacks) > 1 else given[0]
+    prompts = tuple(padded(sequences, "left") for sequences in rows)
+    return prompts if len(ARCHITECTURES[name].stacks) > 1 else prompts[0]
 
 
 # ---- with neither, nothing knows order -------------------------------------------------------
@@ -51,67 +51,67 @@ def prompts_of(name):
 
 @pytest.mark.parametrize("scope", ["whole", "own"])
 @pytest.mark.parametrize("name", covering(ARCHITECTURES, FAST))
-def test_only_mask_and_positions_tell_the_order(name, scope):
-    found = order_sensitivity(build(name), prompts_of(name), scope=scope, draws=1)
-    assert found.value[found.variants.index(NOTHING)].nan_to_num().max() <= ZERO
-    for variant in found.variants:
+def test_only_mask_and_positions_encode_order(name, scope):
+    order_use = order_sensitivity(build(name), prompts_of(name), scope=scope, draws=1)
+    assert order_use.value[order_use.variants.index(NOTHING)].nan_to_num().max() <= ZERO
+    for variant in order_use.variants:
         if variant != NOTHING and scope == "whole":
-            assert found.of(variant)[-1] > 1e-3, variant
-    assert found.value.nan_to_num().max() <= 2
+            assert order_use.of(variant)[-1] > 1e-3, variant
+    assert order_use.value.nan_to_num().max() <= 2
 
 
 def test_patches_of_an_image_are_tokens():
     model = build(IMAGES)
     images = torch.randn(3, 2, 4, 6, generator=torch.Generator().manual_seed(0)).double()
-    found = order_sensitivity(model, images, draws=1)
-    assert found.variants == ("positions", "neither")
-    assert found.value[1].max() <= ZERO
-    assert found.value[0].min() > 1e-3
+    order_use = order_sensitivity(model, images, draws=1)
+    assert order_use.variants == ("positions", "neither")
+    assert order_use.value[1].max() <= ZERO
+    assert order_use.value[0].min() > 1e-3
     batch = model.batch(images)
     order = torch.tensor([[0, 1, 4, 2, 3, 7, 5, 6]]).expand(3, -1)
     moved = permuted(batch, order, model.stacks[0].input)
-    before, after = (run(model, one, record="embed").cache["embed"] for one in (batch, moved))
+    before, after = (run(model, inputs, record="embed").cache["embed"] for inputs in (batch, moved))
     assert_close(after, before[:, order[0]])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_learned_positions_move_along_with_a_heads_own_input(name):
     """Of itself, a head that reads them knows order by the mask alone."""
-    found = order_sensitivity(build(name), prompts_of(name), scope="own", draws=1)
-    assert "model" not in found.names
-    assert found.of("positions").max() <= ZERO
-    if "mask" in found.variants:
-        assert found.of("mask").min() > 1e-3
-        assert_close(found.of("mask and positions"), found.of("mask"))
+    order_use = order_sensitivity(build(name), prompts_of(name), scope="own", draws=1)
+    assert "model" not in order_use.names
+    assert order_use.of("positions").max() <= ZERO
+    if "mask" in order_use.variants:
+        assert order_use.of("mask").min() > 1e-3
+        assert_close(order_use.of("mask and positions"), order_use.of("mask"))
 
 
 def test_in_the_first_layer_a_head_reads_the_same_prompt_either_way():
     """Where no position is added to the stream, the own input permuted is the prompt permuted."""
-    whole, own = (
+    whole, own_input = (
         order_sensitivity(build("llama"), prompts_of("llama"), scope=scope, draws=1)
         for scope in ("whole", "own")
     )
-    assert own.names == whole.names[:-1]
-    assert_close(own.value[:, :, :4].nan_to_num(), whole.value[:, :, :4].nan_to_num())
-    assert (own.of("positions") - whole.of("positions")[:-1])[4:].abs().max() > 1e-2
+    assert own_input.names == whole.names[:-1]
+    assert_close(own_input.value[:, :, :4].nan_to_num(), whole.value[:, :, :4].nan_to_num())
+    assert (own_input.of("positions") - whole.of("positions")[:-1])[4:].abs().max() > 1e-2
 
 
 # ---- the number itself -----------------------------------------------------------------------
 
 
-def test_s_is_what_the_equation_says():
+def test_s_is_computed_by_its_equation():
     model, (ids,) = build("gpt2"), tokens_of("gpt2", batch=1)
-    found = order_sensitivity(model, ids, permutations=["random"], draws=1, seed=3)
+    order_use = order_sensitivity(model, ids, permutations=["random"], draws=1, seed=3)
     order = token_orders(torch.ones_like(ids).bool(), "random", 6)
     x, y = (
-        run(model, own, record="result").cache["result", 1][0, :, 2]
-        for own in (ids, ids[:, order[0]])
+        run(model, prompt, record="result").cache["result", 1][0, :, 2]
+        for prompt in (ids, ids[:, order[0]])
     )
     moved = x[order[0]]
     half = (moved.square().sum() + y.square().sum()) / 2
-    part = found.names.index("L1H2")
-    assert_close(found.value[0, 0, part, 0], (y - moved).norm() / half.sqrt())
-    assert_close(found.unmoved[0, 0, part, 0], (x - moved).norm() / x.norm())
+    part = order_use.names.index("L1H2")
+    assert_close(order_use.value[0, 0, part, 0], (y - moved).norm() / half.sqrt())
+    assert_close(order_use.unmoved[0, 0, part, 0], (x - moved).norm() / x.norm())
 
 
 def test_s_of_unrelated_and_of_opposite_outputs():
@@ -132,10 +132,10 @@ def test_what_follows_positions_alone_does_not_move():
     model = build_new("bert")
     with torch.no_grad():
         model.encoder.weight_e.copy_(model.encoder.weight_e[:1].expand(D_VOCAB, -1))
-    found = order_sensitivity(model, prompts_of("bert"), draws=2)
-    known = ~found.unmoved[0].isnan()
-    assert_close(found.value[0][known], found.unmoved[0][known])
-    assert found.of("positions").min() > 1e-3
+    order_use = order_sensitivity(model, prompts_of("bert"), draws=2)
+    measured = ~order_use.unmoved[0].isnan()
+    assert_close(order_use.value[0][measured], order_use.unmoved[0][measured])
+    assert order_use.of("positions").min() > 1e-3
 
 
 def test_a_head_that_writes_nothing_uses_no_order():
@@ -144,15 +144,15 @@ def test_a_head_that_writes_nothing_uses_no_order():
         model.blocks[1].attn.W_O[2] = 0
     ids = padded([torch.arange(n) for n in (5, 6, 7, 8, 6)], "right")
     done: list[tuple[int, int]] = []
-    found = order_sensitivity(
+    order_use = order_sensitivity(
         model, ids, permutations=["random"], draws=2, progress=lambda *now: done.append(now)
     )
     assert [n for n, _ in done] == list(range(1, len(done) + 1))
     assert done[-1] == (len(done), 4 * (1 + 2 * 2))
-    part = found.names.index("L1H2")
-    assert found.value[:, :, part].nan_to_num().max() == 0
-    assert {name for name, by in found.uses().items() if not by} == {"L1H2"}
-    assert found.summary().startswith("5 of 6 heads use order: ")
+    part = order_use.names.index("L1H2")
+    assert order_use.value[:, :, part].nan_to_num().max() == 0
+    assert {name for name, by in order_use.uses().items() if not by} == {"L1H2"}
+    assert order_use.summary().startswith("5 of 6 heads use order: ")
 
 
 # ---- the prefix as a bag ---------------------------------------------------------------------
@@ -161,13 +161,13 @@ def test_a_head_that_writes_nothing_uses_no_order():
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gptj"])
 def test_the_first_layer_sums_over_a_set(name):
     """Without positions the last token sees its prefix as a bag; layer 1 sees what earlier saw."""
-    found = order_sensitivity(build(name), prompts_of(name), permutations=["random"], draws=2)
-    first, second, _ = found.of("mask", "bag")[-3:]
+    order_use = order_sensitivity(build(name), prompts_of(name), permutations=["random"], draws=2)
+    first, second, _ = order_use.of("mask", "bag")[-3:]
     assert first <= ZERO
     assert second > 1e-2
-    assert found.of("mask and positions", "bag")[-3] > 1e-2
-    assert found.of("mask")[-3] > 1e-2  # though earlier tokens of that layer do see less
-    assert found.unmoved[:, found.permutations.index("bag")].isnan().all()
+    assert order_use.of("mask and positions", "bag")[-3] > 1e-2
+    assert order_use.of("mask")[-3] > 1e-2  # though earlier tokens of that layer do see less
+    assert order_use.unmoved[:, order_use.permutations.index("bag")].isnan().all()
 
 
 # ---- permutations ----------------------------------------------------------------------------
@@ -219,34 +219,34 @@ def test_variants_can_be_chosen():
         "mask and positions",
         "mask",
     )
-    found = order_sensitivity(build("gpt2"), ids, draws=1, mask=False, positions=True)
-    assert found.variants == ("positions",)
+    order_use = order_sensitivity(build("gpt2"), ids, draws=1, mask=False, positions=True)
+    assert order_use.variants == ("positions",)
     every = order_sensitivity(build("gpt2"), ids, draws=1)
-    assert_close(found.of("positions", "swap"), every.of("positions", "swap"))
+    assert_close(order_use.of("positions", "swap"), every.of("positions", "swap"))
     seed = order_sensitivity(build("seed"), ids, draws=1)
     assert seed.variants == ("mask", "neither")
 
 
-def test_below_five_prompts_nothing_is_said_to_matter():
-    found = order_sensitivity(build("gpt2"), prompts_of("gpt2"), draws=1)
-    assert set(found.uses().values()) == {""}
-    first, *lines = found.summary().splitlines()
+def test_below_five_prompts_no_head_is_reported_to_use_order():
+    order_use = order_sensitivity(build("gpt2"), prompts_of("gpt2"), draws=1)
+    assert set(order_use.uses().values()) == {""}
+    first, *lines = order_use.summary().splitlines()
     assert first.startswith("fewer than 5 prompts, so that no head is said to use order")
     assert sum(" s: mask and positions" in line for line in lines) == 6
 
 
 def test_prompts_too_short_are_left_out():
     ids = padded([torch.tensor([2]), torch.tensor([3, 1, 4])], "right")
-    found = order_sensitivity(build("gpt2"), ids, draws=1)
-    assert found.value[..., 0].isnan().all()
-    assert not found.value[..., 1].isnan().any()
-    assert set(found.to_prompt_frame()["prompt"]) == {1}
+    order_use = order_sensitivity(build("gpt2"), ids, draws=1)
+    assert order_use.value[..., 0].isnan().all()
+    assert not order_use.value[..., 1].isnan().any()
+    assert set(order_use.to_prompt_frame()["prompt"]) == {1}
     two = order_sensitivity(build("gpt2"), torch.tensor([[3, 1]]), draws=1)
     assert two.value[:, two.permutations.index("bag")].isnan().all()
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "said"),
+    ("name", "settings", "message"),
     [
         ("gpt2", {"permutations": ["sorted"]}, "several of random, swap, block"),
         ("gpt2", {"permutations": "random"}, "several of random, swap, block"),
@@ -257,8 +257,8 @@ def test_prompts_too_short_are_left_out():
         ("seed", {"positions": True}, "this model has no positions"),
     ],
 )
-def test_bad_settings_are_refused(name, settings, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_bad_settings_are_refused(name, settings, message):
+    with pytest.raises(InvalidInput, match=message):
         order_sensitivity(build(name), prompts_of(name), **settings)
 
 
@@ -274,8 +274,8 @@ def test_prompts_without_order_and_models_with_nan_are_refused():
 
 
 def test_a_variant_that_was_not_measured_is_named():
-    found = order_sensitivity(build("bert"), prompts_of("bert"), draws=1)
+    order_use = order_sensitivity(build("bert"), prompts_of("bert"), draws=1)
     with pytest.raises(InvalidInput, match="there are positions, neither"):
-        found.of("mask")
+        order_use.of("mask")
     with pytest.raises(InvalidInput, match="there are random, swap, block, bag"):
-        found.of("positions", "shuffled")
+        order_use.of("positions", "shuffled")

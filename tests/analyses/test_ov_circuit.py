@@ -35,18 +35,18 @@ def test_promoted_outputs_and_promoters_are_those_of_the_circuit_formed():
     result = ov(model, 1, 2, [4, 7], top=3)
     assert result.deviation == pytest.approx(float(matrix.std(correction=0)))
     matrix = matrix / result.deviation
-    for given, own, mean in (
+    for largest, scores, mean in (
         (result.promoted, matrix, matrix.mean(0)),
         (result.promoters, matrix.T, None),
     ):
-        assert given.tokens.tolist() == [4, 7]
-        expected = own[[4, 7]].topk(3)
-        assert torch.equal(given.top, expected.indices)
-        assert_close(given.values, expected.values)
+        assert largest.tokens.tolist() == [4, 7]
+        expected = scores[[4, 7]].topk(3)
+        assert torch.equal(largest.top, expected.indices)
+        assert_close(largest.values, expected.values)
         control = (
-            own[[4, 7]].mean(1, keepdim=True).expand(2, 3) if mean is None else mean[given.top]
+            scores[[4, 7]].mean(1, keepdim=True).expand(2, 3) if mean is None else mean[largest.top]
         )
-        assert_close(given.controls, control)
+        assert_close(largest.controls, control)
 
 
 def test_without_tokens_those_with_the_largest_entries_are_found():
@@ -74,36 +74,39 @@ def test_singular_vectors_add_up_to_the_circuit():
     model = build("gpt2")
     result = ov(model, 1, 0, top=13)
     rebuilt = torch.zeros(13, 13, dtype=torch.float64)
-    for _, own in result.to_singular_frame().query("end == '+'").groupby("component"):
+    for _, readings in result.to_singular_frame().query("end == '+'").groupby("component"):
         read, written = (
             torch.tensor(
-                own.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
+                readings.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
                     f"{side}_token_reading"
                 ].to_numpy()
             )
             for side in ("source", "output")
         )
-        rebuilt += own["singular_value"].iloc[0] * torch.outer(read, written)
+        rebuilt += readings["singular_value"].iloc[0] * torch.outer(read, written)
         assert read.abs().max() == read.max()
     assert_close(rebuilt, formed(model, 1, 0))
 
 
 @pytest.mark.parametrize(
     "name",
-    covering([n for n, own in ARCHITECTURES.items() if own.head is None and n not in CLIPPED]),
+    covering(
+        [n for n, config in ARCHITECTURES.items() if config.head is None and n not in CLIPPED]
+    ),
 )
 def test_numbers_do_not_depend_on_the_basis_of_heads(name):
     model = build(name)
     attention = None if len(model.stacks) == 1 else "cross"
-    one, other = (
-        ov(own, 0, 1, top=5, attention=attention) for own in (model, in_another_basis(model))
+    plain, rotated = (
+        ov(variant, 0, 1, top=5, attention=attention)
+        for variant in (model, in_another_basis(model))
     )
-    assert torch.equal(one.promoted.top, other.promoted.top)
-    assert_close(one.promoted.values, other.promoted.values, 1e-10)
-    assert_close(one.singular.values, other.singular.values, 1e-10)
-    assert_close(one.singular.second, other.singular.second, 1e-10)
-    if one.copying is not None:
-        assert one.copying == pytest.approx(other.copying, abs=1e-10)
+    assert torch.equal(plain.promoted.top, rotated.promoted.top)
+    assert_close(plain.promoted.values, rotated.promoted.values, 1e-10)
+    assert_close(plain.singular.values, rotated.singular.values, 1e-10)
+    assert_close(plain.singular.second, rotated.singular.second, 1e-10)
+    if plain.copying is not None:
+        assert plain.copying == pytest.approx(rotated.copying, abs=1e-10)
 
 
 def test_the_head_that_was_set_to_copy_promotes_what_it_attends_to():
@@ -117,7 +120,9 @@ def test_the_head_that_was_set_to_copy_promotes_what_it_attends_to():
 
 def test_the_first_mlp_changes_what_is_read():
     model = build("gpt2")
-    plain, behind = (ov(model, 1, 0, [3], top=13, first_mlp=own) for own in (False, True))
+    plain, behind = (
+        ov(model, 1, 0, [3], top=13, first_mlp=behind_mlp) for behind_mlp in (False, True)
+    )
     assert (plain.promoted.values - behind.promoted.values).abs().max() > 0.1
     assert "behind the first MLP" in behind.summary()
     assert "MLP" not in plain.summary()

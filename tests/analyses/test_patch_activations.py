@@ -38,19 +38,23 @@ def bundled(name: str, **settings):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_of_the_first_stream_is_all_of_the_difference(name, direction):
     model, clean, corrupt = pair_of(name)
-    found = patch_activations(
+    patching = patch_activations(
         model, clean, corrupt, metric=METRIC, over=("layer",), direction=direction
     )
-    assert_close(found.effect[0, 0], torch.ones_like(found.clean), 1e-9)
-    assert_close(found.together, (found.clean if direction == "denoise" else found.corrupt)[None])
+    assert_close(patching.effect[0, 0], torch.ones_like(patching.clean), 1e-9)
+    assert_close(
+        patching.together, (patching.clean if direction == "denoise" else patching.corrupt)[None]
+    )
 
 
 def test_the_decoder_of_a_pair_holds_nothing_of_its_source():
     model = build("attention-pair")
     source, target = tokens_of("attention-pair")
-    given = {"metric": METRIC, "over": ("layer",)}
+    settings = {"metric": METRIC, "over": ("layer",)}
     decoder, encoder = (
-        patch_activations(model, (source, target), (source.flip(0), target), stack=stack, **given)
+        patch_activations(
+            model, (source, target), (source.flip(0), target), stack=stack, **settings
+        )
         for stack in ("decoder", "encoder")
     )
     assert_close(encoder.effect[0, 0], torch.ones(2, dtype=torch.float64), 1e-9)
@@ -70,10 +74,10 @@ def test_a_run_patched_with_itself_is_bit_identical(point):
 
 def test_before_the_texts_differ_nothing_is_patched():
     model, clean, corrupt = pair_of("gpt2", at=3)
-    found = patch_activations(model, clean, corrupt, metric=METRIC, at=["resid_pre", "z"])
-    assert_close(found.effect[:, :, :3], torch.zeros_like(found.effect[:, :, :3]), 1e-9)
-    assert (found.effect[0, :, 3].abs() > 1e-3).all()
-    assert_close(found.own, found.corrupt.expand_as(found.own))
+    patching = patch_activations(model, clean, corrupt, metric=METRIC, at=["resid_pre", "z"])
+    assert_close(patching.effect[:, :, :3], torch.zeros_like(patching.effect[:, :, :3]), 1e-9)
+    assert (patching.effect[0, :, 3].abs() > 1e-3).all()
+    assert_close(patching.own, patching.corrupt.expand_as(patching.own))
 
 
 @each(
@@ -91,14 +95,14 @@ def test_before_the_texts_differ_nothing_is_patched():
 )
 def test_each_cell_is_one_patched_forward(name, at, over):
     model, clean, corrupt = pair_of(name)
-    found = patch_activations(model, clean, corrupt, metric=METRIC, at=at, over=over)
+    patching = patch_activations(model, clean, corrupt, metric=METRIC, at=at, over=over)
     base, source = (model.check(*(x if isinstance(x, tuple) else (x,))) for x in (corrupt, clean))
     cache = run(model, *source, record="all").cache
     stack = {"stack": "decoder"} if len(model.stacks) > 1 else {}
-    count = len(found.cells["name"])
-    values = found.patched.flatten(0, -2)
+    count = len(patching.cells["name"])
+    values = patching.patched.flatten(0, -2)
     for cell in range(0, count, max(1, count // 5)):
-        index = {axis: found.cells[axis][cell] for axis in found.axes}
+        index = {axis: patching.cells[axis][cell] for axis in patching.axes}
         layers = [index.pop("layer")] if "layer" in index else [0, 1]
         made = [edits.patch(cache, at, layer=layer, **index, **stack) for layer in layers]
         done = run(model, *base, edits=made)
@@ -107,24 +111,24 @@ def test_each_cell_is_one_patched_forward(name, at, over):
 
 def test_noising_is_denoising_with_the_texts_exchanged():
     model, clean, corrupt = pair_of("llama")
-    one = patch_activations(model, clean, corrupt, metric=METRIC, direction="noise")
-    other = patch_activations(model, corrupt, clean, metric=METRIC, direction="denoise")
-    assert_close(one.effect, other.effect)
+    noised = patch_activations(model, clean, corrupt, metric=METRIC, direction="noise")
+    exchanged = patch_activations(model, corrupt, clean, metric=METRIC, direction="denoise")
+    assert_close(noised.effect, exchanged.effect)
     denoised = patch_activations(model, clean, corrupt, metric=METRIC)
-    assert not torch.allclose(denoised.effect, one.effect)
+    assert not torch.allclose(denoised.effect, noised.effect)
 
 
 def test_prompts_that_are_too_short_for_a_position_are_left_out_of_it():
     rows = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])] * 3
     others = [torch.tensor([7, 2, 3, 4]), torch.tensor([8, 6])] * 3
-    found = patch_activations(
+    patching = patch_activations(
         build("gpt2"), padded(rows, "left"), padded(others, "left"), metric=METRIC
     )
-    counts = found.to_frame().set_index(["layer", "pos"])["n"]
+    counts = patching.to_frame().set_index(["layer", "pos"])["n"]
     assert [counts[0, pos] for pos in range(4)] == [6, 6, 3, 3]
-    assert len(found.to_prompt_frame()) == 2 * (6 + 6 + 3 + 3)
+    assert len(patching.to_prompt_frame()) == 2 * (6 + 6 + 3 + 3)
     alone = patch_activations(build("gpt2"), rows[0][None], others[0][None], metric=METRIC)
-    assert_close(found.effect[0, :, :, 0], alone.effect[0, :, :, 0], 1e-9)
+    assert_close(patching.effect[0, :, :, 0], alone.effect[0, :, :, 0], 1e-9)
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
@@ -145,16 +149,16 @@ def test_heads_of_induction_carry_it_in_python_2l():
     assert set(frame[frame["significant"]]["name"][:3]) <= {"L0H5", "L1H0", "L1H5", "L1H2"}
 
 
-def test_a_result_says_what_was_found():
-    found = bundled("rasp-reverse", at="z", over=("layer", "head"))
-    first, difference, *_, control = found.summary().split("\n")
+def test_the_summary_states_the_largest_effect_and_the_control():
+    patching = bundled("rasp-reverse", at="z", over=("layer", "head"))
+    first, difference, *_, control = patching.summary().split("\n")
     assert first == (
         "z by layer × head: L2H0 restores +1.00 of the difference (denoise), the most of 12 cells; "
         "≥ 0.1: 1"
     )
     assert difference == "logit difference 12 logits clean, −12 corrupted, on 36 pairs"
     assert control.endswith("of z together +1.00; the run's own activations 0.00")
-    (drawn,) = found.figure().data
+    (drawn,) = patching.figure().data
     assert drawn.z[2][0] == pytest.approx(1, abs=1e-5)
 
 
@@ -162,29 +166,29 @@ def test_positions_bear_the_tokens_that_all_prompts_share():
     model = interp.load("dates")
     clean, corrupt = (["7 June 2030", "9 June 2030"], ["7 March 2030", "9 March 2030"])
     prefix = ["2030-0"] * 2
-    found = patch_activations(
+    patching = patch_activations(
         model,
         (clean, prefix),
         (corrupt, prefix),
         metric=metrics.logit_diff(model.to_single_token("6"), model.to_single_token("3")),
         stack="encoder",
     )
-    tokens = dict(zip(found.cells["pos"], found.cells["token"], strict=True))
+    tokens = dict(zip(patching.cells["pos"], patching.cells["token"], strict=True))
     assert [tokens[pos] for pos in range(5)] == ["", "·", "June/March", "·", "2"]
-    assert found.to_frame()["name"][0].startswith("L0 pos 2 June/March")
+    assert patching.to_frame()["name"][0].startswith("L0 pos 2 June/March")
 
 
 def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
     model, clean, corrupt = pair_of("gpt2")
-    given = {"metric": METRIC, "memory": 1e5}
-    whole = patch_activations(model, clean, corrupt, **given)
+    settings = {"metric": METRIC, "memory": 1e5}
+    whole = patch_activations(model, clean, corrupt, **settings)
     cells = []
     stop = {"progress": lambda *at: cells.append(at), "cancelled": lambda: bool(cells)}
-    part = patch_activations(model, clean, corrupt, **stop, **given)
+    part = patch_activations(model, clean, corrupt, **stop, **settings)
     assert part.patched.isnan().any()
     assert "cancelled" in part.summary()
     part.figure()
-    again = patch_activations(model, clean, corrupt, resume=part.partial, **given)
+    again = patch_activations(model, clean, corrupt, resume=part.partial, **settings)
     assert_close(again.patched, whole.patched)
     assert whole.partial is None
 
@@ -192,13 +196,13 @@ def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as error:
-        patch_activations(model, clean, corrupt, progress=stop, **given)
-    again = patch_activations(model, clean, corrupt, resume=error.value.result, **given)
+        patch_activations(model, clean, corrupt, progress=stop, **settings)
+    again = patch_activations(model, clean, corrupt, resume=error.value.result, **settings)
     assert_close(again.patched, whole.patched)
 
 
 @each(
-    ("settings", "error", "said"),
+    ("settings", "error", "message"),
     [
         ({"metric": metrics.loss()}, InvalidInput, "a loss is of each text's own tokens"),
         ({"over": ("layer", "neuron")}, InvalidInput, "over=.* some of layer, head, pos"),
@@ -211,9 +215,9 @@ def test_a_cancelled_call_is_resumed_and_an_interrupted_one_too():
         ({"direction": "both"}, InvalidInput, "direction='both' is one of denoise, noise"),
     ],
 )
-def test_what_can_not_be_patched_is_refused(settings, error, said):
+def test_what_can_not_be_patched_is_refused(settings, error, message):
     model, clean, corrupt = pair_of("llama")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         patch_activations(model, clean, corrupt, **{"metric": METRIC, **settings})
 
 

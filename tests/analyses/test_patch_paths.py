@@ -29,9 +29,9 @@ def test_effects_are_those_of_one_run_an_edge(name):
     values = written(model, [model.batch(corrupt)])
     assert_close(result.clean, measured(run(model, clean)))
     assert_close(result.corrupt, measured(run(model, corrupt)))
-    for (writer, reader), found in list(zip(result.edges, result.patched, strict=True))[::11]:
+    for (writer, reader), patched in list(zip(result.edges, result.patched, strict=True))[::11]:
         edge = edits.edge(writer, reader, values[writer])
-        assert_close(found, measured(run(model, clean, edits=[edge])))
+        assert_close(patched, measured(run(model, clean, edits=[edge])))
 
 
 def test_what_is_written_adds_up():
@@ -60,16 +60,16 @@ def test_frozen_heads(method):
     result = patch_paths(
         model, clean, corrupt, edges=edges, metric=METRIC, method=method, mode="frozen heads"
     )
-    own = written(model, [batch])
+    clean_writes = written(model, [batch])
     new = {
         "resample": lambda name: written(model, [other])[name],
-        "mean": lambda name: own[name].mean((0, 1)),
-        "zero": lambda name: 0 * own[name],
+        "mean": lambda name: clean_writes[name].mean((0, 1)),
+        "zero": lambda name: 0 * clean_writes[name],
     }[method]
     z = run(model, clean, record="z").cache
     frozen = [edits.replace("z", z["z", layer], layer=layer) for layer in range(2)]
-    for (writer, reader), found in zip(edges, result.patched, strict=True):
-        change = (new(writer) - own[writer]).expand_as(own[writer])
+    for (writer, reader), patched in zip(edges, result.patched, strict=True):
+        change = (new(writer) - clean_writes[writer]).expand_as(clean_writes[writer])
         at = {"L0H1": "attn_out", "embed": "embed", "L0MLP": "mlp_out"}[writer]
         where = (at,) if at == "embed" else (at, 0)
         sent = run(model, clean, record="all", edits=[*frozen, edits.add(where, change)]).cache
@@ -78,7 +78,7 @@ def test_frozen_heads(method):
         else:
             head, point = int(reader[3]), reader[-1]
             made = edits.replace((point, 1), sent[point, 1][:, :, head], head=head)
-        assert_close(found, measured(run(model, clean, edits=[made])))
+        assert_close(patched, measured(run(model, clean, edits=[made])))
 
 
 def test_the_paths_of_induction_by_hand():
@@ -119,13 +119,13 @@ def test_a_cancelled_call_is_resumed():
     assert part.partial is not None
     assert part.patched.isnan().any()
     whole = patch_paths(model, clean, corrupt, **settings)
-    found = patch_paths(model, clean, corrupt, resume=part.partial, **settings)
-    assert found.partial is None
-    torch.testing.assert_close(found.patched, whole.patched, rtol=0, atol=0)
+    patching = patch_paths(model, clean, corrupt, resume=part.partial, **settings)
+    assert patching.partial is None
+    torch.testing.assert_close(patching.patched, whole.patched, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
-    ("more", "error", "says"),
+    ("more", "error", "message"),
     [
         ({"edges": [("L0H9", "logits")]}, UnknownPlace, "L0H9"),
         ({"edges": [("L1H0", "L0H0.q")]}, InvalidInput, "There is no edge"),
@@ -136,9 +136,9 @@ def test_a_cancelled_call_is_resumed():
         ({"edges": [("L0.b_O", "logits")], "mode": "frozen heads"}, InvalidInput, "is a bias"),
     ],
 )
-def test_what_can_not_be_patched_is_refused(more, error, says):
+def test_what_can_not_be_patched_is_refused(more, error, message):
     model, clean, corrupt = pair("gpt2")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         patch_paths(model, clean, corrupt, **{"metric": METRIC} | more)
 
 
@@ -152,13 +152,13 @@ def test_pairs_that_do_not_align_are_shown():
 def test_the_edges_into_a_component_are_all_that_it_reads(name):
     """Also of a head that shares its keys and values with others."""
     model, clean, corrupt = pair(name)
-    found = patch_paths(model, clean, corrupt, into="L1H1", metric=METRIC)
+    patching = patch_paths(model, clean, corrupt, into="L1H1", metric=METRIC)
     shared = "KV0" if name == "llama" else "H1"
     readers = {"L1H1.q", f"L1{shared}.k", f"L1{shared}.v"}
     every = [(w.name, r.name) for w, r in computation_graph(model).edges]
-    assert found.edges == tuple(edge for edge in every if edge[1] in readers)
-    same = patch_paths(model, clean, corrupt, edges=found.edges, metric=METRIC)
-    assert_close(found.patched, same.patched)
+    assert patching.edges == tuple(edge for edge in every if edge[1] in readers)
+    same = patch_paths(model, clean, corrupt, edges=patching.edges, metric=METRIC)
+    assert_close(patching.patched, same.patched)
     mlp = patch_paths(model, clean, corrupt, into="L1MLP", metric=METRIC)
     assert {reader for _, reader in mlp.edges} == {"L1MLP"}
 

@@ -39,11 +39,11 @@ FAST = ["gpt2", "llama", "bloom", "phi", "mixtral", "t5", "images"]
 @pytest.mark.parametrize("name", covering(MODELS, FAST))
 def test_every_symmetry_holds_and_every_change_breaks_it(name):
     """Errors within 1e-12; and of each change, an error over 0.01 at the output or at a head."""
-    found = permutation_covariance(build(MODELS[name]))
-    frame = found.to_frame()
-    assert found.holds
+    symmetries = permutation_covariance(build(MODELS[name]))
+    frame = symmetries.to_frame()
+    assert symmetries.holds
     assert set(frame["verdict"]) <= {"holds", "breaks", "no effect"}
-    left_out = {note.partition(":")[0] for note in found.notes if "not checked" in note}
+    left_out = {note.partition(":")[0] for note in symmetries.notes if "not checked" in note}
     assert set(frame["symmetry"]) | left_out == SYMMETRIES
     broken = frame[frame["change"] != "none"].groupby(["symmetry", "change"])["error"].max()
     assert broken.min() > 0.01
@@ -60,7 +60,7 @@ def test_rows_name_every_head_layer_and_the_model():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("gemma3", "scores: not checked, since this model normalizes queries and keys"),
         ("olmo", "scores: not checked, since this model clips queries and keys"),
@@ -70,26 +70,26 @@ def test_rows_name_every_head_layer_and_the_model():
         ("images", "vocabulary: not checked, since this model reads images"),
     ],
 )
-def test_what_does_not_apply_is_said(name, said):
-    found = permutation_covariance(build(MODELS[name]))
-    assert any(note.startswith(said) for note in found.notes)
-    assert said in found.summary()
+def test_what_does_not_apply_is_noted(name, expected):
+    symmetries = permutation_covariance(build(MODELS[name]))
+    assert any(note.startswith(expected) for note in symmetries.notes)
+    assert expected in symmetries.summary()
 
 
 def test_a_single_token_or_head_has_no_order():
-    one = replace(ARCHITECTURES["gpt2"], n_ctx=1)
-    one = replace(one, decoder=replace(one.decoder, attention=AttentionConfig(1, 4)))
-    found = permutation_covariance(build(one))
-    assert not {"tokens", "heads"} & set(found.to_frame()["symmetry"])
-    assert [note.partition(":")[0] for note in found.notes] == ["tokens", "heads"]
+    config = replace(ARCHITECTURES["gpt2"], n_ctx=1)
+    config = replace(config, decoder=replace(config.decoder, attention=AttentionConfig(1, 4)))
+    symmetries = permutation_covariance(build(config))
+    assert not {"tokens", "heads"} & set(symmetries.to_frame()["symmetry"])
+    assert [note.partition(":")[0] for note in symmetries.notes] == ["tokens", "heads"]
 
 
 @pytest.mark.parametrize("name", ["rasp-histogram", "rasp-fraction", "rasp-duplicates"])
 def test_a_program_that_counts_has_no_use_for_positions(name):
     """Without the mask it counts the same whatever the positions are."""
-    found = permutation_covariance(interp.load(name))
-    assert found.holds
-    assert "no effect: tokens with positions" in found.summary().splitlines()[0]
+    symmetries = permutation_covariance(interp.load(name))
+    assert symmetries.holds
+    assert "no effect: tokens with positions" in symmetries.summary().splitlines()[0]
     others = permutation_covariance(interp.load("rasp-reverse"))
     assert "each change breaks its identity" in others.summary().splitlines()[0]
 

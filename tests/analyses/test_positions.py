@@ -25,10 +25,12 @@ from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention
 
 
-def decoder(own: PositionsConfig, n_ctx: int = 40, **attention: object) -> interp.Transformer:
+def decoder(
+    positions_config: PositionsConfig, n_ctx: int = 40, **attention: object
+) -> interp.Transformer:
     """A model with these positions."""
     config = build("gpt2").config
-    stack = replace(config.decoder, positions=own)
+    stack = replace(config.decoder, positions=positions_config)
     if attention:
         stack = replace(stack, attention=replace(stack.attention, **attention))
     return build_new(replace(config, decoder=stack, n_ctx=n_ctx))
@@ -73,11 +75,11 @@ def test_a_shift_of_sinusoidal_positions_is_a_rotation(layout, base):
         assert_close(before @ R, after)
         assert_close(R @ R.mT, torch.eye(d).double())
         assert_close(R @ entry.shift(4), entry.shift(n + 4))
-    found = only(model)
-    assert found.errors.max() <= 1e-12
-    assert_close(found.moduli, torch.ones(d).double())
+    scheme = only(model)
+    assert scheme.errors.max() <= 1e-12
+    assert_close(scheme.moduli, torch.ones(d).double())
     rates = base ** -(torch.arange(0, d, 2).double() / d)
-    assert_close(found.angles.sort().values, torch.cat([rates, -rates]).sort().values)
+    assert_close(scheme.angles.sort().values, torch.cat([rates, -rates]).sort().values)
 
 
 def test_the_rotation_of_another_base_or_layout_is_no_shift():
@@ -88,11 +90,11 @@ def test_the_rotation_of_another_base_or_layout_is_no_shift():
 
 
 def test_dates_has_shifts_that_are_linear():
-    for found in positions(interp.load("dates")).schemes:
-        assert found.kind == "sinusoidal"
-        assert found.r2.min() >= 0.95
-        assert found.control.max() <= 0.06
-        assert found.errors.max() <= 1e-6  # the table is stored in float32
+    for scheme in positions(interp.load("dates")).schemes:
+        assert scheme.kind == "sinusoidal"
+        assert scheme.r2.min() >= 0.95
+        assert scheme.control.max() <= 0.06
+        assert scheme.errors.max() <= 1e-6  # the table is stored in float32
 
 
 # ---- learned -------------------------------------------------------------------------------------
@@ -100,12 +102,12 @@ def test_dates_has_shifts_that_are_linear():
 
 def test_the_map_of_a_planted_recurrence_is_found():
     """Its eigenvalues are those planted; noise of variance s² leaves R² below 1."""
-    found = only(with_table(recurrence(120, 0.0)))
-    assert found.r2.min() >= 1 - 1e-9
-    large = found.moduli > 0.5
-    assert_close(found.moduli[large], torch.ones(6).double(), 1e-6)
+    scheme = only(with_table(recurrence(120, 0.0)))
+    assert scheme.r2.min() >= 1 - 1e-9
+    large = scheme.moduli > 0.5
+    assert_close(scheme.moduli[large], torch.ones(6).double(), 1e-6)
     planted = torch.tensor([0.3, 0.7, 1.3]).double()
-    assert_close(found.angles[large].abs().sort().values, planted.repeat_interleave(2), 1e-6)
+    assert_close(scheme.angles[large].abs().sort().values, planted.repeat_interleave(2), 1e-6)
     noisy = only(with_table(recurrence(120, 0.1)))
     ceiling = 3 / (3 + 24 * 0.1**2)  # of the variance, what is no noise
     assert ceiling - 0.1 < noisy.r2.min()
@@ -117,9 +119,9 @@ def test_the_map_of_a_planted_recurrence_is_found():
 def test_no_map_is_found_in_a_random_table(n):
     """Also where positions are fewer than dimensions, and any map fits what it is fitted to."""
     table = torch.randn(n, 36, generator=torch.Generator().manual_seed(1)).double()
-    found = only(with_table(table))
-    assert found.r2.abs().max() <= 0.06
-    assert found.control.abs().max() <= 0.06
+    scheme = only(with_table(table))
+    assert scheme.r2.abs().max() <= 0.06
+    assert scheme.control.abs().max() <= 0.06
     assert "no linear map" in positions(with_table(table)).summary()
 
 
@@ -146,13 +148,13 @@ def test_frequency_and_similarity_of_planted_waves():
     n = 60
     wave = tau * 7 * torch.arange(n)[:, None].double() / n
     table = torch.cat([wave.sin(), wave.cos()], -1) @ torch.randn(2, 12).double()
-    found = only(with_table(table))
-    assert found.spectrum.argmax() == 6
-    assert_close(found.spectrum[6], torch.tensor(1.0).double())
-    assert found.spectrum_control.max() < 0.3
-    assert_close(found.similarity.diagonal(), torch.ones(n).double())
+    scheme = only(with_table(table))
+    assert scheme.spectrum.argmax() == 6
+    assert_close(scheme.spectrum[6], torch.tensor(1.0).double())
+    assert scheme.spectrum_control.max() < 0.3
+    assert_close(scheme.similarity.diagonal(), torch.ones(n).double())
     other = table[3] @ table[11] / table[3].norm() / table[11].norm()
-    assert_close(found.similarity[3, 11], other)
+    assert_close(scheme.similarity[3, 11], other)
 
 
 # ---- attention -----------------------------------------------------------------------------------
@@ -165,62 +167,62 @@ def kernel(model: interp.Transformer, vector: torch.Tensor, i: int, j: int) -> f
 
 
 @pytest.mark.parametrize(
-    "own",
+    "config",
     [ROTARY, replace(ROTARY, layout="interleaved"), PARTIAL, scaled("yarn", amplitude=1.3)],
     ids=["half", "interleaved", "partial", "scaled"],
 )
-def test_the_rotary_kernel_is_the_score_of_equal_unit_vectors(own):
-    model = decoder(own)
+def test_the_rotary_kernel_is_the_score_of_equal_unit_vectors(config):
+    model = decoder(config)
     attn: Attention = model.blocks[0].attn
-    found = only(model)
+    scheme = only(model)
     equal = torch.full((attn.d_head,), attn.d_head**-0.5).double()
     for n in (0, 1, 13):
-        assert kernel(model, equal, 20, 20 - n) == pytest.approx(found.mean[n].item(), abs=1e-12)
-    first, _ = attn.positions.pairs.split(torch.arange(own.d_rotary or attn.d_head))
+        assert kernel(model, equal, 20, 20 - n) == pytest.approx(scheme.mean[n].item(), abs=1e-12)
+    first, _ = attn.positions.pairs.split(torch.arange(config.d_rotary or attn.d_head))
     for pair, dimension in enumerate(first.tolist()):
         unit = torch.eye(attn.d_head).double()[dimension]
         value = kernel(model, unit, 5, 0)
-        assert value == pytest.approx(found.kernel[pair, 5].item(), abs=1e-12)
+        assert value == pytest.approx(scheme.kernel[pair, 5].item(), abs=1e-12)
 
 
-@pytest.mark.parametrize("own", [ALIBI, BUCKETS], ids=["alibi", "buckets"])
+@pytest.mark.parametrize("config", [ALIBI, BUCKETS], ids=["alibi", "buckets"])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_bias_by_offset_is_that_of_the_scores(own, bidirectional):
+def test_a_bias_by_offset_is_that_of_the_scores(config, bidirectional):
     """Of queries that are zero, the scores are the bias, and the pattern is the attention."""
-    model = decoder(own, n_ctx=12, bidirectional=bidirectional)
+    model = decoder(config, n_ctx=12, bidirectional=bidirectional)
     attn: Attention = model.blocks[0].attn
     with torch.no_grad():
         attn.weight_qkv.zero_()
         attn.b_q.zero_()
     done = interp.run(model, torch.arange(12)[None], record=["scores", "pattern"])
     scores, pattern = done.cache["scores", 0][0], done.cache["pattern", 0][0]
-    found = only(model)
-    assert found.offsets == tuple(range(-11 if bidirectional else 0, 12))
-    for column, n in enumerate(found.offsets):
+    scheme = only(model)
+    assert scheme.offsets == tuple(range(-11 if bidirectional else 0, 12))
+    for column, n in enumerate(scheme.offsets):
         for query in range(max(n, 0), 12 + min(n, 0)):
-            assert_close(scores[:, query, query - n], found.bias[:, column])
+            assert_close(scores[:, query, query - n], scheme.bias[:, column])
     if not bidirectional:
-        assert_close(pattern[:, -1].flip(-1), found.attention)
+        assert_close(pattern[:, -1].flip(-1), scheme.attention)
 
 
-def test_slopes_are_told_by_distance():
+def test_slopes_are_summarized_as_distances():
     summary = positions(build("bloom")).summary()
     assert "slopes 0.25 to 0.00391" in summary
     assert f"every {log(2) / 0.25:.3g} to {log(2) * 256:.3g} positions" in summary
 
 
 def test_buckets_are_shown():
-    found = positions(build("t5"))
-    encoder, after = found.schemes
+    result = positions(build("t5"))
+    encoder, after = result.schemes
     assert len(set(encoder.buckets)) > len(set(after.buckets)) - 2
     assert after.buckets[:5] == (0, 1, 2, 3, 4)  # half of eight are of one offset each
-    frame = found.to_frame().query("quantity == 'bucket' and where.str.startswith('decoder')")
+    frame = result.to_frame().query("quantity == 'bucket' and where.str.startswith('decoder')")
     assert tuple(frame["value"]) == after.buckets
 
 
 def test_layers_with_other_positions_stand_apart():
-    found = positions(build("gemma3")).schemes
-    assert [one.where for one in found] == ["decoder, layer 0", "decoder, layer 1"]
+    schemes = positions(build("gemma3")).schemes
+    assert [scheme.where for scheme in schemes] == ["decoder, layer 0", "decoder, layer 1"]
     (together,) = positions(build("llama")).schemes
     assert together.where == "decoder, layers 0, 1"
 
@@ -239,10 +241,10 @@ def test_a_length_that_is_none_is_refused(longest):
         positions(build("gpt2"), longest=longest)
 
 
-def test_few_positions_are_not_fitted_and_equal_ones_said_to_be():
-    found = only(interp.load("addition-mod-113"))
-    assert found.offsets == ()
-    assert "too few" in found.lines()[0]
+def test_few_positions_are_not_fitted_and_equal_ones_are_reported():
+    scheme = only(interp.load("addition-mod-113"))
+    assert scheme.offsets == ()
+    assert "too few" in scheme.lines()[0]
     shortest = positions(build("gpt2"), longest=2)
     assert "2 positions, too few" in shortest.summary()
     assert len(shortest.schemes[0].moduli) == 0

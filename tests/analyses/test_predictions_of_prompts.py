@@ -25,13 +25,15 @@ from interp import PAD, TokensConfig, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
 from interp.metrics import measure
 
-PREDICTING = [name for name, own in ARCHITECTURES.items() if own.unembeds and own.n_classes is None]
+PREDICTING = [
+    name for name, config in ARCHITECTURES.items() if config.unembeds and config.n_classes is None
+]
 MASK = 7
 SOME = ["gpt2", "bert", "t5"]
 METHODS = ["zero", "mean", "resample"]
 
 
-def given(name: str):
+def prompts_of(name: str):
     tokens = tokens_of(name, batch=3)
     return tokens if len(tokens) > 1 else tokens[0]
 
@@ -50,42 +52,44 @@ def two_heads(name: str) -> list[str]:
 @pytest.mark.parametrize("name", covering(PREDICTING, SOME))
 def test_the_most_probable_tokens_are_those_of_the_forward(name):
     model = build(name)
-    found = predictions(model, given(name), top=4, targets=3, distractors=[1, 2, 3])
+    predicted = predictions(model, prompts_of(name), top=4, targets=3, distractors=[1, 2, 3])
     with torch.no_grad():
         logits = model(*tokens_of(name, batch=3))[:, -1]
     p = logits.softmax(-1)
-    for prompt, own in enumerate(p):
-        by_size = sorted(range(len(own)), key=lambda id_, own=own: -float(own[id_]))
-        assert found.top[0, prompt].tolist() == by_size[:4]
-        assert_close(found.probability[0, 0, prompt], own[by_size[:4]])
-        assert found.answer_rank[0, 0, prompt] == by_size.index(3) + 1
-        assert found.correct[0, prompt] == (by_size[0] == 3)
-    assert_close(found.answer_probability[0, 0], p[:, 3])
+    for prompt, p_next in enumerate(p):
+        by_size = sorted(range(len(p_next)), key=lambda id_, row=p_next: -float(row[id_]))
+        assert predicted.top[0, prompt].tolist() == by_size[:4]
+        assert_close(predicted.probability[0, 0, prompt], p_next[by_size[:4]])
+        assert predicted.answer_rank[0, 0, prompt] == by_size.index(3) + 1
+        assert predicted.correct[0, prompt] == (by_size[0] == 3)
+    assert_close(predicted.answer_probability[0, 0], p[:, 3])
     rows, distractors = range(3), [1, 2, 3]
-    assert_close(found.logit_difference[0], logits[:, 3] - logits[rows, distractors])
-    assert (found.pos == tokens_of(name)[-1].shape[1] - 1).all()
+    assert_close(predicted.logit_difference[0], logits[:, 3] - logits[rows, distractors])
+    assert (predicted.pos == tokens_of(name)[-1].shape[1] - 1).all()
 
 
 @pytest.mark.parametrize(("name", "method"), in_turn(PREDICTING, METHODS, SOME, 1))
 def test_ablated_together_is_what_the_sweep_of_a_group_gives(name, method):
     model, members = build(name), two_heads(name)
-    found = predictions(model, given(name), targets=3, ablate=members, method=method, seed=2)
+    predicted = predictions(
+        model, prompts_of(name), targets=3, ablate=members, method=method, seed=2
+    )
     causal = model.config.is_causal
-    for metric, own in {
-        metrics.logit(3): found.answer_logit[:, 0],
-        metrics.prob(3): found.answer_probability[:, 0],
-        **({metrics.loss(): found.loss} if causal else {}),
+    for metric, values in {
+        metrics.logit(3): predicted.answer_logit[:, 0],
+        metrics.prob(3): predicted.answer_probability[:, 0],
+        **({metrics.loss(): predicted.loss} if causal else {}),
     }.items():
         swept = ablate(
-            model, given(name), units={"set": members}, metric=metric, method=method, seed=2
+            model, prompts_of(name), units={"set": members}, metric=metric, method=method, seed=2
         )
-        assert_close(own[0], swept.clean)
-        assert_close(own[1], swept.ablated[0])
+        assert_close(values[0], swept.clean)
+        assert_close(values[1], swept.ablated[0])
     divergence = ablate(
-        model, given(name), units={"set": members}, metric="kl", method=method, seed=2
+        model, prompts_of(name), units={"set": members}, metric="kl", method=method, seed=2
     )
-    assert_close(found.kl.nanmean(-1), divergence.ablated[0])
-    assert found.effect.nan_to_num().abs().max() > 1e-6 or not causal
+    assert_close(predicted.kl.nanmean(-1), divergence.ablated[0])
+    assert predicted.effect.nan_to_num().abs().max() > 1e-6 or not causal
 
 
 def test_the_mean_is_that_of_the_reference():
@@ -93,16 +97,16 @@ def test_the_mean_is_that_of_the_reference():
     model, together, members = build("gpt2"), padded(rows(), "left"), ["L0H1", "L1H2"]
     swept = ablate(model, together, units={"set": members}, metric="loss")
     for number, row in enumerate(rows()):
-        found = predictions(model, row[None], ablate=members, reference=together)
-        assert_close(found.loss[1], swept.ablated[0, number : number + 1])
-        assert found.replacement == "its mean over all tokens of 3 reference prompts"
+        predicted = predictions(model, row[None], ablate=members, reference=together)
+        assert_close(predicted.loss[1], swept.ablated[0, number : number + 1])
+        assert predicted.replacement == "its mean over all tokens of 3 reference prompts"
         alone = predictions(model, row[None], ablate=members)
-        assert (alone.loss[1] - found.loss[1]).abs() > 1e-9
+        assert (alone.loss[1] - predicted.loss[1]).abs() > 1e-9
 
 
 @pytest.mark.parametrize("method", ["zero", "mean"])
 def test_nothing_ablated_is_inert(method):
-    model, tokens = build("llama"), given("llama")
+    model, tokens = build("llama"), prompts_of("llama")
     plain = predictions(model, tokens, method=method)
     with torch.no_grad():
         p = model(tokens)[:, -1].softmax(-1)
@@ -120,49 +124,49 @@ def test_what_has_no_effect_changes_nothing():
     model = build_new("gpt2")
     with torch.no_grad():
         model.blocks[1].attn.W_O[2].zero_()
-    found = predictions(model, given("gpt2"), ablate=["L1H2"])
-    assert_identical(found.surprisal[1], found.surprisal[0])
-    assert (found.kl == 0).all()
+    predicted = predictions(model, prompts_of("gpt2"), ablate=["L1H2"])
+    assert_identical(predicted.surprisal[1], predicted.surprisal[0])
+    assert (predicted.kl == 0).all()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_surprisal_is_the_loss_of_each_token_wherever_padding_stands(side):
     model, together = build("gpt2"), padded(rows(), side, extra=1)
-    found = predictions(model, together, ablate=["L0H0"], method="zero")
+    predicted = predictions(model, together, ablate=["L0H0"], method="zero")
     done = run(model, together)
-    assert_close(found.loss[0], measure(metrics.loss(), done.logits, done.batch))
-    frame = found.to_token_frame()
+    assert_close(predicted.loss[0], measure(metrics.loss(), done.logits, done.batch))
+    frame = predicted.to_token_frame()
     for number, row in enumerate(rows()):
-        own = frame[frame["prompt"] == number]
-        assert own["pos"].tolist() == list(range(len(row)))
-        assert own["id"].tolist() == row.tolist()
+        prompt_frame = frame[frame["prompt"] == number]
+        assert prompt_frame["pos"].tolist() == list(range(len(row)))
+        assert prompt_frame["id"].tolist() == row.tolist()
         log_p = model(row[None])[0].log_softmax(-1)
         expected = [-log_p[i, token].item() for i, token in enumerate(row[1:])]
-        assert_close(torch.tensor(own["surprisal"].tolist()[1:]), torch.tensor(expected))
-        assert own["surprisal"].isna().tolist() == [True] + [False] * (len(row) - 1)
-    assert found.surprisal[0][together == PAD].isnan().all()
+        assert_close(torch.tensor(prompt_frame["surprisal"].tolist()[1:]), torch.tensor(expected))
+        assert prompt_frame["surprisal"].isna().tolist() == [True] + [False] * (len(row) - 1)
+    assert predicted.surprisal[0][together == PAD].isnan().all()
 
 
 def test_later_tokens_change_no_surprisal_before_them():
-    model, tokens = build("gpt2"), given("gpt2")
+    model, tokens = build("gpt2"), prompts_of("gpt2")
     other = torch.cat([tokens[:, :3], (tokens[:, 3:] + 1) % 13], 1)
-    found, changed = (
-        predictions(model, own, ablate=["L0H0", "L1H1"], method="zero") for own in (tokens, other)
+    predicted, changed = (
+        predictions(model, ids, ablate=["L0H0", "L1H1"], method="zero") for ids in (tokens, other)
     )
-    assert_identical(changed.surprisal[..., :3], found.surprisal[..., :3])
-    assert (changed.surprisal[..., 3:] != found.surprisal[..., 3:]).any()
+    assert_identical(changed.surprisal[..., :3], predicted.surprisal[..., :3])
+    assert (changed.surprisal[..., 3:] != predicted.surprisal[..., 3:]).any()
 
 
 @pytest.mark.parametrize("name", covering(PAIRS, ["t5"]))
 def test_of_a_pair_the_decoder_is_read(name):
     model, (source, target) = build(name), tokens_of(name)
-    found = predictions(model, (source, target), ablate=two_heads(name), method="zero")
+    predicted = predictions(model, (source, target), ablate=two_heads(name), method="zero")
     with torch.no_grad():
         log_p = model(source, target).log_softmax(-1)
     expected = -log_p[:, :-1].gather(-1, target[:, 1:, None])[..., 0]
-    assert_close(found.surprisal[0, :, 1:], expected)
-    assert torch.equal(found.ids, target)
-    assert found.effect[:, 1:].abs().max() > 1e-6
+    assert_close(predicted.surprisal[0, :, 1:], expected)
+    assert torch.equal(predicted.ids, target)
+    assert predicted.effect[:, 1:].abs().max() > 1e-6
 
 
 # ---- encoders --------------------------------------------------------------------------------
@@ -176,18 +180,18 @@ def test_an_encoder_is_read_at_its_mask_and_surprised_there_alone():
     model, hidden = masked_model(), torch.tensor([[1, 2, 3, 4, 5], [6, 1, 3, 2, 2]])
     tokens = hidden.clone()
     tokens[0, 1], tokens[1, 3] = MASK, MASK
-    found = predictions(model, tokens, targets=[2, 9], ablate=["L0H1"])
+    predicted = predictions(model, tokens, targets=[2, 9], ablate=["L0H1"])
     log_p = model(tokens).log_softmax(-1)
-    assert found.pos.tolist() == [1, 3]
-    assert_close(found.surprisal[0, [0, 1], [1, 3]], -log_p[[0, 1], [1, 3], [2, 9]].detach())
-    assert found.surprisal.isfinite().sum() == 4
+    assert predicted.pos.tolist() == [1, 3]
+    assert_close(predicted.surprisal[0, [0, 1], [1, 3]], -log_p[[0, 1], [1, 3], [2, 9]].detach())
+    assert predicted.surprisal.isfinite().sum() == 4
     loss = ablate(
         model,
         tokens,
         units={"set": ["L0H1"]},
         metric=metrics.masked_loss(torch.tensor([[0, 2, 0, 0, 0], [0, 0, 0, 9, 0]])),
     )
-    assert_close(found.loss, torch.stack([loss.clean, loss.ablated[0]]))
+    assert_close(predicted.loss, torch.stack([loss.clean, loss.ablated[0]]))
     assert predictions(model, tokens).surprisal.isnan().all()
 
 
@@ -196,13 +200,13 @@ def test_several_masks_are_known_from_the_text_before():
     tokens = torch.tensor([[1, MASK, 3, MASK, 5]])
     with pytest.raises(InvalidInput, match="2 mask tokens"):
         predictions(model, tokens)
-    found = predictions(model, tokens, pos=3, hidden=hidden)
+    predicted = predictions(model, tokens, pos=3, hidden=hidden)
     done = run(model, tokens)
-    assert_close(found.loss[0], measure(metrics.masked_loss(hidden), done.logits, done.batch))
-    assert found.surprisal[0, 0].isfinite().tolist() == [False, True, False, True, False]
-    one = predictions(model, tokens, pos=3, targets=4)
-    assert_identical(one.surprisal[0, 0, 3], found.surprisal[0, 0, 3])
-    assert one.surprisal.isfinite().sum() == 1
+    assert_close(predicted.loss[0], measure(metrics.masked_loss(hidden), done.logits, done.batch))
+    assert predicted.surprisal[0, 0].isfinite().tolist() == [False, True, False, True, False]
+    with_target = predictions(model, tokens, pos=3, targets=4)
+    assert_identical(with_target.surprisal[0, 0, 3], predicted.surprisal[0, 0, 3])
+    assert with_target.surprisal.isfinite().sum() == 1
     with pytest.raises(InvalidInput, match="one for one"):
         predictions(model, tokens, pos=3, hidden=hidden[:, :4])
 
@@ -213,30 +217,30 @@ def test_several_masks_are_known_from_the_text_before():
 def test_a_bundled_model_is_described_in_words():
     model, prompts = interp.load("python-4l"), interp.read_prompts("python-keywords")[:4]
     texts = [prompt.text for prompt in prompts]
-    found = predictions(
+    predicted = predictions(
         model,
         texts,
         targets=[prompt.target for prompt in prompts],
         distractors=[prompt.distractor for prompt in prompts],
         ablate=["L0H5", "L1H0"],
     )
-    lines = found.summary().splitlines()
-    assert f"comes first in {int(found.correct[0].sum())} of 4" in lines[0]
+    lines = predicted.summary().splitlines()
+    assert f"comes first in {int(predicted.correct[0].sum())} of 4" in lines[0]
     assert lines[1].startswith("with L0H5, L1H0 ablated (mean): loss")
     assert (
         lines[2] == "what is ablated is replaced with its mean over all tokens of these 4 prompts"
     )
-    tokens, own = found.to_token_frame(), found.to_prompt_frame()
+    tokens, prompt_frame = predicted.to_token_frame(), predicted.to_prompt_frame()
     by_prompt = tokens.groupby("prompt")["surprisal"].mean()
-    assert by_prompt.tolist() == pytest.approx(own["loss"][:4].tolist(), rel=1e-6)
-    title = found.figure().layout.title.text
+    assert by_prompt.tolist() == pytest.approx(prompt_frame["loss"][:4].tolist(), rel=1e-6)
+    title = predicted.figure().layout.title.text
     assert title == "Change of each token's surprisal, with L0H5, L1H0 ablated (mean)"
     top = model.top(texts[0], 3)
-    assert found.to_frame()["id"][:3].tolist() == [row.id for row in top.rows]
+    assert predicted.to_frame()["id"][:3].tolist() == [row.id for row in top.rows]
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "said"),
+    ("settings", "error", "message"),
     [
         ({"ablate": "L0H0"}, InvalidInput, "different names of components"),
         ({"ablate": ["L7H0"]}, UnknownPlace, "no component 'L7H0'"),
@@ -245,6 +249,6 @@ def test_a_bundled_model_is_described_in_words():
         ({"pos": 9}, InvalidInput, "no position 9"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(settings, error, said):
-    with pytest.raises(error, match=said):
+def test_what_cannot_be_asked_is_refused(settings, error, message):
+    with pytest.raises(error, match=message):
         predictions(build("gpt2"), torch.tensor([[1, 2]]), **settings)

@@ -36,8 +36,8 @@ def test_attention_moves_a_label_to_where_it_is_read():
     """`` ) ] } `` after python text: not at the first layer, but at the last."""
     prompts = interp.read_prompts("python-brackets")
     labels = [prompt.target for prompt in prompts]
-    found = probe(interp.load("python-4l"), [p.text for p in prompts], labels)
-    accuracy = found.correct.double().mean(-1)
+    probes = probe(interp.load("python-4l"), [p.text for p in prompts], labels)
+    accuracy = probes.correct.double().mean(-1)
     assert accuracy[-1] == 1
     assert accuracy[0] < accuracy[-1]
     entry = probe(interp.load("python-4l"), [p.text for p in prompts], labels, at="resid_pre")
@@ -48,28 +48,28 @@ def test_attention_moves_a_label_to_where_it_is_read():
 def test_labels_that_no_activation_knows_are_read_by_chance():
     model, prompts = build("gpt2"), drawn()
     labels = torch.arange(60)[torch.randperm(60, generator=torch.Generator().manual_seed(5))] % 3
-    found = probe(model, prompts, labels)
-    assert found.correct.double().mean() < 0.55
-    assert not found.to_frame()["significant"].any()
+    probes = probe(model, prompts, labels)
+    assert probes.correct.double().mean() < 0.55
+    assert not probes.to_frame()["significant"].any()
 
 
 def test_by_chance_one_in_twenty_matters():
     """Of labels that are drawn without regard to the prompts, in 30 draws."""
     model, prompts = build("seed"), drawn(12)
     generator = torch.Generator().manual_seed(6)
-    found = [
+    draws = [
         probe(model, prompts, torch.randperm(12, generator=generator) % 2, folds=2, seed=n)
         for n in range(30)
     ]
-    assert sum(one.to_frame()["significant"].any() for one in found) <= 4
+    assert sum(probes.to_frame()["significant"].any() for probes in draws) <= 4
 
 
 def test_a_prompt_is_predicted_by_probes_of_other_folds():
     """Of a label whose prompts are all in one fold, no probe was fitted to any."""
     model, prompts = build("seed"), drawn()
     labels = prompts[:, -1]
-    found = probe(model, prompts, labels, at="resid_pre", folds=(labels == 3).long())
-    assert not found.correct[:, labels == 3].any()
+    probes = probe(model, prompts, labels, at="resid_pre", folds=(labels == 3).long())
+    assert not probes.correct[:, labels == 3].any()
     assert (labels == 3).sum() > 1
 
 
@@ -80,9 +80,9 @@ def test_padding_and_the_order_of_prompts_change_nothing():
     order = torch.randperm(24, generator=torch.Generator().manual_seed(1)).tolist()
 
     def asked(side: str, order: list[int]) -> torch.Tensor:
-        own = padded([rows[n] for n in order], side)
+        batch = padded([rows[n] for n in order], side)
         settings = {"at": ["resid_post", "z"], "folds": [folds[n] for n in order]}
-        return probe(model, own, [labels[n] for n in order], **settings).correct
+        return probe(model, batch, [labels[n] for n in order], **settings).correct
 
     expected = asked("left", list(range(24)))
     assert asked("right", list(range(24))).equal(expected)
@@ -91,27 +91,27 @@ def test_padding_and_the_order_of_prompts_change_nothing():
 
 def test_what_is_read_is_what_a_run_records():
     model, rows = build("gpt2"), [row[: 3 + n % 3] for n, row in enumerate(drawn(6))]
-    given = labelled_activations(
+    activations = labelled_activations(
         model, padded(rows, "left"), [n % 2 for n in range(6)], at=["z", "mlp_out"], pos=1
     )
-    z, out = (own[1] for own in given.places.values())
+    z, out = (places[1] for places in activations.places.values())
     for number, row in enumerate(rows):
         cache = run(model, row[None], record=[z, out]).cache
-        assert_close(given.rows_at(z)[number], cache[z][0, 1].flatten())
-        assert_close(given.rows_at(out)[number], cache[out][0, 1])
-    assert given.cells["name"] == ["z 0", "z 1", "mlp_out 0", "mlp_out 1"]
+        assert_close(activations.rows_at(z)[number], cache[z][0, 1].flatten())
+        assert_close(activations.rows_at(out)[number], cache[out][0, 1])
+    assert activations.cells["name"] == ["z 0", "z 1", "mlp_out 0", "mlp_out 1"]
 
 
 def test_the_decoder_and_the_encoder_of_a_pair_are_read():
     model = build("t5")
     source, target = drawn(24), drawn(24).flip(0)
-    found = probe(model, (source, target), source[:, -1] % 2, at="resid_pre", stack="encoder")
-    assert found.correct[0].all()
+    probes = probe(model, (source, target), source[:, -1] % 2, at="resid_pre", stack="encoder")
+    assert probes.correct[0].all()
     assert probe(model, (source, target), target[:, -1] % 2, at="resid_pre").correct[0].all()
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"labels": [0, 1]}, "2 labels were given for 6"),
         ({"labels": [1] * 6}, "the same label"),
@@ -129,9 +129,9 @@ def test_the_decoder_and_the_encoder_of_a_pair_are_read():
         ({"pos": 9}, "9"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(changed, said):
+def test_what_cannot_be_asked_is_refused(changed, message):
     settings = {"labels": [0, 1] * 3, "at": "resid_post"} | changed
-    with pytest.raises(InterpError, match=said):
+    with pytest.raises(InterpError, match=message):
         probe(build("gpt2"), drawn(6), settings.pop("labels"), **settings)
 
 

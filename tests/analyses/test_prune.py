@@ -34,9 +34,9 @@ def test_all_edges_are_the_model_and_none_is_the_corrupted_run():
 def test_a_circuit_is_of_the_highest_ranked_edges(rank):
     result = prune(SCORES, MODEL, CLEAN, CORRUPT, metric=METRIC, sizes=(0.1, 0.4), rank=rank)
     values = written(MODEL, [MODEL.batch(CORRUPT)])
-    for count, found in zip(result.counts, result.value, strict=True):
-        own = run_circuits(MODEL, CLEAN, [result.circuit(count)], values, METRIC)
-        assert_close(found, own[0])
+    for count, value in zip(result.counts, result.value, strict=True):
+        expected = run_circuits(MODEL, CLEAN, [result.circuit(count)], values, METRIC)
+        assert_close(value, expected[0])
     assert result.counts == (round(0.1 * len(NAMES)), round(0.4 * len(NAMES)), len(NAMES))
     sign = 1 if result.whole.mean() > result.empty.mean() else -1
     by = [abs(s) if rank == "size" else -sign * s for s in result.score]
@@ -54,16 +54,16 @@ def test_the_areas():
 
 def test_held_out_pairs_are_run_instead():
     others = [tokens_of("gpt2", batch=2, seed=seed)[0] for seed in (2, 3)]
-    one = prune(SCORES, MODEL, CLEAN, CORRUPT, metric=METRIC, heldout=(*others, METRIC))
-    two = prune(SCORES, MODEL, *others, metric=METRIC)
-    assert_close(one.value, two.value, 0.0)
-    assert one.value.shape[-1] == 2
+    pruned = prune(SCORES, MODEL, CLEAN, CORRUPT, metric=METRIC, heldout=(*others, METRIC))
+    expected = prune(SCORES, MODEL, *others, metric=METRIC)
+    assert_close(pruned.value, expected.value, 0.0)
+    assert pruned.value.shape[-1] == 2
 
 
 @pytest.mark.slow
 def test_a_ranking_by_exact_patching_beats_a_random_order():
     model, prompts = load("python-2l"), read_prompts("python-2l-pairs")[:12]
-    clean, corrupt = ([getattr(p, own) for p in prompts] for own in ("text", "corrupt"))
+    clean, corrupt = ([getattr(p, side) for p in prompts] for side in ("text", "corrupt"))
     metric = logit_diff_of_prompts(model.to_single_token, prompts)
     scores = patch_paths(model, clean, corrupt, metric=metric).scores
     result = prune(scores, model, clean, corrupt, metric=metric)
@@ -85,7 +85,7 @@ def test_the_circuit_is_drawn_by_layers():
 
 
 @pytest.mark.parametrize(
-    ("scores", "more", "says"),
+    ("scores", "more", "message"),
     [
         ({NAMES[0]: 1.0}, {}, "are missing, such as"),
         (SCORES | {NAMES[3]: float("nan")}, {}, "is NaN"),
@@ -96,6 +96,6 @@ def test_the_circuit_is_drawn_by_layers():
         (SCORES, {"metric": metrics.accuracy(-1 % 13)}, "faithfulness is undefined"),
     ],
 )
-def test_what_can_not_be_pruned_is_refused(scores, more, says):
-    with pytest.raises(InvalidInput, match=says):
+def test_what_can_not_be_pruned_is_refused(scores, more, message):
+    with pytest.raises(InvalidInput, match=message):
         prune(scores, MODEL, CLEAN, CORRUPT, **{"metric": METRIC} | more)

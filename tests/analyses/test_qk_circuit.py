@@ -35,25 +35,25 @@ def test_queries_of_a_key_are_the_largest_of_its_column():
     assert_close(result.keys.controls, matrix.mean(0)[result.keys.top])
     assert_close(matrix.mean(1), torch.zeros(13, dtype=torch.float64))
     assert result.spread == pytest.approx(float(matrix.square().mean().sqrt()))
-    found = qk(model, 1, 0, top=2)
-    assert torch.equal(found.keys.tokens, matrix.amax(1).topk(2).indices)
-    assert torch.equal(found.queries.tokens, matrix.amax(0).topk(2).indices)
+    largest = qk(model, 1, 0, top=2)
+    assert torch.equal(largest.keys.tokens, matrix.amax(1).topk(2).indices)
+    assert torch.equal(largest.queries.tokens, matrix.amax(0).topk(2).indices)
 
 
 def test_singular_vectors_add_up_to_the_scores():
     """Of heads without biases and norms of queries, which are no part of W_Q W_Kᵀ."""
     result = qk(build("llama"), 1, 2, IDS, offset=3, top=13)
     rebuilt = torch.zeros(13, 13, dtype=torch.float64)
-    for _, own in result.to_singular_frame().query("end == '+'").groupby("component"):
+    for _, readings in result.to_singular_frame().query("end == '+'").groupby("component"):
         queries, keys = (
             torch.tensor(
-                own.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
+                readings.sort_values(f"{side}_token", key=lambda labels: labels.astype(int))[
                     f"{side}_token_reading"
                 ].to_numpy()
             )
             for side in ("query", "key")
         )
-        rebuilt += own["singular_value"].iloc[0] * torch.outer(queries, keys)
+        rebuilt += readings["singular_value"].iloc[0] * torch.outer(queries, keys)
     expected = torch.zeros_like(rebuilt).scatter_(1, result.keys.top, result.keys.values)
     assert_close(rebuilt - rebuilt.mean(1, keepdim=True), expected)
 
@@ -65,16 +65,16 @@ def test_the_bias_is_what_a_model_without_it_lacks():
     head = 1
     with torch.no_grad():
         without.blocks[1].attn.b_Q[head] = 0
-    one, other = (qk(own, 1, head, IDS, top=13) for own in (model, without))
+    biased, unbiased = (qk(variant, 1, head, IDS, top=13) for variant in (model, without))
     values, others = (
-        torch.zeros(13, 13, dtype=torch.float64).scatter_(1, own.keys.top, own.keys.values)
-        for own in (one, other)
+        torch.zeros(13, 13, dtype=torch.float64).scatter_(1, result.keys.top, result.keys.values)
+        for result in (biased, unbiased)
     )
-    bias = torch.zeros(13, 13, dtype=torch.float64).scatter_(1, one.keys.top, one.key_bias)
+    bias = torch.zeros(13, 13, dtype=torch.float64).scatter_(1, biased.keys.top, biased.key_bias)
     assert_close(values - others, bias)
-    assert_close(one.query_bias, bias[0])
-    assert_close(qk(build("gpt2"), 1, head, IDS, top=13).key_bias, one.key_bias)
-    assert other.key_bias.abs().max() < 1e-12
+    assert_close(biased.query_bias, bias[0])
+    assert_close(qk(build("gpt2"), 1, head, IDS, top=13).key_bias, biased.key_bias)
+    assert unbiased.key_bias.abs().max() < 1e-12
     assert bias.abs().max() > 0.01
     assert qk(build("phi"), 1, head).key_bias.isnan().all()  # a norm of queries follows
 
@@ -102,11 +102,11 @@ def test_heads_by_offset_are_seen_in_the_weights(layer, head, best):
 
 
 def test_the_offset_matters_with_rotary_positions_alone():
-    near, far = (qk(build("llama"), 1, 1, [3], offset=own) for own in (1, 5))
+    near, far = (qk(build("llama"), 1, 1, [3], offset=offset) for offset in (1, 5))
     assert near.offset == 1
     assert (near.keys.values - far.keys.values).abs().max() > 0.01
     assert "at offset 5" in far.summary()
-    near, far = (qk(build("gpt2"), 1, 1, [3], offset=own) for own in (1, 5))
+    near, far = (qk(build("gpt2"), 1, 1, [3], offset=offset) for offset in (1, 5))
     assert near.offset is None
     assert torch.equal(near.keys.values, far.keys.values)
 
@@ -115,16 +115,16 @@ def test_the_offset_matters_with_rotary_positions_alone():
 def test_numbers_do_not_depend_on_the_basis_of_heads(name):
     model = build(name)
     attention = None if len(model.stacks) == 1 else "cross"
-    one, other = (
-        qk(own, 0, 1, top=5, positions=3, attention=attention)
-        for own in (model, in_another_basis(model))
+    plain, rotated = (
+        qk(variant, 0, 1, top=5, positions=3, attention=attention)
+        for variant in (model, in_another_basis(model))
     )
-    assert torch.equal(one.keys.top, other.keys.top)
-    assert_close(one.keys.values, other.keys.values, 1e-10)
+    assert torch.equal(plain.keys.top, rotated.keys.top)
+    assert_close(plain.keys.values, rotated.keys.values, 1e-10)
     if attention is None:
-        assert_close(one.by_offset, other.by_offset, 1e-10)
-    assert_close(one.singular.values, other.singular.values, 1e-10)
-    assert_close(one.singular.first, other.singular.first, 1e-10)
+        assert_close(plain.by_offset, rotated.by_offset, 1e-10)
+    assert_close(plain.singular.values, rotated.singular.values, 1e-10)
+    assert_close(plain.singular.first, rotated.singular.first, 1e-10)
 
 
 def test_cross_attention_reads_the_encoder_and_has_no_offsets():
@@ -140,10 +140,10 @@ def test_cross_attention_reads_the_encoder_and_has_no_offsets():
 
 def test_figures_show_tokens_in_their_cells():
     result = qk(load("python-2l"), 1, 0, ["self", "return"], top=3)
-    for direction, own in (("keys", result.keys), ("queries", result.queries)):
+    for direction, largest in (("keys", result.keys), ("queries", result.queries)):
         figure = result.figure(direction)
         assert list(figure.layout.yaxis.ticktext) == ["self", "return"]
-        assert len(figure.data[0].text[0]) == len(own.top_labels[0]) == 3
+        assert len(figure.data[0].text[0]) == len(largest.top_labels[0]) == 3
         assert "offset 1" in figure.layout.title.text
     assert list(result.offset_figure().data[0].x) == list(range(32))
 

@@ -122,8 +122,8 @@ def made(name: str) -> Result:
 
 
 def test_every_kind_of_result_is_in_the_table():
-    for found in iter_modules(analyses.__path__):
-        import_module(f"analyses.{found.name}")
+    for module in iter_modules(analyses.__path__):
+        import_module(f"analyses.{module.name}")
     kinds = [kind for kind in Result.__subclasses__() if kind.__module__.startswith("analyses.")]
     assert {kind.__name__ for kind in kinds} == set(MADE)
 
@@ -155,7 +155,7 @@ OTHERWISE = {
     "Predictions",
     "Steering",
 }
-"""Results whose tables say other things of single prompts."""
+"""Results whose tables of single prompts have other quantities."""
 
 
 def test_results_with_values_of_single_prompts_are_in_the_table():
@@ -168,12 +168,12 @@ def test_means_are_those_of_the_values_of_single_prompts(name):
     """By a key of all columns that both tables have and that are not numbers of a cell."""
     value, mean = MEANS[name]
     each, of_cells = made(name).to_prompt_frame(), made(name).to_frame()
-    keys = [own for own in each if own in of_cells and each[own].dtype.kind not in "fb"]
-    found = each.groupby(keys, dropna=False)[value].mean()
+    keys = [column for column in each if column in of_cells and each[column].dtype.kind not in "fb"]
+    means = each.groupby(keys, dropna=False)[value].mean()
     expected = of_cells.set_index(keys)[mean]
-    assert len(found) == len(expected) > 0
+    assert len(means) == len(expected) > 0
     pd.testing.assert_series_equal(
-        found.sort_index(), expected.sort_index(), check_names=False, check_dtype=False, atol=1e-6
+        means.sort_index(), expected.sort_index(), check_names=False, check_dtype=False, atol=1e-6
     )
 
 
@@ -184,7 +184,7 @@ def entry_kind(value: object) -> str | None:
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, list | tuple):
-        (kind,) = {entry_kind(own) for own in value} - {None} or {None}
+        (kind,) = {entry_kind(entry) for entry in value} - {None} or {None}
         return kind
     kinds = {bool: "bool", int: "int", float: "float", str: "text", type(None): None}
     return kinds.get(type(value), "object")
@@ -213,16 +213,16 @@ def named_values(result: Result) -> Iterator[tuple[str, object]]:
 
 
 def test_every_name_has_one_meaning():
-    names = [name for own in VOCABULARY.values() for name in own]
+    names = [name for group in VOCABULARY.values() for name in group]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_fields_and_columns_have_names_of_the_vocabulary(name):
     """The same thing has the same name in every result, and another thing another name."""
-    for own, value in named_values(made(name)):
-        assert own in KIND, f"{own} is not in result_vocabulary.py"
-        assert KIND[own] == "object" or entry_kind(value) in (KIND[own], None), own
+    for key, value in named_values(made(name)):
+        assert key in KIND, f"{key} is not in result_vocabulary.py"
+        assert KIND[key] == "object" or entry_kind(value) in (KIND[key], None), key
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -230,11 +230,11 @@ def test_tables_are_named_alike(name):
     """``to_frame``, and ``to_…_frame`` for others; ranks count from 1."""
     result = made(name)
     frames = frames_of(result)
-    assert all(own == "to_frame" or re.fullmatch("to_[a-z]+_frame", own) for own in frames)
-    for own in (*frames.values(), *result.more_frames().values()):
-        assert "rank" not in own or own["rank"].min() >= 1
-    for own in result.more_frames().values():
-        assert any(own.equals(frame) for frame in frames.values())
+    assert all(method == "to_frame" or re.fullmatch("to_[a-z]+_frame", method) for method in frames)
+    for table in (*frames.values(), *result.more_frames().values()):
+        assert "rank" not in table or table["rank"].min() >= 1
+    for table in result.more_frames().values():
+        assert any(table.equals(frame) for frame in frames.values())
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -270,11 +270,11 @@ def test_a_payload_is_json_and_holds_every_number(name):
     for field in fields(result):
         value = getattr(result, field.name)
         if isinstance(value, Tensor):
-            own = read[field.name]
-            array = np.frombuffer(base64.b64decode(own["data"]), own["dtype"])
-            expected = value.numpy().astype(own["dtype"])
-            np.testing.assert_array_equal(array.reshape(own["shape"]), expected)
-            assert own["dtype"] in ("float32", "int32", "bool")
+            payload = read[field.name]
+            array = np.frombuffer(base64.b64decode(payload["data"]), payload["dtype"])
+            expected = value.numpy().astype(payload["dtype"])
+            np.testing.assert_array_equal(array.reshape(payload["shape"]), expected)
+            assert payload["dtype"] in ("float32", "int32", "bool")
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -293,9 +293,9 @@ def test_a_figure_takes_the_settings_of_its_drawing():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_numbers_of_any_precision_are_written_in_single(dtype):
-    own = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
-    assert (own["dtype"], own["shape"]) == ("float32", [1, 2])
-    assert np.frombuffer(base64.b64decode(own["data"]), "float32").tolist() == [1.5, -2.0]
+    payload = encoded(torch.tensor([[1.5, -2.0]], dtype=dtype))
+    assert (payload["dtype"], payload["shape"]) == ("float32", [1, 2])
+    assert np.frombuffer(base64.b64decode(payload["data"]), "float32").tolist() == [1.5, -2.0]
 
 
 def test_lists_of_numbers_are_written_like_tensors():

@@ -26,22 +26,22 @@ def test_every_analysis_names_an_odd_setting_before_it_runs_the_model():
 @pytest.mark.parametrize("by", ["component", "source"])
 def test_a_figure_of_a_prompt_that_is_not_there_is_refused(by):
     model, tokens = build("gpt2"), torch.tensor([[1, 2, 3], [4, 5, 6]])
-    for found in (
+    for result in (
         logit_lens(model, tokens),
         direct_logit_attribution(model, tokens, target=3, by=by),
     ):
-        assert found.figure(prompt=1) is not None
+        assert result.figure(prompt=1) is not None
         for prompt in (2, -1):
             with pytest.raises(InvalidInput, match=f"prompt={prompt} must be .* from 0 to 1"):
-                found.figure(prompt=prompt)
+                result.figure(prompt=prompt)
 
 
 def test_a_figure_of_a_table_of_positions_that_is_not_there_is_refused():
-    found = positions(build("gpt2"), longest=8)
-    assert found.similarity_figure(0) is not None
+    result = positions(build("gpt2"), longest=8)
+    assert result.similarity_figure(0) is not None
     for number in (1, -1):
         with pytest.raises(InvalidInput, match=f"number={number} must be .* from 0 to 0"):
-            found.similarity_figure(number)
+            result.similarity_figure(number)
     with pytest.raises(InvalidInput, match="adds no positions"):
         positions(build("llama"), longest=8).similarity_figure()
 
@@ -50,7 +50,7 @@ def test_a_figure_of_a_circuit_without_edges_is_refused():
     model, clean = build("gpt2"), torch.tensor([[1, 2, 3], [4, 5, 6]])
     corrupt, metric = (clean + 1) % 13, logit_diff(1, 2)
     scores = attribute_edges(model, clean, corrupt, metric=metric, check=0).scores
-    found = prune(scores, model, clean, corrupt, metric=metric, sizes=[0.5], draws=1)
-    assert found.circuit_figure(1) is not None
+    pruned = prune(scores, model, clean, corrupt, metric=metric, sizes=[0.5], draws=1)
+    assert pruned.circuit_figure(1) is not None
     with pytest.raises(InvalidInput, match="count=0 must be an integer of at least 1"):
-        found.circuit_figure(0)
+        pruned.circuit_figure(0)

@@ -23,8 +23,8 @@ def p_of_t(x: Tensor) -> Tensor:
     return torch.as_tensor(stats.ttest_1samp(x.numpy(), 0, axis=-1).pvalue)
 
 
-def share(found: Tensor) -> float:
-    return float(found.double().mean())
+def share(flags: Tensor) -> float:
+    return float(flags.double().mean())
 
 
 # ---- monotone, and near Student's t ---------------------------------------------------------
@@ -71,17 +71,17 @@ def test_a_skewness_of_any_size_leaves_no_plateau():
 @pytest.mark.parametrize("shape", CONTINUOUS)
 def test_p_is_at_most_the_level_where_the_interval_excludes_zero(shape, n):
     x = draw(shape, n, draws=1000)
-    for found in (interval(x), interval(x + 2 * x.std() / sqrt(n))):
-        assert torch.equal(found.p <= LEVEL, (found.low > 0) | (found.high < 0))
-        assert 0 < share(found.p <= LEVEL) < 1
+    for estimate in (interval(x), interval(x + 2 * x.std() / sqrt(n))):
+        assert torch.equal(estimate.p <= LEVEL, (estimate.low > 0) | (estimate.high < 0))
+        assert 0 < share(estimate.p <= LEVEL) < 1
 
 
 def test_the_ends_are_the_means_with_p_of_the_level():
     """Moved so that an end lies at zero, the values have p = 0.05."""
     for shape in ("normal", "squared normal"):
         x = draw(shape, 6, draws=100)
-        found = interval(x)
-        for end in (found.low, found.high):
+        estimate = interval(x)
+        for end in (estimate.low, estimate.high):
             p = interval(x - end[:, None]).p
             torch.testing.assert_close(p, torch.full_like(p, LEVEL), rtol=1e-9, atol=0)
 
@@ -89,11 +89,11 @@ def test_the_ends_are_the_means_with_p_of_the_level():
 def test_symmetric_values_have_the_interval_of_student():
     x = draw("normal", 4, draws=500)
     x = torch.cat([x, -x], dim=-1) + 0.5
-    found = interval(x)
+    estimate = interval(x)
     low, high = t_ends(x)
-    torch.testing.assert_close(found.low, low)
-    torch.testing.assert_close(found.high, high)
-    torch.testing.assert_close(found.p, p_of_t(x))
+    torch.testing.assert_close(estimate.low, low)
+    torch.testing.assert_close(estimate.high, high)
+    torch.testing.assert_close(estimate.p, p_of_t(x))
 
 
 # ---- power and width, where Student's t is right --------------------------------------------
@@ -114,9 +114,9 @@ def test_of_normal_data_it_has_nine_tenths_of_the_power_of_student(n):
 def test_intervals_of_six_normal_values_are_little_wider_than_those_of_student():
     """And don't reach further beyond the data: 95th percentile, in standard deviations."""
     x = draw("normal", 6)
-    found, (low, high) = interval(x), t_ends(x)
-    assert (found.high - found.low).median() <= 1.1 * (high - low).median()
-    assert beyond_data(x, found.low, found.high) <= beyond_data(x, low, high) + 0.05
+    estimate, (low, high) = interval(x), t_ends(x)
+    assert (estimate.high - estimate.low).median() <= 1.1 * (high - low).median()
+    assert beyond_data(x, estimate.low, estimate.high) <= beyond_data(x, low, high) + 0.05
 
 
 # ---- false findings --------------------------------------------------------------------------
@@ -169,12 +169,12 @@ def test_the_page_has_the_measured_shares_of_false_findings(shape, method):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_few_prompts_have_no_interval(n):
-    found = interval(torch.ones(2, 3, n))
-    for own in (found.low, found.high, found.p):
-        assert own.shape == (2, 3)
-        assert bool(own.isnan().all())
-    assert torch.equal(found.mean, torch.ones(2, 3).double())
-    assert torch.equal(found.size, torch.ones(2, 3).double())
+    estimate = interval(torch.ones(2, 3, n))
+    for field in (estimate.low, estimate.high, estimate.p):
+        assert field.shape == (2, 3)
+        assert bool(field.isnan().all())
+    assert torch.equal(estimate.mean, torch.ones(2, 3).double())
+    assert torch.equal(estimate.size, torch.ones(2, 3).double())
     assert bool(interval(torch.ones(2, 3, FEWEST)).p.isfinite().all())
 
 
@@ -183,29 +183,29 @@ def test_few_prompts_have_no_interval(n):
 def test_an_interval_moves_with_its_data(kind, n):
     """Shifted, scaled, mirrored, reordered."""
     x = draw(kind, n, draws=50)
-    found = interval(x)
+    estimate = interval(x)
     moved, mirrored = interval(3 * x + 7), interval(-x.flip(-1))
     for name in ("mean", "low", "high"):
-        torch.testing.assert_close(getattr(moved, name), 3 * getattr(found, name) + 7)
-    torch.testing.assert_close(mirrored.low, -found.high)
-    torch.testing.assert_close(mirrored.high, -found.low)
-    torch.testing.assert_close(mirrored.p, found.p)
-    assert bool((found.low < found.mean).all() and (found.mean < found.high).all())
+        torch.testing.assert_close(getattr(moved, name), 3 * getattr(estimate, name) + 7)
+    torch.testing.assert_close(mirrored.low, -estimate.high)
+    torch.testing.assert_close(mirrored.high, -estimate.low)
+    torch.testing.assert_close(mirrored.p, estimate.p)
+    assert bool((estimate.low < estimate.mean).all() and (estimate.mean < estimate.high).all())
 
 
 def test_a_skewed_end_is_further_away():
     """The values that are missing are those of the long tail."""
-    found = interval(torch.tensor([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.4, 2.0]))
-    assert found.high - found.mean > 1.3 * (found.mean - found.low)
+    estimate = interval(torch.tensor([0.0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.4, 2.0]))
+    assert estimate.high - estimate.mean > 1.3 * (estimate.mean - estimate.low)
 
 
 def test_equal_values_leave_no_doubt_unless_they_are_zero():
     values = torch.tensor([[0.0] * 8, [0.25] * 8, [-0.25] * 8, [1e-9] * 8, [0.1] * 8])
-    found = interval(values, noise=1e-6)
-    assert found.p.tolist() == [1.0, 0.0, 0.0, 1.0, 0.0]
-    assert torch.equal(found.low[:3], values[:3, 0].double())
-    assert torch.equal(found.high[:3], values[:3, 0].double())
-    assert bool((found.high - found.low < 1e-12).all())
+    estimate = interval(values, noise=1e-6)
+    assert estimate.p.tolist() == [1.0, 0.0, 0.0, 1.0, 0.0]
+    assert torch.equal(estimate.low[:3], values[:3, 0].double())
+    assert torch.equal(estimate.high[:3], values[:3, 0].double())
+    assert bool((estimate.high - estimate.low < 1e-12).all())
 
 
 def test_a_mean_within_the_noise_is_no_effect():
@@ -216,8 +216,8 @@ def test_a_mean_within_the_noise_is_no_effect():
 
 
 def test_the_size_does_not_cancel():
-    found = interval(torch.tensor([1.0, -1.0] * 4))
-    assert (found.mean.item(), found.size.item(), found.p.item()) == (0.0, 1.0, 1.0)
+    estimate = interval(torch.tensor([1.0, -1.0] * 4))
+    assert (estimate.mean.item(), estimate.size.item(), estimate.p.item()) == (0.0, 1.0, 1.0)
 
 
 # ---- many cells ------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ def test_corrected_p_values_are_those_of_benjamini_and_hochberg():
     q = false_discovery_rates(p)
     flat = p.flatten()
     rank = (flat[:, None] >= flat).sum(-1)
-    for i, own in enumerate(flat):
-        expected = (flat * len(flat) / rank)[flat >= own].min()
+    for i, p_i in enumerate(flat):
+        expected = (flat * len(flat) / rank)[flat >= p_i].min()
         assert q.flatten()[i].item() == pytest.approx(expected.item())
     padded = torch.cat([p, torch.full((3, 5), torch.nan), torch.ones(3, 5)], dim=-1)
     assert torch.equal(false_discovery_rates(padded)[:, :40], q)
@@ -274,6 +274,6 @@ def test_of_many_heads_without_effect_few_are_named():
     """144 of them in 24 prompts: 7 have p ≤ 0.05 in each table; in 1 of 20 tables a q is."""
     tables = draw("normal", 24, draws=144 * 500).unflatten(0, (500, 144))
     p = interval(tables).p
-    named = torch.stack([false_discovery_rates(own) for own in p]) <= LEVEL
+    named = torch.stack([false_discovery_rates(table) for table in p]) <= LEVEL
     assert 6.5 <= float((p <= LEVEL).sum(-1).double().mean()) <= 7.5
     assert float(named.any(-1).double().mean()) <= 0.075

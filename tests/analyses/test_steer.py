@@ -46,39 +46,43 @@ def rows() -> list[Tensor]:
 )
 def test_strength_0_is_the_plain_model_bit_for_bit_and_another_is_not(name, temperature):
     model, settings = build(name), {"new_tokens": NEW, "temperature": temperature}
-    found = steer(model, prompts_of(name), layer=0, vector=vector(), strengths=(0, 9), **settings)
+    steering = steer(
+        model, prompts_of(name), layer=0, vector=vector(), strengths=(0, 9), **settings
+    )
     tokens = tokens_of(name)
     plain = model.generate(*tokens, max_new_tokens=NEW, temperature=temperature)
-    for own in (found.plain, found.steered[0], found.steered_control[0]):
-        assert torch.equal(own, plain[:, tokens[-1].shape[1] :])
-    assert (found.kl[0] == 0).all()
-    assert (found.control[0] == 0).all()
-    assert (found.kl[1] > 1e-6).all()
-    assert found.same[0].tolist() == [NEW, NEW]
+    for generated in (steering.plain, steering.steered[0], steering.steered_control[0]):
+        assert torch.equal(generated, plain[:, tokens[-1].shape[1] :])
+    assert (steering.kl[0] == 0).all()
+    assert (steering.control[0] == 0).all()
+    assert (steering.kl[1] > 1e-6).all()
+    assert steering.same[0].tolist() == [NEW, NEW]
 
 
 @pytest.mark.parametrize("at", ["resid_pre", "mlp_out", "resid_post"])
 def test_steered_texts_and_divergences_are_those_of_edited_runs(at):
     """Left-padded prompts, each compared with runs of it alone."""
     model, v = build("llama"), vector()
-    found = steer(
+    steering = steer(
         model, padded(rows(), "right"), layer=-1, at=at, vector=v, strengths=(2,), new_tokens=NEW
     )
     edit = edits.add(at, 2 * v, layer=1)
     for prompt, row in enumerate(rows()):
         plain = model.generate(row[None], max_new_tokens=NEW)
         steered = model.generate(row[None], max_new_tokens=NEW, edits=[edit])
-        assert torch.equal(found.plain[prompt], plain[0, len(row) :])
-        assert torch.equal(found.steered[0, prompt], steered[0, len(row) :])
-        own, other = (
+        assert torch.equal(steering.plain[prompt], plain[0, len(row) :])
+        assert torch.equal(steering.steered[0, prompt], steered[0, len(row) :])
+        plain_log_p, steered_log_p = (
             interp.run(model, plain, edits=made).logits[0, len(row) - 1 : -1].log_softmax(-1)
             for made in ([], [edit])
         )
-        assert_close(found.kl[0, prompt], (own.exp() * (own - other)).sum(-1))
+        assert_close(
+            steering.kl[0, prompt], (plain_log_p.exp() * (plain_log_p - steered_log_p)).sum(-1)
+        )
 
 
 def test_the_vector_is_the_difference_of_means():
-    model, one, other = build("gpt2"), padded(rows(), "left"), padded(rows()[::-2], "right")
+    model, positive, negative = build("gpt2"), padded(rows(), "left"), padded(rows()[::-2], "right")
     place = stream_place(model, "resid_mid", 1)
 
     def mean(prompts: Tensor, pos: int | None) -> Tensor:
@@ -89,14 +93,25 @@ def test_the_vector_is_the_difference_of_means():
         return torch.stack([x.mean(0) if pos is None else x[pos] for x in streams]).mean(0)
 
     for pos in (-1, 0, None):
-        found = contrast_vector(model, one, other, place, pos)
-        assert_close(found, mean(one, pos) - mean(other, pos))
+        direction = contrast_vector(model, positive, negative, place, pos)
+        assert_close(direction, mean(positive, pos) - mean(negative, pos))
         steered = steer(
-            model, one, layer=1, at="resid_mid", contrast=(one, other), pos=pos, new_tokens=1
+            model,
+            positive,
+            layer=1,
+            at="resid_mid",
+            contrast=(positive, negative),
+            pos=pos,
+            new_tokens=1,
         )
-        assert_close(steered.vector, found)
+        assert_close(steered.vector, direction)
     assert steered.stream_norm == pytest.approx(
-        float(interp.run(model, one, record=place).cache[place].norm(dim=-1)[one != PAD].mean())
+        float(
+            interp.run(model, positive, record=place)
+            .cache[place]
+            .norm(dim=-1)[positive != PAD]
+            .mean()
+        )
     )
 
 
@@ -111,11 +126,13 @@ def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method
     made = Replacements(model, model.check(*tokens), method).edits_of(members)
     layer = min(1, len(model.stacks[-1].blocks) - 1)
     place = stream_place(model, "resid_pre", layer)
-    settings = {"ablate": [own.name for own in members], "method": method, "new_tokens": NEW}
+    settings = {"ablate": [head.name for head in members], "method": method, "new_tokens": NEW}
 
     def generated(*more: interp.edits.Edit) -> Tensor:
-        own = [*(edit for _, edit in made), *more]
-        return model.generate(*tokens, max_new_tokens=NEW, edits=own)[:, tokens[-1].shape[1] :]
+        all_edits = [*(edit for _, edit in made), *more]
+        return model.generate(*tokens, max_new_tokens=NEW, edits=all_edits)[
+            :, tokens[-1].shape[1] :
+        ]
 
     alone = steer(model, prompts, **settings)
     assert (alone.strengths, alone.place, alone.vector.abs().max()) == ((0.0,), "", 0)
@@ -135,25 +152,25 @@ def test_ablated_texts_are_generated_with_the_edits_of_the_ablation(name, method
 
 def test_the_control_is_a_vector_of_the_same_length():
     model, prompts = build("gpt2"), padded(rows(), "left")
-    found = steer(
+    steering = steer(
         model, prompts, layer=0, vector=vector(), strengths=(1.5,), new_tokens=NEW, seed=3
     )
     drawn = torch.randn(12, generator=torch.Generator().manual_seed(3)).double()
     same_length = drawn * (vector().norm() / drawn.norm())
     other = steer(model, prompts, layer=0, vector=same_length, strengths=(1.5,), new_tokens=NEW)
-    assert_close(found.control, other.kl)
-    assert torch.equal(found.steered_control, other.steered)
+    assert_close(steering.control, other.kl)
+    assert torch.equal(steering.steered_control, other.steered)
 
 
 def test_a_text_that_ends_early_counts_to_its_end():
     prompts = padded(rows(), "left")
     plain = steer(build("gpt2"), prompts, layer=0, vector=vector(), new_tokens=NEW).plain
     model = build(with_eos(DECODERS["gpt2"], int(plain[0, 1])))
-    found = steer(model, prompts, layer=0, vector=vector(), new_tokens=NEW)
-    ended = found.plain == PAD
+    steering = steer(model, prompts, layer=0, vector=vector(), new_tokens=NEW)
+    ended = steering.plain == PAD
     assert ended[0].any()
-    assert torch.equal(found.kl.isnan(), ended.expand_as(found.kl))
-    assert len(found.to_token_frame()) == 4 * int((~ended).sum())
+    assert torch.equal(steering.kl.isnan(), ended.expand_as(steering.kl))
+    assert len(steering.to_token_frame()) == 4 * int((~ended).sum())
 
 
 def test_a_learned_vector_raises_the_logit_that_it_was_learned_for():
@@ -167,16 +184,16 @@ def test_a_learned_vector_raises_the_logit_that_it_was_learned_for():
         (gradient,) = torch.autograd.grad(loss, v)
         with torch.no_grad():
             v -= gradient
-    found = steer(
+    steering = steer(
         model, prompts, layer=1, at="resid_post", vector=v, strengths=(0, 8), new_tokens=1
     )
-    assert (found.steered[1] == 7).all()
-    assert (found.steered[0] == 7).sum() < len(prompts)
+    assert (steering.steered[1] == 7).all()
+    assert (steering.steered[0] == 7).sum() < len(prompts)
 
 
 def test_frames_and_summary_show_texts_side_by_side():
     model, ticks = interp.load("induction-by-hand"), []
-    found = steer(
+    steering = steer(
         model,
         ["abcab", "xyzxy"],
         layer=1,
@@ -186,21 +203,21 @@ def test_frames_and_summary_show_texts_side_by_side():
         progress=lambda *n: ticks.append(n),
     )
     assert ticks == [(n, 4) for n in (1, 2, 3, 4)]
-    frame = found.to_prompt_frame()
-    assert frame["plain_text"].tolist()[:2] == [model.to_string(own) for own in found.plain]
+    frame = steering.to_prompt_frame()
+    assert frame["plain_text"].tolist()[:2] == [model.to_string(ids) for ids in steering.plain]
     assert frame["steered_text"].tolist()[:2] == frame["plain_text"].tolist()[:2]
-    assert list(found.to_frame()["strength"]) == [0, 50]
-    same = (found.steered_control == found.plain).int().cumprod(-1).sum(-1)
-    assert same[0].tolist() == found.same_control[0].tolist() == [3, 3]
-    lines = found.summary().splitlines()
+    assert list(steering.to_frame()["strength"]) == [0, 50]
+    same = (steering.steered_control == steering.plain).int().cumprod(-1).sum(-1)
+    assert same[0].tolist() == steering.same_control[0].tolist() == [3, 3]
+    lines = steering.summary().splitlines()
     assert lines[0].startswith("steering at resid_pre 1 on 2 prompts: strength 50 changes ")
     assert lines[2].startswith("prompt 0: ")
     assert [line.split()[0] for line in lines[3:7]] == ["plain", "strength", "strength", "random"]
-    assert found.figure().data[0].y == (0.0, 0.0, 0.0)
+    assert steering.figure().data[0].y == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "error", "said"),
+    ("name", "settings", "error", "message"),
     [
         ("gpt2", {}, InvalidInput, "either vector= or contrast="),
         ("gpt2", {"vector": vector(), "contrast": (1, 2)}, InvalidInput, "either vector="),
@@ -221,6 +238,6 @@ def test_frames_and_summary_show_texts_side_by_side():
         (HEADLESS, {"vector": vector()}, InvalidInput, "can't predict the next token"),
     ],
 )
-def test_what_can_not_be_steered_is_refused(name, settings, error, said):
-    with pytest.raises(error, match=said):
+def test_what_can_not_be_steered_is_refused(name, settings, error, message):
+    with pytest.raises(error, match=message):
         steer(build(name), padded(rows(), "left"), **({"layer": 0, "new_tokens": 2} | settings))

@@ -21,14 +21,14 @@ def rows() -> torch.Tensor:
 def test_the_induction_head_attends_to_what_followed_the_same_token():
     """Its top cells lie on the token after an earlier copy, and are gone in random order."""
     model = interp.load("python-2l")
-    found = top_texts(model, CODE, of="L1H0", top=8)
-    for text, pos, key in zip(found.text, found.pos, found.key, strict=True):
+    cells = top_texts(model, CODE, of="L1H0", top=8)
+    for text, pos, key in zip(cells.text, cells.pos, cells.key, strict=True):
         ids = model.to_tokens(CODE[text])[0]
         assert ids[key - 1] == ids[pos]
-    assert (found.value > 0.9).all()
-    assert (found.control < 0.1).all()
-    assert found.quantiles[found.levels.index(0.5)] < 0.001
-    frame = found.to_frame()
+    assert (cells.value > 0.9).all()
+    assert (cells.control < 0.1).all()
+    assert cells.quantiles[cells.levels.index(0.5)] < 0.001
+    frame = cells.to_frame()
     assert list(frame["rank"]) == list(range(1, 9))
     for row in frame.itertuples():
         assert f"«{row.key_token}»" in row.context
@@ -36,16 +36,16 @@ def test_the_induction_head_attends_to_what_followed_the_same_token():
 
 
 def test_a_head_that_attends_to_its_own_token_does_so_in_any_order():
-    found = top_texts(interp.load("python-2l"), CODE, of="L0H1", top=8)
-    assert torch.equal(found.key, found.pos)
-    assert (found.control > 0.9).all()
+    cells = top_texts(interp.load("python-2l"), CODE, of="L0H1", top=8)
+    assert torch.equal(cells.key, cells.pos)
+    assert (cells.control > 0.9).all()
 
 
 def test_the_cells_at_bos_are_the_largest_where_they_count():
     model = interp.load("python-2l")
-    found = top_texts(model, CODE, of="L1H0", bos=True, top=5)
-    assert (found.key == 0).all()
-    assert "<|bos|>" in found.summary().splitlines()[0]
+    cells = top_texts(model, CODE, of="L1H0", bos=True, top=5)
+    assert (cells.key == 0).all()
+    assert "<|bos|>" in cells.summary().splitlines()[0]
 
 
 @pytest.mark.parametrize("of", ["L1H2", "L1N3", "L1MLP"])
@@ -55,8 +55,8 @@ def test_batches_iterators_and_files_give_the_same(of, tmp_path):
     whole = top_texts(model, texts, of=of, rows=64)
     stream = top_texts(model, (row[row >= 0] for row in texts), of=of, rows=2)
     for name in ("value", "control", "strips"):
-        own, other = getattr(stream, name), getattr(whole, name)
-        torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12, equal_nan=True)
+        actual, expected = getattr(stream, name), getattr(whole, name)
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
     assert torch.equal(stream.text, whole.text)
     assert stream.provenance.tokens == whole.provenance.tokens
     assert stream.snippets == whole.snippets
@@ -73,27 +73,30 @@ def test_the_lowest_are_the_other_end():
 
 
 def test_the_quantiles_and_the_shares_are_of_all_cells():
-    found = top_texts(build("gpt2"), rows(), of="L1N3", top=100)
-    assert found.n_cells == len(found.value) == found.n_tokens == 23
-    assert found.mean == pytest.approx(found.value.mean().item())
-    assert found.bucket_shares.sum() == pytest.approx(1)
-    values = found.value.sort().values
-    wanted = [values[max(0, -(-int(level * 1000) * 23 // 1000) - 1)] for level in found.levels]
-    assert found.quantiles.tolist() == pytest.approx([float(own) for own in wanted], rel=0.022)
-    assert list(found.to_quantile_frame()["level"])[3] == 0.5
+    cells = top_texts(build("gpt2"), rows(), of="L1N3", top=100)
+    assert cells.n_cells == len(cells.value) == cells.n_tokens == 23
+    assert cells.mean == pytest.approx(cells.value.mean().item())
+    assert cells.bucket_shares.sum() == pytest.approx(1)
+    values = cells.value.sort().values
+    wanted = [values[max(0, -(-int(level * 1000) * 23 // 1000) - 1)] for level in cells.levels]
+    assert cells.quantiles.tolist() == pytest.approx([float(value) for value in wanted], rel=0.022)
+    assert list(cells.to_quantile_frame()["level"])[3] == 0.5
 
 
 def test_a_figure_shows_the_tokens_and_their_values():
-    found = top_texts(interp.load("python-2l"), CODE, of="L1H0", top=4)
-    trace = found.figure().data[0]
-    for row, (own, value) in enumerate(zip(found.snippets, found.value, strict=True)):
-        at = own.positions.index(int(found.key[row]))
+    cells = top_texts(interp.load("python-2l"), CODE, of="L1H0", top=4)
+    trace = cells.figure().data[0]
+    for row, (snippet, value) in enumerate(zip(cells.snippets, cells.value, strict=True)):
+        at = snippet.positions.index(int(cells.key[row]))
         assert trace.z[row][at] == pytest.approx(float(value))
-        assert f"«{own.key_token}»".replace("<", "&lt;").replace(">", "&gt;") == trace.text[row][at]
-        gaps = [n for n, pos in enumerate(own.positions) if pos < 0]
+        assert (
+            f"«{snippet.key_token}»".replace("<", "&lt;").replace(">", "&gt;")
+            == trace.text[row][at]
+        )
+        gaps = [n for n, pos in enumerate(snippet.positions) if pos < 0]
         assert all(trace.z[row][n] is None for n in gaps)
-    marked = [line.x0 for line in found.distribution_figure().layout.shapes]
-    assert marked == pytest.approx(found.value.tolist())
+    marked = [line.x0 for line in cells.distribution_figure().layout.shapes]
+    assert marked == pytest.approx(cells.value.tolist())
 
 
 def test_a_corpus_that_repeats_itself_is_noted():
@@ -106,14 +109,14 @@ def test_a_corpus_that_repeats_itself_is_noted():
 def test_texts_that_are_cut_and_calls_that_are_cancelled_are_noted():
     model = interp.load("python-2l")
     long = "x = 1\n" * model.config.n_ctx
-    found = top_texts(model, [long, *CODE], of="L0H0", rows=4, cancelled=lambda: True)
-    assert found.notes[0].startswith("texts longer than the context were cut, ")
-    assert found.notes[1] == "cancelled after 4 texts"
-    assert found.summary().endswith(found.notes[1])
+    cells = top_texts(model, [long, *CODE], of="L0H0", rows=4, cancelled=lambda: True)
+    assert cells.notes[0].startswith("texts longer than the context were cut, ")
+    assert cells.notes[1] == "cancelled after 4 texts"
+    assert cells.summary().endswith(cells.notes[1])
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"end": "middle"}, "highest, lowest"),
         ({"top": 0}, "top=0 must be an integer of at least 1"),
@@ -121,8 +124,8 @@ def test_texts_that_are_cut_and_calls_that_are_cancelled_are_noted():
         ({"of": "L1H2", "by": "value"}, "attention, write"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(settings, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_settings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(InvalidInput, match=message):
         top_texts(build("gpt2"), rows(), **({"of": "L1N3"} | settings))
 
 

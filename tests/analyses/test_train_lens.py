@@ -20,43 +20,44 @@ def prompts(batch, seed=0):
 
 def test_the_control_is_the_logit_lens_on_the_held_out_prompts():
     model, held_out = build("gpt2"), prompts(3, seed=1)
-    found = train_lens(model, prompts(6), held_out=held_out, steps=3)
-    plain, tuned = (logit_lens(model, held_out, lens=lens) for lens in (None, found.lens))
-    assert_close(found.logit_lens, plain.kl[:-1].mean(-1))
-    assert_close(found.tuned_lens, tuned.kl[:-1].mean(-1))
-    frame = found.to_frame()
+    training = train_lens(model, prompts(6), held_out=held_out, steps=3)
+    plain, tuned = (logit_lens(model, held_out, lens=lens) for lens in (None, training.lens))
+    assert_close(training.logit_lens, plain.kl[:-1].mean(-1))
+    assert_close(training.tuned_lens, tuned.kl[:-1].mean(-1))
+    frame = training.to_frame()
     assert frame["layer"].tolist() == [0, 1]
     assert_close(
-        torch.tensor(frame["effect"].to_numpy()), (found.tuned_lens - found.logit_lens).mean(-1)
+        torch.tensor(frame["effect"].to_numpy()),
+        (training.tuned_lens - training.logit_lens).mean(-1),
     )
 
 
 def test_every_fifth_prompt_is_held_out():
     """What is held out is not trained on."""
-    model, given = build("gpt2"), prompts(11)
-    found = train_lens(model, given, steps=2, seed=3)
-    assert found.logit_lens.shape == (2, 2)
-    all_kl = logit_lens(model, given).kl[:-1].mean(-1)
+    model, tokens = build("gpt2"), prompts(11)
+    training = train_lens(model, tokens, steps=2, seed=3)
+    assert training.logit_lens.shape == (2, 2)
+    all_kl = logit_lens(model, tokens).kl[:-1].mean(-1)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(3))
     used, held_out = order[:9].sort().values, order[9:].sort().values
-    assert_close(found.logit_lens, all_kl[:, held_out])
-    same = train_lens(model, given[used], held_out=given[held_out], steps=2, seed=3)
-    assert_identical(found.lens.A, same.lens.A)
+    assert_close(training.logit_lens, all_kl[:, held_out])
+    same = train_lens(model, tokens[used], held_out=tokens[held_out], steps=2, seed=3)
+    assert_identical(training.lens.A, same.lens.A)
 
 
 def test_a_cancelled_call_has_a_result_that_can_be_resumed():
-    model, given = build("gpt2"), prompts(8)
-    whole, calls = train_lens(model, given, steps=4), []
+    model, tokens = build("gpt2"), prompts(8)
+    whole, calls = train_lens(model, tokens, steps=4), []
     part = train_lens(
         model,
-        given,
+        tokens,
         steps=4,
         progress=lambda done, total: calls.append((done, total)),
         cancelled=lambda: len(calls) == 2,
     )
     assert calls == [(1, 4), (2, 4)]
     assert "2 of 4 steps" in part.summary()
-    resumed = train_lens(model, given, steps=4, resume=part)
+    resumed = train_lens(model, tokens, steps=4, resume=part)
     assert_identical(resumed.tuned_lens, whole.tuned_lens)
     assert_identical(resumed.training_kl, whole.training_kl)
     assert resumed.summary() == whole.summary()
@@ -64,11 +65,11 @@ def test_a_cancelled_call_has_a_result_that_can_be_resumed():
 
 def test_the_lens_of_a_result_can_be_saved(tmp_path):
     model = build("gpt2")
-    found = train_lens(model, prompts(5), steps=2)
-    found.lens.save(tmp_path / "lens")
+    training = train_lens(model, prompts(5), steps=2)
+    training.lens.save(tmp_path / "lens")
     read = analyses.TunedLens.load(tmp_path / "lens", model)
-    one, other = (logit_lens(model, prompts(2), lens=lens).kl for lens in (found.lens, read))
-    assert_identical(one, other)
+    before, after = (logit_lens(model, prompts(2), lens=lens).kl for lens in (training.lens, read))
+    assert_identical(before, after)
 
 
 def test_a_single_prompt_cannot_be_held_out():
@@ -82,18 +83,18 @@ def test_on_text_the_divergence_falls_by_a_fifth_at_every_layer():
     model, corpus = interp.load("python-4l"), read_corpus()
 
     def windows(documents, n, seed):
-        sources = [own.text for own in documents if own.name.endswith(".py")]
+        sources = [document.text for document in documents if document.name.endswith(".py")]
         ids = encode_corpus(model.tokenizer.backend, sources).long()
         generator = torch.Generator().manual_seed(seed)
         starts = torch.randint(len(ids) - WINDOW + 1, (n, 1), generator=generator)
         bos = torch.full((n, 1), model.config.tokens.bos)
         return torch.cat([bos, ids[starts + torch.arange(WINDOW - 1)]], dim=1)
 
-    found = train_lens(
+    training = train_lens(
         model,
         windows(corpus.train, 256, seed=0),
         held_out=windows(corpus.held_out, 64, seed=1),
     )
-    frame = found.to_frame()
+    frame = training.to_frame()
     assert (frame["tuned_lens"] <= 0.8 * frame["logit_lens"]).all()
     assert frame["significant"].all()

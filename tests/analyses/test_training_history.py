@@ -1,4 +1,4 @@
-"""When did a circuit form? The figure and the table tell what the history holds."""
+"""When did a circuit form? The figure and the table show what the history holds."""
 
 from dataclasses import replace
 
@@ -49,10 +49,10 @@ def test_the_figure_has_losses_above_and_scores_below():
     assert {shape.x0 for shape in figure.layout.shapes} == {0, 4}
 
 
-def test_the_summary_tells_when_each_figure_made_its_way():
-    said = training_history("x", HISTORY).summary()
-    assert "4 steps, last 1 nats" in said
-    assert "score: 0 → 0.9, halfway by step 4" in said
+def test_the_summary_states_when_a_score_was_halfway():
+    summary = training_history("x", HISTORY).summary()
+    assert "4 steps, last 1 nats" in summary
+    assert "score: 0 → 0.9, halfway by step 4" in summary
 
 
 def test_an_empty_history_is_refused():
@@ -71,20 +71,20 @@ def roles(model):
 
 def test_any_analysis_is_asked_of_the_steps_whose_weights_were_kept():
     """Its first and last step are the two sides of their comparison."""
-    own = replace(history("python-2l"), checkpoints=[0, 400])
-    found = training_history("python-2l", own, score=roles)
-    assert found.checkpoint_scores.steps == (0, 400, 2500)
+    with_checkpoints = replace(history("python-2l"), checkpoints=[0, 400])
+    scored = training_history("python-2l", with_checkpoints, score=roles)
+    assert scored.checkpoint_scores.steps == (0, 400, 2500)
     ends = compare("python-2l@0", "python-2l", analysis=roles)
-    torch.testing.assert_close(found.checkpoint_scores.values[:, 0], ends.a[:, 0])
-    torch.testing.assert_close(found.checkpoint_scores.values[:, -1], ends.b[:, 0])
-    frame = found.to_frame()
+    torch.testing.assert_close(scored.checkpoint_scores.values[:, 0], ends.a[:, 0])
+    torch.testing.assert_close(scored.checkpoint_scores.values[:, -1], ends.b[:, 0])
+    frame = scored.to_frame()
     scores = frame[frame["quantity"] == "L1H0 induction score"]
     assert scores["step"].tolist() == [0, 400, 2500]
     assert scores["value"].iloc[0] < 0.1
     assert scores["value"].iloc[-1] > 0.5
-    assert "L0H5 previous-token, score: " in found.summary()
-    assert found.figure().layout.yaxis3.title.text == "at checkpoints (score)"
-    assert found.summary().startswith(training_history("python-2l", own).summary())
+    assert "L0H5 previous-token, score: " in scored.summary()
+    assert scored.figure().layout.yaxis3.title.text == "at checkpoints (score)"
+    assert scored.summary().startswith(training_history("python-2l", with_checkpoints).summary())
 
 
 def test_steps_without_weights_can_not_be_scored():

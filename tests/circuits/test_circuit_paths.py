@@ -50,15 +50,15 @@ def test_the_strongest_path_through_each_writer(name):
     graph, weights = graph_and_weights(name)
     some = dict(list(weights.items())[:: 2 if len(weights) < 300 else 7])
     paths = every_path(graph, some)
-    found = strongest_paths(graph, some)
-    assert all(path.edges in paths for path in found)
-    assert [path.strength for path in found] == sorted(
-        (path.strength for path in found), reverse=True
+    strongest = strongest_paths(graph, some)
+    assert all(path.edges in paths for path in strongest)
+    assert [path.strength for path in strongest] == sorted(
+        (path.strength for path in strongest), reverse=True
     )
     for writer in {edge[0] for path in paths for edge in path}:
         through = [path for path in paths if writer in {edge[0] for edge in path}]
         best = max(min(abs(some[edge]) for edge in path) for path in through)
-        assert best in {path.strength for path in found if writer in path.writers}
+        assert best in {path.strength for path in strongest if writer in path.writers}
 
 
 def test_heads_of_a_group_share_their_keys():
@@ -71,18 +71,18 @@ def test_heads_of_a_group_share_their_keys():
 def test_candidates_rise_and_are_of_the_highest_ranked():
     graph, weights = graph_and_weights("gpt2")
     order = sorted(weights, key=lambda edge: -abs(weights[edge]))
-    found = candidates(graph, order, 40)
-    assert all(set(one) < set(other) for one, other in pairwise(found))
-    assert found[-1] == closed(graph, order[:40])
+    circuits = candidates(graph, order, 40)
+    assert all(set(smaller) < set(larger) for smaller, larger in pairwise(circuits))
+    assert circuits[-1] == closed(graph, order[:40])
     assert candidates(graph, order, len(order))[-1] == closed(graph, order)
 
 
 @pytest.mark.parametrize("count", [1, 7, 30])
 def test_a_random_circuit_has_so_many_edges_on_paths(count):
     graph, _ = graph_and_weights("gpt2")
-    found = random_circuit(graph, count, torch.Generator().manual_seed(count))
-    assert len(found) >= count
-    assert closed(graph, found) == found
+    circuit = random_circuit(graph, count, torch.Generator().manual_seed(count))
+    assert len(circuit) >= count
+    assert closed(graph, circuit) == circuit
 
 
 def test_errors_of_both_signs_do_not_cancel():

@@ -37,16 +37,16 @@ def multiplied_out(model, offset: int = 0, C: Tensor = EYE) -> dict[tuple[str, s
         for layer, block in enumerate(model.blocks)
         for head in range(block.attn.n_heads)
     ]
-    found = {}
+    ratios = {}
     for layer, head, attn in heads:
         S = C @ attn.S(head).form() @ C
         for later, reader, other in heads:
-            Y, own = (C @ x.form() @ C for x in (other.Y(reader, offset), other.S(reader)))
+            Y, S_later = (C @ x.form() @ C for x in (other.Y(reader, offset), other.S(reader)))
             if later > layer:
                 pair = (f"L{layer}H{head}", f"L{later}H{reader}")
-                found["Q", *pair], found["K", *pair] = ratio(S, Y), ratio(S, Y.mT)
-                found["V", *pair] = ratio(S, own)
-    return found
+                ratios["Q", *pair], ratios["K", *pair] = ratio(S, Y), ratio(S, Y.mT)
+                ratios["V", *pair] = ratio(S, S_later)
+    return ratios
 
 
 def by_name(model, offset: int = 0) -> dict[tuple[str, str, str], Tensor]:
@@ -60,10 +60,10 @@ def by_name(model, offset: int = 0) -> dict[tuple[str, str, str], Tensor]:
     }
 
 
-def assert_equal_pairs(found, expected, bound=1e-12):
-    assert found.keys() == expected.keys()
-    assert found
-    numbers = (torch.stack([own[name] for name in expected]) for own in (found, expected))
+def assert_equal_pairs(pairs, expected, bound=1e-12):
+    assert pairs.keys() == expected.keys()
+    assert pairs
+    numbers = (torch.stack([values[name] for name in expected]) for values in (pairs, expected))
     assert_close(*numbers, bound)
 
 
@@ -78,8 +78,8 @@ def test_it_is_that_of_matrices_multiplied_out(name, offset):
 
 
 def test_without_folding_it_is_another():
-    found, raw = by_name(build("gpt2")), multiplied_out(build("gpt2"))
-    assert any(abs(found[name] - raw[name]) > 0.01 for name in raw)
+    folded, raw = by_name(build("gpt2")), multiplied_out(build("gpt2"))
+    assert any(abs(folded[name] - raw[name]) > 0.01 for name in raw)
 
 
 @pytest.mark.parametrize("name", ["bert", "opt-post"])
@@ -88,21 +88,21 @@ def test_norms_between_two_steps_are_folded_in(name):
     first, second = build(name).blocks
     between = CENTRING @ first.ln1.gain.diag() @ CENTRING @ first.ln2.gain.diag()
     S, Y = first.attn.S(1).form() @ between, second.attn.Y(2).form()
-    found = by_name(build(name))
-    assert_close(found["K", "L0H1", "L1H2"], ratio(S, Y.mT))
-    assert_close(found["Q", "L0H1", "L1H2"], ratio(S, Y))
-    assert_close(found["V", "L0H1", "L1H2"], ratio(S, second.attn.S(2).form()))
+    pairs = by_name(build(name))
+    assert_close(pairs["K", "L0H1", "L1H2"], ratio(S, Y.mT))
+    assert_close(pairs["Q", "L0H1", "L1H2"], ratio(S, Y))
+    assert_close(pairs["V", "L0H1", "L1H2"], ratio(S, second.attn.S(2).form()))
 
 
 def test_cross_attention_reads_the_encoder_by_keys_and_values():
     model = build("t5")
-    found = by_name(model)
+    pairs = by_name(model)
     encoder, cross = model.encoder.block(1), model.decoder.block(1).cross_attn
     gain = model.encoder.final_norm.gain.diag()
     S = encoder.ln1.gain.diag() @ encoder.attn.S(0).form()
     W_Q = model.decoder.block(1).ln2.gain.diag() @ cross.W_Q[2]
-    assert_close(found["K", "encoder.L1H0", "cross.L1H2"], ratio(S, gain @ cross.W_K[2] @ W_Q.mT))
-    kinds = {(kind, w.split(".")[0], r.split(".")[0]) for kind, w, r in found}
+    assert_close(pairs["K", "encoder.L1H0", "cross.L1H2"], ratio(S, gain @ cross.W_K[2] @ W_Q.mT))
+    kinds = {(kind, w.split(".")[0], r.split(".")[0]) for kind, w, r in pairs}
     assert ("Q", "decoder", "cross") in kinds
     assert ("Q", "encoder", "cross") not in kinds
     assert ("V", "encoder", "decoder") not in kinds
@@ -167,9 +167,9 @@ def test_heads_with_weights_of_zero_have_none():
     with torch.no_grad():
         model.blocks[0].attn.W_V[1] = 0
         model.blocks[1].attn.W_Q[2] = 0
-    found = by_name(model)
-    assert not any("L0H1" in name for name in found)
-    assert {kind for kind, _, reader in found if reader == "L1H2"} == {"V"}
+    pairs = by_name(model)
+    assert not any("L0H1" in name for name in pairs)
+    assert {kind for kind, _, reader in pairs if reader == "L1H2"} == {"V"}
 
 
 def test_a_single_layer_is_refused():

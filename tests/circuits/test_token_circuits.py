@@ -58,8 +58,8 @@ def test_what_a_head_writes_for_a_token_differs_as_in_layer_0(name):
         logits = written @ folded.W_U
     for head in range(model.n_heads):
         circuits = TokenCircuits.of(model, 0, head)
-        found = circuits.values(IDS) @ circuits.logits(circuits.output())
-        assert_close(found - found[:1], logits[:, head] - logits[:1, head], 1e-11)
+        direct_logits = circuits.values(IDS) @ circuits.logits(circuits.output())
+        assert_close(direct_logits - direct_logits[:1], logits[:, head] - logits[:1, head], 1e-11)
 
 
 def test_norms_between_a_head_and_the_unembedding_are_folded_in():
@@ -81,8 +81,8 @@ def test_the_stream_of_a_token_alone_is_that_without_attention(name, first_mlp):
     expected = run(model, IDS[:, None], record="resid_pre", edits=off).cache["resid_pre", 1][:, 0]
     stack = model.stacks[0]
     until = stack.block(1).steps[0]
-    found = streams_of_tokens(stack, IDS, until, 0, first_mlp=first_mlp)
-    assert_close(found, expected)
+    streams = streams_of_tokens(stack, IDS, until, 0, first_mlp=first_mlp)
+    assert_close(streams, expected)
     if name == "gpt2":  # whose positions are embedded
         other = streams_of_tokens(stack, IDS, until, None, first_mlp=first_mlp)
         assert not torch.allclose(other, expected)
@@ -94,8 +94,8 @@ def test_scores_by_position_are_means_over_all_pairs_of_tokens(name):
     prompts = torch.cartesian_prod(IDS, IDS, IDS)
     scores = run(model, prompts, record="scores").cache["scores", 0].mean(0)
     for head in (0, model.n_heads - 1):
-        found = TokenCircuits.of(model, 0, head).mean_scores(IDS, 3)
-        assert_close(found, scores[head], 1e-11)
+        mean_scores = TokenCircuits.of(model, 0, head).mean_scores(IDS, 3)
+        assert_close(mean_scores, scores[head], 1e-11)
 
 
 def test_keys_of_cross_attention_are_tokens_of_the_encoder():
@@ -106,20 +106,22 @@ def test_keys_of_cross_attention_are_tokens_of_the_encoder():
         x = model.encoder.final_norm(model.W_E[IDS])
         expected = x @ model.decoder.block(1).cross_attn.W_K[2]
     assert_close(circuits.keys(IDS), expected)
-    own = TokenCircuits.of(model, 1, 2, "decoder")
-    assert not torch.allclose(own.keys(IDS), expected)
+    self_attention = TokenCircuits.of(model, 1, 2, "decoder")
+    assert not torch.allclose(self_attention.keys(IDS), expected)
 
 
 @pytest.mark.parametrize(
     "name",
-    covering([n for n, own in ARCHITECTURES.items() if own.head is None and n not in CLIPPED]),
+    covering(
+        [n for n, config in ARCHITECTURES.items() if config.head is None and n not in CLIPPED]
+    ),
 )
 def test_the_basis_of_heads_changes_nothing(name):
     model = build(name)
     other = in_another_basis(model)
     attention = None if len(model.stacks) == 1 else "cross"
-    found = [_circuits(own, attention) for own in (other, model)]
-    for actual, expected in zip(*found, strict=True):
+    circuits = [_circuits(variant, attention) for variant in (other, model)]
+    for actual, expected in zip(*circuits, strict=True):
         assert_close(actual, expected, 1e-10)
 
 
@@ -166,8 +168,10 @@ def test_all_blocks_are_formed_in_one_buffer(searched, monkeypatch):
     matrix = LowRank(torch.randn(1024, 2), torch.randn(2, 1024))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         searched(matrix, 3)
-    events = (own for own in profiled.profiler.kineto_results.events() if own.name() == "[memory]")
-    assert sum(max(0, own.nbytes()) for own in events) < 2 * 4 * 64 * 1024
+    events = (
+        event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"
+    )
+    assert sum(max(0, event.nbytes()) for event in events) < 2 * 4 * 64 * 1024
 
 
 # ---- bad input ---------------------------------------------------------------------------------

@@ -26,18 +26,18 @@ def prompts_of(lengths):
 
 @pytest.mark.parametrize(("rows", "pool"), [(1, 3), (3, 100), (4, 4), (64, 1)])
 def test_each_prompt_is_in_one_row(model, rows, pool):
-    found = list(prompts_by_length(model, prompts_of(LENGTHS), rows=rows, pool=pool))
-    assert sorted(len(p.text) for batch in found for p in batch.prompts) == sorted(LENGTHS)
-    for batch in found:
+    batches = list(prompts_by_length(model, prompts_of(LENGTHS), rows=rows, pool=pool))
+    assert sorted(len(p.text) for batch in batches for p in batch.prompts) == sorted(LENGTHS)
+    for batch in batches:
         assert len(batch.prompts) <= rows
-        (own,) = batch.batches
+        (encoded,) = batch.batches
         expected = model.batch([prompt.text for prompt in batch.prompts])
-        assert torch.equal(own.tokens, expected.tokens)
+        assert torch.equal(encoded.tokens, expected.tokens)
 
 
 def test_batches_of_a_pool_do_not_overlap_in_length(model):
-    found = list(prompts_by_length(model, prompts_of(LENGTHS), rows=3, pool=100))
-    spans = [[len(p.text) for p in batch.prompts] for batch in found]
+    batches = list(prompts_by_length(model, prompts_of(LENGTHS), rows=3, pool=100))
+    spans = [[len(p.text) for p in batch.prompts] for batch in batches]
     assert [(min(span), max(span)) for span in spans] == [(1, 3), (4, 6), (7, 9), (10, 10)]
     # In the order in which they came, they would be padded more.
     assert spans != [LENGTHS[:3], LENGTHS[3:6], LENGTHS[6:9], LENGTHS[9:]]
@@ -59,8 +59,8 @@ def test_no_more_than_a_pool_is_read_ahead(model):
 
 def test_the_decoder_reads_the_prefix_else_the_target():
     model = interp.load("dates")
-    given = [Prompt("7 June 2030", prefix="2030-0"), Prompt("7 June 2030", target="2030-06-07")]
-    (batch,) = prompts_by_length(model, given)
+    prompts = [Prompt("7 June 2030", prefix="2030-0"), Prompt("7 June 2030", target="2030-06-07")]
+    (batch,) = prompts_by_length(model, prompts)
     expected = model.batch(["2030-0", "2030-06-07"], stack="decoder")
     assert torch.equal(batch.batches[1].tokens, expected.tokens)
     with pytest.raises(InvalidInput, match=r"x:1: the decoder .* reads a 'prefix' or a 'target'"):
@@ -68,8 +68,8 @@ def test_the_decoder_reads_the_prefix_else_the_target():
 
 
 def test_a_prompt_that_can_not_be_read_is_named(model):
-    for text, said in (("a" * 99, "here:3: .*context"), ("é", "here:3: .*can't be encoded")):
-        with pytest.raises(InvalidTokens, match=said):
+    for text, message in (("a" * 99, "here:3: .*context"), ("é", "here:3: .*can't be encoded")):
+        with pytest.raises(InvalidTokens, match=message):
             list(prompts_by_length(model, [Prompt("a"), Prompt(text, source="here:3")]))
     with pytest.raises(InvalidInput, match="rows=0 must be"):
         list(prompts_by_length(model, [Prompt("a")], rows=0))
@@ -85,9 +85,12 @@ def test_a_corpus_is_read_from_every_format(model, tmp_path):
     dataset = datasets.Dataset.from_dict(table)
     dataset.save_to_disk(tmp_path / "saved")
     (expected,) = pools_of(model, texts, 9)
-    for given in (*(tmp_path / name for name in ("a.parquet", "a.csv", "a.txt", "saved")), dataset):
-        (pool,) = pools_of(model, given, 9)
-        assert torch.equal(pool.batches[0].tokens, expected.batches[0].tokens), given
+    for source in (
+        *(tmp_path / name for name in ("a.parquet", "a.csv", "a.txt", "saved")),
+        dataset,
+    ):
+        (pool,) = pools_of(model, source, 9)
+        assert torch.equal(pool.batches[0].tokens, expected.batches[0].tokens), source
         assert pool.done == pool.total > 0
     (pool,) = pools_of(model, tmp_path / "a.parquet", 9)
     assert pool.sources[2] == f"{tmp_path / 'a.parquet'}[2]"

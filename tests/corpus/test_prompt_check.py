@@ -39,32 +39,32 @@ def check(model, *prompts, **options):
     ],
 )
 def test_the_bundled_sets_hold(name, prompts):
-    loaded, given = interp.load(name), interp.read_prompts(prompts)
-    found = analyses.check_prompts(loaded, given)
-    assert found.holds, found.problems
-    assert found.n == len(given)
+    loaded, prompt_set = interp.load(name), interp.read_prompts(prompts)
+    report = analyses.check_prompts(loaded, prompt_set)
+    assert report.holds, report.problems
+    assert report.n == len(prompt_set)
     # An encoder–decoder without a prefix reads its targets, and predicts none of them.
-    assert found.accuracy.of == (0 if prompts == "dates" else len(given))
+    assert report.accuracy.of == (0 if prompts == "dates" else len(prompt_set))
 
 
 def test_accuracy_is_that_of_one_forward_of_all(model):
     prompts = [*interp.read_prompts("letters"), Prompt("abcab", "b", "c"), Prompt("abcab", "d")]
-    found = analyses.check_prompts(model, prompts, rows=5)
+    report = analyses.check_prompts(model, prompts, rows=5)
     both = prompts[:-1]
     logits = interp.run(model, [prompt.text for prompt in both])
     metric = logit_diff_of_prompts(model.to_single_token, both)
     larger = int((metric(logits.logits, logits.batch) > 0).sum())
-    assert found.preferred == (larger, len(both))
+    assert report.preferred == (larger, len(both))
     top = [int(model(model.to_tokens(p.text))[0, -1].argmax()) for p in prompts]
     right = sum(
         i == model.to_single_token(p.target or "") for i, p in zip(top, prompts, strict=True)
     )
-    assert found.accuracy == (right, len(prompts))
+    assert report.accuracy == (right, len(prompts))
     assert right < len(prompts)
 
 
 @each(
-    ("changed", "field", "said"),
+    ("changed", "field", "message"),
     [
         ({"text": "a" * 99}, "text", "100 tokens, over the model's context of 64"),
         ({"text": "aé"}, "text", "can't be encoded"),
@@ -81,17 +81,17 @@ def test_accuracy_is_that_of_one_forward_of_all(model):
         ({"corrupt": "abé"}, "corrupt", "can't be encoded"),
     ],
 )
-def test_what_is_wrong_is_found_and_the_rest_holds(model, changed, field, said):
+def test_what_is_wrong_is_found_and_the_rest_holds(model, changed, field, message):
     bad = replace(GOOD, source="bad:2", **changed)
-    found = check(model, GOOD, bad, GOOD)
-    assert not found.holds
-    assert (found.n, found.n_wrong) == (3, 1)
-    ((source, about, problem),) = found.problems
+    report = check(model, GOOD, bad, GOOD)
+    assert not report.holds
+    assert (report.n, report.n_wrong) == (3, 1)
+    ((source, about, problem),) = report.problems
     assert (source, about) == ("bad:2", field)
-    assert said in problem
-    assert found.wrong == {field: 1}
+    assert message in problem
+    assert report.wrong == {field: 1}
     # A pair that does not align can be predicted all the same.
-    assert found.accuracy == ((3, 3) if field == "corrupt" else (2, 2))
+    assert report.accuracy == ((3, 3) if field == "corrupt" else (2, 2))
 
 
 def test_a_pair_is_a_problem_exactly_if_it_can_not_be_patched(model):
@@ -108,41 +108,41 @@ def test_a_pair_is_a_problem_exactly_if_it_can_not_be_patched(model):
 def test_lengths_differ_only_if_they_should_not(model):
     prompts = [GOOD, replace(GOOD, text="abcdab", corrupt=None, source="other:2")]
     assert check(model, *prompts).holds
-    found = check(model, *prompts, same_length=True)
-    (problem,) = found.problems
+    report = check(model, *prompts, same_length=True)
+    (problem,) = report.problems
     assert problem == ("other:2", "length", "7 tokens, the first prompt has 6: <|bos|> a b c d a b")
-    assert found.accuracy.of == 2
+    assert report.accuracy.of == 2
     assert check(model, GOOD, GOOD, same_length=True).holds
 
 
 def test_lengths_are_counted(model):
-    found = check(model, *(Prompt("a" * n) for n in (3, 1, 3, 2, 3, 99)))
-    assert list(found.lengths.items()) == [(2, 1), (3, 1), (4, 3), (100, 1)]  # with BOS
-    assert (found.median_length, found.context) == (4, 64)
+    report = check(model, *(Prompt("a" * n) for n in (3, 1, 3, 2, 3, 99)))
+    assert list(report.lengths.items()) == [(2, 1), (3, 1), (4, 3), (100, 1)]  # with BOS
+    assert (report.median_length, report.context) == (4, 64)
 
 
 def test_two_masks_and_a_missing_prefix_are_problems():
-    found = check(interp.load("python-mlm"), Prompt("<|mask|> = <|mask|>", source="m:1"))
-    assert "2 mask tokens" in found.problems[0].problem
-    found = check(interp.load("dates"), Prompt("7 June 2030", source="d:1"))
-    assert found.problems[0].field == "prefix"
-    assert "reads a 'prefix' or a 'target'" in found.problems[0].problem
+    report = check(interp.load("python-mlm"), Prompt("<|mask|> = <|mask|>", source="m:1"))
+    assert "2 mask tokens" in report.problems[0].problem
+    report = check(interp.load("dates"), Prompt("7 June 2030", source="d:1"))
+    assert report.problems[0].field == "prefix"
+    assert "reads a 'prefix' or a 'target'" in report.problems[0].problem
 
 
 def test_problems_are_counted_and_the_first_are_kept(model, monkeypatch):
     monkeypatch.setattr(import_module("analyses.check_prompts"), "MOST_PROBLEMS", 3)
-    found = check(model, *(Prompt("ab", "cd", source=f"x:{n}") for n in range(9)))
-    assert (found.n_wrong, len(found.problems)) == (9, 3)
+    report = check(model, *(Prompt("ab", "cd", source=f"x:{n}") for n in range(9)))
+    assert (report.n_wrong, len(report.problems)) == (9, 3)
 
 
 def test_a_check_is_json_and_a_table(model):
-    found = check(model, GOOD, Prompt("ab", "cd", source="x:2"))
-    read = json.loads(json.dumps(found.to_dict()))
+    report = check(model, GOOD, Prompt("ab", "cd", source="x:2"))
+    read = json.loads(json.dumps(report.to_dict()))
     assert (read["holds"], read["prompts"]) == (False, 2)
     assert read["wrong"] == {"prompts": 1, "target": 1}
     assert read["problems"][0]["source"] == "x:2"
-    assert "targets" in repr(found)
-    assert "<table>" in found._repr_html_()
+    assert "targets" in repr(report)
+    assert "<table>" in report._repr_html_()
     empty = check(model, Prompt("ab"))
     assert empty.to_dict()["accuracy"]["share"] is None
 
@@ -153,9 +153,9 @@ def test_models_without_text_or_tokens_are_refused_or_checked_as_far_as_they_go(
         check(plain, GOOD)
     config = replace(model.config, n_classes=3)
     classifier = interp.Transformer(config, model.tokenizer)
-    found = check(classifier, GOOD)
-    assert found.holds
-    assert found.accuracy.of == 0
+    report = check(classifier, GOOD)
+    assert report.holds
+    assert report.accuracy.of == 0
 
 
 def test_logits_that_are_not_numbers_are_refused(model):

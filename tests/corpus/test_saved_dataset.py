@@ -29,14 +29,14 @@ def quiet():
 def test_objects_streams_and_folders_have_the_same_prompts(tmp_path):
     dataset = datasets.Dataset.from_dict(COLUMNS)
     dataset.save_to_disk(tmp_path / "saved")
-    for given in (
+    for source in (
         dataset,
         dataset.to_iterable_dataset(),
         dataset.with_format("numpy"),
         tmp_path / "saved",
     ):
         for read in (read_prompts, iter_prompts):
-            assert [prompt.fields() for prompt in read(given)] == EXPECTED
+            assert [prompt.fields() for prompt in read(source)] == EXPECTED
     assert [prompt.source for prompt in read_prompts(dataset)] == ["dataset[0]", "dataset[1]"]
     assert read_prompts(tmp_path / "saved")[1].source == f"{tmp_path / 'saved'}[1]"
 
@@ -45,8 +45,8 @@ def test_the_hash_of_a_saved_dataset_is_that_of_its_prompts(tmp_path):
     for n, seed in enumerate((0, 0, 1)):
         rows = datasets.Dataset.from_dict({"text": ["a", f"b{seed}"]})
         rows.save_to_disk(tmp_path / str(n))
-    one, same, other = (read_prompt_file(tmp_path / str(n)).sha256 for n in range(3))
-    assert one == same != other
+    first, same, other = (read_prompt_file(tmp_path / str(n)).sha256 for n in range(3))
+    assert first == same != other
 
 
 def test_a_dataset_with_splits_or_without_the_column_is_refused(tmp_path):

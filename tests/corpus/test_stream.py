@@ -27,13 +27,13 @@ def stream(model, texts, of, by=None, **settings) -> Streamed:
     return stream_corpus(model, texts, measure_of(model, of, by), Settings(**settings))
 
 
-def assert_same(found: Streamed, expected: Streamed) -> None:
-    assert_close(found.value, expected.value)
+def assert_same(streamed: Streamed, expected: Streamed) -> None:
+    assert_close(streamed.value, expected.value)
     for name in ("text", "pos", "key"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    assert torch.equal(found.distribution.counts, expected.distribution.counts)
+        assert torch.equal(getattr(streamed, name), getattr(expected, name)), name
+    assert torch.equal(streamed.distribution.counts, expected.distribution.counts)
     for name in ("n_texts", "n_tokens", "sha256", "sources"):
-        assert getattr(found, name) == getattr(expected, name), name
+        assert getattr(streamed, name) == getattr(expected, name), name
 
 
 # ---- what is measured: each text by itself ------------------------------------------------------
@@ -58,7 +58,7 @@ def cells_of_one(model, row: torch.Tensor, of: str, by: str | None) -> dict[tupl
         None: lambda: cache["post", layer][0, :, unit],
         "norm": lambda: cache["resid_post", layer][0].norm(dim=-1),
     }[by]()
-    return {(n, 0): float(own) for n, own in enumerate(x)}
+    return {(n, 0): float(value) for n, value in enumerate(x)}
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def cells_of_one(model, row: torch.Tensor, of: str, by: str | None) -> dict[tupl
 @pytest.mark.parametrize("lowest", [False, True])
 def test_the_largest_are_those_of_every_text_by_itself(name, of, by, lowest):
     model, rows = build(name), texts_of()
-    given = ("resid_post", 1) if of == "place" else of
-    found = stream(model, iter(rows), given, None if of == "place" else by, lowest=lowest)
+    measured = ("resid_post", 1) if of == "place" else of
+    streamed = stream(model, iter(rows), measured, None if of == "place" else by, lowest=lowest)
     cells = {
         (text, *cell): value
         for text, row in enumerate(rows)
@@ -77,13 +77,15 @@ def test_the_largest_are_those_of_every_text_by_itself(name, of, by, lowest):
     }
     sign = 1 if lowest else -1
     expected = sorted(cells, key=lambda cell: (sign * round(cells[cell], 9), cell))[:5]
-    where = zip(found.text[0].tolist(), found.pos[0].tolist(), found.key[0].tolist(), strict=True)
+    where = zip(
+        streamed.text[0].tolist(), streamed.pos[0].tolist(), streamed.key[0].tolist(), strict=True
+    )
     assert list(where) == expected
     wanted = torch.tensor([cells[cell] for cell in expected], dtype=torch.float64)
-    assert_close(found.value[0], wanted)
-    assert found.distribution.n == len(cells)
+    assert_close(streamed.value[0], wanted)
+    assert streamed.distribution.n == len(cells)
     assert_close(
-        found.distribution.mean[0], torch.tensor(list(cells.values())).double().mean(), 1e-6
+        streamed.distribution.mean[0], torch.tensor(list(cells.values())).double().mean(), 1e-6
     )
 
 
@@ -95,7 +97,7 @@ def test_any_batches_pools_and_padding_give_the_same(name, of, monkeypatch):
     if name == "t5":
         of = ("resid_pre", 1, "decoder") if isinstance(of, tuple) else f"decoder.{of}"
         pairs = list(zip(rows, reversed(rows), strict=True))
-        whole = tuple(padded(list(own), "left") for own in zip(*pairs, strict=True))
+        whole = tuple(padded(list(sequences), "left") for sequences in zip(*pairs, strict=True))
         one_by_one = [(a[None], b[None]) for a, b in pairs]
     else:
         whole, one_by_one = padded(rows, "left", extra=1), rows
@@ -108,15 +110,18 @@ def test_any_batches_pools_and_padding_give_the_same(name, of, monkeypatch):
 def test_attention_across_stacks_has_keys_of_the_source():
     model, rows = build("t5"), texts_of()
     source, target = padded(rows, "left"), padded(rows[::-1], "right")
-    found = stream(model, (source, target), "cross.L1H1")
+    streamed = stream(model, (source, target), "cross.L1H1")
     for value, text, pos, key in zip(
-        *(own[0] for own in (found.value, found.text, found.pos, found.key)), strict=True
+        *(field[0] for field in (streamed.value, streamed.text, streamed.pos, streamed.key)),
+        strict=True,
     ):
-        own, other = rows[text][None], rows[::-1][text][None]
-        pattern = interp.run(model, own, other, record="cross_pattern").cache["cross_pattern", 1]
+        source_ids, target_ids = rows[text][None], rows[::-1][text][None]
+        pattern = interp.run(model, source_ids, target_ids, record="cross_pattern").cache[
+            "cross_pattern", 1
+        ]
         assert_close(value, pattern[0, 1, pos, key])
     sees_several = sum(len(a) * len(b) for a, b in zip(rows, rows[::-1], strict=True) if len(a) > 1)
-    assert found.distribution.n == sees_several
+    assert streamed.distribution.n == sees_several
 
 
 def test_texts_joined_are_the_texts():
@@ -137,23 +142,25 @@ def test_cells_at_bos_are_left_out_on_request():
     model, texts = interp.load("python-2l"), ["x = 1", "import os"]
     bos = model.config.tokens.bos
     assert all(int(ids[0]) == bos for ids in model.to_tokens(texts))
-    found, without = (stream(model, texts, "L1H0", bos=own, top=100) for own in (True, False))
-    assert (found.key == 0).any()
+    with_bos, without = (
+        stream(model, texts, "L1H0", bos=counted, top=100) for counted in (True, False)
+    )
+    assert (with_bos.key == 0).any()
     assert (without.key > 0).all()
     lengths = (model.to_tokens(texts) != PAD).sum(-1)
-    assert found.distribution.n - without.distribution.n == int((lengths - 1).sum())
+    assert with_bos.distribution.n - without.distribution.n == int((lengths - 1).sum())
 
 
 @pytest.mark.parametrize("of", ["L1H1", "L1N2"])
 def test_strips_hold_the_values_along_each_text(of):
     model, rows = build("gpt2"), texts_of()
     measure = measure_of(model, of)
-    found = stream(model, rows_padded := padded(rows, "right"), of)
-    strip = strips(measure, found, 2)
-    assert strip.shape[:2] == found.value.shape
-    at = found.key if of == "L1H1" else found.pos
-    assert_close(strip[0].gather(-1, at[0][:, None])[:, 0], found.value[0])
-    lengths = torch.tensor([len(rows[n]) for n in found.text[0]])
+    streamed = stream(model, rows_padded := padded(rows, "right"), of)
+    strip = strips(measure, streamed, 2)
+    assert strip.shape[:2] == streamed.value.shape
+    at = streamed.key if of == "L1H1" else streamed.pos
+    assert_close(strip[0].gather(-1, at[0][:, None])[:, 0], streamed.value[0])
+    lengths = torch.tensor([len(rows[n]) for n in streamed.text[0]])
     assert ((~strip[0].isnan()).sum(-1) == lengths).all()
     assert rows_padded.shape[1] == strip.shape[-1]
 
@@ -162,13 +169,13 @@ def test_what_depends_on_the_order_of_other_tokens_is_lost_and_what_does_not_sta
     model = interp.load("induction-by-hand")
     settings = {"draws": 4, "rows": 3, "seed": 0}
     for of, stays in (("L1H0", False), ("L0H0", False)):
-        found = stream(model, ["abcdefgab", "xyzwvux"], of, top=2)
-        control = shuffled_values(measure_of(model, of), found, ranks=2, **settings)
-        assert (control < 0.9 * found.value).all() is not stays
+        streamed = stream(model, ["abcdefgab", "xyzwvux"], of, top=2)
+        control = shuffled_values(measure_of(model, of), streamed, ranks=2, **settings)
+        assert (control < 0.9 * streamed.value).all() is not stays
     model = build("gpt2")
-    found = stream(model, padded(texts_of(), "right"), ("embed"), top=3)
-    control = shuffled_values(measure_of(model, "embed"), found, ranks=3, **settings)
-    assert_close(control, found.value)
+    streamed = stream(model, padded(texts_of(), "right"), ("embed"), top=3)
+    control = shuffled_values(measure_of(model, "embed"), streamed, ranks=3, **settings)
+    assert_close(control, streamed.value)
 
 
 # ---- files and iterators -------------------------------------------------------------------------
@@ -181,16 +188,16 @@ def test_a_file_is_read_as_its_texts(tmp_path):
     lines.write_text("".join(f'{{"text": "{text}", "meta": 3}}\n' for text in texts))
     expected = stream(model, texts, "L0H0")
     for file, numbers in ((plain, (1, 3, 5)), (lines, (1, 2, 3))):
-        found = stream(model, file, "L0H0")
-        assert torch.equal(found.value, expected.value)
-        assert found.sha256 == expected.sha256
+        streamed = stream(model, file, "L0H0")
+        assert torch.equal(streamed.value, expected.value)
+        assert streamed.sha256 == expected.sha256
         where = {f"{file}:{n}" for n in numbers}
-        assert set(found.sources.values()) <= where
+        assert set(streamed.sources.values()) <= where
         assert [pool.sources for pool in pools_of(model, file, 9)] == [tuple(sorted(where))]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "a"}\n{"text": 3}\n', r"a\.jsonl:2: expected an object"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text"\n', r"a\.jsonl:3: not a JSON object"),
@@ -200,10 +207,10 @@ def test_a_file_is_read_as_its_texts(tmp_path):
         ("a.txt", b"", "The corpus holds no text"),
     ],
 )
-def test_bad_lines_are_named_and_an_empty_corpus_refused(tmp_path, name, content, said):
+def test_bad_lines_are_named_and_an_empty_corpus_refused(tmp_path, name, content, message):
     file = tmp_path / name
     file.write_bytes(content)
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         stream(interp.load("induction-by-hand"), file, "L0H0")
 
 
@@ -260,7 +267,7 @@ def test_a_stream_is_read_in_pools_and_can_be_cancelled(monkeypatch):
 
     measure = measure_of(model, "L0H0")
     settings = Settings(top=2, rows=2)
-    found = stream_corpus(
+    streamed = stream_corpus(
         model,
         endless(),
         measure,
@@ -268,10 +275,10 @@ def test_a_stream_is_read_in_pools_and_can_be_cancelled(monkeypatch):
         progress=lambda *n: ticks.append(n),
         cancelled=lambda: len(ticks) == 3,
     )
-    assert (len(read), found.n_texts, found.complete) == (8, 6, False)
+    assert (len(read), streamed.n_texts, streamed.complete) == (8, 6, False)
     assert ticks == [(2, 4), (4, 4), (6, 8)]
-    assert found.notes == ("cancelled after 6 texts",)
-    assert len(found.texts) <= 2
+    assert streamed.notes == ("cancelled after 6 texts",)
+    assert len(streamed.texts) <= 2
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path):
@@ -287,7 +294,7 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("of", "by", "error", "said"),
+    ("of", "by", "error", "message"),
     [
         ("L0H9", None, UnknownPlace, "no component"),
         ("L0N10", None, UnknownPlace, "no component"),
@@ -297,8 +304,8 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path):
         ("L0N1", "write", InvalidInput, "applies to heads only"),
     ],
 )
-def test_what_can_not_be_measured_is_refused(of, by, error, said):
-    with pytest.raises(error, match=said):
+def test_what_can_not_be_measured_is_refused(of, by, error, message):
+    with pytest.raises(error, match=message):
         measure_of(build("gpt2"), of, by)
 
 

@@ -31,29 +31,29 @@ def test_the_largest_are_those_of_all_at_once_in_any_batches_and_any_order(kind,
     values = drawn(kind)
     parts = torch.arange(CELLS).split(size)
     order = torch.randperm(len(parts), generator=torch.Generator().manual_seed(1))
-    found = TopCells(UNITS, top, CPU)
+    cells = TopCells(UNITS, top, CPU)
     for part in order.tolist():
-        found.add(values[:, parts[part]], parts[part])
-    assert found.cell.tolist() == largest_by_sorting(values, top)
-    assert torch.equal(found.value, values.gather(-1, found.cell))
+        cells.add(values[:, parts[part]], parts[part])
+    assert cells.cell.tolist() == largest_by_sorting(values, top)
+    assert torch.equal(cells.value, values.gather(-1, cells.cell))
 
 
 def test_values_that_differ_by_rounding_are_in_the_order_of_their_cells():
     third = torch.tensor([[1 / 3]], dtype=torch.float64)
     for noise, expected in ((1e-15, [0, 1]), (1e-9, [1, 0])):
-        found = TopCells(1, 2, CPU)
-        found.add(torch.cat([third, third + noise], -1), torch.arange(2))
-        assert found.cell.tolist() == [expected]
+        cells = TopCells(1, 2, CPU)
+        cells.add(torch.cat([third, third + noise], -1), torch.arange(2))
+        assert cells.cell.tolist() == [expected]
 
 
 LEVELS = (0.001, 0.01, 0.25, 0.5, 0.9, 0.99, 1.0)
 
 
 def distribution(values: torch.Tensor, size: int) -> Distribution:
-    found = Distribution(len(values), CPU)
+    counted = Distribution(len(values), CPU)
     for part in values.split(size, dim=-1):
-        found.add(part)
-    return found
+        counted.add(part)
+    return counted
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def distribution(values: torch.Tensor, size: int) -> Distribution:
 )
 def test_quantiles_are_within_their_bound(values):
     """|x̂ − x| ≤ 2.2 % |x|, x the value of that rank; the last is the largest."""
-    found = distribution(values, 200).quantiles(LEVELS)
+    quantiles = distribution(values, 200).quantiles(LEVELS)
     ranks = (torch.tensor(LEVELS) * CELLS - 1e-6).ceil().long().clamp(min=1) - 1
     expected = values.sort(-1).values[:, ranks]
-    assert ((found - expected).abs() <= 0.0221 * expected.abs()).all()
-    assert torch.equal(found[:, -1], values.amax(-1))
+    assert ((quantiles - expected).abs() <= 0.0221 * expected.abs()).all()
+    assert torch.equal(quantiles[:, -1], values.amax(-1))
 
 
 def test_a_wider_bucket_would_not_be_within_the_bound():
     values = torch.tensor([[1.0, 1.04, 2.0, 3.0]], dtype=torch.float64)
-    found = distribution(values, 4).quantiles((0.25, 0.5))
-    assert found[0, 0] == found[0, 1]
-    assert ((found - values[:, :2]).abs() > 0.015).all()
+    quantiles = distribution(values, 4).quantiles((0.25, 0.5))
+    assert quantiles[0, 0] == quantiles[0, 1]
+    assert ((quantiles - values[:, :2]).abs() > 0.015).all()
 
 
 @pytest.mark.parametrize("size", [1, 13])
@@ -96,8 +96,8 @@ def test_the_distribution_does_not_depend_on_the_batches(size, monkeypatch):
 
 def test_values_beyond_the_buckets_are_counted_in_the_last():
     values = torch.tensor([[-1e30, -1e-30, 0.0, 1e-30, 1e30]], dtype=torch.float64)
-    found = distribution(values, 5)
-    assert found.quantiles((0.2, 0.6, 1.0))[0, 1] == 0
-    bucket, counts = found.histogram(0)
+    counted = distribution(values, 5)
+    assert counted.quantiles((0.2, 0.6, 1.0))[0, 1] == 0
+    bucket, counts = counted.histogram(0)
     assert counts.tolist() == [1, 3, 1]
     assert_close(bucket[[0, 2]], torch.tensor([-1e6, 1e6], dtype=torch.float64), 0.1)

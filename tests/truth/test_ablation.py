@@ -49,11 +49,11 @@ def rows_of_one_length(name):
     if name == "induction-by-hand":
         return rows_of(name)
     draw = torch.randint(len(LETTERS), (48, 8), generator=torch.Generator().manual_seed(0))
-    return ["".join(LETTERS[one] for one in row) for row in draw.tolist()]
+    return ["".join(LETTERS[index] for index in row) for row in draw.tolist()]
 
 
 def named(name, prompts, **settings):
-    """The units that an ablation says matter; of the others, none may have any effect."""
+    """The units whose effect is significant; none of the others may have any effect."""
     frame = ablate(model_of(name), prompts, metric="kl", **settings).to_frame()
     assert frame["size"][~frame["significant"]].max() <= 1e-6 or frame["significant"].all()
     return set(frame["name"][frame["significant"]])
@@ -73,8 +73,8 @@ def test_ablation_names_exactly_the_circuit(name, units, replaced):
 @pytest.mark.parametrize(("name", "units"), OF_HEADS + OF_MLPS)
 def test_zeros_name_it_on_any_rows(name, units):
     """Zero is no value that a head or an MLP of a circuit has on these rows."""
-    found = named(name, rows_of_one_length(name), units=units, method="zero")
-    assert found == truth(name, units)
+    significant = named(name, rows_of_one_length(name), units=units, method="zero")
+    assert significant == truth(name, units)
 
 
 LENGTH = {"heads": {"L0H0"}, "mlps": {"L0MLP", "L1MLP"}}
@@ -112,8 +112,8 @@ counts moves the same mark from wherever it attends."""
 @pytest.mark.parametrize("part", ["pattern", "v"])
 @pytest.mark.parametrize("name", KNOWN)
 def test_resampling_pattern_or_values_shows_which_of_them_carries_the_row(name, part):
-    found = named(name, rows_of_one_length(name), method="resample", part=part)
-    assert found == MOVED_BY[name][part]
+    significant = named(name, rows_of_one_length(name), method="resample", part=part)
+    assert significant == MOVED_BY[name][part]
 
 
 def test_a_logit_difference_sees_only_the_position_that_it_reads():
@@ -129,8 +129,8 @@ def test_a_logit_difference_sees_only_the_position_that_it_reads():
 @pytest.mark.parametrize("name", ["induction-by-hand", "rasp-reverse"])
 def test_two_heads_in_a_row_do_the_work_of_one(name):
     """Either is needed by what follows: together they cost no more than one of them."""
-    found = ablate(model_of(name), rows_of(name), units="pairs", method="zero", metric="kl")
-    frame = found.to_interaction_frame()
+    ablation = ablate(model_of(name), rows_of(name), units="pairs", method="zero", metric="kl")
+    frame = ablation.to_interaction_frame()
     interacting = frame[frame["significant"]]
     assert [*interacting["name"]] == [" + ".join(sorted(truth(name, "heads")))]
     assert (interacting["interaction"] < -1).all()
@@ -141,10 +141,14 @@ def test_two_heads_in_a_row_do_the_work_of_one(name):
 def test_everything_outside_the_circuit_together_has_no_effect(name):
     """And the circuit together has one."""
     model = model_of(name)
-    every = {own for units in ("heads", "mlps") for own in truth(name, units)}
+    every = {component for units in ("heads", "mlps") for component in truth(name, units)}
     components = components_of(model)
-    outside = [one.name for one in (*components.heads, *components.mlps) if one.name not in every]
+    outside = [
+        component.name
+        for component in (*components.heads, *components.mlps)
+        if component.name not in every
+    ]
     groups = {"outside": outside, "circuit": sorted(every)}
-    found = ablate(model, rows_of(name), units=groups, method="zero", metric="kl")
-    assert found.effect[0].abs().max() <= 1e-6
-    assert found.effect[1].mean() > 1
+    ablation = ablate(model, rows_of(name), units=groups, method="zero", metric="kl")
+    assert ablation.effect[0].abs().max() <= 1e-6
+    assert ablation.effect[1].mean() > 1

@@ -21,12 +21,12 @@ def k_composition(request) -> tuple[str, Tensor, Tensor]:
     model = interp.load(request.param)
     roles = head_roles(model, rows=8).roles()
     frame = composition(model).to_frame().query("kind == 'K'")
-    own = frame[frame["writer"] == PREVIOUS[request.param]].set_index("reader")["composition"]
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for head, value in own.items():
+    scores = frame[frame["writer"] == PREVIOUS[request.param]].set_index("reader")["composition"]
+    by_induction: dict[bool, list[float]] = {True: [], False: []}
+    for head, value in scores.items():
         if head.startswith(LAYER[request.param]):
-            found["induction" in roles[head]].append(value)
-    return request.param, torch.tensor(found[True]), torch.tensor(found[False])
+            by_induction["induction" in roles[head]].append(value)
+    return request.param, torch.tensor(by_induction[True]), torch.tensor(by_induction[False])
 
 
 def test_it_is_that_of_induction_heads_above_the_others(k_composition):

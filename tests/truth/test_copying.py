@@ -12,7 +12,7 @@ LAYER = {"python-2l": 1, "python-4l": 3}
 
 
 @pytest.fixture(scope="module", params=LAYER)
-def found(request):
+def head_circuits(request):
     """Of each head of the layer: whether it is an induction head, and its OV circuit."""
     name = request.param
     model, layer = interp.load(name), LAYER[name]
@@ -22,18 +22,18 @@ def found(request):
 
 
 @pytest.mark.slow
-def test_induction_heads_copy(found):
-    for is_induction, circuit in found:
+def test_induction_heads_copy(head_circuits):
+    for is_induction, circuit in head_circuits:
         if is_induction:
             assert circuit.copying > circuit.copying_control.max() + 0.1
 
 
-def test_permuted_outputs_copy_nothing(found):
-    assert max(abs(float(own.copying_control.mean())) for _, own in found) < 0.15
+def test_permuted_outputs_copy_nothing(head_circuits):
+    assert max(abs(float(circuit.copying_control.mean())) for _, circuit in head_circuits) < 0.15
 
 
-def test_that_a_token_ranks_itself_first_tells_nothing(found):
-    """Not of one token in thirty, also of heads that copy."""
-    for _, circuit in found:
+def test_few_tokens_rank_themselves_first(head_circuits):
+    """At most 3 % of them, also of heads that copy."""
+    for _, circuit in head_circuits:
         first = circuit.promoted.top[:, 0] == circuit.promoted.tokens
         assert first.double().mean() <= 0.03

@@ -1,4 +1,4 @@
-"""Explanations of known circuits name them: all of it and nothing else, or say that there is none.
+"""Explanations of known circuits name all of them and nothing else, or state that there is none.
 
 Minimal pairs are those of the cards. What carries the difference and what is needed alike are
 together the circuit; a model at its first step has none.
@@ -18,36 +18,36 @@ def explained(name, pairs=None, shift=0, n=12):
     """Of the first pairs of a card, corrupted prompts shifted by some rows."""
     model, prompts = load(name), read_prompts(f"{pairs or name}-pairs")[:n]
     metric = logit_diff_of_prompts(model.to_single_token, prompts)
-    clean, corrupt = ([getattr(one, side) for one in prompts] for side in ("text", "corrupt"))
+    clean, corrupt = ([getattr(prompt, side) for prompt in prompts] for side in ("text", "corrupt"))
     other = [*corrupt[shift:], *corrupt[:shift]]
     return explain(model, clean, other, metric=metric, steps=5)
 
 
 @pytest.mark.parametrize("name", RASP)
 def test_every_component_of_a_compiled_program_is_named_and_no_other(name):
-    found, circuit = explained(name), card(name).circuit
-    assert found.faithfulness >= FAITHFUL
-    assert found.faithfulness_control < 0.4
-    assert set(found.names) == {*circuit.heads, *circuit.mlps}
-    assert {*found.edges, *found.support} <= set(circuit.edges)
-    assert set(found.edges) <= set(circuit.live.resample)
-    assert set(found.support) <= set(circuit.live.mean)
+    explanation, circuit = explained(name), card(name).circuit
+    assert explanation.faithfulness >= FAITHFUL
+    assert explanation.faithfulness_control < 0.4
+    assert set(explanation.names) == {*circuit.heads, *circuit.mlps}
+    assert {*explanation.edges, *explanation.support} <= set(circuit.edges)
+    assert set(explanation.edges) <= set(circuit.live.resample)
+    assert set(explanation.support) <= set(circuit.live.mean)
 
 
 @pytest.mark.slow
 def test_induction_in_a_trained_model():
     """The strongest path is that of the previous-token head and the induction head."""
-    found = explained("python-2l")
-    assert found.faithfulness >= FAITHFUL
-    assert found.faithfulness_control < 0.2
-    assert found.paths[0] == (("embed", "L0H5.v"), ("L0H5", "L1H0.k"), ("L1H0", "logits"))
-    roles = dict(zip(found.names, found.roles, strict=True))
-    attends = dict(zip(found.names, found.attends, strict=True))
+    explanation = explained("python-2l")
+    assert explanation.faithfulness >= FAITHFUL
+    assert explanation.faithfulness_control < 0.2
+    assert explanation.paths[0] == (("embed", "L0H5.v"), ("L0H5", "L1H0.k"), ("L1H0", "logits"))
+    roles = dict(zip(explanation.names, explanation.roles, strict=True))
+    attends = dict(zip(explanation.names, explanation.attends, strict=True))
     assert roles["L0H5"].startswith("previous-token")
     assert roles["L1H0"].startswith("induction")
     assert attends["L0H5"].startswith("previous 0.9")
     assert attends["L1H0"].startswith("the token after the same one")
-    assert "embed → L0H5.v (previous-token) → L1H0.k (induction" in found.summary()
+    assert "embed → L0H5.v (previous-token) → L1H0.k (induction" in explanation.summary()
 
 
 @pytest.mark.slow
@@ -56,6 +56,6 @@ def test_induction_in_a_trained_model():
 )
 def test_no_small_circuit_explains_what_has_none(name, shift):
     """An untrained model; or a trained one, with the corrupted prompts of other pairs."""
-    found = explained(name, "python-2l", shift)
-    assert found.faithfulness < FAITHFUL
-    assert found.summary().startswith("No small circuit explains this")
+    explanation = explained(name, "python-2l", shift)
+    assert explanation.faithfulness < FAITHFUL
+    assert explanation.summary().startswith("No small circuit explains this")

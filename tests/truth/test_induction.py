@@ -23,7 +23,7 @@ Head = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedHeads:
     """A model, the heads that head_roles names, and rows that it was not asked about."""
 
     model: Transformer
@@ -33,7 +33,9 @@ class Found:
 
     def removed(self, sets: list[list[Head]]) -> Tensor:
         """The share of the gain that zeroing each set of heads removes."""
-        cases = [[edits.zero("z", layer=layer, head=head) for layer, head in own] for own in sets]
+        cases = [
+            [edits.zero("z", layer=layer, head=head) for layer, head in heads] for heads in sets
+        ]
         table = sweep(self.model, self.rows.repeated, cases, gain)
         return 1 - table.values.mean(-1) / table.baseline.mean()
 
@@ -45,44 +47,48 @@ def gain(logits: Tensor, batch: Batch) -> Tensor:
 
 
 @pytest.fixture(scope="module", params=["python-2l", "python-4l"])
-def found(request):
+def named_heads(request):
     """Heads by their roles on rows of seed 0; the rows are of seed 1."""
     model = interp.load(request.param)
     frame = head_roles(model, rows=ROWS, half=HALF).to_frame()
     named = frame[frame["has_role"]].sort_values("score", ascending=False)
     heads = {
-        role: list(zip(own["layer"], own["head"], strict=True))
-        for role, own in named.groupby("role")
+        role: list(zip(group["layer"], group["head"], strict=True))
+        for role, group in named.groupby("role")
     }
-    known = {*heads["induction"], *heads["previous-token"]}
+    with_role = {*heads["induction"], *heads["previous-token"]}
     every = sorted(set(zip(frame["layer"], frame["head"], strict=True)))
     ids = torch.tensor(trained_tokens(model))
     rows = repeated_rows(model, ids, half=HALF, rows=ROWS, seed=1)
-    return Found(model, heads["induction"], [head for head in every if head not in known], rows)
+    return NamedHeads(
+        model, heads["induction"], [head for head in every if head not in with_role], rows
+    )
 
 
-def fewest(found: Found) -> int:
+def fewest(named_heads: NamedHeads) -> int:
     """How many induction heads, in the order of their score, remove 80 % of the gain."""
-    removed = found.removed([found.induction[:n] for n in range(1, len(found.induction) + 1)])
+    removed = named_heads.removed(
+        [named_heads.induction[:n] for n in range(1, len(named_heads.induction) + 1)]
+    )
     return int((removed >= 0.8).nonzero()[0]) + 1
 
 
-def test_few_induction_heads_make_the_gain_and_others_do_not(found):
-    n = fewest(found)
+def test_few_induction_heads_make_the_gain_and_others_do_not(named_heads):
+    n = fewest(named_heads)
     assert n <= 3
     generator = torch.Generator().manual_seed(0)
-    orders = [torch.randperm(len(found.others), generator=generator) for _ in range(DRAWS)]
-    removed = found.removed([[found.others[i] for i in order[:n]] for order in orders])
+    orders = [torch.randperm(len(named_heads.others), generator=generator) for _ in range(DRAWS)]
+    removed = named_heads.removed([[named_heads.others[i] for i in order[:n]] for order in orders])
     assert len(removed) == DRAWS
     assert removed.mean() <= 0.2
     assert removed.max() < 0.8
 
 
-def test_there_is_a_gain_to_remove(found):
+def test_there_is_a_gain_to_remove(named_heads):
     with torch.no_grad():
         repeated, unrepeated = (
-            gain(found.model(batch), batch).mean()
-            for batch in (found.rows.repeated, found.rows.unrepeated)
+            gain(named_heads.model(batch), batch).mean()
+            for batch in (named_heads.rows.repeated, named_heads.rows.unrepeated)
         )
     assert repeated > 5
     assert unrepeated < 1

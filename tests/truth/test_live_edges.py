@@ -31,7 +31,7 @@ def as_tokens(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
 
-def given(name: str) -> tuple[Transformer, Pairs, Tensor, Tensor]:
+def model_and_pairs(name: str) -> tuple[Transformer, Pairs, Tensor, Tensor]:
     """The model in float64, its pairs, and those as padded tokens."""
     model = load(name).double()
     by_hand = name == "induction-by-hand"
@@ -42,12 +42,12 @@ def given(name: str) -> tuple[Transformer, Pairs, Tensor, Tensor]:
 @pytest.mark.parametrize(("name", "kind"), in_turn(KNOWN, KINDS, KNOWN))
 def test_all_edges_outside_the_circuit_together_change_nothing(name, kind):
     """Replaced at once, they leave every logit; those of the circuit do not."""
-    model, _, clean, corrupt = given(name)
-    own, other = aligned(model, clean, corrupt)
-    values = replaced(model, own, other, kind)
+    model, _, clean, corrupt = model_and_pairs(name)
+    clean_batches, corrupt_batches = aligned(model, clean, corrupt)
+    values = replaced(model, clean_batches, corrupt_batches, kind)
     circuit = set(card(name).circuit.edges)
-    plain = run(model, *own).logits
-    real = own[0].is_real
+    plain = run(model, *clean_batches).logits
+    real = clean_batches[0].is_real
 
     def change(inside: bool) -> float:
         made = [
@@ -55,7 +55,7 @@ def test_all_edges_outside_the_circuit_together_change_nothing(name, kind):
             for writer, reader in computation_graph(model).edges
             if ((writer.name, reader.name) in circuit) == inside
         ]
-        return float((run(model, *own, edits=made).logits - plain)[real].abs().max())
+        return float((run(model, *clean_batches, edits=made).logits - plain)[real].abs().max())
 
     assert change(inside=False) <= 1e-12
     assert change(inside=True) > 1
@@ -64,7 +64,7 @@ def test_all_edges_outside_the_circuit_together_change_nothing(name, kind):
 @pytest.mark.parametrize(("name", "kind"), in_turn(KNOWN, KINDS, KNOWN))
 def test_exact_patching_names_exactly_the_live_edges(name, kind):
     """On the pairs of the card; what is live is part of the circuit."""
-    model, _, clean, corrupt = given(name)
+    model, _, clean, corrupt = model_and_pairs(name)
     circuit = card(name).circuit
     result = patch_paths(model, clean, corrupt, method=kind)
     effects = zip(result.edges, result.effect.abs().amax(-1).tolist(), strict=True)
@@ -76,7 +76,7 @@ def test_exact_patching_names_exactly_the_live_edges(name, kind):
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_plain_model_computes_what_the_model_does(name):
     """The oracle agrees with the engine on every logit, by itself."""
-    model, pairs, _, _ = given(name)
+    model, pairs, _, _ = model_and_pairs(name)
     oracle = PlainModel(model)
     for ids, _ in pairs[:6]:
         expected = run(model, torch.tensor([ids])).logits[0]
@@ -86,4 +86,4 @@ def test_the_plain_model_computes_what_the_model_does(name):
 def test_kinds_of_patching_differ():
     """Reversing rows of one length: of a changed letter, two edges carry the difference."""
     live = card("rasp-reverse").circuit.live
-    assert [len(own) for own in (live.resample, live.mean, live.zero)] == [2, 11, 10]
+    assert [len(edges) for edges in (live.resample, live.mean, live.zero)] == [2, 11, 10]

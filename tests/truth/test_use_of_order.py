@@ -25,7 +25,7 @@ ROUNDING = 3e-15
 
 
 @cache
-def found(name: str, scope: str = "whole") -> OrderSensitivity:
+def sensitivity_of(name: str, scope: str = "whole") -> OrderSensitivity:
     """In float64, on twelve of the model's prompts."""
     prompts = [prompt.text for prompt in interp.read_prompts(PROMPTS.get(name, name))[:ROWS]]
     permutations = ["random"]
@@ -42,25 +42,25 @@ BY = {
 }
 """A running count knows what came before by the mask; a reversal asks for a position; counts of the
 whole row, such as its length (L0H0 of rasp-reverse), know no order. The induction head finds
-nothing to match unless positions told the head before it which token is the previous one."""
+nothing to match unless the head before it found the previous token by positions."""
 
 
 @pytest.mark.parametrize("name", BY)
 def test_each_head_of_a_program_knows_order_as_the_program_does(name):
-    assert {head: by for head, by in found(name).uses().items() if by} == BY[name]
+    assert {head: by for head, by in sensitivity_of(name).uses().items() if by} == BY[name]
 
 
 def test_a_live_head_that_counts_all_uses_no_order():
     """L0H0 of rasp-reverse and of rasp-histogram write something, and use no order."""
     for name in ("rasp-reverse", "rasp-histogram"):
         assert "L0H0" in read_card(MODEL_FOLDER / name).circuit.heads
-        result = found(name)
+        result = sensitivity_of(name)
         assert result.of("positions")[result.names.index("L0H0")] <= ROUNDING
 
 
 def test_the_fraction_is_counted_behind_the_mask():
     """Positions add nothing to it, and without the mask it is a count of all."""
-    result = found("rasp-fraction")
+    result = sensitivity_of("rasp-fraction")
     part = result.names.index("L1H0")
     of = {variant: float(result.of(variant)[part]) for variant in result.variants}
     assert abs(of["mask"] - of["mask and positions"]) <= ROUNDING
@@ -69,7 +69,7 @@ def test_the_fraction_is_counted_behind_the_mask():
 
 
 def test_a_masked_model_has_positions_alone_and_a_causal_one_has_both():
-    causal, mlm = (found(name) for name in TRAINED)
+    causal, mlm = (sensitivity_of(name) for name in TRAINED)
     assert mlm.variants == ("positions", "neither")
     assert set(mlm.uses().values()) == {"positions"}
     assert set(causal.uses().values()) == {"mask and positions"}
@@ -77,12 +77,12 @@ def test_a_masked_model_has_positions_alone_and_a_causal_one_has_both():
 
 @pytest.mark.parametrize("name", [*COMPILED, *TRAINED])
 def test_with_neither_nothing_knows_order(name):
-    assert found(name).of("neither").max() <= ROUNDING
+    assert sensitivity_of(name).of("neither").max() <= ROUNDING
 
 
 def test_the_previous_token_head_follows_positions_and_induction_heads_the_mask():
     """Of their own inputs: what the head before wrote into them has moved along."""
-    result = found("python-2l", "own")
+    result = sensitivity_of("python-2l", "own")
     s = {
         variant: dict(zip(result.names, result.of(variant).tolist(), strict=True))
         for variant in result.variants
@@ -96,7 +96,7 @@ def test_the_previous_token_head_follows_positions_and_induction_heads_the_mask(
 @pytest.mark.parametrize("name", ["python-2l", pytest.param("python-4l", marks=pytest.mark.slow)])
 def test_behind_the_mask_only_later_layers_know_the_order_of_the_prefix(name):
     """Without positions the first layer sums over a set, and the last token sees all of it."""
-    result = found(name)
+    result = sensitivity_of(name)
     bag = dict(zip(result.names, result.of("mask", "bag").tolist(), strict=True))
     assert max(s for part, s in bag.items() if part.startswith("L0H")) <= 5e-16
     later = [s for part, s in bag.items() if part in ("L1", "L2", "L3")]

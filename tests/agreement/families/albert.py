@@ -23,13 +23,13 @@ def stacks(base=""):
     layers = Layers(f"{base}encoder.albert_layer_groups")
     part = "albert_layers.0"
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave(f"{part}.attention.query"),
-        "k": layers.gave(f"{part}.attention.key"),
-        "v": layers.gave(f"{part}.attention.value"),
+        "resid_pre": layers.input(),
+        "q": layers.output(f"{part}.attention.query"),
+        "k": layers.output(f"{part}.attention.key"),
+        "v": layers.output(f"{part}.attention.value"),
         **layers.through(f"{part}.attention.dense", "z", "attn_out"),
         **layers.through(f"{part}.attention.LayerNorm", "resid_mid", "normalized ln1"),
-        "pre": layers.gave(f"{part}.ffn"),
+        "pre": layers.output(f"{part}.ffn"),
         **layers.through(f"{part}.ffn_output", "post", "mlp_out"),
         **layers.through(f"{part}.full_layer_layer_norm", "resid_post", "normalized ln2"),
     }

@@ -42,10 +42,10 @@ def headed(config):
 def shared(layers, last):
     """Where the parts are that both towers have; ``last`` is the norm behind the MLP."""
     return {
-        "resid_pre": layers.given(),
-        "q": layers.gave("self_attn.q_proj"),
-        "k": layers.gave("self_attn.k_proj"),
-        "v": layers.gave("self_attn.v_proj"),
+        "resid_pre": layers.input(),
+        "q": layers.output("self_attn.q_proj"),
+        "k": layers.output("self_attn.k_proj"),
+        "v": layers.output("self_attn.v_proj"),
         **layers.through("self_attn.out_proj", "z", "attn_out"),
         **layers.through("self_attn_layer_norm", "resid_mid", "normalized ln1"),
         **layers.through("fc1", "mlp_in", "pre"),
@@ -58,8 +58,8 @@ def crossing(layers):
     """Where the parts are that only the decoder has."""
     return {
         **layers.through("encoder_attn.q_proj", "cross_attn_in", "cross_q"),
-        "cross_k": layers.gave("encoder_attn.k_proj"),
-        "cross_v": layers.gave("encoder_attn.v_proj"),
+        "cross_k": layers.output("encoder_attn.k_proj"),
+        "cross_v": layers.output("encoder_attn.v_proj"),
         **layers.through("encoder_attn.out_proj", "cross_z", "cross_attn_out"),
         **layers.through("encoder_attn_layer_norm", "cross_resid_mid", "normalized ln2"),
     }

@@ -89,8 +89,8 @@ def pooled(theirs, ours):
     """Their pooled output: that of our pooler, or ours at CLS if there is none."""
     inputs = inputs_of(ours)
     stream = ours(*inputs)
-    own = stream[:, 0] if ours.pooler is None else ours.pooler(stream)
-    return off(own, called(theirs, inputs).pooler_output)
+    output = stream[:, 0] if ours.pooler is None else ours.pooler(stream)
+    return off(output, called(theirs, inputs).pooler_output)
 
 
 @torch.no_grad()
@@ -110,18 +110,18 @@ def family(cases, base="", **checks):
     """Models whose base is called ``base``."""
     layers = Layers(f"{base}layers")
     shared = {
-        "resid_pre": layers.given(),
-        "normalized ln1": layers.gave("layernorm_before"),
-        "q": layers.gave("attention.q_proj"),
-        "k": layers.gave("attention.k_proj"),
-        "v": layers.gave("attention.v_proj"),
-        "z": layers.given("attention.o_proj"),
+        "resid_pre": layers.input(),
+        "normalized ln1": layers.output("layernorm_before"),
+        "q": layers.output("attention.q_proj"),
+        "k": layers.output("attention.k_proj"),
+        "v": layers.output("attention.v_proj"),
+        "z": layers.input("attention.o_proj"),
         **layers.through("layernorm_after", "resid_mid", "normalized ln2"),
-        "pre": layers.gave("mlp.fc1"),
-        "post": layers.given("mlp.fc2"),
-        "resid_post": layers.gave(),
-        "attn_out": less(layers.given("layernorm_after"), layers.given()),
-        "mlp_out": less(layers.gave(), layers.given("layernorm_after")),
+        "pre": layers.output("mlp.fc1"),
+        "post": layers.input("mlp.fc2"),
+        "resid_post": layers.output(),
+        "attn_out": less(layers.input("layernorm_after"), layers.input()),
+        "mlp_out": less(layers.output(), layers.input("layernorm_after")),
     }
     squares = f"{base}embeddings.patch_embeddings.projection.weight"
     return Family(

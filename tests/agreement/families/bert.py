@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 from agreement.comparing import Family, Layers, Stack, called, inputs_of, off
-from agreement.disk import read, said_apart, written
+from agreement.disk import outputs_apart, read, written
 from agreement.exact import watched
 from agreement.small import small
 from transformers import (
@@ -26,13 +26,13 @@ def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}encoder.layer")
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave("attention.self.query"),
-        "k": layers.gave("attention.self.key"),
-        "v": layers.gave("attention.self.value"),
+        "resid_pre": layers.input(),
+        "q": layers.output("attention.self.query"),
+        "k": layers.output("attention.self.key"),
+        "v": layers.output("attention.self.value"),
         **layers.through("attention.output.dense", "z", "attn_out"),
         **layers.through("attention.output.LayerNorm", "resid_mid", "normalized ln1"),
-        "pre": layers.gave("intermediate.dense"),
+        "pre": layers.output("intermediate.dense"),
         **layers.through("output.dense", "post", "mlp_out"),
         **layers.through("output.LayerNorm", "resid_post", "normalized ln2"),
     }
@@ -71,8 +71,8 @@ def around(**where):
         done = interp.run(ours, *inputs, record="all")
         with watched(theirs) as seen:
             called(theirs, inputs)
-        pairs = [(done.cache[label], seen.gave[name]) for label, name in where.items()]
-        return max(off(own, other.expand_as(own)) for own, other in pairs)
+        pairs = [(done.cache[label], seen.outputs[name]) for label, name in where.items()]
+        return max(off(stream, expected.expand_as(stream)) for stream, expected in pairs)
 
     return check
 
@@ -90,7 +90,7 @@ def old_file(theirs, ours):
     weights.setdefault("bert.pooler.dense.bias", torch.ones(24).double())
     loaded = read(fields, weights)
     assert loaded.pooler is not None
-    return said_apart(loaded, ours)
+    return outputs_apart(loaded, ours)
 
 
 EMBEDDED = {

@@ -24,9 +24,9 @@ def stacks(n_heads):
         **LAYERS.joint("self_attention.query_key_value", "qkv", by_heads(n_heads)),
         **LAYERS.through("self_attention.dense", "z", "attn_out"),
         **LAYERS.through("post_attention_layernorm", "resid_mid", "normalized ln2"),
-        "pre": LAYERS.gave("mlp.dense_h_to_4h"),
+        "pre": LAYERS.output("mlp.dense_h_to_4h"),
         **LAYERS.through("mlp.dense_4h_to_h", "post", "mlp_out"),
-        "resid_post": LAYERS.gave(),
+        "resid_post": LAYERS.output(),
     }
     return {"decoder": Stack(shared, shifted_scores=True)}
 

@@ -44,16 +44,16 @@ def stack(base=""):
     layers = Layers(f"{base}encoder.layers")
     return Stack(
         {
-            "resid_pre": layers.given(),
-            "normalized ln1": layers.gave("layer_norm1"),
-            "q": layers.gave("self_attn.q_proj"),
-            "k": layers.gave("self_attn.k_proj"),
-            "v": layers.gave("self_attn.v_proj"),
+            "resid_pre": layers.input(),
+            "normalized ln1": layers.output("layer_norm1"),
+            "q": layers.output("self_attn.q_proj"),
+            "k": layers.output("self_attn.k_proj"),
+            "v": layers.output("self_attn.v_proj"),
             **layers.through("self_attn.out_proj", "z", "attn_out"),
             **layers.through("layer_norm2", "resid_mid", "normalized ln2"),
-            "pre": layers.gave("mlp.fc1"),
+            "pre": layers.output("mlp.fc1"),
             **layers.through("mlp.fc2", "post", "mlp_out"),
-            "resid_post": layers.gave(),
+            "resid_post": layers.output(),
         }
     )
 
@@ -91,18 +91,18 @@ def at_largest(theirs, ours):
 @torch.no_grad()
 def at_cls(theirs, ours):
     """The embedding of an image is that at CLS."""
-    (given,) = inputs_of(ours)
-    return off(ours(given)[:, 0], called(theirs, [given]).image_embeds)
+    (pixels,) = inputs_of(ours)
+    return off(ours(pixels)[:, 0], called(theirs, [pixels]).image_embeds)
 
 
 @torch.no_grad()
 def normed_cls(theirs, ours):
     """Their pooled output is our stream at CLS; their last stream is ours before the last norm."""
-    (given,) = inputs_of(ours)
+    (pixels,) = inputs_of(ours)
     with exact():
-        out = theirs(pixel_values=given)
-    before = interp.run(ours, given, record="all").cache["resid_post", -1]
-    return max(off(ours(given)[:, 0], out.pooler_output), off(before, out.last_hidden_state))
+        out = theirs(pixel_values=pixels)
+    before = interp.run(ours, pixels, record="all").cache["resid_post", -1]
+    return max(off(ours(pixels)[:, 0], out.pooler_output), off(before, out.last_hidden_state))
 
 
 @torch.no_grad()
@@ -118,8 +118,8 @@ def at_end(theirs, ours):
 @torch.no_grad()
 def pooled(theirs, ours):
     """The pooler's attention over all patches."""
-    (given,) = inputs_of(ours)
-    return off(ours.pooler(ours(given)), called(theirs, [given]).pooler_output)
+    (pixels,) = inputs_of(ours)
+    return off(ours.pooler(ours(pixels)), called(theirs, [pixels]).pooler_output)
 
 
 FAMILIES = [

@@ -18,10 +18,10 @@ cohere = small(CohereConfig, **IDS, num_key_value_heads=2)
 cohere2 = small(Cohere2Config, **IDS, num_key_value_heads=2, sliding_window=4)
 
 ONE_NORM = {name: read for name, read in SHARED.items() if name != "resid_mid"}
-ONE_NORM |= {"normalized ln2": LAYERS.gave("input_layernorm")}
+ONE_NORM |= {"normalized ln2": LAYERS.output("input_layernorm")}
 NORMED = ONE_NORM | {
-    "q_normalized": LAYERS.gave("self_attn.q_norm"),
-    "k_normalized": LAYERS.gave("self_attn.k_norm"),
+    "q_normalized": LAYERS.output("self_attn.q_norm"),
+    "k_normalized": LAYERS.output("self_attn.k_norm"),
 }
 
 # As of Command R7B.

@@ -17,22 +17,22 @@ registered = small(Dinov2WithRegistersConfig, OWN_SIZES, num_register_tokens=3)
 
 LAYERS = Layers("encoder.layer")
 SHARED = {
-    "resid_pre": LAYERS.given(),
-    "normalized ln1": LAYERS.gave("norm1"),
-    "q": LAYERS.gave("attention.q_proj"),
-    "k": LAYERS.gave("attention.k_proj"),
-    "v": LAYERS.gave("attention.v_proj"),
-    "z": LAYERS.given("attention.o_proj"),
-    "attn_out": LAYERS.gave("layer_scale1"),
+    "resid_pre": LAYERS.input(),
+    "normalized ln1": LAYERS.output("norm1"),
+    "q": LAYERS.output("attention.q_proj"),
+    "k": LAYERS.output("attention.k_proj"),
+    "v": LAYERS.output("attention.v_proj"),
+    "z": LAYERS.input("attention.o_proj"),
+    "attn_out": LAYERS.output("layer_scale1"),
     **LAYERS.through("norm2", "resid_mid", "normalized ln2"),
-    "mlp_out": LAYERS.gave("layer_scale2"),
-    "resid_post": LAYERS.gave(),
+    "mlp_out": LAYERS.output("layer_scale2"),
+    "resid_post": LAYERS.output(),
 }
-PLAIN = SHARED | {"pre": LAYERS.gave("mlp.fc1"), "post": LAYERS.given("mlp.fc2")}
+PLAIN = SHARED | {"pre": LAYERS.output("mlp.fc1"), "post": LAYERS.input("mlp.fc2")}
 GATED = SHARED | {
-    "gate": LAYERS.gave("mlp.gate_proj"),
-    "pre": LAYERS.gave("mlp.up_proj"),
-    "post": LAYERS.given("mlp.down_proj"),
+    "gate": LAYERS.output("mlp.gate_proj"),
+    "pre": LAYERS.output("mlp.up_proj"),
+    "post": LAYERS.input("mlp.down_proj"),
 }
 
 
@@ -43,7 +43,7 @@ def pooled(theirs, ours):
 
 
 def family(name, cases, shared):
-    """Models whose tensors are where ``shared`` says."""
+    """Models whose tensors are read as in ``shared``."""
     squares = "embeddings.patch_embeddings.projection.weight"
     return Family(
         name=name,

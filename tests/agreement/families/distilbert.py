@@ -28,13 +28,13 @@ def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}transformer.layer")
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave("attention.q_lin"),
-        "k": layers.gave("attention.k_lin"),
-        "v": layers.gave("attention.v_lin"),
+        "resid_pre": layers.input(),
+        "q": layers.output("attention.q_lin"),
+        "k": layers.output("attention.k_lin"),
+        "v": layers.output("attention.v_lin"),
         **layers.through("attention.out_lin", "z", "attn_out"),
         **layers.through("sa_layer_norm", "resid_mid", "normalized ln1"),
-        "pre": layers.gave("ffn.lin1"),
+        "pre": layers.output("ffn.lin1"),
         **layers.through("ffn.lin2", "post", "mlp_out"),
         **layers.through("output_layer_norm", "resid_post", "normalized ln2"),
     }

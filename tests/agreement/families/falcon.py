@@ -42,10 +42,10 @@ def stacks(norms, n_kv=1, **stack):
         **LAYERS.through(first, "resid_pre", "normalized ln1"),
         **LAYERS.joint("self_attention.query_key_value", "qkv", by_groups(n_kv)),
         **LAYERS.through("self_attention.dense", "z", "attn_out"),
-        "normalized ln2": LAYERS.gave(second),
-        "pre": LAYERS.gave("mlp.dense_h_to_4h"),
-        "post": LAYERS.given("mlp.dense_4h_to_h"),
-        "resid_post": LAYERS.gave(),
+        "normalized ln2": LAYERS.output(second),
+        "pre": LAYERS.output("mlp.dense_h_to_4h"),
+        "post": LAYERS.input("mlp.dense_4h_to_h"),
+        "resid_post": LAYERS.output(),
     }
     return {"decoder": Stack(shared, **stack)}
 

@@ -37,14 +37,14 @@ def turning(theta, local, **stretched):
 
 SANDWICHED = SHARED | {
     **LAYERS.through("post_attention_layernorm", "attn_raw", "attn_out"),
-    "normalized ln1_post": LAYERS.gave("post_attention_layernorm"),
+    "normalized ln1_post": LAYERS.output("post_attention_layernorm"),
     **LAYERS.through("pre_feedforward_layernorm", "resid_mid", "normalized ln2"),
     **LAYERS.through("post_feedforward_layernorm", "mlp_raw", "mlp_out"),
-    "normalized ln2_post": LAYERS.gave("post_feedforward_layernorm"),
+    "normalized ln2_post": LAYERS.output("post_feedforward_layernorm"),
 }
 NORMED = SANDWICHED | {
-    "q_normalized": LAYERS.gave("self_attn.q_norm", heads_behind),
-    "k_normalized": LAYERS.gave("self_attn.k_norm", heads_behind),
+    "q_normalized": LAYERS.output("self_attn.q_norm", heads_behind),
+    "k_normalized": LAYERS.output("self_attn.k_norm", heads_behind),
 }
 STRETCHED = {"rope_type": "linear", "factor": 8.0}
 VISION = {

@@ -20,12 +20,12 @@ glm4 = small(Glm4Config, **GROUPED, **IDS)
 FUSED = {name: read for name, read in SHARED.items() if name != "gate"}
 FUSED |= LAYERS.joint("mlp.gate_up_proj", ("gate", "pre"), lambda x: x.chunk(2, -1))
 SANDWICHED = FUSED | {
-    "attn_raw": LAYERS.gave("self_attn.o_proj"),
-    "mlp_raw": LAYERS.gave("mlp.down_proj"),
-    "attn_out": LAYERS.gave("post_self_attn_layernorm"),
-    "mlp_out": LAYERS.gave("post_mlp_layernorm"),
-    "normalized ln1_post": LAYERS.gave("post_self_attn_layernorm"),
-    "normalized ln2_post": LAYERS.gave("post_mlp_layernorm"),
+    "attn_raw": LAYERS.output("self_attn.o_proj"),
+    "mlp_raw": LAYERS.output("mlp.down_proj"),
+    "attn_out": LAYERS.output("post_self_attn_layernorm"),
+    "mlp_out": LAYERS.output("post_mlp_layernorm"),
+    "normalized ln1_post": LAYERS.output("post_self_attn_layernorm"),
+    "normalized ln2_post": LAYERS.output("post_mlp_layernorm"),
 }
 
 

@@ -23,9 +23,9 @@ SHARED = {
     **LAYERS.joint("attn.c_attn", "qkv", lambda x: x.chunk(3, -1)),
     **LAYERS.through("attn.c_proj", "z", "attn_out"),
     **LAYERS.through("ln_2", "resid_mid", "normalized ln2"),
-    "pre": LAYERS.gave("mlp.c_fc"),
+    "pre": LAYERS.output("mlp.c_fc"),
     **LAYERS.through("mlp.c_proj", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 
 FAMILIES = [

@@ -22,13 +22,13 @@ SIZES = {
 neo = small(GPTNeoConfig, SIZES)
 
 APART = SHARED | {
-    "q": LAYERS.gave("attn.attention.q_proj"),
-    "k": LAYERS.gave("attn.attention.k_proj"),
-    "v": LAYERS.gave("attn.attention.v_proj"),
+    "q": LAYERS.output("attn.attention.q_proj"),
+    "k": LAYERS.output("attn.attention.k_proj"),
+    "v": LAYERS.output("attn.attention.v_proj"),
     **LAYERS.through("attn.attention.out_proj", "z", "attn_out"),
 }
 
-# As of GPT-Neo 125M, less attention_layers, which says the same as attention_types.
+# As of GPT-Neo 125M, less attention_layers, which repeats attention_types.
 PUBLISHED = {
     "activation_function": "gelu_new",
     "architectures": ["GPTNeoForCausalLM"],

@@ -21,7 +21,7 @@ oss = small(
     swiglu_limit=0.8,
 )
 OWN = {name: read for name, read in MIXED.items() if name != "router"}
-OWN["router"] = LAYERS.gave("mlp.router")
+OWN["router"] = LAYERS.output("mlp.router")
 
 
 @torch.no_grad()
@@ -36,8 +36,8 @@ def neurons(theirs, ours):
             "pre": joint[..., 1::2],
             "post": experts._apply_gate(joint),
         }
-        for name, own in expected.items():
-            errors.append(off(cache[f"expert_{name}", layer], own))
+        for name, tensor in expected.items():
+            errors.append(off(cache[f"expert_{name}", layer], tensor))
         assert (joint[..., ::2] > experts.limit).any()
         assert (joint[..., 1::2].abs() > experts.limit).any()
     return max(errors)
@@ -51,7 +51,7 @@ def shares(theirs, ours):
     with watched(theirs) as seen:
         called(theirs, [ids])
     for layer in range(len(theirs.model.layers)):
-        logits = seen.gave[f"model.layers.{layer}.mlp.router"]
+        logits = seen.outputs[f"model.layers.{layer}.mlp.router"]
         largest, selected = logits.topk(theirs.config.num_experts_per_tok, -1)
         dense = torch.zeros_like(logits).scatter(-1, selected, largest.softmax(-1))
         errors.append(off(cache["expert_weights", layer], dense.view(*ids.shape, -1)))

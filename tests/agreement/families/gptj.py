@@ -10,14 +10,14 @@ gptj = small(GPTJConfig, SIZES | {"n_head": 3}, rotary_dim=4)
 
 ONE_NORM = {
     **LAYERS.through("ln_1", "resid_pre", "normalized ln1"),
-    "normalized ln2": LAYERS.gave("ln_1"),
-    "q": LAYERS.gave("attn.q_proj"),
-    "k": LAYERS.gave("attn.k_proj"),
-    "v": LAYERS.gave("attn.v_proj"),
+    "normalized ln2": LAYERS.output("ln_1"),
+    "q": LAYERS.output("attn.q_proj"),
+    "k": LAYERS.output("attn.k_proj"),
+    "v": LAYERS.output("attn.v_proj"),
     **LAYERS.through("attn.out_proj", "z", "attn_out"),
-    "pre": LAYERS.gave("mlp.fc_in"),
+    "pre": LAYERS.output("mlp.fc_in"),
     **LAYERS.through("mlp.fc_out", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 
 # As of GPT-J 6B.

@@ -19,7 +19,7 @@ MULTIPLIERS = {
 
 def multiplied(name):
     """What a matrix gives, before and after the multiplier."""
-    return LAYERS.gave(name), LAYERS.gave(name, lambda x: FACTOR * x)
+    return LAYERS.output(name), LAYERS.output(name, lambda x: FACTOR * x)
 
 
 MULTIPLIED = dict(SHARED)

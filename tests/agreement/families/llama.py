@@ -11,15 +11,15 @@ llama = small(LlamaConfig, **GROUPED)
 LAYERS = Layers("model.layers")
 SHARED = {
     **LAYERS.through("input_layernorm", "resid_pre", "normalized ln1"),
-    "q": LAYERS.gave("self_attn.q_proj"),
-    "k": LAYERS.gave("self_attn.k_proj"),
-    "v": LAYERS.gave("self_attn.v_proj"),
+    "q": LAYERS.output("self_attn.q_proj"),
+    "k": LAYERS.output("self_attn.k_proj"),
+    "v": LAYERS.output("self_attn.v_proj"),
     **LAYERS.through("self_attn.o_proj", "z", "attn_out"),
     **LAYERS.through("post_attention_layernorm", "resid_mid", "normalized ln2"),
-    "gate": LAYERS.gave("mlp.gate_proj"),
-    "pre": LAYERS.gave("mlp.up_proj"),
+    "gate": LAYERS.output("mlp.gate_proj"),
+    "pre": LAYERS.output("mlp.up_proj"),
     **LAYERS.through("mlp.down_proj", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 
 FAMILIES = [

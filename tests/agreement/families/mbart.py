@@ -18,14 +18,14 @@ def shared(layers, last):
     """Where the parts are that both towers have; ``last`` is the norm before the MLP."""
     return {
         **layers.through("self_attn_layer_norm", "resid_pre", "normalized ln1"),
-        "q": layers.gave("self_attn.q_proj"),
-        "k": layers.gave("self_attn.k_proj"),
-        "v": layers.gave("self_attn.v_proj"),
+        "q": layers.output("self_attn.q_proj"),
+        "k": layers.output("self_attn.k_proj"),
+        "v": layers.output("self_attn.v_proj"),
         **layers.through("self_attn.out_proj", "z", "attn_out"),
         **layers.through("final_layer_norm", "mlp_in", f"normalized {last}"),
-        "pre": layers.gave("fc1"),
+        "pre": layers.output("fc1"),
         **layers.through("fc2", "post", "mlp_out"),
-        "resid_post": layers.gave(),
+        "resid_post": layers.output(),
     }
 
 
@@ -33,9 +33,9 @@ def crossing(layers):
     """Where the parts are that only the decoder has."""
     return {
         **layers.through("encoder_attn_layer_norm", "cross_attn_in", "normalized ln2"),
-        "cross_q": layers.gave("encoder_attn.q_proj"),
-        "cross_k": layers.gave("encoder_attn.k_proj"),
-        "cross_v": layers.gave("encoder_attn.v_proj"),
+        "cross_q": layers.output("encoder_attn.q_proj"),
+        "cross_k": layers.output("encoder_attn.k_proj"),
+        "cross_v": layers.output("encoder_attn.v_proj"),
         **layers.through("encoder_attn.out_proj", "cross_z", "cross_attn_out"),
     }
 

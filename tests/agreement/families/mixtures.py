@@ -57,10 +57,10 @@ def tokens():
 @torch.no_grad()
 def shares(theirs, ours):
     """The weight of each expert, zero where it is not chosen."""
-    ids, told = tokens(), {}
+    ids, routed = tokens(), {}
     handles = [
         router_of(theirs.model.layers[layer].mlp).register_forward_hook(
-            lambda _, given, out, layer=layer: told.update({layer: out})
+            lambda _, inputs, out, layer=layer: routed.update({layer: out})
         )
         for layer in mixing(theirs)
     ]
@@ -69,7 +69,7 @@ def shares(theirs, ours):
         handle.remove()
     cache = interp.run(ours, ids, record="expert_weights").cache
     errors = []
-    for layer, (logits, weights, chosen) in told.items():
+    for layer, (logits, weights, chosen) in routed.items():
         dense = torch.zeros_like(logits).scatter(-1, chosen, weights)
         errors.append(off(cache["expert_weights", layer], dense.view(*ids.shape, -1)))
     return max(errors)
@@ -77,7 +77,7 @@ def shares(theirs, ours):
 
 @torch.no_grad()
 def neurons(theirs, ours):
-    """What the neurons of every expert say, from their matrices and what our MLP is given."""
+    """What the neurons of every expert compute, from their matrices and the input of our MLP."""
     cache, errors = interp.run(ours, tokens(), record="all").cache, []
     for layer in mixing(theirs):
         experts = theirs.model.layers[layer].mlp.experts
@@ -90,18 +90,18 @@ def neurons(theirs, ours):
 
 
 PLAIN = {name: read for name, read in SHARED.items() if name not in ("gate", "pre", "post")}
-MIXED = PLAIN | {"router": LAYERS.gave("mlp.gate"), "mlp_out": LAYERS.gave("mlp")}
+MIXED = PLAIN | {"router": LAYERS.output("mlp.gate"), "mlp_out": LAYERS.output("mlp")}
 SOME_PLAIN = MIXED | {
     "router": if_there(MIXED["router"]),
-    "gate": if_there(LAYERS.gave("mlp.gate_proj")),
-    "pre": if_there(LAYERS.gave("mlp.up_proj")),
+    "gate": if_there(LAYERS.output("mlp.gate_proj")),
+    "pre": if_there(LAYERS.output("mlp.up_proj")),
 }
-SPARSE = MIXED | {"router": LAYERS.gave("mlp.router")}
+SPARSE = MIXED | {"router": LAYERS.output("mlp.router")}
 SHARED_EXPERT = SOME_PLAIN | {
-    "gate": if_there(LAYERS.gave("mlp.shared_expert.gate_proj"), LAYERS.gave("mlp.gate_proj")),
-    "pre": if_there(LAYERS.gave("mlp.shared_expert.up_proj"), LAYERS.gave("mlp.up_proj")),
-    "post": if_there(LAYERS.given("mlp.shared_expert.down_proj"), LAYERS.given("mlp.down_proj")),
-    "shared_weight": if_there(LAYERS.gave("mlp.shared_expert_gate", torch.sigmoid)),
+    "gate": if_there(LAYERS.output("mlp.shared_expert.gate_proj"), LAYERS.output("mlp.gate_proj")),
+    "pre": if_there(LAYERS.output("mlp.shared_expert.up_proj"), LAYERS.output("mlp.up_proj")),
+    "post": if_there(LAYERS.input("mlp.shared_expert.down_proj"), LAYERS.input("mlp.down_proj")),
+    "shared_weight": if_there(LAYERS.output("mlp.shared_expert_gate", torch.sigmoid)),
 }
 SCALED = {
     "rope_type": "longrope",

@@ -32,16 +32,16 @@ PUBLISHED = {
 def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}layers")
-    normed = layers.gave("attn_norm")
+    normed = layers.output("attn_norm")
     shared = {
-        "resid_pre": layers.given(),
+        "resid_pre": layers.input(),
         "normalized ln1": lambda seen, layer: normed(seen, layer) if layer else None,
         **layers.joint("attn.Wqkv", "qkv", lambda x: x.chunk(3, -1)),
         **layers.through("attn.Wo", "z", "attn_out"),
         **layers.through("mlp_norm", "resid_mid", "normalized ln2"),
         **layers.joint("mlp.Wi", ("gate", "pre"), lambda x: x.chunk(2, -1)),
         **layers.through("mlp.Wo", "post", "mlp_out"),
-        "resid_post": layers.gave(),
+        "resid_post": layers.output(),
     }
     return {"encoder": Stack(shared)}
 

@@ -46,13 +46,13 @@ def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}encoder.layer")
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave("attention.attn.q"),
-        "k": layers.gave("attention.attn.k"),
-        "v": layers.gave("attention.attn.v"),
+        "resid_pre": layers.input(),
+        "q": layers.output("attention.attn.q"),
+        "k": layers.output("attention.attn.k"),
+        "v": layers.output("attention.attn.v"),
         **layers.through("attention.attn.o", "z", "attn_out"),
         **layers.through("attention.LayerNorm", "resid_mid", "normalized ln1"),
-        "pre": layers.gave("intermediate.dense"),
+        "pre": layers.output("intermediate.dense"),
         **layers.through("output.dense", "post", "mlp_out"),
         **layers.through("output.LayerNorm", "resid_post", "normalized ln2"),
     }

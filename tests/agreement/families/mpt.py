@@ -21,9 +21,9 @@ SHARED = {
     **LAYERS.joint("attn.Wqkv", "qkv", lambda x: x.chunk(3, -1)),
     **LAYERS.through("attn.out_proj", "z", "attn_out"),
     **LAYERS.through("norm_2", "resid_mid", "normalized ln2"),
-    "pre": LAYERS.gave("ffn.up_proj"),
+    "pre": LAYERS.output("ffn.up_proj"),
     **LAYERS.through("ffn.down_proj", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 
 # As of MPT 7B.

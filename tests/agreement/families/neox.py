@@ -15,12 +15,12 @@ BESIDE = {
     **LAYERS.through("input_layernorm", "resid_pre", "normalized ln1"),
     **LAYERS.joint("attention.query_key_value", "qkv", by_heads(HEADS)),
     **LAYERS.through("attention.dense", "z", "attn_out"),
-    "normalized ln2": LAYERS.gave("post_attention_layernorm"),
-    "pre": LAYERS.gave("mlp.dense_h_to_4h"),
+    "normalized ln2": LAYERS.output("post_attention_layernorm"),
+    "pre": LAYERS.output("mlp.dense_h_to_4h"),
     **LAYERS.through("mlp.dense_4h_to_h", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
-IN_TURN = BESIDE | {"resid_mid": LAYERS.given("post_attention_layernorm")}
+IN_TURN = BESIDE | {"resid_mid": LAYERS.input("post_attention_layernorm")}
 
 # As of Pythia.
 PUBLISHED = {

@@ -98,14 +98,14 @@ def stacks(base=""):
     """The stack of a model whose base is called ``base``."""
     layers = Layers(f"{base}layers")
     shared = {
-        "resid_pre": layers.given(),
-        "q": layers.gave("self_attn.q_proj"),
-        "k": layers.gave("self_attn.k_proj"),
-        "v": layers.gave("self_attn.v_proj"),
+        "resid_pre": layers.input(),
+        "q": layers.output("self_attn.q_proj"),
+        "k": layers.output("self_attn.k_proj"),
+        "v": layers.output("self_attn.v_proj"),
         **layers.through("self_attn.o_proj", "z", "attn_out"),
         **layers.through("post_attention_layernorm", "resid_mid", "normalized ln1"),
-        "gate": layers.gave("mlp.gate_proj"),
-        "pre": layers.gave("mlp.up_proj"),
+        "gate": layers.output("mlp.gate_proj"),
+        "pre": layers.output("mlp.up_proj"),
         **layers.through("mlp.down_proj", "post", "mlp_out"),
         **layers.through("post_mlp_layernorm", "resid_post", "normalized ln2"),
     }

@@ -40,13 +40,14 @@ def clipped(x):
 def clipping(part):
     """Queries and keys as they are clipped behind this part of theirs."""
     return {
-        f"{one}_normalized": LAYERS.gave(f"self_attn.{one}_{part}", clipped) for one in ("q", "k")
+        f"{point}_normalized": LAYERS.output(f"self_attn.{point}_{part}", clipped)
+        for point in ("q", "k")
     }
 
 
 NORMED = {
-    "q_normalized": LAYERS.gave("self_attn.q_norm"),
-    "k_normalized": LAYERS.gave("self_attn.k_norm"),
+    "q_normalized": LAYERS.output("self_attn.q_norm"),
+    "k_normalized": LAYERS.output("self_attn.k_norm"),
 }
 
 

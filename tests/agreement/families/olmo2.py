@@ -10,14 +10,14 @@ olmo2 = small(Olmo2Config, num_key_value_heads=2, eos_token_id=2)
 
 READ = {name: read for name, read in SHARED.items() if not name.startswith("normalized")}
 WRITTEN = READ | {
-    "resid_pre": LAYERS.given("self_attn"),
-    "q_normalized": LAYERS.gave("self_attn.q_norm"),
-    "k_normalized": LAYERS.gave("self_attn.k_norm"),
+    "resid_pre": LAYERS.input("self_attn"),
+    "q_normalized": LAYERS.output("self_attn.q_norm"),
+    "k_normalized": LAYERS.output("self_attn.k_norm"),
     **LAYERS.through("post_attention_layernorm", "attn_raw", "attn_out"),
-    "normalized ln1": LAYERS.gave("post_attention_layernorm"),
-    "resid_mid": LAYERS.given("mlp"),
+    "normalized ln1": LAYERS.output("post_attention_layernorm"),
+    "resid_mid": LAYERS.input("mlp"),
     **LAYERS.through("post_feedforward_layernorm", "mlp_raw", "mlp_out"),
-    "normalized ln2": LAYERS.gave("post_feedforward_layernorm"),
+    "normalized ln2": LAYERS.output("post_feedforward_layernorm"),
 }
 
 FAMILIES = [

@@ -20,21 +20,21 @@ behind = small(OPTConfig, SIZES, do_layer_norm_before=False)
 
 LAYERS = Layers("model.decoder.layers")
 COMMON = {
-    "q": LAYERS.gave("self_attn.q_proj"),
-    "k": LAYERS.gave("self_attn.k_proj"),
-    "v": LAYERS.gave("self_attn.v_proj"),
+    "q": LAYERS.output("self_attn.q_proj"),
+    "k": LAYERS.output("self_attn.k_proj"),
+    "v": LAYERS.output("self_attn.v_proj"),
     **LAYERS.through("self_attn.out_proj", "z", "attn_out"),
-    "pre": LAYERS.gave("fc1"),
+    "pre": LAYERS.output("fc1"),
     **LAYERS.through("fc2", "post", "mlp_out"),
 }
 BEFORE = COMMON | {
     **LAYERS.through("self_attn_layer_norm", "resid_pre", "normalized ln1"),
     **LAYERS.through("final_layer_norm", "resid_mid", "normalized ln2"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 # The sums are what the norms are given; the stream that enters a block is what its queries read.
 BEHIND = COMMON | {
-    "resid_pre": LAYERS.given("self_attn.q_proj"),
+    "resid_pre": LAYERS.input("self_attn.q_proj"),
     **LAYERS.through("self_attn_layer_norm", "resid_mid", "normalized ln1"),
     **LAYERS.through("final_layer_norm", "resid_post", "normalized ln2"),
 }

@@ -12,18 +12,18 @@ phi = small(PhiConfig, hidden_size=32)
 
 ONE_NORM = {
     **LAYERS.through("input_layernorm", "resid_pre", "normalized ln1"),
-    "normalized ln2": LAYERS.gave("input_layernorm"),
+    "normalized ln2": LAYERS.output("input_layernorm"),
     "q": SHARED["q"],
     "k": SHARED["k"],
     "v": SHARED["v"],
     **LAYERS.through("self_attn.dense", "z", "attn_out"),
-    "pre": LAYERS.gave("mlp.fc1"),
+    "pre": LAYERS.output("mlp.fc1"),
     **LAYERS.through("mlp.fc2", "post", "mlp_out"),
-    "resid_post": LAYERS.gave(),
+    "resid_post": LAYERS.output(),
 }
 NORMED = ONE_NORM | {
-    "q_normalized": LAYERS.gave("self_attn.q_layernorm", heads_behind),
-    "k_normalized": LAYERS.gave("self_attn.k_layernorm", heads_behind),
+    "q_normalized": LAYERS.output("self_attn.q_layernorm", heads_behind),
+    "k_normalized": LAYERS.output("self_attn.k_layernorm", heads_behind),
 }
 
 # As of Phi-2.

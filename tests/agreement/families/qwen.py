@@ -17,8 +17,8 @@ qwen2 = small(Qwen2Config, num_key_value_heads=2)
 qwen3 = small(Qwen3Config, **GROUPED)
 
 NORMED = SHARED | {
-    "q_normalized": LAYERS.gave("self_attn.q_norm"),
-    "k_normalized": LAYERS.gave("self_attn.k_norm"),
+    "q_normalized": LAYERS.output("self_attn.q_norm"),
+    "k_normalized": LAYERS.output("self_attn.k_norm"),
 }
 
 FAMILIES = [

@@ -10,8 +10,8 @@ from transformers import StableLmConfig, StableLmForCausalLM, StableLmModel
 stable = small(StableLmConfig, hidden_size=32, num_key_value_heads=2)
 
 NORMS = {
-    "q_normalized": LAYERS.gave("self_attn.q_layernorm", heads_behind),
-    "k_normalized": LAYERS.gave("self_attn.k_layernorm", heads_behind),
+    "q_normalized": LAYERS.output("self_attn.q_layernorm", heads_behind),
+    "k_normalized": LAYERS.output("self_attn.k_layernorm", heads_behind),
 }
 
 

@@ -10,7 +10,7 @@ starcoder = small(Starcoder2Config, num_key_value_heads=2, eos_token_id=0, bos_t
 
 UNGATED = {name: read for name, read in SHARED.items() if name not in ("gate", "pre", "post")}
 UNGATED |= {
-    "pre": LAYERS.gave("mlp.c_fc"),
+    "pre": LAYERS.output("mlp.c_fc"),
     **LAYERS.through("mlp.c_proj", "post", "mlp_out"),
 }
 

@@ -57,25 +57,25 @@ def shared(layers, mlp):
     """Where the parts are that both towers have."""
     return {
         **layers.through("layer.0.layer_norm", "resid_pre", "normalized ln1"),
-        "q": layers.gave("layer.0.SelfAttention.q"),
-        "k": layers.gave("layer.0.SelfAttention.k"),
-        "v": layers.gave("layer.0.SelfAttention.v"),
+        "q": layers.output("layer.0.SelfAttention.q"),
+        "k": layers.output("layer.0.SelfAttention.k"),
+        "v": layers.output("layer.0.SelfAttention.v"),
         **layers.through("layer.0.SelfAttention.o", "z", "attn_out"),
         **layers.through("layer.1.layer_norm", "resid_mid", "normalized ln2"),
-        "gate": if_there(layers.gave(f"{mlp}.wi_0")),
-        "pre": if_there(layers.gave(f"{mlp}.wi"), layers.gave(f"{mlp}.wi_1")),
+        "gate": if_there(layers.output(f"{mlp}.wi_0")),
+        "pre": if_there(layers.output(f"{mlp}.wi"), layers.output(f"{mlp}.wi_1")),
         **layers.through(f"{mlp}.wo", "post", "mlp_out"),
-        "resid_post": layers.gave(),
+        "resid_post": layers.output(),
     }
 
 
 def crossing(layers):
     """Where the parts are that only the decoder has."""
     return {
-        "cross_attn_in": layers.given("layer.1.layer_norm"),
-        "cross_q": layers.gave("layer.1.EncDecAttention.q"),
-        "cross_k": layers.gave("layer.1.EncDecAttention.k"),
-        "cross_v": layers.gave("layer.1.EncDecAttention.v"),
+        "cross_attn_in": layers.input("layer.1.layer_norm"),
+        "cross_q": layers.output("layer.1.EncDecAttention.q"),
+        "cross_k": layers.output("layer.1.EncDecAttention.k"),
+        "cross_v": layers.output("layer.1.EncDecAttention.v"),
         **layers.through("layer.1.EncDecAttention.o", "cross_z", "cross_attn_out"),
         **layers.through("layer.2.layer_norm", "cross_resid_mid", "normalized ln3"),
     }
@@ -86,7 +86,7 @@ def buckets(theirs, ours):
     distance = torch.arange(-2000, 2001)[None, None]
     off = 0.0
     for stack in ours.stacks:
-        found = stack.block(0).attn.positions.buckets(distance)
+        computed = stack.block(0).attn.positions.buckets(distance)
         tower = getattr(theirs, stack.name)
         expected = T5Attention._relative_position_bucket(
             distance,
@@ -94,12 +94,12 @@ def buckets(theirs, ours):
             num_buckets=tower.config.relative_attention_num_buckets,
             max_distance=tower.config.relative_attention_max_distance,
         )
-        off = max(off, (found - expected).abs().max().item())
+        off = max(off, (computed - expected).abs().max().item())
     return float(off)
 
 
 def early_files(theirs, ours):
-    """As version 4 wrote it: one flag tells the scale, and the embedding has another name."""
+    """As version 4 wrote it: one flag stands for the scale, and the embedding has another name."""
     unscaled = ours.config.logit_scale is None
     if not ours.config.shared or (unscaled and ours.config.tied):
         return 0.0  # it wrote no such models

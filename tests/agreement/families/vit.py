@@ -31,16 +31,16 @@ def family(name, cases, base="", **checks):
     """Models that read images, and whose base is called ``base``."""
     layers = Layers(f"{base}layers")
     shared = {
-        "resid_pre": layers.given(),
-        "normalized ln1": layers.gave("layernorm_before"),
-        "q": layers.gave("attention.q_proj"),
-        "k": layers.gave("attention.k_proj"),
-        "v": layers.gave("attention.v_proj"),
+        "resid_pre": layers.input(),
+        "normalized ln1": layers.output("layernorm_before"),
+        "q": layers.output("attention.q_proj"),
+        "k": layers.output("attention.k_proj"),
+        "v": layers.output("attention.v_proj"),
         **layers.through("attention.o_proj", "z", "attn_out"),
         **layers.through("layernorm_after", "resid_mid", "normalized ln2"),
-        "pre": layers.gave("mlp.fc1"),
+        "pre": layers.output("mlp.fc1"),
         **layers.through("mlp.fc2", "post", "mlp_out"),
-        "resid_post": layers.gave(),
+        "resid_post": layers.output(),
     }
     squares = f"{base}embeddings.patch_embeddings.projection.weight"
     return Family(
