@@ -1,12 +1,22 @@
-"""The bundled models: a table and their descriptions."""
+"""The bundled models and those of other packages: a table and their descriptions."""
 
 from pathlib import Path
 
 import interp
 from interp.errors import ModelLoadError, shorten
-from interp.loading import MODEL_FOLDER, bundled, find_folder, hub, load, steps_of
+from interp.loading import (
+    GGUF_SUFFIX,
+    MODEL_FOLDER,
+    PACKAGED,
+    bundled,
+    find_folder,
+    hub,
+    load,
+    packaged_file,
+    steps_of,
+)
 from interp.transformer import CONFIG
-from interp.zoo import read_card
+from interp.zoo import card
 
 COLUMNS = [
     ("model", "left"),
@@ -36,8 +46,12 @@ def summaries() -> list[str]:
         ModelLoadError: a card is missing or damaged.
     """
     return [
-        f"{name}: {read_card(MODEL_FOLDER / name).summary}{_checkpoints(name)}"
-        for name in bundled()
+        *(f"{name}: {card(name).summary}{_checkpoints(name)}" for name in bundled()),
+        *(
+            f"{name}: {card(name).summary}"
+            + ("" if packaged.path else f" To install it: {packaged.install}")
+            for name, packaged in PACKAGED.items()
+        ),
     ]
 
 
@@ -45,20 +59,24 @@ def check_name(name: str) -> None:
     """Check that a name is that of a model, without loading it.
 
     Raises:
-        ModelLoadError: the name is not that of a bundled model, not a folder with a configuration
-            and not of the form ``hub:org/name``.
+        ModelLoadError: the name is not that of a bundled model or of one of another package, not
+            a folder with a configuration, no GGUF file and not of the form ``hub:org/name``; or the
+            package is not installed.
     """
     if name.startswith(hub.PREFIX):
         hub.parse_name(name)
         return
     try:
-        is_model = find_folder(name) is not None or (Path(name) / CONFIG).is_file()
+        path = packaged_file(name) or Path(name)
+        is_file = path.suffix.lower() == GGUF_SUFFIX and path.is_file()
+        is_model = is_file or find_folder(name) is not None or (path / CONFIG).is_file()
     except OSError:  # no file can have this name
         is_model = False
     if not is_model:
         raise ModelLoadError(
             f"{shorten(name)} is not a model: expected one of the bundled models "
-            f"({', '.join(bundled())}), a folder with {CONFIG}, or {hub.PREFIX}org/name."
+            f"({', '.join([*bundled(), *PACKAGED])}), a folder with {CONFIG}, a GGUF file, or "
+            f"{hub.PREFIX}org/name."
         )
 
 

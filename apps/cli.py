@@ -218,10 +218,10 @@ def explore(
 def _models_of(results: Sequence[Path]) -> list[str]:
     """The bundled models among those of some reports; raises if a report can't be read."""
     from apps.report.written import read_written  # noqa: PLC0415
-    from interp.loading import bundled  # noqa: PLC0415
+    from interp.loading import PACKAGED, bundled  # noqa: PLC0415
 
     of = dict.fromkeys(report.model for path in results for report in read_written(path))
-    return [name for name in of if name in bundled()]
+    return [name for name in of if name in [*bundled(), *PACKAGED]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,13 +1,10 @@
 """The prompts and the metric that a model's card names."""
 
-from pathlib import Path
-
 from interp.errors import InvalidInput
-from interp.loading import AT_STEP, bundled
-from interp.loading import MODEL_FOLDER as MODELS
+from interp.loading import AT_STEP
 from interp.text import bundled_prompts
 from interp.zoo import FILE as CARD
-from interp.zoo import Card, read_card
+from interp.zoo import Card, card_folder, read_card
 
 LOSS, LOGIT_DIFF, MASKED_LOSS = "loss", "logit-diff", "masked-loss"
 """The metrics, by the names that the command line gives them."""
@@ -46,7 +43,7 @@ def card_of(model: str) -> Card | None:
     """The card of a bundled model, ``name@step`` or model folder; ``None`` if it has none."""
     checkpoint = AT_STEP.fullmatch(model)
     for name in (model, checkpoint["model"]) if checkpoint else (model,):
-        folder = MODELS / name if name in bundled() else Path(name)
+        folder = card_folder(name)
         if (folder / CARD).is_file():
             return read_card(folder)
     return None

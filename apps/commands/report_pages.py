@@ -23,7 +23,7 @@ from apps.report.site import MAX_BYTES, PAGE_FACTS, PageFacts
 from apps.terminal import Tick
 from interp.errors import InvalidInput
 from interp.io import UNREADABLE, atomic_folder, read_json
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub
+from interp.loading import AT_STEP, MODEL_FOLDER, PACKAGED, bundled, hub
 from interp.text import path_of_prompts
 
 HOME = "../index.html"
@@ -140,6 +140,8 @@ def _content(name: str, value: Any) -> str | None:  # noqa: ANN401 - any option
         return hub.fetch(value)[1]
     at_step = AT_STEP.fullmatch(value)
     model = at_step["model"] if at_step else value
+    if value in PACKAGED:
+        return PACKAGED[value].distribution
     path = MODEL_FOLDER / model if model in bundled() else path_of_prompts(value)
     return _hash(path.resolve()) if path.exists() else None
 

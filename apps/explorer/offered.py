@@ -11,7 +11,7 @@ from threading import Lock
 import interp
 from apps.devices import default_device
 from interp.errors import ModelLoadError, shorten
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, load, steps_of
+from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, installed, load, steps_of
 from interp.weights import weight_hash
 
 MAX_MODELS = 6
@@ -28,10 +28,10 @@ def offer(sources: list[str]) -> None:
     """Offer models besides the bundled ones: folders and ``hub:`` names of the command line."""
     named: dict[str, str] = {}
     for source in dict.fromkeys(sources):
-        if source in bundled():
+        if source in own_names():
             continue
         name = source if source.startswith(hub.PREFIX) else Path(source).resolve().name
-        taken = {*bundled(), *named}
+        taken = {*own_names(), *named}
         numbered = (f"{name} ({n})" for n in range(2, len(taken) + 3))
         named[next(label for label in (name, *numbered) if label not in taken)] = source
     if named != _sources:
@@ -39,9 +39,14 @@ def offer(sources: list[str]) -> None:
         _sources.update(named)
 
 
+def own_names() -> list[str]:
+    """The models that are offered under their own names: bundled, or of an installed package."""
+    return [*bundled(), *installed()]
+
+
 def offered() -> list[str]:
     """The names of the models that can be chosen; those of the command line come first."""
-    return [*_sources, *bundled()]
+    return [*_sources, *own_names()]
 
 
 def source_of(name: str) -> str:

@@ -18,10 +18,10 @@ from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
-from interp.loading.gguf import SUFFIX, load_gguf
+from interp.loading.gguf import GGUF_SUFFIX, load_gguf
 from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
-from interp.loading.packaged import PACKAGED, packaged_file
+from interp.loading.packaged import PACKAGED, installed, packaged_file
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
 from interp.loading.source import SafetensorsSource, Source, StateDictSource
@@ -209,7 +209,7 @@ def _check_gguf(path: Path, name: str) -> None:
     Raises:
         ModelLoadError: the path has another suffix.
     """
-    if path.suffix.lower() != SUFFIX:
+    if path.suffix.lower() != GGUF_SUFFIX:
         raise ModelLoadError(
             f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
             f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
@@ -279,7 +279,9 @@ def _renamed(model: Transformer, name: str) -> Transformer:
 
 
 __all__ = [
+    "GGUF_SUFFIX",
     "MODEL_FOLDER",
+    "PACKAGED",
     "PREFIX",
     "TABLE",
     "UNBOUNDED",
@@ -294,10 +296,12 @@ __all__ = [
     "find_folder",
     "from_torch",
     "gpt2",
+    "installed",
     "is_cached",
     "load",
     "load_folder",
     "load_towers",
+    "packaged_file",
     "parse_name",
     "save_folder",
     "steps_of",

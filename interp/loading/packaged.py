@@ -49,6 +49,11 @@ PACKAGED = {
 """The models, by the names that :func:`interp.load` takes."""
 
 
+def installed() -> list[str]:
+    """Names of the models whose packages are installed."""
+    return [name for name, packaged in PACKAGED.items() if packaged.path is not None]
+
+
 def packaged_file(name: str) -> Path | None:
     """The file of a packaged model; ``None`` if no packaged model has this name.
 

@@ -25,6 +25,7 @@ from interp.text.saved_dataset import OBJECT, is_dataset
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
 """Maximum size of a file that is read as a whole, and number of its prompts."""
+SUFFIXES = (".jsonl", ".toml")
 PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
 
 
@@ -45,7 +46,12 @@ class PromptFile:
 
 def bundled_prompts() -> list[str]:
     """Names of the bundled prompt sets."""
-    return sorted(path.stem for path in PROMPT_FOLDER.glob("*.jsonl"))
+    return sorted(_bundled_files())
+
+
+def _bundled_files() -> dict[str, Path]:
+    """The files of the bundled sets, by name: prompts, or a template of prompts."""
+    return {path.stem: path for path in PROMPT_FOLDER.iterdir() if path.suffix in SUFFIXES}
 
 
 def read_prompts(path: object) -> list[Prompt]:
@@ -106,7 +112,7 @@ def iter_prompts(path: object) -> Iterator[Prompt]:
 def path_of_prompts(path: object) -> Path:
     """The file of a bundled set given by name, or the path itself."""
     path = as_path(path)
-    return PROMPT_FOLDER / f"{path}.jsonl" if str(path) in bundled_prompts() else path
+    return _bundled_files().get(str(path), path)
 
 
 def _content(file: Path) -> bytes:

@@ -4,23 +4,37 @@ from pathlib import Path
 
 from interp.errors import ModelLoadError
 from interp.io import as_path
-from interp.loading import bundled, find_folder
+from interp.loading import MODEL_FOLDER, PACKAGED, bundled, find_folder
 from interp.transformer import TextNetwork
 from interp.zoo.card import Card, read_card
 from interp.zoo.history import History, read_history
+
+CARDS = Path(__file__).parent / "cards"
+"""The folder with a folder for each model of another package."""
+
+
+def card_folder(name: str) -> Path:
+    """The folder in which the card of a model would be.
+
+    Args:
+        name: a bundled model, one of another package, or a folder.
+    """
+    if name in PACKAGED:
+        return CARDS / name
+    return MODEL_FOLDER / name if name in bundled() else Path(name)
 
 
 def card(name: str | Path) -> Card:
     """The card of a model: its figures, its limits, and its circuit if that is known.
 
     Args:
-        name: a bundled model or a folder, as in :func:`interp.load`. ``"NAME@400"`` gives the
-            card of the fully trained model.
+        name: a bundled model, ``"smollm2-135m"`` or a folder, as in :func:`interp.load`.
+            ``"NAME@400"`` gives the card of the fully trained model.
 
     Raises:
         ModelLoadError: there is no such model, it has no card, or the card is damaged.
     """
-    return read_card(_folder(name))
+    return read_card(CARDS / str(name) if str(name) in PACKAGED else _folder(name))
 
 
 def history(name: str | Path) -> History:

@@ -80,14 +80,14 @@ def test_every_bundled_set_of_prompts_is_written_for_a_model():
 
     cards = [interp.card(name) for name in NAMES]
     used = {card.prompts for card in cards} | {card.pairs for card in cards if card.pairs}
-    assert sorted(used | set(python_4l.PROMPTS)) == bundled_prompts()
+    of_english = {path.stem for path in PROMPTS.glob("*.toml")}
+    assert sorted(used | set(python_4l.PROMPTS) | of_english) == bundled_prompts()
 
 
 @pytest.mark.parametrize("name", bundled_prompts())
 def test_no_prompt_stands_twice_in_a_set(name):
-    lines = (PROMPTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    assert len(set(texts)) == len(texts) >= 24
+    pairs = [(prompt.text, prompt.corrupt) for prompt in read_prompts(name)]
+    assert len(set(pairs)) == len(pairs) >= 24
 
 
 # Missing or damaged files.

@@ -19,9 +19,9 @@ from interp.loading.registry import family_of
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.transformer import Transformer
 
-__all__ = ["SUFFIX", "load_gguf"]
+__all__ = ["GGUF_SUFFIX", "load_gguf"]
 
-SUFFIX = ".gguf"
+GGUF_SUFFIX = ".gguf"
 ENDS = ("eot_token_id", "eom_token_id")
 """Further tokens at which generation stops: the end of a turn and of a message."""
 
