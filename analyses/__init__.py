@@ -124,6 +124,10 @@ def available() -> dict[str, Callable[..., Result]]:
     Then those of other distributions, by their entry points of the group ``interp.analyses``. One
     that can't be imported or does not return a result, or whose name is taken, is left out with a
     warning.
+
+    Examples:
+        >>> list(analyses.available())[:3]
+        ['ablate', 'ablate_heads', 'attention_pattern']
     """
     public = {name: globals()[name] for name in __all__}
     functions = {

@@ -61,6 +61,12 @@ def ablate_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             prompt, or a ``resume`` of another call.
         Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> analyses.ablate_heads(model, ["abcabc", "xyzxyz"])
+        Ablation(loss 2.762 nats on 2 prompts; largest effect of 8 heads (mean ablation): L0H0 +1.38
+        nats; ≥ 10 % of the metric: 2 of 8)
     """
     if len(model.stacks) > 1:
         raise InvalidInput("ablate_heads takes models with one stack; ablate takes those with two.")

@@ -223,6 +223,17 @@ def attention_pattern(
     Raises:
         InvalidInput: the model has no such layer or head, several prompts were given, or ``target``
             and ``attention`` do not match the model's stacks.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> print(analyses.attention_pattern(model, "abcab", layer=1, head=0).summary())
+        L1H0: most attended key of each query
+           0 <|bos|>      →    0 <|bos|>      1.00
+           1 a            →    0 <|bos|>      1.00
+           2 b            →    0 <|bos|>      1.00
+           3 c            →    0 <|bos|>      1.00
+           4 a            →    2 b            1.00
+           5 b            →    3 c            1.00
     """
     check_finite_weights(model)
     kind, batches = _checked(model, prompt, target, attention)
@@ -255,6 +266,19 @@ def attention_patterns(
     Raises:
         InvalidInput: several prompts were given, attention is not finite, or ``target`` and
             ``attention`` do not match the model's stacks.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> print(analyses.attention_patterns(model, "abcab").summary())
+        8 heads, 6 queries: most attended key, mean attention
+        L0H0         →    0 <|bos|>      0.33
+        L0H1         →    0 <|bos|>      0.41
+        L0H2         →    0 <|bos|>      0.41
+        L0H3         →    0 <|bos|>      0.41
+        L1H0         →    0 <|bos|>      0.67
+        L1H1         →    0 <|bos|>      0.41
+        L1H2         →    0 <|bos|>      0.41
+        L1H3         →    0 <|bos|>      0.41
     """
     check_finite_weights(model)
     if not isinstance(weighted, bool):  # pyright: ignore[reportUnnecessaryIsInstance]

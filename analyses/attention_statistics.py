@@ -266,6 +266,15 @@ def attention_statistics(
         InvalidInput: classes that are not tokens of the model, are named like another statistic or
             have another shape; no query to count; attention that is not finite; or ``attention``
             does not match the model's stacks.
+
+    Examples:
+        >>> model, texts = interp.load("python-2l"), ["def f(x): return x", "class A(B): pass"]
+        >>> print(analyses.attention_statistics(model, texts, offsets=1).summary())
+        16 heads on 2 prompts: entropy 0.699 nats on average; the heads furthest above uniform
+        attention:
+        bos            L1H0 0.905  (value-weighted 0.617, uniform 0.214)
+        self           L0H0 0.738  (value-weighted 0.730, uniform 0.214)
+        previous       L0H5 0.968  (value-weighted 0.967, uniform 0.214)
     """
     check_finite_weights(model)
     kind = attentions_of(model, attention)

@@ -190,6 +190,12 @@ def compare(
         ModelLoadError: there is no model of that name.
         InvalidInput: the results have other rows (the message says which axes differ, and in
             what), other prompts, no such column, or rows with the same labels.
+
+    Examples:
+        >>> texts = [prompt.text for prompt in interp.read_prompts("repeated")[:2]]
+        >>> analyses.compare("python-2l@400", "python-2l", texts)
+        Comparison(effect of Ablation, python-2l@400 → python-2l: largest difference of 16 rows:
+        L0H5 +1.20 nats)
     """
     if not callable(analysis):
         raise InvalidInput(

@@ -162,6 +162,11 @@ def composition(
 
     Raises:
         InvalidInput: a single layer of attention, or an offset outside the context.
+
+    Examples:
+        >>> analyses.composition(interp.load("induction-by-hand"))
+        Composition(induction-by-hand: of 1 pairs of heads, L0H0 → L1H0 is furthest above the
+        baseline: K-composition 0.126, by chance 0.062 ± 0.001)
     """
     check_finite_weights(model)
     farthest = max(1, model.n_ctx - 1)

@@ -244,6 +244,11 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
             a vocabulary too small for ``half`` (or 3) tokens and their repetition; attention that
             is not finite; or ``first_mlp`` where the first block has no MLP.
         InvalidTokens: ``tokens`` are not ids of the vocabulary.
+
+    Examples:
+        >>> analyses.head_roles(interp.load("induction-by-hand"))
+        HeadRoles(induction-by-hand: of 8 heads on 2 × 31 random tokens, L1H0 (induction 1.00,
+        control 0.00), L0H0 (previous-token 1.00, control 0.05) stand out most)
     """
     check_finite_weights(model)
     if not _reads_tokens(model):

@@ -218,6 +218,15 @@ def logit_lens(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: the model has no logits or no such point, ``norm`` is unknown, ``lens`` is of
             another model, ``top`` exceeds the vocabulary, or a target is outside it.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
+
+    Examples:
+        >>> model = interp.load("python-2l")
+        >>> print(analyses.logit_lens(model, "def f(self): return self").summary())
+        Logit lens on 1 prompt, 9 tokens: nowhere before the output is the likeliest token the final
+        one of most tokens (at most of 22 %, at resid_pre 1)
+        resid_pre 0  KL 3.043 nats, entropy 4.413 nats
+        resid_pre 1  KL 0.929 nats, entropy 2.621 nats
+        resid_post 1 the output, entropy 2.870 nats
     """
     check_finite_weights(model)
     _check(model, norm, lens, top)

@@ -208,6 +208,11 @@ def ov(  # noqa: PLR0913 - the settings of one analysis, by keyword
             with a masked-language head before it; an encoder's head in an encoder–decoder;
             ``first_mlp`` where none comes before the head.
         InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
+
+    Examples:
+        >>> analyses.ov(interp.load("induction-by-hand"), layer=1, head=0)
+        OVCircuit(OV circuit of L1H0 in induction-by-hand: copying +1.00 (0.00 ± 0.01 with permuted
+        outputs))
     """
     check_finite_weights(model)
     top, seed = at_least(1, top, "top"), as_seed(seed)

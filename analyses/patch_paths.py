@@ -176,6 +176,13 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         UnknownPlace: an edge or ``into`` names what the model does not have.
         Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
+
+    Examples:
+        >>> model, pair = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[0]
+        >>> metric = interp.metrics.logit_diff(pair.target, pair.distractor)
+        >>> analyses.patch_paths(model, pair.text, pair.corrupt, metric=metric)
+        PathPatching(logit difference 7.421 logits on 1 pair (−6.3 corrupted); largest effect of 257
+        edges (resample patching): L1H0 → logits −5.56 logits; ≥ 10 % of the metric: 17 of 257)
     """
     check_finite_weights(model)
     check_options(model, memory, resume)

@@ -271,6 +271,14 @@ def prune(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Raises:
         InvalidInput: scores of other edges than the model's, invalid sizes, rank or method; pairs
             that do not align; or a metric that is the same with all edges and with none.
+
+    Examples:
+        >>> model, pair = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[0]
+        >>> metric = interp.metrics.logit_diff(pair.target, pair.distractor)
+        >>> edges = analyses.attribute_edges(model, pair.text, pair.corrupt, metric=metric)
+        >>> analyses.prune(edges.scores, model, pair.text, pair.corrupt, metric=metric)
+        Pruning(CMD 0.059 (random order 0.729), CPR 0.942 on 1 pair; logit difference 7.421 logits
+        whole, −6.3 without edges)
     """
     check_finite_weights(model)
     graph = computation_graph(model)

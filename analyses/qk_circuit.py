@@ -249,6 +249,11 @@ def qk(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: no such layer or head, ``top`` below 1, fewer than two positions, an offset
             outside the context, or ``first_mlp`` where none comes before the head.
         InvalidTokens: ``tokens`` are not single tokens of the vocabulary.
+
+    Examples:
+        >>> analyses.qk(interp.load("induction-by-hand"), layer=0, head=0)
+        QKCircuit(QK circuit of L0H0 in induction-by-hand: scores vary by 0.00 nats with content
+        (sd), 17.68 with the offset (highest at 1))
     """
     check_finite_weights(model)
     positions, top = at_least(SHORTEST, positions, "positions"), at_least(1, top, "top")

@@ -261,6 +261,12 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: an empty corpus, one without a cell, a line that can't be read (the message
             has its number), activations that are not finite, or settings out of range.
         UnknownPlace: the model has nothing of this name.
+
+    Examples:
+        >>> texts = ["def f(self): return self", "class A(object): pass"]
+        >>> analyses.top_texts(interp.load("python-2l"), texts, of="L1H4")
+        TopTexts(L1H4 attention on 2 texts, 20 tokens: highest 0.767 at ‹bject› → «(» (control
+        0.215); of 91 cells the median is 0.0432, 99 % are at most 0.767)
     """
     check_finite_weights(model)
     if end not in ENDS:

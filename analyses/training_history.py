@@ -180,6 +180,10 @@ def training_history(
         InvalidInput: the history holds no step; ``score`` is given, but no weights were kept, or
             its rows differ between steps.
         ModelLoadError: there is no such model.
+
+    Examples:
+        >>> analyses.training_history("python-2l", interp.history("python-2l"))
+        TrainingHistory(python-2l: 2500 steps, last 2.04 nats)
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"name={shorten(name)} should be the name of a model.")

@@ -167,6 +167,11 @@ def computation_graph(model: Network) -> Graph:
     Raises:
         InvalidInput: a norm changes the stream itself (post-norm, BLOOM's residual after a norm),
             which is then not a sum of outputs.
+
+    Examples:
+        >>> graph = interp.computation_graph(interp.load("python-2l"))
+        >>> len(graph.writers), len(graph.readers), len(graph.edges)
+        (17, 49, 257)
     """
     if model not in _BUILT:
         _BUILT[model] = _build(model)

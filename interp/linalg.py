@@ -36,6 +36,10 @@ class LowRank:
 
     Raises:
         InvalidInput: the factors can't be multiplied (or, later, those of a product).
+
+    Examples:
+        >>> interp.LowRank(torch.ones(3, 1), torch.ones(1, 4)) @ torch.ones(4, 5)
+        LowRank([3, 5], rank ≤ 1, float32 on cpu)
     """
 
     left: Float[Tensor, "*#batch m r"]

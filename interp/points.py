@@ -56,7 +56,12 @@ _EXPERT_NEURONS = ("batch", "pos", "expert", "d_mlp")
 
 
 class Point(Enum):
-    """A kind of tensor in the forward, in the order of the forward."""
+    """A kind of tensor in the forward, in the order of the forward.
+
+    Examples:
+        >>> interp.Point.PATTERN.axes
+        ('batch', 'head', 'query', 'key')
+    """
 
     EMBED = PointSpec("embed", _STREAM, "hook_embed", "token embedding", "entry")
     POS_EMBED = PointSpec("pos_embed", _STREAM, "hook_pos_embed", "position embedding", "entry")

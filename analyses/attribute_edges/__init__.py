@@ -253,6 +253,13 @@ def attribute_edges(  # noqa: PLR0913 - the settings of one analysis, by keyword
             (post-norm), so that there are no edges.
         Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C while edges are patched; its ``result`` can be resumed.
+
+    Examples:
+        >>> model, pair = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[0]
+        >>> metric = interp.metrics.logit_diff(pair.target, pair.distractor)
+        >>> analyses.attribute_edges(model, pair.text, pair.corrupt, metric=metric)
+        EdgeAttribution(logit difference 7.421 → −6.3 logits on 1 pair; largest effect of 257 edges
+        (conductance): L1H0 → logits −6.45 logits; ≥ 10 % of the metric: 15 of 257)
     """
     check_finite_weights(model)
     if method not in METHODS:

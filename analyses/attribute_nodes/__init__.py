@@ -263,6 +263,13 @@ def attribute_nodes(  # noqa: PLR0913 - the settings of one analysis, by keyword
             out of range.
         Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C while nodes are patched; its ``result`` can be resumed.
+
+    Examples:
+        >>> model, pair = interp.load("python-2l"), interp.read_prompts("python-2l-pairs")[0]
+        >>> metric = interp.metrics.logit_diff(pair.target, pair.distractor)
+        >>> analyses.attribute_nodes(model, pair.text, pair.corrupt, metric=metric)
+        NodeAttribution(logit difference 7.421 logits on 1 clean prompt; largest effect of 64 nodes
+        (atp*): L1H0 −4.93 logits; ≥ 10 % of the metric: 11 of 64)
     """
     check_finite_weights(model)
     if method not in METHODS:

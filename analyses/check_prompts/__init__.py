@@ -160,6 +160,19 @@ def check_prompts(
     Raises:
         InvalidInput: the model has no tokenizer, or its logits are NaN; a prompt can't be read from
             its file.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> analyses.check_prompts(model, interp.read_prompts("letters"))
+        Prompts with a problem: 0 of 24
+                                   found
+          prompts                  24
+          tokens                   9 to 22, median 14; the context is 64
+          texts                    24, all readable
+          targets                  24, all single tokens
+          distractors              24, all single tokens
+          target predicted         24 of 24 (100%)
+          target above distractor  24 of 24 (100%)
     """
     if model.tokenizer is None:
         raise InvalidInput("This model has no tokenizer, so it can't read prompts of text.")

@@ -346,6 +346,11 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
             targets are outside the vocabulary or not one per prompt; a prompt has no such
             position; or a logit is NaN (the message names the first place that is).
         InvalidTokens: a target's text is not one token; the message shows how it is split.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> analyses.direct_logit_attribution(model, "abcab", target="c", distractor="a")
+        DirectLogitAttribution(logit of c minus a +12 on 1 prompt: L1 heads +12.0)
     """
     check_finite_weights(model)
     if by not in BY:

@@ -328,6 +328,13 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Raises:
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
             without a gradient; or norms change the stream (post-norm), so that there are no edges.
+
+    Examples:
+        >>> model = interp.load("rasp-reverse")
+        >>> metric = interp.metrics.logit_diff("a", "b")
+        >>> analyses.explain(model, "abcde", "bbcde", metric=metric)
+        Explanation(2 edges keep 100 % of the logit difference (12 → −12 logits, 1 pair; as many at
+        random: 0 %))
     """
     check_finite_weights(model)
     most, steps = at_least(1, most, "most"), at_least(1, steps, "steps")

@@ -212,6 +212,11 @@ def frequencies(
     Raises:
         InvalidInput: a model without a residue task, of pairs or images, or without logits of
             tokens; or a prompt of several rows, without residues or with more than two.
+
+    Examples:
+        >>> analyses.frequencies(interp.load("addition-mod-113"), "16 102 =")
+        Frequencies(addition-mod-113: frequencies 27, 10, 9 have 97 % of the embedding's variance
+        over residues mod 113 (in random order none has over 5.8 %))
     """
     check_finite_weights(model)
     _check(model)

@@ -260,6 +260,13 @@ def order_sensitivity(  # noqa: PLR0913 - the settings of one analysis, by keywo
     Raises:
         InvalidInput: an unknown permutation or scope, no prompt with two tokens to exchange, or
             mask or positions that this model does not have.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> texts = ["abcab", "xyzxy", "ghigh", "mnomn", "rstrs"]
+        >>> analyses.order_sensitivity(model, texts, draws=1)
+        OrderSensitivity(2 of 8 heads use order: 1 by positions, 1 by mask and positions (random
+        permutations of 5 prompts))
     """
     check_finite_weights(model)
     _check(permutations, scope)

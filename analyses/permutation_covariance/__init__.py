@@ -177,6 +177,10 @@ def permutation_covariance(model: Transformer, *, seed: int = 0) -> PermutationC
 
     Raises:
         InvalidInput: ``model`` is not a model, or its weights are parametrized.
+
+    Examples:
+        >>> analyses.permutation_covariance(interp.load("rasp-histogram"))
+        PermutationCovariance(7 symmetries, 35 checks: all hold; no effect: tokens with positions)
     """
     check_finite_weights(model)
     seed = as_seed(seed)

@@ -190,6 +190,11 @@ def positions(model: Transformer, *, longest: int = 256, seed: int = 0) -> Posit
 
     Raises:
         InvalidInput: a model without positions, or ``longest`` below 2.
+
+    Examples:
+        >>> analyses.positions(interp.load("python-2l"))
+        Positions(python-2l: rotary (decoder, layers 0, 1): 16 pairs, wavelengths 6.28 to 35300
+        positions; q·k of an equal query and key is 1 at offset 0 and first below half at offset 16)
     """
     check_finite_weights(model)
     n, seed = min(at_least(2, longest, "longest"), model.config.n_ctx), as_seed(seed)

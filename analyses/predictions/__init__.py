@@ -374,6 +374,13 @@ def predictions(  # noqa: PLR0913 - the settings of one analysis, by keyword
             twice; or ``hidden`` prompts of another length.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
         UnknownPlace: the model has no such component.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> print(analyses.predictions(model, "abcab", top=2).summary())
+        predictions on 1 prompt: loss 3.315 nats
+        prompt 0: … <|bos|> a b c a b
+          plain  c 1.000  b 0.000
     """
     check_finite_weights(model)
     unembedding_of(model)

@@ -294,6 +294,11 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
             named twice; or settings out of range.
         UnknownPlace: there is no such place.
         InvalidTokens: prompts and new tokens exceed the context.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> analyses.steer(model, "abcab", ablate=["L1H0"], new_tokens=3)
+        Steering(ablation of L1H0 (mean) on 1 prompt changes 1 of 1 texts, KL 2.99 nats a token)
     """
     check_finite_weights(model)
     components = components_named(model, ablate)

@@ -176,6 +176,12 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     Raises:
         InvalidInput: the model has no logits, there is a single prompt and none is held out, a
             setting can't be used, ``resume`` is of another call, or the KL is not finite.
+
+    Examples:
+        >>> model, prompts = interp.load("rasp-reverse"), interp.read_prompts("rasp-reverse")
+        >>> analyses.train_lens(model, [p.text for p in prompts[:20]], steps=20)
+        LensTraining(tuned lens, 20 steps: closer to the final prediction than the logit lens at 3
+        of 3 layers, on 4 held-out prompts)
     """
     check_finite_weights(model)
     settings = Settings(steps, rows, lr, seed).checked()

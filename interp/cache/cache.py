@@ -138,6 +138,11 @@ class Cache:
 
     A cache is pickled together with its model, so that everything can be read afterwards
     (:meth:`save` writes a file without the weights); ``copy.deepcopy`` shares the model.
+
+    Examples:
+        >>> cache = interp.run(interp.load("python-2l"), "def f(x):", record=["z", "pattern"]).cache
+        >>> cache["z", 0].shape, cache["pattern"].shape
+        (torch.Size([1, 6, 8, 32]), torch.Size([2, 1, 8, 6, 6]))
     """
 
     def __init__(

@@ -29,6 +29,12 @@ def load_cache(path: str | Path, model: Network | None = None) -> Cache:
     Raises:
         InvalidInput: there is no such file; it is damaged or of another kind or version; or the
             model is not the one that ran.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> interp.run(model, "abcab", record="all").cache.save("run.cache")
+        >>> interp.load_cache("run.cache", model)["pattern", 1].shape
+        torch.Size([1, 4, 6, 6])
     """
     path = as_path(path)
     model = None if model is None else as_network(model)

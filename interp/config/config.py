@@ -109,6 +109,13 @@ class Config:
         d_vocab_source: size of the encoder's vocabulary, if it differs from the decoder's.
         tokens: special tokens, and whether they are added to texts.
         name: name of the model, for display.
+
+    Examples:
+        >>> interp.load("python-2l").config
+        Config(d_model=256, d_vocab=512, n_ctx=256, decoder=StackConfig(n_layers=2,
+        attention=AttentionConfig(n_heads=8, d_head=32, bias_o=False),
+        positions=PositionsConfig(kind='rotary')), tokens=TokensConfig(bos=0, prepend_bos=True),
+        name='python-2l')
     """
 
     d_model: int

@@ -65,6 +65,10 @@ def estimate(
 
     Raises:
         InterpError: as for :func:`interp.run`, for everything that it checks before the forward.
+
+    Examples:
+        >>> print(interp.estimate(interp.load("python-2l"), "def f(x):", record="all"))
+        84.0 KiB at the peak, 78.0 KiB kept
     """
     return estimate_of(model, prepare(model, tokens, **options))
 

@@ -141,6 +141,12 @@ def run(  # noqa: PLR0913 - independent options, all by keyword
         InvalidTokens: the model can't read the tokens.
         HookFailed: a function given as an edit raised an error.
         OutOfResources: the run takes more memory than is free; see :func:`interp.estimate`.
+
+    Examples:
+        >>> model, head = interp.load("python-2l"), interp.edits.zero("z", layer=1, head=4)
+        >>> run = interp.run(model, "def f(x):", record="pattern", edits=[head])
+        >>> run.logits.shape, run.cache["pattern", 0].shape
+        (torch.Size([1, 6, 512]), torch.Size([1, 8, 6, 6]))
     """
     prepared = prepare(
         model,

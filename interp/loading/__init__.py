@@ -40,7 +40,12 @@ SOURCES = (
 
 
 def bundled() -> list[str]:
-    """Names of the models that come with the toolkit."""
+    """Names of the models that come with the toolkit.
+
+    Examples:
+        >>> interp.bundled()[:3]
+        ['addition-mod-113', 'dates', 'induction-by-hand']
+    """
     return sorted(path.parent.name for path in MODEL_FOLDER.glob(f"*/{CONFIG}"))
 
 
@@ -85,6 +90,14 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
             or the weights do not match the configuration.
         InvalidInput: ``variant`` is not a part of a file name, or ``source`` has no variants.
+
+    Examples:
+        >>> interp.load("induction-by-hand")
+        Transformer induction-by-hand
+          decoder    2 layers: attention (4 heads of 64); no norms; learned positions
+          sizes      d_model 256, n_ctx 64, d_vocab 63
+          weights    574,464 parameters, float32 on cpu
+          tokenizer  63 tokens
     """
     _check_variant(variant, source, config)
     dtype = as_dtype(dtype)

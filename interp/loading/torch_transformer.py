@@ -69,6 +69,12 @@ def from_torch(  # noqa: PLR0913 - each is one part outside of the module
     Raises:
         ModelLoadError: a part is not of PyTorch's own class or differs between layers, or the
             outputs differ by more than rounding.
+
+    Examples:
+        >>> module = torch.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+        >>> model = interp.from_torch(module, torch.nn.Embedding(9, 8), torch.nn.Embedding(7, 8))
+        >>> model(torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]])).shape
+        torch.Size([1, 2, 8])
     """
     outside = {"source_embedding": source_embedding, "target_embedding": target_embedding}
     outside |= {} if unembedding is None else {"unembedding": unembedding}

@@ -48,6 +48,12 @@ def estimate_sweep(
 
     Raises:
         InterpError: as for :func:`interp.sweep`, for everything checked before the first forward.
+
+    Examples:
+        >>> model, metric = interp.load("python-2l"), interp.metrics.loss()
+        >>> heads = [interp.edits.zero("z", layer=1, head=h) for h in range(8)]
+        >>> print(interp.estimate_sweep(model, "def f(x):", heads, metric))
+        210.0 KiB at the peak, 0.1 KiB kept
     """
     batches = on_cpu(model.batches(tokens, mask))
     restart_map = RestartMap(Shapes(model))

@@ -37,6 +37,13 @@ class Sweep:
         unit: unit of the metric.
         measured: the metric itself.
         provenance: everything that the values depend on.
+
+    Examples:
+        >>> model, metric = interp.load("python-2l"), interp.metrics.loss()
+        >>> heads = [interp.edits.zero("z", layer=1, head=h) for h in range(8)]
+        >>> table = interp.sweep(model, ["def f(x):", "class A:"], heads, metric)
+        >>> table, table.values.shape, table.baseline.shape
+        (Sweep(loss under 8 edits of 2 prompts), torch.Size([8, 2]), torch.Size([2]))
     """
 
     values: Float[Tensor, "edit prompt"]

@@ -70,6 +70,14 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             sweep, or the metric is NaN without an edit. A metric that is NaN under an edit is NaN
             in the table, and :attr:`Sweep.notes` lists where.
         OutOfResources: not even one edited forward is within the budget.
+
+    Examples:
+        >>> model, metric = interp.load("python-2l"), interp.metrics.loss()
+        >>> heads = [interp.edits.zero("z", layer=1, head=h) for h in range(8)]
+        >>> table = interp.sweep(model, ["def f(x):", "class A:"], heads, metric)
+        >>> (table.values - table.baseline).mean(1)
+        tensor([ 0.1547,  0.0644,  0.1161,  0.1504,  0.0994, -0.0714, -0.0800,  0.5235],
+               dtype=torch.float64)
     """
     progress = as_progress(progress, "sweep")
     batches = tuple(as_network(model).batches(tokens, mask))

@@ -45,7 +45,12 @@ class PromptFile:
 
 
 def bundled_prompts() -> list[str]:
-    """Names of the bundled prompt sets."""
+    """Names of the bundled prompt sets.
+
+    Examples:
+        >>> interp.bundled_prompts()[:2]
+        ['addition-mod-113', 'addition-mod-113-pairs']
+    """
     return sorted(_bundled_files())
 
 
@@ -64,6 +69,11 @@ def read_prompts(path: object) -> list[Prompt]:
     Raises:
         InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a line is
             malformed; the message has file and line.
+
+    Examples:
+        >>> prompt = interp.read_prompts("letters")[0]
+        >>> prompt.text, prompt.target, prompt.distractor
+        ('8jzPde0Igx8j', 'z', 'e')
     """
     if is_dataset(path):
         return list(_at_most(iter_prompts(path), OBJECT))
@@ -98,6 +108,10 @@ def iter_prompts(path: object) -> Iterator[Prompt]:
     Raises:
         InvalidInput: as for :func:`read_prompts`, when the line is reached; the number of prompts
             is not limited.
+
+    Examples:
+        >>> next(interp.iter_prompts("letters")).text
+        '8jzPde0Igx8j'
     """
     if is_dataset(path):
         return _prompts(records_of(path), OBJECT)

@@ -1,15 +1,5 @@
 """Templates: prompts in which ``{slots}`` are filled from lists, each entry equally often.
 
->>> template = Template(
-...     "{a} and {b} went home. {a} spoke to",
-...     lists={"name": ("Ann", "Bob", "Cy")},
-...     slots={"a": "name", "b": "name"},
-...     target=" {b}",
-...     distractor=" {a}",
-... )
->>> len(template.fill(n=6, seed=0))
-6
-
 A slot is filled from the list that ``slots`` gives for it, by default the list of the same name.
 Slots of one list never have the same entry in the same prompt. No two prompts have the same
 filling, and each slot has each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no
@@ -66,6 +56,12 @@ class Template:
     Raises:
         InvalidInput: a slot has no list, a list is empty or unused, an entry occurs twice, a list
             has fewer entries than slots, or a text has braces that are not a slot.
+
+    Examples:
+        >>> names = {"lists": {"name": ["Ann", "Bob", "Cy"]}, "slots": {"a": "name", "b": "name"}}
+        >>> prompt = interp.Template("{a} met {b}. {a} saw", **names, target=" {b}").fill(seed=0)[0]
+        >>> prompt.text, prompt.target
+        ('Ann met Cy. Ann saw', ' Cy')
     """
 
     text: str | Sequence[str]

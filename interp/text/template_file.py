@@ -43,6 +43,16 @@ def read_template(path: object) -> Template:
 
     Raises:
         InvalidInput: the file can't be read; see also :func:`parse_template`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> text = '''
+        ... text = "{name} says"
+        ... lists = { name = ["Ann", "Bob"] }
+        ... '''
+        >>> _ = Path("names.toml").write_text(text)
+        >>> [prompt.text for prompt in interp.read_template("names.toml").fill()]
+        ['Bob says', 'Ann says']
     """
     file = as_path(path)
     try:

@@ -32,6 +32,13 @@ class Transformer(TextNetwork):
     Args:
         config: the architecture.
         tokenizer: encodes and decodes text; without one, the model only takes token ids.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> model.to_tokens("abcab")
+        tensor([[0, 1, 2, 3, 1, 2]])
+        >>> model.to_string(model.generate("abcab", max_new_tokens=4))
+        ['<|bos|>abcabcabc']
     """
 
     def to(self, *args: Any, **kwargs: Any) -> "Transformer":  # noqa: ANN401 - as torch.nn.Module.to

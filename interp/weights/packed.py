@@ -58,6 +58,12 @@ def packed(model: Model) -> Model:
     Raises:
         InvalidInput: no weight of this model can be packed: they are not float32 on a CPU, they
             were made under ``torch.inference_mode()``, or PyTorch lacks the operation.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> run = interp.run(interp.packed(model), "abcab")
+        >>> torch.allclose(run.logits, interp.run(model, "abcab").logits, atol=1e-4)
+        True
     """
     _check(model)
     tokenizer = getattr(model, "tokenizer", None)

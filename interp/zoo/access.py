@@ -33,6 +33,10 @@ def card(name: str | Path) -> Card:
 
     Raises:
         ModelLoadError: there is no such model, it has no card, or the card is damaged.
+
+    Examples:
+        >>> interp.card("rasp-reverse").summary
+        'A row of letters in reverse order, compiled from a program.'
     """
     return read_card(CARDS / str(name) if str(name) in PACKAGED else _folder(name))
 
@@ -45,6 +49,10 @@ def history(name: str | Path) -> History:
 
     Raises:
         ModelLoadError: there is no such model, it was not trained, or its history is damaged.
+
+    Examples:
+        >>> round(interp.history("python-2l").losses[-1], 2)
+        2.04
     """
     return read_history(_folder(name))
 

@@ -69,6 +69,14 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
         InvalidInput: norms change the stream, so that there are no edges; masks have another shape;
             or values of a writer are missing, or have another shape or dtype.
         UnknownPlace: an edge has a name that the model does not have.
+
+    Examples:
+        >>> model, metric = interp.load("rasp-reverse"), interp.metrics.logit("a")
+        >>> edges = interp.computation_graph(model).edges
+        >>> all_or_none = torch.tensor([[True], [False]]).expand(2, len(edges))
+        >>> analyses.run_circuits(model, "abcde", all_or_none, 0.0, metric)
+        tensor([[12.],
+                [ 0.]], dtype=torch.float64)
     """
     progress = as_progress(progress, "circuits")
     batches = tuple(model.batches(tokens, mask))

@@ -63,6 +63,11 @@ def verify(model: Network, seed: int = 0) -> list[Identity]:
 
     Returns:
         Every identity that applies to a model of this kind, with its error.
+
+    Examples:
+        >>> identities = analyses.verify(interp.load("rasp-histogram"))
+        >>> all(identity.holds for identity in identities)
+        True
     """
     exact = copy.deepcopy(as_network(model)).double().eval()
     tokens = random_inputs(exact, seed)
