@@ -49,16 +49,16 @@ def test_a_circuit_is_edits_of_all_edges_outside_it(name):
     with_embedding = circuits | torch.tensor(["embed" in writer.name for writer, _ in graph.edges])
     whole = tokens if len(tokens) > 1 else tokens[0]
     for others, kept_edges in ((values, circuits), (0.0, with_embedding)):
-        found = run_circuits(model, whole, kept_edges, others, METRIC)
-        for row, circuit in zip(found, kept_edges, strict=True):
+        rows = run_circuits(model, whole, kept_edges, others, METRIC)
+        for row, circuit in zip(rows, kept_edges, strict=True):
             made = [
                 edits.edge(w.name, r.name, others if others == 0.0 else others[w.name])
-                for (w, r), kept in zip(graph.edges, circuit.tolist(), strict=True)
-                if not kept
+                for (w, r), inside in zip(graph.edges, circuit.tolist(), strict=True)
+                if not inside
             ]
             done = run(model, *tokens, edits=made)
             assert_close(row, METRIC(done.logits, done.batch), BOUND)
-        assert distance(found[3], found[4]) > 1e-6
+        assert distance(rows[3], rows[4]) > 1e-6
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -100,8 +100,8 @@ def test_a_metric_of_all_positions():
     graph = computation_graph(model)
     everything = torch.ones(1, len(graph.edges), dtype=torch.bool)
     plain = run(model, *tokens)
-    found = run_circuits(model, *tokens, everything, 0.0, metrics.loss())
-    assert_close(found[0], metrics.loss()(plain.logits, plain.batch), BOUND)
+    losses = run_circuits(model, *tokens, everything, 0.0, metrics.loss())
+    assert_close(losses[0], metrics.loss()(plain.logits, plain.batch), BOUND)
 
 
 def test_circuits_are_named_by_their_edges():
@@ -116,7 +116,7 @@ def test_circuits_are_named_by_their_edges():
 
 
 @pytest.mark.parametrize(
-    ("circuits", "values", "error", "says"),
+    ("circuits", "values", "error", "message"),
     [
         ([[("L0H9", "logits")]], 0.0, UnknownPlace, "L0H9"),
         ([[("L1H0", "L0H0.q")]], 0.0, InvalidInput, "There is no edge"),
@@ -124,8 +124,8 @@ def test_circuits_are_named_by_their_edges():
         ([[("L0H0", "logits")]], {"L0H0": torch.zeros(8)}, InvalidInput, "embed.* are missing"),
     ],
 )
-def test_what_does_not_fit_is_refused(circuits, values, error, says):
-    with pytest.raises(error, match=says):
+def test_what_does_not_fit_is_refused(circuits, values, error, message):
+    with pytest.raises(error, match=message):
         run_circuits(build("gpt2"), *tokens_of("gpt2"), circuits, values, METRIC)
 
 

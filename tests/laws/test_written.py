@@ -35,8 +35,8 @@ def test_some_prompts_at_a_time_write_what_all_together_write(name, monkeypatch)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     parts = written(model, batches)
     assert parts.keys() == whole.keys()
-    for writer, own in whole.items():
-        assert_close(parts[writer], own, what=writer)
+    for writer, expected in whole.items():
+        assert_close(parts[writer], expected, what=writer)
     some = list(whole)[::3]
     assert list(written(model, batches, some)) == some
 
@@ -47,11 +47,13 @@ def test_a_mean_is_over_the_tokens_of_all_prompts_and_of_no_padding(name, monkey
     whole, stacks = written(model, batches), numbers_of_stacks(model)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     means = replaced(model, batches, batches, "mean")
-    for writer, own in whole.items():
+    for writer, values in whole.items():
         real = batches[stacks[writer]].is_real
-        assert_close(means[writer], own if own.ndim == 1 else own[real].mean(0), what=writer)
-        if own.ndim > 1:
-            assert (means[writer] - own.mean((0, 1))).abs().max() > 1e-6  # with padding
+        assert_close(
+            means[writer], values if values.ndim == 1 else values[real].mean(0), what=writer
+        )
+        if values.ndim > 1:
+            assert (means[writer] - values.mean((0, 1))).abs().max() > 1e-6  # with padding
 
 
 def test_zeros_need_no_forward(monkeypatch):
@@ -59,6 +61,6 @@ def test_zeros_need_no_forward(monkeypatch):
     monkeypatch.setattr(Network, "stream", lambda *_: pytest.fail("the model was run"))
     zeros = replaced(model, batches, batches, "zero")
     assert set(zeros) == {writer.name for writer in computation_graph(model).writers}
-    assert all(not own.any() for own in zeros.values())
+    assert all(not value.any() for value in zeros.values())
     with pytest.raises(pytest.fail.Exception):
         replaced(model, batches, batches, "mean")

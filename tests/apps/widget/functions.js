@@ -135,7 +135,7 @@ test("arrows stay inside a plot", () => {
   assert.deepEqual(plot.move(null, 1, 1), [0, 0]);
 });
 
-test("a cell says its name, value and unit", () => {
+test("the text of a cell has its name, value and unit", () => {
   assert.equal(readingOf(matrixPlot(MATRIX).describe([1, 2])), "L1H2: +3 nats");
   assert.equal(readingOf(matrixPlot(MATRIX).describe([0, 1])), "L0H1: no value");
   assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: "pair" }).describe([1, 0])), "query 1 '1', key 0 '0': +0.5 nats");
