@@ -198,7 +198,7 @@ def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(c
         assert ("keeps no partial results" in help_text) != spec.is_resumable, spec.name
 
 
-def kept(folder, **values):
+def replace_in_run_file(folder, **values):
     """Replace values of the file beside a partial result."""
     file = folder / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
@@ -224,10 +224,16 @@ def as_link(folder):
         (lambda folder: (folder / "run.json").unlink(), "can't be read"),
         (lambda folder: (folder / "run.json").write_text("{}"), "can't be read"),
         (lambda folder: (folder / "sweep.safetensors").write_text("no"), "not a valid"),
-        (lambda folder: kept(folder, computed=[]), "it.computed should be an object"),
-        (lambda folder: kept(folder, budget=0), "a budget of 0 bytes"),
-        (lambda folder: kept(folder, budget=2**63), "a budget of 9223372036854775808 bytes"),
-        (lambda folder: kept(folder, budget="1"), "it.budget should be of type int"),
+        (
+            lambda folder: replace_in_run_file(folder, computed=[]),
+            "it.computed should be an object",
+        ),
+        (lambda folder: replace_in_run_file(folder, budget=0), "a budget of 0 bytes"),
+        (
+            lambda folder: replace_in_run_file(folder, budget=2**63),
+            "a budget of 9223372036854775808 bytes",
+        ),
+        (lambda folder: replace_in_run_file(folder, budget="1"), "it.budget should be of type int"),
         (flip_a_bit, "its SHA-256 is not the one that it was written with"),
         (as_link, "is a link, not a folder"),
     ],

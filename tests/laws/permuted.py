@@ -192,15 +192,15 @@ class Permutation:
     def nothing(self) -> "Permutation":
         """The permutation that changes no order."""
 
-        def kept(order: Tensor) -> Tensor:
+        def unpermuted(order: Tensor) -> Tensor:
             return torch.arange(len(order))
 
         return Permutation(
-            tuple(map(kept, self.heads)),
-            tuple(map(kept, self.kv_heads)),
-            {layer: kept(order) for layer, order in self.neurons.items()},
-            kept(self.vocabulary),
-            kept(self.prompts),
+            tuple(map(unpermuted, self.heads)),
+            tuple(map(unpermuted, self.kv_heads)),
+            {layer: unpermuted(order) for layer, order in self.neurons.items()},
+            unpermuted(self.vocabulary),
+            unpermuted(self.prompts),
         )
 
     def without(self, *orders: str) -> "Permutation":

@@ -23,7 +23,7 @@ def drawn(graph: Graph, share: float, seed: int) -> torch.Tensor:
     return torch.rand(len(graph.edges), generator=generator) < share
 
 
-def given(model, tokens) -> dict[str, torch.Tensor]:
+def writes_of(model, tokens) -> dict[str, torch.Tensor]:
     """What each writer writes in a run."""
     cache = run(model, *tokens, record="all").cache
 
@@ -41,7 +41,7 @@ def test_a_circuit_is_edits_of_all_edges_outside_it(name):
     """Random circuits, all edges, none; with values of another run, a vector, and zeros."""
     model, tokens = build(name), tokens_of(name, batch=2)
     graph = computation_graph(model)
-    values = given(model, tokens_of(name, batch=2, seed=1))
+    values = writes_of(model, tokens_of(name, batch=2, seed=1))
     values[graph.writers[1].name] = values[graph.writers[1].name].reshape(-1, model.d_model)[0]
     shares = (0.5, 0.9, 0.1, 1.0, 0.0)
     circuits = torch.stack([drawn(graph, share, n) for n, share in enumerate(shares)])
@@ -68,7 +68,7 @@ def test_prompts_and_circuits_may_be_run_in_parts(side):
     rows = list(tokens_of("llama", batch=3, pos=6)[0])
     tokens = padded([rows[0], rows[1][:4], rows[2][:5]], side)
     graph = computation_graph(model)
-    values = given(model, (tokens_of("llama", batch=3, pos=6, seed=1)))
+    values = writes_of(model, (tokens_of("llama", batch=3, pos=6, seed=1)))
     circuits = torch.stack([drawn(graph, 0.5, n) for n in range(3)])
     targets = metrics.logit_diff((1, 2, 3), 0)
     done: list[tuple[int, int]] = []
@@ -131,6 +131,6 @@ def test_what_does_not_fit_is_refused(circuits, values, error, message):
 
 def test_values_of_another_shape_are_refused():
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    values = given(model, tokens) | {"L0H0": torch.zeros(3, 1, 8, dtype=torch.float64)}
+    values = writes_of(model, tokens) | {"L0H0": torch.zeros(3, 1, 8, dtype=torch.float64)}
     with pytest.raises(InvalidInput, match="The values of L0H0"):
         run_circuits(model, *tokens, [[("L0H0", "logits")]], values, METRIC)

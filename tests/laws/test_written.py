@@ -15,7 +15,7 @@ ROWS = [torch.tensor(ids) for ids in ([1, 2, 3, 4], [5, 6], [7, 8, 9], [3, 1, 2]
 NAMES = ["gpt2", "llama", "t5"]
 
 
-def given(name):
+def model_and_prompts(name):
     """The model and prompts of several lengths, padded."""
     model = build(name)
     rows = (padded(ROWS, "left"), padded(ROWS[::-1], "right"))
@@ -30,7 +30,7 @@ def numbers_of_stacks(model):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_some_prompts_at_a_time_write_what_all_together_write(name, monkeypatch):
-    model, batches = given(name)
+    model, batches = model_and_prompts(name)
     whole = written(model, batches)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     parts = written(model, batches)
@@ -43,7 +43,7 @@ def test_some_prompts_at_a_time_write_what_all_together_write(name, monkeypatch)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mean_is_over_the_tokens_of_all_prompts_and_of_no_padding(name, monkeypatch):
-    model, batches = given(name)
+    model, batches = model_and_prompts(name)
     whole, stacks = written(model, batches), numbers_of_stacks(model)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     means = replaced(model, batches, batches, "mean")
@@ -57,7 +57,7 @@ def test_a_mean_is_over_the_tokens_of_all_prompts_and_of_no_padding(name, monkey
 
 
 def test_zeros_need_no_forward(monkeypatch):
-    model, batches = given("gpt2")
+    model, batches = model_and_prompts("gpt2")
     monkeypatch.setattr(Network, "stream", lambda *_: pytest.fail("the model was run"))
     zeros = replaced(model, batches, batches, "zero")
     assert set(zeros) == {writer.name for writer in computation_graph(model).writers}

@@ -104,10 +104,10 @@ def test_a_header_of_a_wrong_length_is_refused(length, folder):
 
 
 @pytest.mark.usefixtures("no_reads")
-@pytest.mark.parametrize("kept", [0, 4, 8, 9, 500, -1])
-def test_a_truncated_file_is_refused(kept, folder):
+@pytest.mark.parametrize("end", [0, 4, 8, 9, 500, -1])
+def test_a_truncated_file_is_refused(end, folder):
     path = folder.path / WEIGHTS
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:end])
     assert_refused(folder, WEIGHTS, "not a valid safetensors")
 
 

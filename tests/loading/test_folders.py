@@ -25,15 +25,15 @@ HEAD = "lm_head.weight"
 KINDS = pytest.mark.parametrize("kind", MODELS)
 
 
-def assert_same(one, other):
+def assert_same(loaded, other):
     """Equal configurations (but for the name); bit-identical weights and logits."""
-    assert replace(one.config, name="") == replace(other.config, name="")
-    weights, expected = (dict(model.named_parameters()) for model in (one, other))
+    assert replace(loaded.config, name="") == replace(other.config, name="")
+    weights, expected = (dict(model.named_parameters()) for model in (loaded, other))
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         assert weight.dtype == expected[name].dtype
         assert torch.equal(weight, expected[name]), name
-    assert torch.equal(one(random_tokens()), other(random_tokens()))
+    assert torch.equal(loaded(random_tokens()), other(random_tokens()))
 
 
 # Folders of transformers.
@@ -197,8 +197,8 @@ def test_the_dtype_of_the_weights_is_kept(kind, dtype, copied):
 @pytest.mark.parametrize("stored", TYPES, ids=str)
 def test_weights_are_rounded_to_a_requested_dtype(stored, wanted, folder):
     folder.set_weights({key: weight.to(stored) for key, weight in folder.weights.items()})
-    kept, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
-    expected = dict(kept.named_parameters())
+    unchanged, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
+    expected = dict(unchanged.named_parameters())
     for name, weight in changed.named_parameters():
         assert weight.dtype == wanted
         assert torch.equal(weight, expected[name].to(wanted))

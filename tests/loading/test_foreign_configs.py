@@ -22,11 +22,12 @@ from interp.loading.source import SafetensorsSource
 
 def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
     folder.set_fields(model_type="gpt17")
-    known = ", ".join(sorted(families()))
-    assert "gpt2" in known
-    assert "llama" in known
+    supported = ", ".join(sorted(families()))
+    assert "gpt2" in supported
+    assert "llama" in supported
     with pytest.raises(
-        ModelLoadError, match=re.escape(f"'gpt17', which is not supported; supported are {known}.")
+        ModelLoadError,
+        match=re.escape(f"'gpt17', which is not supported; supported are {supported}."),
     ) as error:
         interp.load(folder.path)
     assert "Nearest: gptj, gpt2" in str(error.value)
