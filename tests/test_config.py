@@ -171,9 +171,9 @@ def test_what_is_written_is_read_back_equal(config):
 
 @beartype_draws
 @settings(max_examples=20)
-@given(one=configs(), other=configs())
-def test_different_configurations_are_written_differently(one, other):
-    assert (one.to_json() == other.to_json()) == (one == other)
+@given(config=configs(), other=configs())
+def test_different_configurations_are_written_differently(config, other):
+    assert (config.to_json() == other.to_json()) == (config == other)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -210,8 +210,8 @@ def differs(**rest: object) -> StackConfig:
 
 
 def bucketed() -> StackConfig:
-    plain, own = PositionsConfig("none"), PositionsConfig("buckets")
-    other = LayerConfig((1,), positions=own)
+    plain, buckets = PositionsConfig("none"), PositionsConfig("buckets")
+    other = LayerConfig((1,), positions=buckets)
     return replace(STACK, positions=plain, exceptions=(other,))
 
 

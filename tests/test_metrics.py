@@ -98,15 +98,15 @@ def test_a_row_measures_the_same_padded_as_alone(name, side):
     together = run(MODEL, ids)
     measured = measure(metric, together.logits, together.batch)
     for row, tokens in enumerate(ROWS):
-        own = metric
+        row_metric = metric
         if name.endswith("of-each"):
             picked = {"target": metric.target[row]}
             if name.startswith("logit-diff"):
                 picked["distractor"] = metric.distractor[row]
             make = metrics.logit_diff if "distractor" in picked else metrics.logit
-            own = make(**picked, pos=metric.pos)
+            row_metric = make(**picked, pos=metric.pos)
         alone = run(MODEL, tokens)
-        assert_close(measured[row], measure(own, alone.logits, alone.batch)[0])
+        assert_close(measured[row], measure(row_metric, alone.logits, alone.batch)[0])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -117,8 +117,8 @@ def test_a_divergence_measures_real_positions_alone(side):
         measured = metrics.kl(reference, pos)(together.logits, together.batch)
         for row, tokens in enumerate(ROWS):
             alone = run(MODEL, tokens)
-            own = metrics.kl(torch.zeros_like(alone.logits), pos)
-            assert_close(measured[row], own(alone.logits, alone.batch)[0])
+            row_metric = metrics.kl(torch.zeros_like(alone.logits), pos)
+            assert_close(measured[row], row_metric(alone.logits, alone.batch)[0])
 
 
 @pytest.mark.parametrize("name", all_metrics())
@@ -206,9 +206,9 @@ def test_a_function_may_take_the_batch():
 
     for side in ("left", "right"):
         together = run(MODEL, padded(ROWS, side))
-        found = measure(last_loss, together.logits, together.batch)
+        losses = measure(last_loss, together.logits, together.batch)
         for row, tokens in enumerate(ROWS):
-            assert_close(found[row], run(MODEL, tokens).logits[0, -1].logsumexp(-1))
+            assert_close(losses[row], run(MODEL, tokens).logits[0, -1].logsumexp(-1))
     with pytest.raises(InterpError, match="the logits hold NaN"):
         measure(last_loss, together.logits * torch.nan, together.batch)
 
@@ -258,8 +258,8 @@ def test_the_loss_passes_over_padding_within_a_row():
     model, row = build("gpt2"), [1, 2, 3, 4]
     whole = run(model, torch.tensor([row]))
     broken = run(model, torch.tensor([[1, 2, PAD, 3, 4]]))
-    found, expected = (measure(metrics.loss(), r.logits, r.batch) for r in (broken, whole))
-    assert_close(found, expected, 1e-12)
+    loss, expected = (measure(metrics.loss(), r.logits, r.batch) for r in (broken, whole))
+    assert_close(loss, expected, 1e-12)
 
 
 def test_half_precision_logits_are_measured_in_float32():
@@ -317,13 +317,13 @@ def test_prompts_are_measured_in_parts(monkeypatch, name):
 
 def test_prompts_may_be_measured_with_the_tokens_of_others():
     """The loss, which reads tokens, differs; a logit, which reads none, does not."""
-    own, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)
+    batch, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)
     loss, logit = metrics.loss(), metrics.logit(3)
-    expected = loss(MODEL(own), other)
-    assert_close(measure_prompts(loss, MODEL, [own], other), expected)
-    assert not torch.allclose(measure_prompts(loss, MODEL, [own]), expected)
+    expected = loss(MODEL(batch), other)
+    assert_close(measure_prompts(loss, MODEL, [batch], other), expected)
+    assert not torch.allclose(measure_prompts(loss, MODEL, [batch]), expected)
     assert_identical(
-        measure_prompts(logit, MODEL, [own], other), measure_prompts(logit, MODEL, [own])
+        measure_prompts(logit, MODEL, [batch], other), measure_prompts(logit, MODEL, [batch])
     )
 
 

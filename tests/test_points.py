@@ -179,13 +179,13 @@ def test_a_tensor_has_the_axes_that_its_point_tells(name):
         config = model.config.stacks[place.stack or model.stacks[-1].name]
         config = config if place.layer is None else config.of_layer(place.layer)
         source, target = tokens[0].shape[1], tokens[-1].shape[1]
-        own = source if place.stack == "encoder" else target
+        length = source if place.stack == "encoder" else target
         attention = config.attention
         sizes = {
             "batch": 2,
-            "pos": own,
-            "query": own,
-            "key": own,
+            "pos": length,
+            "query": length,
+            "key": length,
             "source": source,
             "head": attention.n_heads,
             "kv_head": attention.kv_heads,
@@ -218,8 +218,8 @@ def test_in_a_pair_the_stack_may_stand_anywhere():
 def test_what_only_one_stack_has_needs_no_stack():
     """cross_* is in the decoder alone, logits in neither; negative layers are the decoder's."""
     for layer in (0, -2):
-        found = PAIR.names.resolve(("cross_z", layer))
-        assert found == Place(Point.CROSS_Z, 0, None, "decoder")
+        place = PAIR.names.resolve(("cross_z", layer))
+        assert place == Place(Point.CROSS_Z, 0, None, "decoder")
     assert PAIR.names.resolve("logits") == Place(Point.LOGITS)
     assert UNEVEN.names.resolve(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
 

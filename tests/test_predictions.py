@@ -130,9 +130,9 @@ def test_a_position_is_that_of_the_real_tokens():
     (ids,) = tokens_of("gpt2", batch=1)
     for position in (0, 2, -3):
         alone = GPT2.top(ids[:, : position % 5 + 1]).rows[0]
-        found = GPT2.top(padded([ids[0]], "left", extra=2), pos=position).rows[0]
-        assert (found.id, found.rank) == (alone.id, 1)
-        assert found.logit == pytest.approx(alone.logit, abs=1e-12)
+        padded_row = GPT2.top(padded([ids[0]], "left", extra=2), pos=position).rows[0]
+        assert (padded_row.id, padded_row.rank) == (alone.id, 1)
+        assert padded_row.logit == pytest.approx(alone.logit, abs=1e-12)
 
 
 def test_a_pair_predicts_after_its_start_token_or_a_target(dates):

@@ -70,10 +70,14 @@ def test_what_is_written_as_json_is_read_back_equal(description):
 
 
 @settings(max_examples=80)
-@given(one=descriptions(), other=descriptions())
-def test_edits_are_equal_exactly_if_they_say_the_same(one, other):
-    one, other = made(one), made(other)
-    assert (one == other) == (one.digest == other.digest) == (one.to_dict() == other.to_dict())
+@given(first=descriptions(), second=descriptions())
+def test_edits_are_equal_exactly_if_they_say_the_same(first, second):
+    first, second = made(first), made(second)
+    assert (
+        (first == second)
+        == (first.digest == second.digest)
+        == (first.to_dict() == second.to_dict())
+    )
 
 
 def test_the_ways_to_name_a_place_make_one_edit():
@@ -165,10 +169,13 @@ def test_what_is_no_edit_is_refused(written, told):
 @pytest.mark.parametrize("kind", [edits.mean, edits.resample])
 def test_json_says_whether_values_were_given(kind):
     """Values that got lost on the way are not those of the run's batch."""
-    given, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
+    of_tensor, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
     assert of_batch["values"] == "batch"
     assert edits.from_dict(of_batch) == kind("z", layer=0)
-    for lost in ({**given, "values": None}, {k: v for k, v in given.items() if k != "values"}):
+    for lost in (
+        {**of_tensor, "values": None},
+        {k: v for k, v in of_tensor.items() if k != "values"},
+    ):
         with pytest.raises(InvalidEdit, match="needs 'values'"):
             edits.from_dict(lost)
 
@@ -199,13 +206,13 @@ def test_reading_an_edit_leaves_what_was_read_alone():
 @settings(max_examples=20)
 @given(tensor=tensors())
 def test_values_are_equal_by_content(tensor):
-    one, other = TensorData(tensor), TensorData(tensor.clone())
-    assert one == other
-    assert hash(one) == hash(other)
-    assert TensorData.from_json(json.loads(json.dumps(one.to_json()))) == one
-    assert TensorData(tensor + 1) != one
-    assert TensorData(tensor[None]) != one
-    assert TensorData(tensor.to(torch.complex64)) != one
+    data, copy = TensorData(tensor), TensorData(tensor.clone())
+    assert data == copy
+    assert hash(data) == hash(copy)
+    assert TensorData.from_json(json.loads(json.dumps(data.to_json()))) == data
+    assert TensorData(tensor + 1) != data
+    assert TensorData(tensor[None]) != data
+    assert TensorData(tensor.to(torch.complex64)) != data
 
 
 @each(
@@ -233,5 +240,5 @@ def test_a_result_is_not_the_edits_own_data():
 
 
 def test_functions_with_other_code_have_other_digests():
-    one, two = (edits.apply("z", fn, layer=0) for fn in (lambda z, _: z, lambda z, _: 2 * z))
-    assert one.digest != two.digest
+    edit, other = (edits.apply("z", fn, layer=0) for fn in (lambda z, _: z, lambda z, _: 2 * z))
+    assert edit.digest != other.digest

@@ -65,8 +65,8 @@ def test_a_bare_label_means_every_norm_and_every_stack():
         ("scale", layer, norm) for layer in (0, 1) for norm in ("ln1", "ln2")
     ]
     pair, tokens = build("uneven-pair"), tokens_of("uneven-pair")
-    found = run(pair, *tokens, record="z").cache
-    assert [(p.stack, p.layer) for p in found] == [("encoder", 0), ("encoder", 1), ("decoder", 0)]
+    cache = run(pair, *tokens, record="z").cache
+    assert [(p.stack, p.layer) for p in cache] == [("encoder", 0), ("encoder", 1), ("decoder", 0)]
 
 
 def test_all_means_every_place():
@@ -178,13 +178,13 @@ def test_in_place_changes_are_seen_in_every_grad_mode(mode):
 
 def test_a_tensor_kept_by_a_hook_can_not_spoil_the_run():
     """What is handed out is a copy: changing it after the hook returned changes nothing."""
-    kept = []
+    handed_out = []
 
     def keep(z, hook):
-        kept.append(z)
+        handed_out.append(z)
 
     def fill(x, hook):
-        kept[0].detach().fill_(1e9)
+        handed_out[0].detach().fill_(1e9)
 
     spoil = [(HOOK_Z, keep), ("blocks.0.hook_resid_mid", fill)]
     assert_identical(MODEL.run_with_hooks(*TOKENS, fwd_hooks=spoil).detach(), PLAIN)
@@ -292,11 +292,11 @@ def test_a_function_is_told_the_same_name_wherever_it_is_called(name):
         return dict(seen)
 
     noting = [edits.apply(place, note) for place in hooks]
-    given = tokens if len(tokens) > 1 else tokens[0]
+    batch = tokens if len(tokens) > 1 else tokens[0]
     named = [(hook, note) for hook in hooks.values()]
     assert told(lambda: model.run_with_hooks(*tokens, fwd_hooks=named)) == hooks
     assert told(lambda: run(model, *tokens, edits=noting)) == hooks
-    assert told(lambda: sweep(model, given, [*noting], metrics.logit(1))) == hooks
+    assert told(lambda: sweep(model, batch, [*noting], metrics.logit(1))) == hooks
     if name in GENERATORS:
         assert told(lambda: model.generate(*tokens, max_new_tokens=1, edits=noting)) == hooks
 

@@ -299,10 +299,10 @@ def test_a_sweep_leaves_the_model_alone():
 
 def test_what_is_given_is_left_as_it_is():
     tokens, values = RAGGED.clone(), torch.randn(3, 5, 4, dtype=torch.float64)
-    kept = values.clone()
+    before = values.clone()
     sweep(MODEL, tokens, edits.resample("z", values, layer=0, head=1), METRIC)
     assert_identical(tokens, RAGGED)
-    assert_identical(values, kept)
+    assert_identical(values, before)
 
 
 def test_threads_may_sweep_at_once():

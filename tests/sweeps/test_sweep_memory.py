@@ -37,14 +37,14 @@ OUT_OF_MEMORY = [
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many edits each forward had."""
-    found, values = [], BatchedForward.values
+    copies, values = [], BatchedForward.values
 
     def counted(forward: BatchedForward) -> Tensor:
-        found.append(forward.copies)
+        copies.append(forward.copies)
         return values(forward)
 
     monkeypatch.setattr(BatchedForward, "values", counted)
-    return found
+    return copies
 
 
 def fails_over(monkeypatch: pytest.MonkeyPatch, most: int, error: BaseException) -> None:
@@ -203,8 +203,8 @@ def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
     if len(model.stacks) > 1:
         made = [edits.zero(point, layer=layer, stack="decoder", pos=-1) for layer in range(2)]
     worker, job = worker_of(model), job_of(model, tokens, made)
-    held = Baseline.of(worker.restart_map, job).tensors.values()
-    assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in held)
+    tensors = Baseline.of(worker.restart_map, job).tensors.values()
+    assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in tensors)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed
     def noting(kind: type, name: str) -> None:
         method = getattr(kind, name)
 
-        def noted(*given, **told):
-            made = method(*given, **told)
+        def noted(*arguments, **options):
+            made = method(*arguments, **options)
             sizes.append(made.numel() // len(made))
             return made
 
@@ -236,9 +236,9 @@ def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed
     noting(Unembedding, "forward")
     noting(Unembedding, "some")
     job = job_of(MODEL, [TOKENS], [edit], metric)
-    found = logits_formed(MODEL, metric, job.cases[0].edits, TOKENS.shape[1])
+    n_logits = logits_formed(MODEL, metric, job.cases[0].edits, TOKENS.shape[1])
     sweep(MODEL, TOKENS, [edit], metric)
-    assert found == formed == max(sizes)
+    assert n_logits == formed == max(sizes)
 
 
 def test_distances_of_padded_prompts_take_room():

@@ -16,9 +16,11 @@ def write(tmp_path, content, name="prompts.jsonl"):
 
 
 def test_json_lines_and_plain_lines(tmp_path):
-    (one, two) = read_prompts(write(tmp_path, '{"text": "a b"}\n\n{"text": "c", "target": "d"}\n'))
-    assert (one.text, two.target, two.distractor) == ("a b", "d", None)
-    assert two.source.endswith("prompts.jsonl:3")
+    (first, second) = read_prompts(
+        write(tmp_path, '{"text": "a b"}\n\n{"text": "c", "target": "d"}\n')
+    )
+    assert (first.text, second.target, second.distractor) == ("a b", "d", None)
+    assert second.source.endswith("prompts.jsonl:3")
     assert [p.text for p in read_prompts(write(tmp_path, "one\ntwo\n", "p.txt"))] == ["one", "two"]
 
 
@@ -114,5 +116,5 @@ def test_a_message_shows_little_of_a_long_line(tmp_path):
 
 def test_all_ends_of_lines_are_the_same(tmp_path):
     for end in ("\n", "\r\n", "\r"):
-        found = read_prompts(write(tmp_path, f"one{end}two{end}", "p.txt"))
-        assert [prompt.text for prompt in found] == ["one", "two"]
+        prompts = read_prompts(write(tmp_path, f"one{end}two{end}", "p.txt"))
+        assert [prompt.text for prompt in prompts] == ["one", "two"]

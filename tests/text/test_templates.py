@@ -81,8 +81,8 @@ def test_records_fill_a_slot_with_several_texts_and_braces_are_kept():
         },
         target=" {place.capital}",
     )
-    found = {prompt.text: prompt.target for prompt in template.fill()}
-    assert found == {"{France} has the capital": " Paris", "{Italy} has the capital": " Rome"}
+    targets = {prompt.text: prompt.target for prompt in template.fill()}
+    assert targets == {"{France} has the capital": " Paris", "{Italy} has the capital": " Rome"}
 
 
 def test_several_texts_are_variants_of_which_each_is_used_equally_often():
