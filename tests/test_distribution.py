@@ -66,11 +66,11 @@ def test_the_citation_is_of_this_version():
 def test_the_lowest_versions_are_the_lower_bounds():
     lowest = pinned("constraints-lowest.txt")
     assert {requirement.name for requirement in lowest} == set(declared())
-    for one in lowest:
-        (tested,) = (Version(specifier.version) for specifier in one.specifier)
-        bounds = declared()[one.name].specifier
+    for requirement in lowest:
+        (tested,) = (Version(specifier.version) for specifier in requirement.specifier)
+        bounds = declared()[requirement.name].specifier
         (lowest_allowed,) = (Version(s.version) for s in bounds if s.operator == ">=")
-        assert tested == lowest_allowed, one
+        assert tested == lowest_allowed, requirement
 
 
 def start(code: str, first: Path) -> "subprocess.CompletedProcess[str]":

@@ -32,7 +32,7 @@ NOWHERE = {
     "atomic folder, print": "staging staged say says tell tells",
     "what it does": "util utils helper helpers misc manager managers",
 }
-"""What is said instead, and the words (those joined by ``_`` only in this order) that are not."""
+"""The words to use, and those that names do not have (joined by ``_``: in this order)."""
 
 IN_A_ROOM = {
     "interp/sweeps": {
@@ -109,7 +109,7 @@ def values_in(source: str, file: str) -> Iterator[Name]:
 
 
 def instead_of(name: Name) -> str | None:
-    """What should be said, where a name bears a word that it should not; else ``None``."""
+    """The words to use, where a name has a word that it should not have; else ``None``."""
     if _is_in(name, "interp/compat") and name.name in OF_TRANSFORMER_LENS:
         return None
     tables = [NOWHERE, *(table for room, table in IN_A_ROOM.items() if _is_in(name, room))]
@@ -139,7 +139,7 @@ def test_names_are_the_projects_words():
         whole = [(name, instead_of_whole(name)) for name in values_in(*source)]
         wrong += [(name, better) for name, better in whole if better]
     assert not wrong, "\n".join(
-        f"{name.file}:{name.line}: {name.name} (say: {better})" for name, better in wrong
+        f"{name.file}:{name.line}: {name.name} (use: {better})" for name, better in wrong
     )
 
 

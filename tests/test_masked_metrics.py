@@ -136,18 +136,18 @@ def test_padding_has_no_part_in_the_masked_loss(side):
 
 
 @each(
-    ("true", "ids", "told"),
+    ("true", "ids", "message"),
     [
         (ROWS[0][:3], ROWS[0], r"\(1, 5\); got \(1, 3\)"),
         (ROWS[0].where(ROWS[0] != MASK, 13), ROWS[0], "outside the vocabulary"),
         (PLAIN, PLAIN, "Prompt 0 holds no mask token"),
     ],
 )
-def test_a_masked_loss_that_can_not_be_taken(true, ids, told):
+def test_a_masked_loss_that_can_not_be_taken(true, ids, message):
     done = run(MODEL, ids)
-    with pytest.raises(InterpError, match=told):
+    with pytest.raises(InterpError, match=message):
         measure(metrics.masked_loss(true), done.logits, done.batch)
-    with pytest.raises(InterpError, match=told):
+    with pytest.raises(InterpError, match=message):
         sweep(MODEL, ids, HEADS, metrics.masked_loss(true))
 
 

@@ -85,7 +85,7 @@ def test_every_module_is_still_listed_where_that_is_asked_for():
     assert "(blocks): ModuleList" in repr(model.decoder)
 
 
-def test_a_model_without_logits_says_so():
+def test_a_model_without_logits_is_printed_as_such():
     assert "no logits" in repr(Transformer(HEADLESS))
 
 
@@ -115,7 +115,7 @@ def test_bytes_are_printed_with_their_unit(n, text):
     assert interp.cache.cache.in_bytes(n) == text
 
 
-def test_a_long_table_says_how_much_is_left_out():
+def test_a_long_table_ends_with_how_much_is_left_out():
     table = Table("numbers", ("n",), [(n,) for n in range(30)], most=4)
     assert table.to_text().splitlines()[1:] == ["  n", "  0", "  1", "  2", "  3", "  … 26 more"]
     assert "26 more" in table.to_html()

@@ -1,4 +1,4 @@
-"""The sizes of a model by their usual names, and what hasattr says of what it lacks."""
+"""The sizes of a model by their usual names, and what hasattr gives for what it lacks."""
 
 import copy
 import pickle
@@ -97,7 +97,7 @@ def test_hasattr_answers_for_every_name(name):
         ("qwen-moe", "W_in", "layers differ in W_in"),
     ],
 )
-def test_what_a_model_lacks_says_why(name, attribute, message):
+def test_what_a_model_lacks_has_a_reason(name, attribute, message):
     model = build(name)
     assert not hasattr(model, attribute)
     with pytest.raises(NoSuchAttribute, match=message):

@@ -136,11 +136,9 @@ def test_few_prompts_show_no_interval(finding):
     assert 'class="interval"' not in html
     assert not re.search(r"\bnan\b", Page(html).text.lower())
 
-    """Of five prompts, the interval of the mean may end above all of them."""
-
 
 def test_an_interval_beyond_every_prompt_is_on_the_axis(finding):
-    """It may be: five prompts tell little of the mean."""
+    """With five prompts, the interval of the mean may end above all of them."""
     html = to_html(Report(finding([[1.0, 1.0, 1.0, 1.0, 9.0]]), [ReportPrompt(("a",))] * 5, {}))
     ends = re.findall(r'class="interval" x1="([-\d.]+)%" x2="([-\d.]+)%"', html)
     assert ends

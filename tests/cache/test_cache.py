@@ -125,7 +125,7 @@ def test_a_cache_is_a_mapping():
     assert_identical(cache["z", -1], cache["z", 1])
 
 
-def test_what_was_not_recorded_is_told_with_what_was():
+def test_the_error_for_what_was_not_recorded_lists_what_was():
     cache = recorded(["z", "embed"])
     assert ("pattern", 0) not in cache
     with pytest.raises(
@@ -154,7 +154,7 @@ def test_a_misspelt_place_is_another_error_than_one_not_recorded():
 
 
 @pytest.mark.parametrize("name", ["embed_grad", ("z_grad", 0), "blocks.0.attn.hook_z_grad"])
-def test_a_gradient_not_taken_is_told(name):
+def test_a_gradient_not_taken_is_an_error(name):
     cache = recorded()
     assert name not in cache
     with pytest.raises(NotRecorded, match=r"No gradient of .*gradients_of=metric"):
@@ -331,7 +331,7 @@ def test_a_name_without_a_layer_leaves_nothing_else_open():
         pair["z"]
 
 
-def test_layers_that_can_not_be_stacked_are_told():
+def test_layers_that_can_not_be_stacked_are_an_error():
     with pytest.raises(NotRecorded, match=r'\("pattern", 1\) was not recorded'):
         recorded([("pattern", 0)])["pattern"]
     assert "pattern" not in recorded([("pattern", 0)])

@@ -73,7 +73,7 @@ def test_a_notebook_of_theirs_runs():
         ("from transformer_lens.utils import no_such_name", "no such name"),
     ],
 )
-def test_names_that_are_missing_say_what_to_use(in_process, line, hint):
+def test_names_that_are_missing_name_what_to_use(in_process, line, hint):
     with pytest.raises((ImportError, AttributeError), match=hint):
         exec(line, {})
 

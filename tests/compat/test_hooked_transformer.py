@@ -245,7 +245,7 @@ def test_parts_cannot_be_swapped(path):
     assert model(tokens()).isfinite().all()
 
 
-def test_calls_that_are_missing_say_what_to_use():
+def test_calls_that_are_missing_name_what_to_use():
     model = built("gpt2")
     with pytest.raises(AttributeError, match="input_to_embed"):
         model.get_residual  # noqa: B018 - an attribute

@@ -1,4 +1,4 @@
-"""An edit is data: equal, hashed and written by what it says."""
+"""An edit is data: equal, hashed and written by its content."""
 
 import json
 from dataclasses import FrozenInstanceError
@@ -71,7 +71,7 @@ def test_what_is_written_as_json_is_read_back_equal(description):
 
 @settings(max_examples=80)
 @given(first=descriptions(), second=descriptions())
-def test_edits_are_equal_exactly_if_they_say_the_same(first, second):
+def test_edits_are_equal_exactly_if_their_contents_are(first, second):
     first, second = made(first), made(second)
     assert (
         (first == second)
@@ -102,8 +102,8 @@ def test_an_edit_read_back_does_the_same():
 def test_a_digest_does_not_change_from_day_to_day():
     """It stands in results that are read later."""
     edit = edits.scale("z", 0.5, layer=1, head=[0, 2])
-    said = {"factor": 0.5, "head": [0, 2], "kind": "scale", "where": ["z", 1]}
-    assert edit.to_dict() == said
+    fields = {"factor": 0.5, "head": [0, 2], "kind": "scale", "where": ["z", 1]}
+    assert edit.to_dict() == fields
     assert edit.digest == "21bcf6da6f6d14cd13e0b44440dbf4039ee98147b28b5329a96f6fe463b6f35f"
 
 
@@ -125,7 +125,7 @@ ADD = {"kind": "add", "where": ["z", 0]}
 
 
 @each(
-    ("written", "told"),
+    ("written", "message"),
     [
         ({}, "kind"),
         ({"where": ["z", 0]}, "kind"),
@@ -160,14 +160,14 @@ ADD = {"kind": "add", "where": ["z", 0]}
         (ADD | {"values": {"dtype": "torch.float32", "shape": [1], "data": "?"}}, "values"),
     ],
 )
-def test_what_is_no_edit_is_refused(written, told):
+def test_what_is_no_edit_is_refused(written, message):
     """Reports and workers read edits from files: whatever stands there, the message names it."""
-    with pytest.raises(InvalidEdit, match=told):
+    with pytest.raises(InvalidEdit, match=message):
         edits.from_dict(written)
 
 
 @pytest.mark.parametrize("kind", [edits.mean, edits.resample])
-def test_json_says_whether_values_were_given(kind):
+def test_json_records_whether_values_were_given(kind):
     """Values that got lost on the way are not those of the run's batch."""
     of_tensor, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
     assert of_batch["values"] == "batch"

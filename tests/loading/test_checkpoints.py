@@ -327,12 +327,12 @@ OTHER_TENSORS = {
 }
 
 
-@pytest.mark.parametrize(("change", "said"), OTHER_TENSORS.values(), ids=OTHER_TENSORS)
-def test_tensors_that_are_not_what_the_file_holds_are_refused(change, said, written):
+@pytest.mark.parametrize(("change", "message"), OTHER_TENSORS.values(), ids=OTHER_TENSORS)
+def test_tensors_that_are_not_what_the_file_holds_are_refused(change, message, written):
     """A stride of 0 makes gigabytes of a few kilobytes."""
     model = NanoGPT(bias=False)
     weights = {**model.state_dict(), WEIGHT: change(model.state_dict()[WEIGHT])}
-    with pytest.raises(ModelLoadError, match=said):
+    with pytest.raises(ModelLoadError, match=message):
         read(written(model, {**SIZES, "bias": False}, model=weights))
 
 

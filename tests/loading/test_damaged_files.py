@@ -166,7 +166,7 @@ def test_a_weight_of_the_index_that_no_shard_has_is_named(folder, halves):
 
 
 @pytest.mark.usefixtures("no_reads")
-def test_a_weight_in_another_shard_than_the_index_says_is_named(folder, halves):
+def test_a_weight_in_another_shard_than_that_of_the_index_is_named(folder, halves):
     folder.split(first=halves[0], second=halves[1])
     where = dict.fromkeys(halves[0], "first.safetensors")
     where |= dict.fromkeys(halves[1], "second.safetensors")

@@ -95,7 +95,7 @@ def test_a_folder_without_a_tokenizer_accepts_ids_only(folder):
 @KINDS
 @pytest.mark.parametrize("configured", [True, False, None])
 @pytest.mark.parametrize("equal", [True, False])
-def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
+def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_has(
     kind, configured, equal, copied
 ):
     folder = copied(kind)
@@ -112,7 +112,7 @@ def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
 
 
 @KINDS
-def test_a_missing_head_is_tied_where_the_config_says_so(kind, copied):
+def test_a_missing_head_is_tied_where_the_config_ties_it(kind, copied):
     folder = copied(kind)
     folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
     folder.set_fields(tie_word_embeddings=True)

@@ -281,7 +281,7 @@ def test_a_warning_of_many_ignored_fields_names_the_first(folder):
         ("gpt2", "num_attention_head", "num_attention_heads"),
     ],
 )
-def test_the_warning_says_of_which_field_a_name_may_be_a_misspelling(kind, name, nearest, copied):
+def test_the_warning_names_the_field_that_may_be_misspelt(kind, name, nearest, copied):
     folder = copied(kind)
     folder.set_fields(**{name: 2})
     with pytest.warns(IgnoredFieldsWarning, match=rf"{name} \(did you mean {nearest}\?\)"):

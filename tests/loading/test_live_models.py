@@ -215,7 +215,7 @@ def test_quantised_weights_are_refused():
 
 @KINDS
 def test_a_model_that_was_dequantised_is_judged_by_its_weights(kind):
-    """Its configuration still says how its file was quantised."""
+    """Its configuration still records how its file was quantised."""
     theirs = MODELS[kind]()
     expected = interp.load(theirs)(random_tokens())
     theirs.config.quantization_config = {"quant_method": "gguf"}

@@ -189,7 +189,7 @@ def test_models_runs_caches_and_sweeps_need_no_extra(core):
         (("interp", "explore"), "pip install 'interp[apps]'"),
     ],
 )
-def test_without_an_extra_the_line_to_type_is_said(core, words, message):
+def test_without_an_extra_the_line_to_type_is_printed(core, words, message):
     done = core.run(*words)
     assert done.returncode != 0
     assert message in done.stderr.splitlines()[-1]

@@ -182,7 +182,7 @@ def test_edits_that_begin_alike_are_one_forward(model, tokens, watch):
     assert len(heads) == HEADS * (2 + 1)
 
 
-def test_a_sweep_takes_no_more_multiplications_than_its_structure_says():
+def test_a_sweep_takes_no_more_multiplications_than_its_structure_needs():
     """All heads of six layers, one logit difference: at most a third of whole forwards'."""
     layers, heads, d, d_mlp, vocabulary, prompts, width = 6, 4, 32, 64, 1500, 4, 8
     stack = StackConfig(layers, AttentionConfig(heads, d // heads), MLPConfig(d_mlp))

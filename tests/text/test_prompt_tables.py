@@ -75,7 +75,7 @@ def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "holds no prompts"),
         ("text\n", "holds no prompts"),
@@ -100,15 +100,15 @@ def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
         (f"text\n{'a' * 200_000}\n", r"csv:2: not a row of CSV: field larger"),
     ],
 )
-def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
+def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, message):
     file = write(tmp_path, "a.csv", content)
     for read in (read_prompts, lambda path: list(iter_prompts(path))):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             read(file)
 
 
 @each(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"texts": ["a"], "n": [1]}, r"has no column 'text', it has 'texts', 'n'; .* 'texts'"),
         ({"text": ["a", None]}, r"a.parquet\[1\]: the prompt is empty"),
@@ -119,10 +119,10 @@ def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
         ({"text": pa.array([], pa.string())}, "holds no prompts"),
     ],
 )
-def test_a_bad_parquet_file_is_named_with_its_row(tmp_path, values, said):
+def test_a_bad_parquet_file_is_named_with_its_row(tmp_path, values, message):
     file = write_parquet(tmp_path / "a.parquet", values)
     for read in (read_prompts, lambda path: list(iter_prompts(path))):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             read(file)
 
 

@@ -41,7 +41,7 @@ def test_bundled_sets_fit_their_models():
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "holds no prompts"),
         (b"\n \n", "holds no prompts"),
@@ -57,8 +57,8 @@ def test_bundled_sets_fit_their_models():
         (b'{"text": "\xff"}', "not UTF-8"),
     ],
 )
-def test_bad_files_are_named(tmp_path, content, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_bad_files_are_named(tmp_path, content, message):
+    with pytest.raises(InvalidInput, match=message):
         read_prompts(write(tmp_path, content))
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 @each(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             '{"text": "ab", "target": "cd", "distractor": "e"}',
@@ -77,9 +77,9 @@ def test_a_file_that_is_not_there(tmp_path):
         ('{"text": "ab", "target": "c"}', "prompts.jsonl:1: .*'distractor'"),
     ],
 )
-def test_a_target_must_be_one_token(tmp_path, line, said):
+def test_a_target_must_be_one_token(tmp_path, line, message):
     prompts = read_prompts(write(tmp_path, line))
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         logit_diff_of_prompts(interp.load("induction-by-hand").to_single_token, prompts)
 
 

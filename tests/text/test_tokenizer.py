@@ -178,7 +178,7 @@ def test_end_of_word_is_a_space():
     assert Tokenizer(clip()).display(range(3)) == ["cat·", "s·", "cat"]
 
 
-def test_a_byte_level_post_processor_says_nothing_of_the_spelling():
+def test_a_byte_level_post_processor_does_not_determine_token_bytes():
     backend = whole_words()
     backend.post_processor = processors.ByteLevel(trim_offsets=True)
     assert Tokenizer(backend).display([2]) == ["Ġ"]

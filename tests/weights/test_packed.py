@@ -404,10 +404,10 @@ def test_threads_share_one_model_and_pack_each_weight_once(calls):
     assert calls["_reorder_linear_weight"] == matrices(fast)
 
 
-# What is told.
+# What is recorded.
 
 
-def test_provenance_tells_which_kernel_ran():
+def test_provenance_records_which_kernel_ran():
     model, tokens = model_of("gpt2"), tokens_of("gpt2")
     fast = packed(model)
     plain_provenance, fast_provenance = (
