@@ -206,7 +206,7 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
 
 
 @each(
-    ("words", "table", "found"),
+    ("words", "table", "excerpt"),
     [
         (["--ov", "L1H0", "--token", "a", "--token", "Q"], "Q  ", "copying +1.00"),
         (["--qk", "L0H0"], "query", "highest at 1"),

@@ -240,7 +240,7 @@ def test_rounded_products_are_named(setting, variable, advice):
 
 
 @each(
-    ("found", "build", "driver", "mark", "words"),
+    ("gpus", "build", "driver", "mark", "words"),
     [
         ([], None, None, Mark.OK, "none found"),
         ([], "12.8", None, Mark.OK, "none found"),
