@@ -72,10 +72,10 @@ def architecture_of(header: GgufHeader) -> Architecture:
             f"it has {ARCHITECTURE}={shorten(name)}, which is not supported; supported are "
             f"{', '.join(sorted(ARCHITECTURES))}.{nearest(str(name), ARCHITECTURES)}"
         )
-    found = ARCHITECTURES[name]
+    architecture = ARCHITECTURES[name]
     if name == "falcon" and "blk.0.attn_norm_2.weight" in header.tensors:
-        return replace(found, names={**found.names, **FALCON_40B})
-    return found
+        return replace(architecture, names={**architecture.names, **FALCON_40B})
+    return architecture
 
 
 def config_of(
@@ -165,7 +165,7 @@ class _Settings:
             ModelLoadError: it is a text, or differs between layers.
         """
         value = self._values.get(key)
-        if isinstance(value, list) and value and all(one == value[0] for one in value):
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
             value = value[0]
         if value is not None and not isinstance(value, bool | int | float):
             raise self.unsupported(key, value)

@@ -168,9 +168,9 @@ def merges_of(pieces: Sequence[str], scores: Sequence[float]) -> list[list[str]]
     merges: list[tuple[float, int, int, list[str]]] = []
     for piece, score in zip(pieces, scores, strict=True):
         pairs = ([piece[:cut], piece[cut:]] for cut in range(1, len(piece)))
-        known = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        known.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-        merges += [(score, len(left), len(right), [left, right]) for left, right in known]
+        splits = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        splits.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += [(score, len(left), len(right), [left, right]) for left, right in splits]
     merges.sort(key=lambda merge: merge[:3], reverse=True)
     return [pair for *_, pair in merges]
 
