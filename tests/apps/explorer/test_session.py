@@ -16,7 +16,7 @@ from apps.explorer.pages.view_inputs import probable_target
 from apps.explorer.view import Head, View
 from apps.serve import APP
 from interp.errors import ModelLoadError
-from interp.loading import MODEL_FOLDER, bundled
+from interp.loading import MODEL_FOLDER, bundled, installed
 
 MODEL = "induction-by-hand"
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -206,7 +206,8 @@ def test_a_folder_is_offered_by_its_own_name(tmp_path):
     sources = [str(folder) for folder in folders]
     try:
         offer([*sources, "hub:org/name@main", MODEL])
-        assert offered() == ["mine", "mine (2)", "hub:org/name@main", *bundled()]
+        others = ["mine", "mine (2)", "hub:org/name@main"]
+        assert offered() == [*others, *bundled(), *installed()]
         assert [*map(source_of, ("mine", "mine (2)", MODEL))] == [*sources, MODEL]
         assert name_of(sources[1]) == "mine (2)"
         assert [*model_of("mine (2)").parameters()]
