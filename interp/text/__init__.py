@@ -1,17 +1,10 @@
 """Tokenizers, bytes and labels of tokens, and prompt files."""
 
+from interp.text.bundled import PROMPT_FOLDER, bundled_prompts, path_of_prompts
 from interp.text.growth import NormalizedLength
 from interp.text.parquet_pages import largest_page
 from interp.text.prompt import FIELDS, Prompt
-from interp.text.prompts import (
-    PROMPT_FOLDER,
-    PromptFile,
-    bundled_prompts,
-    iter_prompts,
-    path_of_prompts,
-    read_prompt_file,
-    read_prompts,
-)
+from interp.text.prompts import PromptFile, iter_prompts, read_prompt_file, read_prompts
 from interp.text.records import READERS, records_of
 from interp.text.saved_dataset import is_dataset
 from interp.text.template import Template

@@ -16,7 +16,8 @@ from itertools import islice
 from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
-from interp.io import UNREADABLE, as_path, is_folder, read_file_or_pipe
+from interp.io import UNREADABLE, is_folder, read_file_or_pipe
+from interp.text.bundled import bundled_prompts, path_of_prompts
 from interp.text.prompt import FIELDS, Prompt, prompt_of
 from interp.text.record import Record
 from interp.text.records import records_of, records_of_bytes
@@ -25,8 +26,6 @@ from interp.text.saved_dataset import OBJECT, is_dataset
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
 """Maximum size of a file that is read as a whole, and number of its prompts."""
-SUFFIXES = (".jsonl", ".toml")
-PROMPT_FOLDER = Path(__file__).parent.parent / "zoo" / "prompts"
 
 
 @dataclass(frozen=True)
@@ -42,21 +41,6 @@ class PromptFile:
     path: Path
     prompts: tuple[Prompt, ...]
     sha256: str
-
-
-def bundled_prompts() -> list[str]:
-    """Names of the bundled prompt sets.
-
-    Examples:
-        >>> interp.bundled_prompts()[:2]
-        ['addition-mod-113', 'addition-mod-113-pairs']
-    """
-    return sorted(_bundled_files())
-
-
-def _bundled_files() -> dict[str, Path]:
-    """The files of the bundled sets, by name: prompts, or a template of prompts."""
-    return {path.stem: path for path in PROMPT_FOLDER.iterdir() if path.suffix in SUFFIXES}
 
 
 def read_prompts(path: object) -> list[Prompt]:
@@ -121,12 +105,6 @@ def iter_prompts(path: object) -> Iterator[Prompt]:
     except UNREADABLE as error:
         raise _unreadable(file, reason(error)) from error
     return _prompts(records_of(file), str(file))
-
-
-def path_of_prompts(path: object) -> Path:
-    """The file of a bundled set given by name, or the path itself."""
-    path = as_path(path)
-    return _bundled_files().get(str(path), path)
 
 
 def _content(file: Path) -> bytes:

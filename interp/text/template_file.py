@@ -26,7 +26,8 @@ from io import BytesIO
 from typing import Any
 
 from interp.errors import InvalidInput, first_line, nearest, reason, shorten
-from interp.io import UNREADABLE, as_path, parse_toml, read_file_or_pipe
+from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
+from interp.text.bundled import path_of_prompts
 from interp.text.lines import lines_of
 from interp.text.template import Template
 from interp.text.template_parts import Where, check_values
@@ -39,7 +40,7 @@ _TABLE = re.compile(r"\s*\[+\s*([\w.-]+)\s*\]+")
 
 
 def read_template(path: object) -> Template:
-    """The template of a TOML file.
+    """The template of a TOML file, or of a bundled set such as ``"ioi"``.
 
     Raises:
         InvalidInput: the file can't be read; see also :func:`parse_template`.
@@ -54,7 +55,7 @@ def read_template(path: object) -> Template:
         >>> [prompt.text for prompt in interp.read_template("names.toml").fill()]
         ['Bob says', 'Ann says']
     """
-    file = as_path(path)
+    file = path_of_prompts(path)
     try:
         data = read_file_or_pipe(file, MAX_BYTES)
     except UNREADABLE as error:
