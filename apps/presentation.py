@@ -40,10 +40,10 @@ def conclusion(result: Result) -> str:
 
 def provenance_of(result: Result) -> Provenance:
     """The provenance of a result: what its numbers depend on."""
-    found = getattr(result, "provenance", None)
-    if not isinstance(found, Provenance):
+    provenance = getattr(result, "provenance", None)
+    if not isinstance(provenance, Provenance):
         raise TypeError(f"A {type(result).__name__} has no provenance.")
-    return found
+    return provenance
 
 
 def _sentence(line: str) -> str:
@@ -60,12 +60,12 @@ def _(result: LogitLens, top: int | None = None) -> Table:
     """Means over all tokens at each place; for the target, over the last tokens."""
     frame = result.to_frame()
     means = {"entropy": "mean", "kl": "mean"}
-    found = frame.groupby(["layer", "point"], sort=False).agg(means)
+    of_places = frame.groupby(["layer", "point"], sort=False).agg(means)
     if result.rank is not None:
         last = frame["pos"] == frame.groupby("prompt")["pos"].transform("max")
         means = {"rank": "mean", "target_probability": "mean"}
-        found = found.join(frame[last].groupby(["layer", "point"]).agg(means))
-    return table_of_frame(found.reset_index(), top)
+        of_places = of_places.join(frame[last].groupby(["layer", "point"]).agg(means))
+    return table_of_frame(of_places.reset_index(), top)
 
 
 @table.register

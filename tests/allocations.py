@@ -48,13 +48,13 @@ def wide(name: str) -> Config:
         }
 
     stacks = {
-        own: replace(
+        stack_name: replace(
             stack,
             embedding=replace(stack.embedding, width=stack.embedding.width and 40),
             exceptions=tuple(replace(layer, **widened(layer)) for layer in stack.exceptions),
             **widened(stack),
         )
-        for own, stack in config.stacks.items()
+        for stack_name, stack in config.stacks.items()
     }
     sizes = {"d_model": 96, "d_vocab": 301, "n_ctx": 256}
     source = config.d_vocab_source and 310

@@ -56,8 +56,8 @@ OFFSET = NormConfig("rmsnorm", "sandwich", bias=False, unit_offset=True)
 
 def scaled(kind: ScalingKind, **rest: Any) -> PositionsConfig:
     """Rotary positions stretched beyond a context of 5 tokens, so that tests cross it."""
-    told = {"factor": 3.0, "original_ctx": 5} | rest
-    return PositionsConfig("rotary", base=50.0, scaling=ScalingConfig(kind, **told))
+    values = {"factor": 3.0, "original_ctx": 5} | rest
+    return PositionsConfig("rotary", base=50.0, scaling=ScalingConfig(kind, **values))
 
 
 def _decoder(stack: StackConfig, **rest: Any) -> Config:

@@ -59,16 +59,16 @@ def check_network(view, figure):
     assert len(lines) == len(view["edges"])
     places = places_of(weight for *_, weight in view["edges"])
     for (start, end, weight), trace in zip(view["edges"], lines, strict=True):
-        one, other = (view["nodes"][n] for n in (start, end))
-        text = f"{one['name']} → {other['name']}: {signed(weight, places)} {view['unit']}"
+        source, target = (view["nodes"][n] for n in (start, end))
+        text = f"{source['name']} → {target['name']}: {signed(weight, places)} {view['unit']}"
         assert unescape(trace.hovertemplate.removesuffix("<extra></extra>")) == text
         assert [trace.x[0], trace.y[0], trace.x[2], trace.y[2]] == [
-            one["x"], one["y"], other["x"], other["y"],
+            source["x"], source["y"], target["x"], target["y"],
         ]  # fmt: skip
     *_, labels, names = figure.data
     assert [unescape(text) for text in names.text] == [node["name"] for node in view["nodes"]]
-    shown = [node["label"] for node in view["nodes"] if node["label"]]
-    assert [unescape(text) for text in labels.text or ()] == shown
+    drawn = [node["label"] for node in view["nodes"] if node["label"]]
+    assert [unescape(text) for text in labels.text or ()] == drawn
 
 
 CHECKS = {

@@ -22,14 +22,14 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], 
 
     def decorate(test: Test) -> Test:
         def all_rows(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
-            given = fixtures | ({"subtests": subtests} if "subtests" in own else {})
+            arguments = fixtures | ({"subtests": subtests} if "subtests" in parameters else {})
             for row in table:
                 with subtests.test(**{name: str(value)[:80] for name, value in row.items()}):
-                    test(**row, **given)
+                    test(**row, **arguments)
 
-        own = signature(test).parameters
-        rest = [own[name].replace(kind=Parameter.KEYWORD_ONLY) for name in own]
-        rest = [one for one in rest if one.name not in (*names, "subtests")]
+        parameters = signature(test).parameters
+        rest = [parameters[name].replace(kind=Parameter.KEYWORD_ONLY) for name in parameters]
+        rest = [parameter for parameter in rest if parameter.name not in (*names, "subtests")]
         all_rows.__signature__ = Signature([SUBTESTS, *rest])
         all_rows.__name__, all_rows.__doc__ = test.__name__, test.__doc__
         all_rows.__module__ = test.__module__

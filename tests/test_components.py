@@ -19,42 +19,42 @@ ADDING = [
 def test_their_names_are_those_of_the_graph(name):
     """What writes to the stream: heads or whole attention, and MLPs."""
     model = build(name)
-    found = components_of(model)
-    known = {each.name for each in (*found.heads, *found.sublayers)}
+    components = components_of(model)
+    names = {each.name for each in (*components.heads, *components.sublayers)}
     written = {writer.name for writer in computation_graph(model).writers if writer.place}
     embeddings = {name for name in written if "embed" in name}
-    assert written - embeddings <= known
-    assert {each.name for each in found.mlps} <= written
+    assert written - embeddings <= names
+    assert {each.name for each in components.mlps} <= written
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_every_head_is_one_of_them_at_a_place_of_the_model(name, part):
-    model, found = build(name), components_of(build(name), part)
+    model, components = build(name), components_of(build(name), part)
     attentions = [each for each in model.modules() if isinstance(each, Attention)]
     of_values = part == "v"
-    assert len(found.heads) == sum(a.kv_heads if of_values else a.n_heads for a in attentions)
-    every = (*found.heads, *found.sublayers)
+    assert len(components.heads) == sum(a.kv_heads if of_values else a.n_heads for a in attentions)
+    every = (*components.heads, *components.sublayers)
     assert {each.place for each in every} <= set(model.layout)
     assert len({each.name for each in every}) == len(every)
 
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
 def test_layers_share_out_what_is_added_to_the_stream(name):
-    found = components_of(build(name))
-    layers = found.units("layers")
-    assert [each for own in layers.values() for each in own] == list(found.sublayers)
-    assert all(len({each.layer for each in own}) == 1 for own in layers.values())
+    components = components_of(build(name))
+    layers = components.units("layers")
+    assert [each for layer in layers.values() for each in layer] == list(components.sublayers)
+    assert all(len({each.layer for each in layer}) == 1 for layer in layers.values())
 
 
 def test_each_is_found_by_its_name():
-    found = components_of(build("t5"))
+    components = components_of(build("t5"))
     for kind in ("heads", "mlps", "neurons"):
-        for name, (each,) in found.units(kind).items():
-            assert found.named(name) == each
+        for name, (each,) in components.units(kind).items():
+            assert components.named(name) == each
     for wrong in ("L0H1", "decoder.L0H9", "decoder.L0N10", "decoder.L2N0", "cross.L0MLP", ""):
         with pytest.raises(UnknownPlace, match="no component"):
-            found.named(wrong)
+            components.named(wrong)
 
 
 def test_what_is_refused():

@@ -171,9 +171,9 @@ def test_what_is_written_is_read_back_equal(config):
 
 @beartype_draws
 @settings(max_examples=20)
-@given(one=configs(), other=configs())
-def test_different_configurations_are_written_differently(one, other):
-    assert (one.to_json() == other.to_json()) == (one == other)
+@given(config=configs(), other=configs())
+def test_different_configurations_are_written_differently(config, other):
+    assert (config.to_json() == other.to_json()) == (config == other)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -210,8 +210,8 @@ def differs(**rest: object) -> StackConfig:
 
 
 def bucketed() -> StackConfig:
-    plain, own = PositionsConfig("none"), PositionsConfig("buckets")
-    other = LayerConfig((1,), positions=own)
+    plain, buckets = PositionsConfig("none"), PositionsConfig("buckets")
+    other = LayerConfig((1,), positions=buckets)
     return replace(STACK, positions=plain, exceptions=(other,))
 
 
@@ -401,7 +401,7 @@ def test_a_configuration_written_before_there_were_stop_tokens_is_read():
 
 
 @each(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         (("widht",), 3, "config has no field 'widht'.*d_model"),
         (("decoder", "n_layer"), 3, r"config\.decoder has no field 'n_layer'.*n_layers"),
@@ -421,19 +421,19 @@ def test_a_configuration_written_before_there_were_stop_tokens_is_read():
         (("decoder", "positions", "kind"), [], "kind"),
     ],
 )
-def test_a_field_that_does_not_fit_is_named_with_its_path(path, value, told):
+def test_a_field_that_does_not_fit_is_named_with_its_path(path, value, message):
     values = WHOLE.to_dict()
     *parents, last = path
     inner = values
     for parent in parents:
         inner = inner[parent]
     inner[last] = value
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         Config.from_dict(values)
 
 
 @each(
-    ("path", "told"),
+    ("path", "message"),
     [
         (("d_vocab",), r"config.*d_vocab"),
         (("decoder", "n_layers"), r"config\.decoder.*n_layers"),
@@ -442,14 +442,14 @@ def test_a_field_that_does_not_fit_is_named_with_its_path(path, value, told):
         (("decoder", "mlp", "d_mlp"), r"config\.decoder\.mlp.*d_mlp"),
     ],
 )
-def test_a_missing_field_is_named_with_its_path(path, told):
+def test_a_missing_field_is_named_with_its_path(path, message):
     values = WHOLE.to_dict()
     *parents, last = path
     inner = values
     for parent in parents:
         inner = inner[parent]
     del inner[last]
-    with pytest.raises(InvalidConfig, match=told):
+    with pytest.raises(InvalidConfig, match=message):
         Config.from_dict(values)
 
 

@@ -26,7 +26,11 @@ def declared() -> dict[str, Requirement]:
     """What an installation with all commands requires."""
     extras = PROJECT["optional-dependencies"]
     texts = [*PROJECT["dependencies"], *extras["analyses"], *extras["apps"]]
-    return {one.name: one for one in map(Requirement, texts) if one.name != "interp"}
+    return {
+        requirement.name: requirement
+        for requirement in map(Requirement, texts)
+        if requirement.name != "interp"
+    }
 
 
 def pinned(file: str) -> list[Requirement]:
@@ -37,15 +41,15 @@ def pinned(file: str) -> list[Requirement]:
 def test_the_tested_versions_are_allowed():
     """Of what is required, and of the extras."""
     tested = {
-        canonicalize_name(one.name): specifier.version
-        for one in pinned("constraints.txt")
-        for specifier in one.specifier
+        canonicalize_name(requirement.name): specifier.version
+        for requirement in pinned("constraints.txt")
+        for specifier in requirement.specifier
     }
     extras = PROJECT["optional-dependencies"]
     required = [PROJECT["dependencies"], *extras.values()]
-    for one in (Requirement(text) for texts in required for text in texts):
-        if one.name != "interp":
-            assert tested[canonicalize_name(one.name)] in one.specifier, one
+    for requirement in (Requirement(text) for texts in required for text in texts):
+        if requirement.name != "interp":
+            assert tested[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
 def test_the_citation_is_of_this_version():
@@ -61,12 +65,12 @@ def test_the_citation_is_of_this_version():
 
 def test_the_lowest_versions_are_the_lower_bounds():
     lowest = pinned("constraints-lowest.txt")
-    assert {one.name for one in lowest} == set(declared())
-    for one in lowest:
-        (tested,) = (Version(specifier.version) for specifier in one.specifier)
-        bounds = declared()[one.name].specifier
+    assert {requirement.name for requirement in lowest} == set(declared())
+    for requirement in lowest:
+        (tested,) = (Version(specifier.version) for specifier in requirement.specifier)
+        bounds = declared()[requirement.name].specifier
         (lowest_allowed,) = (Version(s.version) for s in bounds if s.operator == ">=")
-        assert tested == lowest_allowed, one
+        assert tested == lowest_allowed, requirement
 
 
 def start(code: str, first: Path) -> "subprocess.CompletedProcess[str]":

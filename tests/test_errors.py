@@ -1,4 +1,4 @@
-"""Messages have a bounded length, and keep their end, which says what to do."""
+"""Messages have a bounded length, and keep their end, the advice."""
 
 import pickle
 

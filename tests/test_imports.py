@@ -14,10 +14,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-OWN = ("interp", "analyses", "apps", "interp_command")
+OUR_PACKAGES = ("interp", "analyses", "apps", "interp_command")
 EXTRAS = {"interp": (), "analyses": ("analyses",), "apps": ("analyses", "apps")}
 """The extras that a package may import beside what every installation has."""
-OPTIONAL = {"datasets", "transformers"}
+OPTIONAL = {"datasets", "gguf", "transformers"}
 """Distributions that only some uses need: imported in functions that say how to install them."""
 
 
@@ -44,7 +44,7 @@ def imports_of(source: str, file: str) -> Iterator[Import]:
         node, is_late, is_caught = todo.pop()
         for name in names_of(node):
             package = name.partition(".")[0]
-            if package not in OWN and package not in sys.stdlib_module_names:
+            if package not in OUR_PACKAGES and package not in sys.stdlib_module_names:
                 yield Import(f"{file}:{node.lineno}", package, is_late, is_caught)
         late = is_late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         caught = is_caught or (isinstance(node, ast.Try) and any(map(handles, node.handlers)))
@@ -55,7 +55,7 @@ def names_of(node: ast.AST) -> list[str]:
     """What a statement imports, also by ``import_module("name")``."""
     match node:
         case ast.Import():
-            return [one.name for one in node.names]
+            return [alias.name for alias in node.names]
         case ast.ImportFrom(module=str() as module):
             return [module]
         case ast.Call(
@@ -75,11 +75,13 @@ def handles(handler: ast.ExceptHandler) -> bool:
 @cache
 def all_imports() -> list[Import]:
     files = [ROOT / "interp_command.py"]
-    files += [path for own in OWN[:3] for path in sorted((ROOT / own).rglob("*.py"))]
+    files += [
+        path for package in OUR_PACKAGES[:3] for path in sorted((ROOT / package).rglob("*.py"))
+    ]
     return [
-        one
+        imported
         for path in files
-        for one in imports_of(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
+        for imported in imports_of(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
     ]
 
 
@@ -94,7 +96,7 @@ installed = cache(packages_distributions)
 
 def distributions_of(package: str) -> set[str]:
     """The distributions that a package is in; its own name if it is not installed."""
-    return {canonicalize_name(one) for one in installed().get(package, [package])}
+    return {canonicalize_name(name) for name in installed().get(package, [package])}
 
 
 @pytest.mark.parametrize("package", EXTRAS)
@@ -110,12 +112,12 @@ def test_a_package_imports_what_its_extras_declare(package):
         and imported.place != TYPES
     ]
     assert undeclared == []
-    optional = {name for one in all_imports() for name in distributions_of(one.package)}
+    optional = {name for imported in all_imports() for name in distributions_of(imported.package)}
     assert optional <= declared(EXTRAS["apps"]) | OPTIONAL
 
 
 def test_everything_that_is_declared_is_imported():
-    imported = {one for found in all_imports() for one in distributions_of(found.package)}
+    imported = {name for entry in all_imports() for name in distributions_of(entry.package)}
     assert declared(EXTRAS["apps"]) - {"interp"} <= imported
 
 
@@ -139,8 +141,10 @@ def f():
 class A:
     from inside import z
 """
-    found = {one.package: (one.is_late, one.is_caught) for one in imports_of(source, "file.py")}
-    assert found == {
+    imports = {
+        entry.package: (entry.is_late, entry.is_caught) for entry in imports_of(source, "file.py")
+    }
+    assert imports == {
         "torch": (False, False),
         "einops": (False, False),
         "early": (False, False),

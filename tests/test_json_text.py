@@ -28,7 +28,7 @@ def test_what_json_writes_is_read_as_it_was(value):
 
 
 @each(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"a": 1, "b": 2, "a": 1}', "'a' occurs twice"),
         ('[{"a": 1, "a": 1}]', "'a' occurs twice"),
@@ -47,8 +47,8 @@ def test_what_json_writes_is_read_as_it_was(value):
         ("{} {}", "Extra data"),
     ],
 )
-def test_what_is_no_plain_json_is_a_value_error(text, said):
-    with pytest.raises(ValueError, match=said) as error:
+def test_what_is_no_plain_json_is_a_value_error(text, message):
+    with pytest.raises(ValueError, match=message) as error:
         parse_json(text)
     assert len(str(error.value)) < 300
 

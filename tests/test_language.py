@@ -32,7 +32,7 @@ NOWHERE = {
     "atomic folder, print": "staging staged say says tell tells",
     "what it does": "util utils helper helpers misc manager managers",
 }
-"""What is said instead, and the words (those joined by ``_`` only in this order) that are not."""
+"""The words to use, and those that names do not have (joined by ``_``: in this order)."""
 
 IN_A_ROOM = {
     "interp/sweeps": {
@@ -100,7 +100,7 @@ def values_in(source: str, file: str) -> Iterator[Name]:
     """Of its constants, and the fields of its classes."""
     tree = ast.parse(source)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    for node in [one for body in (tree, *classes) for one in body.body]:
+    for node in [statement for body in (tree, *classes) for statement in body.body]:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -109,14 +109,14 @@ def values_in(source: str, file: str) -> Iterator[Name]:
 
 
 def instead_of(name: Name) -> str | None:
-    """What should be said, where a name bears a word that it should not; else ``None``."""
+    """The words to use, where a name has a word that it should not have; else ``None``."""
     if _is_in(name, "interp/compat") and name.name in OF_TRANSFORMER_LENS:
         return None
     tables = [NOWHERE, *(table for room, table in IN_A_ROOM.items() if _is_in(name, room))]
-    own = f"_{'_'.join(words_of(name.name))}_"
+    delimited = f"_{'_'.join(words_of(name.name))}_"
     for table in tables:
         for better, worse in table.items():
-            if any(f"_{words}_" in own for words in worse.split()):
+            if any(f"_{words}_" in delimited for words in worse.split()):
                 return better
     return instead_of_whole(name)
 
@@ -132,14 +132,14 @@ def _is_in(name: Name, place: str) -> bool:
 
 
 def test_names_are_the_projects_words():
-    found = []
+    wrong = []
     for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
-        given = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
-        found += [(name, better) for name in names_in(*given) if (better := instead_of(name))]
-        whole = [(name, instead_of_whole(name)) for name in values_in(*given)]
-        found += [(name, better) for name, better in whole if better]
-    assert not found, "\n".join(
-        f"{name.file}:{name.line}: {name.name} (say: {better})" for name, better in found
+        source = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        wrong += [(name, better) for name in names_in(*source) if (better := instead_of(name))]
+        whole = [(name, instead_of_whole(name)) for name in values_in(*source)]
+        wrong += [(name, better) for name, better in whole if better]
+    assert not wrong, "\n".join(
+        f"{name.file}:{name.line}: {name.name} (use: {better})" for name, better in wrong
     )
 
 

@@ -42,32 +42,32 @@ def column(row: torch.Tensor) -> int:
 def test_the_mask_token_is_where_a_metric_reads(make, side, pos):
     """By default too; the mask token of each prompt, wherever padding puts it."""
     together = run(MODEL, padded(MASKED, side, extra=1))
-    found = measure(make(3, pos=pos), together.logits, together.batch)
+    values = measure(make(3, pos=pos), together.logits, together.batch)
     for row, tokens in enumerate(MASKED):
         alone = run(MODEL, tokens)
-        assert_close(found[row], measure(make(3, column(tokens)), alone.logits, alone.batch)[0])
+        assert_close(values[row], measure(make(3, column(tokens)), alone.logits, alone.batch)[0])
 
 
 def test_a_mask_token_of_id_zero_is_not_padding():
     model = with_mask_token("bert", 0)
     together = run(model, padded([torch.tensor([1, 0, 3, 4]), torch.tensor([2, 0])], "right"))
-    found = measure(metrics.logit(3, "mask"), together.logits, together.batch)
-    assert_identical(found, together.logits[:, 1, 3])
+    values = measure(metrics.logit(3, "mask"), together.logits, together.batch)
+    assert_identical(values, together.logits[:, 1, 3])
 
 
 def test_other_prompts_are_read_at_their_last_token():
     """The default is decided prompt by prompt, so that company changes no number."""
     together = run(MODEL, padded(ROWS, "right"))
-    found = measure(metrics.logit(3), together.logits, together.batch)
-    assert_identical(found[3], together.logits[3, 3, 3])
-    assert_identical(found[0], together.logits[0, 1, 3])
+    values = measure(metrics.logit(3), together.logits, together.batch)
+    assert_identical(values[3], together.logits[3, 3, 3])
+    assert_identical(values[0], together.logits[0, 1, 3])
 
 
 def test_a_decoder_reads_its_last_token_whatever_it_is():
     decoder = with_mask_token("gpt2")
     done = run(decoder, ROWS[0])
-    found = measure(metrics.logit(3), done.logits, done.batch)
-    assert_identical(found, done.logits[:, -1, 3])
+    values = measure(metrics.logit(3), done.logits, done.batch)
+    assert_identical(values, done.logits[:, -1, 3])
     with pytest.raises(InterpError, match=r"not an encoder with a mask token.*pos=-1"):
         measure(metrics.logit(3, "mask"), done.logits, done.batch)
 
@@ -91,9 +91,9 @@ def test_none_is_refused_if_it_is_asked_for():
 def test_a_divergence_may_be_taken_at_the_mask_token():
     done = run(MODEL, MASKED[0])
     reference = done.logits.roll(1, -1)
-    found = measure(metrics.kl(reference, "mask"), done.logits, done.batch)
+    values = measure(metrics.kl(reference, "mask"), done.logits, done.batch)
     expected = measure(metrics.kl(reference, 1), done.logits, done.batch)
-    assert_identical(found, expected)
+    assert_identical(values, expected)
 
 
 HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
@@ -129,25 +129,25 @@ def test_the_masked_loss_is_the_cross_entropy_of_the_hidden_tokens():
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_has_no_part_in_the_masked_loss(side):
     together = run(MODEL, padded(MASKED, side))
-    found = measure(metrics.masked_loss(padded(TRUE, side)), together.logits, together.batch)
+    values = measure(metrics.masked_loss(padded(TRUE, side)), together.logits, together.batch)
     for row, (tokens, true) in enumerate(zip(MASKED, TRUE, strict=True)):
         alone = run(MODEL, tokens)
-        assert_close(found[row], measure(metrics.masked_loss(true), alone.logits, alone.batch)[0])
+        assert_close(values[row], measure(metrics.masked_loss(true), alone.logits, alone.batch)[0])
 
 
 @each(
-    ("true", "ids", "told"),
+    ("true", "ids", "message"),
     [
         (ROWS[0][:3], ROWS[0], r"\(1, 5\); got \(1, 3\)"),
         (ROWS[0].where(ROWS[0] != MASK, 13), ROWS[0], "outside the vocabulary"),
         (PLAIN, PLAIN, "Prompt 0 holds no mask token"),
     ],
 )
-def test_a_masked_loss_that_can_not_be_taken(true, ids, told):
+def test_a_masked_loss_that_can_not_be_taken(true, ids, message):
     done = run(MODEL, ids)
-    with pytest.raises(InterpError, match=told):
+    with pytest.raises(InterpError, match=message):
         measure(metrics.masked_loss(true), done.logits, done.batch)
-    with pytest.raises(InterpError, match=told):
+    with pytest.raises(InterpError, match=message):
         sweep(MODEL, ids, HEADS, metrics.masked_loss(true))
 
 
@@ -165,8 +165,8 @@ def test_the_bundled_encoder_knows_its_mask_token():
     done = run(model, text)
     at_mask = int((done.batch.ids[0] == model.config.tokens.mask).nonzero()[0])
     assert at_mask < done.batch.ids.shape[1] - 1
-    found = measure(metrics.logit(target), done.logits, done.batch)
-    assert_identical(found, done.logits[:, at_mask, target])
+    values = measure(metrics.logit(target), done.logits, done.batch)
+    assert_identical(values, done.logits[:, at_mask, target])
 
 
 def test_every_metric_of_one_position_has_this_default():

@@ -1,4 +1,4 @@
-"""A metric is its formula, reads what it says it reads, and takes each row alone."""
+"""A metric is its formula, reads what it declares, and takes each row alone."""
 
 import json
 
@@ -98,15 +98,15 @@ def test_a_row_measures_the_same_padded_as_alone(name, side):
     together = run(MODEL, ids)
     measured = measure(metric, together.logits, together.batch)
     for row, tokens in enumerate(ROWS):
-        own = metric
+        row_metric = metric
         if name.endswith("of-each"):
             picked = {"target": metric.target[row]}
             if name.startswith("logit-diff"):
                 picked["distractor"] = metric.distractor[row]
             make = metrics.logit_diff if "distractor" in picked else metrics.logit
-            own = make(**picked, pos=metric.pos)
+            row_metric = make(**picked, pos=metric.pos)
         alone = run(MODEL, tokens)
-        assert_close(measured[row], measure(own, alone.logits, alone.batch)[0])
+        assert_close(measured[row], measure(row_metric, alone.logits, alone.batch)[0])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -117,13 +117,13 @@ def test_a_divergence_measures_real_positions_alone(side):
         measured = metrics.kl(reference, pos)(together.logits, together.batch)
         for row, tokens in enumerate(ROWS):
             alone = run(MODEL, tokens)
-            own = metrics.kl(torch.zeros_like(alone.logits), pos)
-            assert_close(measured[row], own(alone.logits, alone.batch)[0])
+            row_metric = metrics.kl(torch.zeros_like(alone.logits), pos)
+            assert_close(measured[row], row_metric(alone.logits, alone.batch)[0])
 
 
 @pytest.mark.parametrize("name", all_metrics())
 def test_a_metric_depends_on_no_column_and_position_that_it_does_not_name(name):
-    """What it says it reads is enough: all else may be changed."""
+    """All that it does not declare to read may be changed."""
     metric = all_metrics()[name]
     expected = metric(LOGITS, BATCH)
     if metric.pos is not None:
@@ -188,7 +188,7 @@ READ_TOKENS_ALONE = {("last", "left"), ("default", "left"), ("log-probability", 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_function_of_logits_gives_what_each_prompt_gives_alone_or_says_why_not(name, side):
+def test_a_function_of_logits_gives_what_each_prompt_gives_alone_or_is_refused(name, side):
     """Never a number that padding went into."""
     fn, together = FUNCTIONS[name], run(MODEL, padded(ROWS, side))
     if (name, side) not in READ_TOKENS_ALONE:
@@ -206,14 +206,14 @@ def test_a_function_may_take_the_batch():
 
     for side in ("left", "right"):
         together = run(MODEL, padded(ROWS, side))
-        found = measure(last_loss, together.logits, together.batch)
+        losses = measure(last_loss, together.logits, together.batch)
         for row, tokens in enumerate(ROWS):
-            assert_close(found[row], run(MODEL, tokens).logits[0, -1].logsumexp(-1))
+            assert_close(losses[row], run(MODEL, tokens).logits[0, -1].logsumexp(-1))
     with pytest.raises(InterpError, match="the logits hold NaN"):
         measure(last_loss, together.logits * torch.nan, together.batch)
 
 
-def test_what_is_no_number_is_told():
+def test_what_is_no_number_is_refused():
     with pytest.raises(InterpError, match="NaN"):
         measure(metrics.loss(), LOGITS * torch.nan, BATCH)
 
@@ -225,7 +225,7 @@ def test_a_single_token_has_no_loss():
 
 
 @each("pos", [5, -6])
-def test_a_position_that_a_prompt_lacks_is_told(pos):
+def test_a_position_that_a_prompt_lacks_is_refused(pos):
     for metric in (metrics.logit(0, pos), metrics.kl(LOGITS, pos), metrics.prob(0, pos)):
         with pytest.raises(InterpError, match=f"{pos} in prompt 0.*5 tokens"):
             measure(metric, LOGITS, BATCH)
@@ -244,12 +244,12 @@ def test_as_many_targets_as_prompts_are_needed(make):
 
 @each("make", [metrics.logit, metrics.prob, metrics.accuracy])
 @each("target", [D_VOCAB, -1, (0, D_VOCAB, 1), (0, 1, -1)])
-def test_a_target_outside_the_vocabulary_is_told(make, target):
+def test_a_target_outside_the_vocabulary_is_refused(make, target):
     with pytest.raises(InterpError, match="vocabulary"):
         measure(make(target), LOGITS, BATCH)
 
 
-def test_a_reference_of_another_shape_is_told():
+def test_a_reference_of_another_shape_is_refused():
     with pytest.raises(InterpError, match=r"reference is \(3, 4, 13\).*logits \(3, 5, 13\)"):
         measure(metrics.kl(LOGITS[:, :-1]), LOGITS, BATCH)
 
@@ -258,8 +258,8 @@ def test_the_loss_passes_over_padding_within_a_row():
     model, row = build("gpt2"), [1, 2, 3, 4]
     whole = run(model, torch.tensor([row]))
     broken = run(model, torch.tensor([[1, 2, PAD, 3, 4]]))
-    found, expected = (measure(metrics.loss(), r.logits, r.batch) for r in (broken, whole))
-    assert_close(found, expected, 1e-12)
+    loss, expected = (measure(metrics.loss(), r.logits, r.batch) for r in (broken, whole))
+    assert_close(loss, expected, 1e-12)
 
 
 def test_half_precision_logits_are_measured_in_float32():
@@ -290,18 +290,18 @@ def test_a_mask_is_no_target(target):
 
 
 @each("pos", [True, 1.0, "last", [1], torch.tensor(True)])
-def test_a_position_that_is_none_is_told(pos):
+def test_a_position_that_is_none_is_refused(pos):
     make = getattr(metrics.logit, "__wrapped__", metrics.logit)
     with pytest.raises(InterpError, match="pos="):
         make(3, pos)
 
 
-def test_a_metric_that_returns_no_tensor_is_told():
+def test_a_metric_that_returns_no_tensor_is_refused():
     with pytest.raises(InterpError, match="returns a tensor"):
         measure(lambda logits: 1.0, LOGITS, BATCH)
 
 
-def test_a_metric_without_a_gradient_is_told():
+def test_a_metric_without_a_gradient_is_refused():
     with pytest.raises(InterpError, match="no gradient"):
         run(build("gpt2"), torch.tensor([[1, 2]]), record="z", gradients_of=metrics.accuracy(3))
 
@@ -317,13 +317,13 @@ def test_prompts_are_measured_in_parts(monkeypatch, name):
 
 def test_prompts_may_be_measured_with_the_tokens_of_others():
     """The loss, which reads tokens, differs; a logit, which reads none, does not."""
-    own, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)
+    batch, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)
     loss, logit = metrics.loss(), metrics.logit(3)
-    expected = loss(MODEL(own), other)
-    assert_close(measure_prompts(loss, MODEL, [own], other), expected)
-    assert not torch.allclose(measure_prompts(loss, MODEL, [own]), expected)
+    expected = loss(MODEL(batch), other)
+    assert_close(measure_prompts(loss, MODEL, [batch], other), expected)
+    assert not torch.allclose(measure_prompts(loss, MODEL, [batch]), expected)
     assert_identical(
-        measure_prompts(logit, MODEL, [own], other), measure_prompts(logit, MODEL, [own])
+        measure_prompts(logit, MODEL, [batch], other), measure_prompts(logit, MODEL, [batch])
     )
 
 

@@ -19,9 +19,9 @@ OTHERS = [torch.tensor([1, 2, 8, 4]), torch.tensor([7, 6])]
 def test_texts_and_ids_and_batches_are_the_same_pair():
     model = interp.load("induction-by-hand")
     texts = ["abcab", "xyx"], ["abdab", "xzx"]
-    ids = [model.to_tokens(own) for own in texts]
-    for given in (texts, ids, [model.batch(own) for own in ids]):
-        ((clean,), (corrupt,)) = aligned(model, *given)
+    ids = [model.to_tokens(prompts) for prompts in texts]
+    for pair in (texts, ids, [model.batch(rows) for rows in ids]):
+        ((clean,), (corrupt,)) = aligned(model, *pair)
         assert clean.tokens.equal(ids[0])
         assert corrupt.tokens.equal(ids[1])
 
@@ -31,8 +31,8 @@ def test_texts_and_ids_and_batches_are_the_same_pair():
     [("left", "left"), ("right", "right"), ("left", "right"), ("right", "left")],
 )
 def test_a_column_of_one_is_the_counterpart_of_that_column_of_the_other(side, other):
-    given = padded(ROWS, side), padded(OTHERS, other, extra=2)
-    ((clean,), (corrupt,)) = aligned(GPT2, *given)
+    pair = padded(ROWS, side), padded(OTHERS, other, extra=2)
+    ((clean,), (corrupt,)) = aligned(GPT2, *pair)
     assert clean.is_real.equal(corrupt.is_real)
     for batch, rows in ((clean, ROWS), (corrupt, OTHERS)):
         for ids, real, row in zip(batch.ids, batch.is_real, rows, strict=True):
@@ -41,8 +41,8 @@ def test_a_column_of_one_is_the_counterpart_of_that_column_of_the_other(side, ot
 
 def test_padding_that_agrees_stays_where_it_is():
     holes = torch.tensor([[1, PAD, 2, 3]]), torch.tensor([[1, PAD, 4, 3]])
-    for own, batches in zip(holes, aligned(GPT2, *holes), strict=True):
-        assert batches[0].tokens.equal(own)
+    for ids, batches in zip(holes, aligned(GPT2, *holes), strict=True):
+        assert batches[0].tokens.equal(ids)
 
 
 def test_an_encoder_decoder_has_a_batch_a_stack_and_either_may_differ():
@@ -51,14 +51,14 @@ def test_an_encoder_decoder_has_a_batch_a_stack_and_either_may_differ():
     assert not source.equal(other)
     for changed in ((other, target), (source, target.flip(0))):
         clean, corrupt = aligned(PAIR, (source, target), changed)
-        assert [own.ids.tolist() for own in clean] == [source.tolist(), target.tolist()]
-        assert [own.ids.tolist() for own in corrupt] == [own.tolist() for own in changed]
+        assert [part.ids.tolist() for part in clean] == [source.tolist(), target.tolist()]
+        assert [part.ids.tolist() for part in corrupt] == [part.tolist() for part in changed]
 
 
 def test_types_and_images_make_a_pair_too():
     ids = tokens_of("bert-types")[0]
     types = torch.zeros_like(ids), torch.ones_like(ids)
-    both = [TYPED.batch(ids, types=own) for own in types]
+    both = [TYPED.batch(ids, types=row_types) for row_types in types]
     ((clean,), (corrupt,)) = aligned(TYPED, *both)
     assert clean.types is not None
     assert corrupt.types is not None
@@ -133,12 +133,12 @@ def test_the_decoder_of_a_pair_reads_the_prefix():
 def test_a_sweep_takes_the_batches_of_either_kind_of_model():
     source, target = tokens_of("t5")
     ids = padded(ROWS, "left")
-    for model, batches, given, stack in (
+    for model, batches, inputs, stack in (
         (GPT2, (GPT2.batch(ids),), ids, {}),
         (PAIR, tuple(PAIR.check(source, target)), (source, target), {"stack": "decoder"}),
     ):
         edit = interp.edits.zero("z", layer=0, head=0, **stack)
-        one, other = (
-            interp.sweep(model, own, [edit], metrics.logit(3)) for own in (batches, given)
+        from_batches, from_inputs = (
+            interp.sweep(model, prompts, [edit], metrics.logit(3)) for prompts in (batches, inputs)
         )
-        assert one.values.equal(other.values)
+        assert from_batches.values.equal(from_inputs.values)

@@ -1,4 +1,4 @@
-"""Every name of a place means that place, and a name that means none says which are near."""
+"""Every name of a place means that place, and the error for any other name lists the nearest."""
 
 from ast import literal_eval
 
@@ -34,7 +34,7 @@ PATTERN = Place(Point.PATTERN, 0)
         ("blocks.0.attn.hook_pattern",),
     ],
 )
-def test_every_way_to_say_it_means_the_same_place(name):
+def test_every_name_of_it_means_the_same_place(name):
     assert GPT2.names.resolve(name) == PATTERN
 
 
@@ -172,20 +172,20 @@ def test_places_come_in_the_order_of_the_forward(name):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_tensor_has_the_axes_that_its_point_tells(name):
+def test_a_tensor_has_the_axes_of_its_point(name):
     model, tokens = build(name), tokens_of(name)
     cache, head = run(model, *tokens, record="all").cache, model.config.head or HeadConfig()
     for place, value in cache.items():
         config = model.config.stacks[place.stack or model.stacks[-1].name]
         config = config if place.layer is None else config.of_layer(place.layer)
         source, target = tokens[0].shape[1], tokens[-1].shape[1]
-        own = source if place.stack == "encoder" else target
+        length = source if place.stack == "encoder" else target
         attention = config.attention
         sizes = {
             "batch": 2,
-            "pos": own,
-            "query": own,
-            "key": own,
+            "pos": length,
+            "query": length,
+            "key": length,
             "source": source,
             "head": attention.n_heads,
             "kv_head": attention.kv_heads,
@@ -218,8 +218,8 @@ def test_in_a_pair_the_stack_may_stand_anywhere():
 def test_what_only_one_stack_has_needs_no_stack():
     """cross_* is in the decoder alone, logits in neither; negative layers are the decoder's."""
     for layer in (0, -2):
-        found = PAIR.names.resolve(("cross_z", layer))
-        assert found == Place(Point.CROSS_Z, 0, None, "decoder")
+        place = PAIR.names.resolve(("cross_z", layer))
+        assert place == Place(Point.CROSS_Z, 0, None, "decoder")
     assert PAIR.names.resolve("logits") == Place(Point.LOGITS)
     assert UNEVEN.names.resolve(("cross_z", -1)) == Place(Point.CROSS_Z, 0, None, "decoder")
 
@@ -289,7 +289,7 @@ def test_a_misspelt_place_names_the_nearest(wrong, near):
         ("decoder.hook_pos_embed", "t5", "no 'pos_embed', which needs position embeddings"),
     ],
 )
-def test_a_point_that_the_architecture_lacks_is_said_to_be_lacking(name, architecture, part):
+def test_a_point_that_the_architecture_lacks_is_named_as_lacking(name, architecture, part):
     """It is not misspelt, so that no other name is offered."""
     with pytest.raises(UnknownPlace, match=part) as caught:
         build(architecture).names.resolve(name)
@@ -297,8 +297,8 @@ def test_a_point_that_the_architecture_lacks_is_said_to_be_lacking(name, archite
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_point_is_either_there_or_said_to_be_lacking(name):
-    """And every point that some architecture lacks says what it takes."""
+def test_every_point_is_either_there_or_named_as_lacking(name):
+    """And the error for a point that is lacking names what it needs."""
     names = build(name).names
     for point in set(Point) - {place.point for place in names}:
         for asked in (point, point.label, (point.label, 0), f"blocks.0.{point.value.hook}"):
@@ -308,12 +308,12 @@ def test_every_point_is_either_there_or_said_to_be_lacking(name):
 
 
 @each("name", [("z", 0.0), ("z", [0]), ("z", 0, 1.5)])
-def test_what_is_neither_layer_norm_nor_stack_is_told(name):
+def test_what_is_neither_layer_norm_nor_stack_is_refused(name):
     with pytest.raises(UnknownPlace, match="z"):
         GPT2.names.resolve(name)
 
 
-def test_a_misspelt_place_is_told_before_the_forward():
+def test_a_misspelt_place_is_refused_before_the_forward():
     """The model is never run: one whose every forward fails still names the place."""
 
     class Broken(type(GPT2)):
@@ -338,7 +338,7 @@ def test_a_misspelt_place_is_told_before_the_forward():
         run(model, *tokens, record=[good])
 
 
-def test_a_filter_that_no_hook_passes_is_told():
+def test_a_filter_that_no_hook_passes_is_refused():
     with pytest.raises(UnknownPlace, match="accepts no place"):
         GPT2.run_with_hooks(*tokens_of("gpt2"), fwd_hooks=[(lambda name: "nope" in name, print)])
 

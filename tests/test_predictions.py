@@ -82,15 +82,15 @@ def test_a_loss_has_no_graph_unless_it_is_asked_for():
 
 
 @each(
-    ("model", "tokens", "told"),
+    ("model", "tokens", "message"),
     [
         (build("bert"), ([[1, 2]],), "is an encoder"),
         (Transformer(HEADLESS), ([[1, 2]],), "no logits"),
     ],
 )
-def test_what_has_no_next_token_has_no_loss(model, tokens, told):
+def test_what_has_no_next_token_has_no_loss(model, tokens, message):
     for per_token in (False, True):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             model.loss(*tokens, per_token=per_token)
 
 
@@ -130,9 +130,9 @@ def test_a_position_is_that_of_the_real_tokens():
     (ids,) = tokens_of("gpt2", batch=1)
     for position in (0, 2, -3):
         alone = GPT2.top(ids[:, : position % 5 + 1]).rows[0]
-        found = GPT2.top(padded([ids[0]], "left", extra=2), pos=position).rows[0]
-        assert (found.id, found.rank) == (alone.id, 1)
-        assert found.logit == pytest.approx(alone.logit, abs=1e-12)
+        padded_row = GPT2.top(padded([ids[0]], "left", extra=2), pos=position).rows[0]
+        assert (padded_row.id, padded_row.rank) == (alone.id, 1)
+        assert padded_row.logit == pytest.approx(alone.logit, abs=1e-12)
 
 
 def test_a_pair_predicts_after_its_start_token_or_a_target(dates):
@@ -165,7 +165,7 @@ def test_a_token_that_the_tokenizer_lacks_is_named_by_its_id(python):
 
 
 @each(
-    ("arguments", "options", "told"),
+    ("arguments", "options", "message"),
     [
         (([[1, 2], [3, 4]],), {}, "One prompt was expected; got 2"),
         (([1, 2],), {"k": 0}, "k=0"),
@@ -176,8 +176,8 @@ def test_a_token_that_the_tokenizer_lacks_is_named_by_its_id(python):
         (("text",), {}, "no tokenizer"),
     ],
 )
-def test_what_can_not_be_predicted_is_refused(arguments, options, told):
-    with pytest.raises(InterpError, match=told):
+def test_what_can_not_be_predicted_is_refused(arguments, options, message):
+    with pytest.raises(InterpError, match=message):
         GPT2.top(*arguments, **options)
 
 
@@ -211,7 +211,7 @@ def test_a_token_that_stands_there_never_or_twice_is_refused(python):
         python.position_of(["a", "b"], "a")
 
 
-def test_a_pair_says_which_stack_reads_the_prompt(dates):
+def test_a_prompt_of_a_pair_is_read_by_the_stack_that_is_named(dates):
     assert dates.position_of("3 March", "March", stack="encoder") == 2
     assert dates.position_of("2021-03", "-") == 5
     with pytest.raises(InterpError, match="stack='enc': this model has encoder and decoder"):
@@ -243,7 +243,7 @@ def test_one_id_is_decoded_in_every_form(python):
 
 
 @each(
-    ("call", "wrong", "told"),
+    ("call", "wrong", "message"),
     [
         ("to_string", 10**6, "Token id 1000000 is not in the vocabulary"),
         ("to_string", "text", "takes token ids; got 'text'"),
@@ -256,8 +256,8 @@ def test_one_id_is_decoded_in_every_form(python):
         ("to_single_token", "a b c d", "tokens"),
     ],
 )
-def test_what_is_no_text_and_no_token_is_refused(python, call, wrong, told):
-    with pytest.raises(InterpError, match=told):
+def test_what_is_no_text_and_no_token_is_refused(python, call, wrong, message):
+    with pytest.raises(InterpError, match=message):
         getattr(python, call)(wrong)
 
 

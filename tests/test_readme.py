@@ -78,7 +78,7 @@ MADE = {command.split()[1] for command in COMMANDS + commands(CONTRIBUTING) if "
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-def test_every_make_target_that_is_told_of_is_one():
+def test_every_make_target_that_is_mentioned_exists():
     assert {"report", "test", "explore", "docs"} <= MADE
     for target in MADE:
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), target

@@ -45,17 +45,17 @@ def printable(config):
 
 
 def test_each_prints_few_short_lines():
-    for one in printable(build("gpt2").config):
-        assert len(repr(one).splitlines()) <= 30
-        assert max(map(len, repr(one).splitlines())) <= 500
-        assert type(one).__name__ in repr(one) or "probable" in repr(one)
+    for value in printable(build("gpt2").config):
+        assert len(repr(value).splitlines()) <= 30
+        assert max(map(len, repr(value).splitlines())) <= 500
+        assert type(value).__name__ in repr(value) or "probable" in repr(value)
 
 
 def test_what_is_printed_as_html_is_escaped():
     script = "</td><script>alert(1)</script><img src=x onerror=alert(1)>"
     config = replace(build("gpt2").config, name=script)
-    for one in printable(config):
-        page = Tags(one._repr_html_())
+    for value in printable(config):
+        page = Tags(value._repr_html_())
         assert page.tags <= {"table", "tr", "th", "td", "p", "code"}
     assert sum(script in text for text in Tags(config._repr_html_()).text) == 2
 
@@ -85,7 +85,7 @@ def test_every_module_is_still_listed_where_that_is_asked_for():
     assert "(blocks): ModuleList" in repr(model.decoder)
 
 
-def test_a_model_without_logits_says_so():
+def test_a_model_without_logits_is_printed_as_such():
     assert "no logits" in repr(Transformer(HEADLESS))
 
 
@@ -97,9 +97,9 @@ def test_a_cache_lists_the_shape_that_each_tensor_has(name, stop):
     cache = run(model, *tokens, record="all", stop_at_layer=stop).cache
     rows = cache.description().rows
     assert [row[0] for row in rows] == [str(place) for place in cache]
-    for place, (_, shape, kept, _) in zip(cache, rows, strict=True):
+    for place, (_, shape, storage, _) in zip(cache, rows, strict=True):
         assert shape == str(list(cache[place].shape)), place
-        assert kept == ("stored" if place in cache.stored else "derived")
+        assert storage == ("stored" if place in cache.stored else "derived")
 
 
 def test_listing_a_cache_derives_nothing():
@@ -115,7 +115,7 @@ def test_bytes_are_printed_with_their_unit(n, text):
     assert interp.cache.cache.in_bytes(n) == text
 
 
-def test_a_long_table_says_how_much_is_left_out():
+def test_a_long_table_ends_with_how_much_is_left_out():
     table = Table("numbers", ("n",), [(n,) for n in range(30)], most=4)
     assert table.to_text().splitlines()[1:] == ["  n", "  0", "  1", "  2", "  3", "  … 26 more"]
     assert "26 more" in table.to_html()

@@ -20,8 +20,8 @@ def test_a_saved_model_is_loaded_with_the_same_bits(name, tmp_path):
     again = interp.load(tmp_path / "model")
     assert again.config == model.config
     pairs = zip(model.named_parameters(), again.named_parameters(), strict=True)
-    for (own, weight), (again_own, again_weight) in pairs:
-        assert again_own == own
+    for (key, weight), (again_key, again_weight) in pairs:
+        assert again_key == key
         assert_identical(again_weight, weight)
     # A copy: mapped weights lie at other addresses, for which kernels round in another order.
     assert_identical(deepcopy(again)(*tokens), model(*tokens))

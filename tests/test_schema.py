@@ -57,8 +57,8 @@ def test_what_has_the_types_of_the_schema_is_read():
 
 @given(st.sampled_from(sorted(VALID)), json_values)
 def test_any_other_value_is_read_or_refused_by_its_field(name, value):
-    said = refusal(VALID | {name: value})
-    assert said is None or (name in said and len(said) < 400)
+    message = refusal(VALID | {name: value})
+    assert message is None or (name in message and len(message) < 400)
 
 
 def refusal(values) -> str | None:
@@ -71,7 +71,7 @@ def refusal(values) -> str | None:
 
 
 @each(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"name": 1}, r"file\.name should be of type str, got 1"),
         ({"part": {"size": True}}, r"file\.part\.size should be of type int, got True"),
@@ -89,8 +89,8 @@ def refusal(values) -> str | None:
         ({"other": 1}, "file has no field 'other'"),
     ],
 )
-def test_a_wrong_value_is_named_by_its_path(change, said):
-    with pytest.raises(InvalidConfig, match=said):
+def test_a_wrong_value_is_named_by_its_path(change, message):
+    with pytest.raises(InvalidConfig, match=message):
         build(Whole, VALID | change, "file")
 
 

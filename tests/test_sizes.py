@@ -1,4 +1,4 @@
-"""The sizes of a model by their usual names, and what hasattr says of what it lacks."""
+"""The sizes of a model by their usual names, and what hasattr gives for what it lacks."""
 
 import copy
 import pickle
@@ -56,8 +56,8 @@ def test_sizes_are_those_of_the_weights(name):
 
 def test_some_pair_differs_in_each_size_that_can_differ():
     """So that the refusal above is tested for each."""
-    found = {size for name in PAIRS for size in SIZES if differing(ARCHITECTURES[name], size)}
-    assert found == {"n_layers", "n_heads", "n_kv_heads", "d_head", "d_vocab"}
+    sizes = {size for name in PAIRS for size in SIZES if differing(ARCHITECTURES[name], size)}
+    assert sizes == {"n_layers", "n_heads", "n_kv_heads", "d_head", "d_vocab"}
 
 
 def test_layers_that_differ_are_listed():
@@ -73,8 +73,8 @@ def test_layers_that_differ_are_listed():
 def test_hasattr_answers_for_every_name(name):
     """What a model lacks is an attribute that it lacks, with the reason."""
     model = Transformer(HEADLESS) if name == "headless" else build(name)
-    own = {name for name in dir(type(model)) if not name.startswith("__")}
-    for attribute in sorted(own | set(STACKED)):
+    names = {name for name in dir(type(model)) if not name.startswith("__")}
+    for attribute in sorted(names | set(STACKED)):
         if hasattr(model, attribute):
             getattr(model, attribute)
             continue
@@ -97,7 +97,7 @@ def test_hasattr_answers_for_every_name(name):
         ("qwen-moe", "W_in", "layers differ in W_in"),
     ],
 )
-def test_what_a_model_lacks_says_why(name, attribute, message):
+def test_what_a_model_lacks_has_a_reason(name, attribute, message):
     model = build(name)
     assert not hasattr(model, attribute)
     with pytest.raises(NoSuchAttribute, match=message):

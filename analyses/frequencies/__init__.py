@@ -28,7 +28,7 @@ from torch import Tensor
 from analyses.frequencies.residues import over_residues, residue_prompts
 from analyses.methods.components import components_of
 from analyses.methods.fourier import frequency_shares, joint_shares
-from analyses.results import Curve, Curves, Drawing, Result, percent
+from analyses.results import Curve, Curves, Drawing, Result, percent, rounding
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -80,8 +80,10 @@ class Frequencies(Result):
             frequency: number of periods over all residues.
             share: share of the variance.
             control: the same with the residues in random order, mean over the orders.
-            stands_out: whether the share exceeds that of every frequency in every random order.
+            stands_out: whether the share exceeds that of every frequency in every random order, by
+                more than rounding.
         """
+        noise = rounding(torch.ones(()), self.provenance.dtype)
         frames = [
             pd.DataFrame(
                 {
@@ -89,7 +91,7 @@ class Frequencies(Result):
                     "frequency": range(1, len(shares) + 1),
                     "share": shares.numpy(),
                     "control": self.control[part].mean(0).numpy(),
-                    "stands_out": (shares > self.control[part].max()).numpy(),
+                    "stands_out": (shares > self.control[part].max() + noise).numpy(),
                 }
             ).sort_values("share", ascending=False, kind="stable")
             for part, shares in self.share.items()

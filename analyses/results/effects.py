@@ -210,7 +210,7 @@ def _own_logits(
     )
 
 
-def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tensor, " prompt"]:
+def token_ids(model: TextNetwork, tokens: Tokens, n: int, name: str) -> Int[Tensor, " prompt"]:
     """The id of the token of each of ``n`` prompts, given as the argument ``name``.
 
     Raises:
@@ -221,13 +221,13 @@ def token_ids(model: TextNetwork, given: Tokens, n: int, name: str) -> Int[Tenso
     def id_of(token: Any) -> Any:  # noqa: ANN401 - checked by the metric
         return model.to_single_token(token) if isinstance(token, str) else token
 
-    several = isinstance(given, list | tuple)
+    several = isinstance(tokens, list | tuple)
     no_logits = torch.empty(1, device=model.device).expand(n, model.config.n_logits)
     try:
-        ids = [id_of(token) for token in given] if several else id_of(given)
+        ids = [id_of(token) for token in tokens] if several else id_of(tokens)
         return row_targets(no_logits, logit(ids).target)
     except InvalidInput as error:
-        raise type(error)(f"{name}={shorten(given)}: {error}") from error
+        raise type(error)(f"{name}={shorten(tokens)}: {error}") from error
 
 
 def cancelled_note(table: Sweep, cell: str) -> list[str]:

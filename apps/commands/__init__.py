@@ -331,31 +331,31 @@ def plug_ins() -> dict[str, CommandSpec]:
 
     A name that is taken is refused with a warning.
     """
-    found: dict[str, CommandSpec] = {}
-    functions = (one.entry.attr.replace("_", "-") for one in COMMANDS)
-    taken = {*OTHERS, *(one.name for one in COMMANDS), *functions}
+    specs: dict[str, CommandSpec] = {}
+    functions = (command.entry.attr.replace("_", "-") for command in COMMANDS)
+    taken = {*OTHERS, *(command.name for command in COMMANDS), *functions}
     for entry in entry_points(group=GROUP):
         name = entry.name.replace("_", "-")
-        if name in taken or name in found:
+        if name in taken or name in specs:
             origin = entry.value if entry.dist is None else entry.dist.name
             warnings.warn(
                 f"The analysis {entry.name} of {origin} has no command: the name {name} is taken.",
                 stacklevel=2,
             )
             continue
-        found[name] = CommandSpec(name, entry, None, f"Running {name}")
-    return found
+        specs[name] = CommandSpec(name, entry, None, f"Running {name}")
+    return specs
 
 
 def commands() -> dict[str, CommandSpec]:
     """All commands of analyses, by their names: those of this project, then those of plug-ins."""
-    return {one.name: one for one in COMMANDS} | plug_ins()
+    return {command.name: command for command in COMMANDS} | plug_ins()
 
 
 def find_command(name: str) -> CommandSpec | None:
     """The command of the analysis of this name; ``None`` if there is none."""
-    own = {one.name: one for one in COMMANDS}
-    return own.get(name) or (None if name in OTHERS else plug_ins().get(name))
+    by_name = {command.name: command for command in COMMANDS}
+    return by_name.get(name) or (None if name in OTHERS else plug_ins().get(name))
 
 
 def summary(spec: CommandSpec) -> str:

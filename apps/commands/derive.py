@@ -154,7 +154,9 @@ class Derived:
     @property
     def reads(self) -> tuple[str, ...]:
         """The fields of prompts that the analysis reads."""
-        return tuple(dict.fromkeys(name for one in self.inputs.values() for name in one.fields))
+        return tuple(
+            dict.fromkeys(name for source in self.inputs.values() for name in source.fields)
+        )
 
     @property
     def is_resumable(self) -> bool:
@@ -168,7 +170,9 @@ class Derived:
     def call(self, inputs: "Inputs", values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it is
         """Call the analysis with the values of the options, by their own names."""
         arguments: dict[str, Any] = {
-            name: one.read(inputs) for name, one in self.inputs.items() if one.read is not None
+            name: source.read(inputs)
+            for name, source in self.inputs.items()
+            if source.read is not None
         }
         for name, option in self.options.items():
             value = values[option.name or name]
@@ -224,8 +228,8 @@ def derive(function: Callable[..., Any], differs: Mapping[str, Option | Input]) 
 def help_texts(docstring: str) -> dict[str, str]:
     """The first sentence of each entry below ``Args:``, by its name, without markup."""
     entries = docstring.partition("\nArgs:\n")[2].split("\n\n")[0]
-    found = re.findall(r"^ {4}(\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", entries, re.MULTILINE)
-    return {name: _first_sentence(text) for name, text in found}
+    parsed = re.findall(r"^ {4}(\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", entries, re.MULTILINE)
+    return {name: _first_sentence(text) for name, text in parsed}
 
 
 def _first_sentence(text: str) -> str:
@@ -246,7 +250,7 @@ def _members(annotation: Any) -> list[Any]:  # noqa: ANN401 - a type, or a form 
     """The types that a union is made of, without ``None``; a type that is no union by itself."""
     is_union = get_origin(annotation) in {Union, UnionType}
     members = get_args(annotation) if is_union else (annotation,)
-    return [one for one in members if one is not type(None)]
+    return [member for member in members if member is not type(None)]
 
 
 def _kind(annotation: Any, option: Option) -> Any:  # noqa: ANN401 - a type, or a form of typing
@@ -269,13 +273,15 @@ def _simple(members: list[Any]) -> Any:  # noqa: ANN401 - a type
     for kind in SIMPLE:
         if kind in members:
             return kind
-    choices = [value for one in members if get_origin(one) is Literal for value in get_args(one)]
+    choices = [
+        value for member in members if get_origin(member) is Literal for value in get_args(member)
+    ]
     is_text = choices and all(isinstance(value, str) for value in choices)
     return _enumeration(tuple(choices)) if is_text else None
 
 
 def _enumeration(choices: tuple[str, ...]) -> Any:  # noqa: ANN401 - a type, made by a call
-    return StrEnum("Choice", {f"VALUE_{n}": one for n, one in enumerate(choices)})
+    return StrEnum("Choice", {f"VALUE_{n}": choice for n, choice in enumerate(choices)})
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a type
@@ -294,18 +300,18 @@ def _default(parameter: inspect.Parameter, option: Option, kind: Any) -> Any:  #
 
 def _annotation(parameter: inspect.Parameter, option: Option, kind: Any, text: str) -> Any:  # noqa: ANN401
     """The type of an option with its name, help text and the text of its default."""
-    name, default, shown = option.name or parameter.name, parameter.default, option.shown
+    name, default, default_text = option.name or parameter.name, parameter.default, option.shown
     text = option.help or text
     if _is_list(kind):
         text = f"{text.rstrip('.')}; may be repeated."
-        if shown is None and isinstance(default, abc.Sequence):
+        if default_text is None and isinstance(default, abc.Sequence):
             values = [default] if isinstance(default, str) else default
-            shown = ", ".join(map(str, values)) or "none"
+            default_text = ", ".join(map(str, values)) or "none"
     flag = f"--{name.replace('_', '-')}"
     names = [f"{flag}/--no-{flag[2:]}" if default is True else flag] if kind is bool else [flag]
-    given = kind if _default(parameter, option, kind) is not None else kind | None
+    accepted = kind if _default(parameter, option, kind) is not None else kind | None
     return Annotated[
-        given, typer.Option(*names, help=text, show_default=shown or True, min=option.min)
+        accepted, typer.Option(*names, help=text, show_default=default_text or True, min=option.min)
     ]
 
 

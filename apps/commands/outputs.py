@@ -61,7 +61,7 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
         frames[f"{name}_by_prompt"] = by_prompt()
     fields = {name: str(vars(result)[name]) for name in MEASURED if vars(result).get(name)}
     measured = {
-        name: frame.assign(**{n: own for n, own in fields.items() if n not in frame})
+        name: frame.assign(**{n: value for n, value in fields.items() if n not in frame})
         for name, frame in frames.items()
     }
     return {**measured, **result.more_frames()}
@@ -92,17 +92,17 @@ def _prompts(run: AnalysisRun) -> dict[str, Any] | None:
     fields = [
         {
             name: value
-            for name, value in asdict(one).items()
+            for name, value in asdict(prompt).items()
             if name != "source" and value is not None
         }
-        for one in run.file.prompts
+        for prompt in run.file.prompts
     ]
-    held = fields if len(json.dumps(fields)) <= MAX_PROMPTS_BYTES else None
+    prompts = fields if len(json.dumps(fields)) <= MAX_PROMPTS_BYTES else None
     return {
         "file": str(run.file.path.absolute()),
         "sha256": run.file.sha256,
         "n": len(fields),
-        "prompts": held,
+        "prompts": prompts,
     }
 
 

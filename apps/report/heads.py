@@ -47,8 +47,8 @@ def _row(head: HeadEffect, places: int, metric: str) -> dict[str, str | bool]:
 
 def _strip_plot(result: Ablation, heads: list[HeadEffect], places: int) -> StripPlot:
     effect = result.effect
-    shown = [head for head in heads if not isnan(head.effect)][:TOP]
+    largest = [head for head in heads if not isnan(head.effect)][:TOP]
     values = {
-        head.name: [float(x) for x in effect[head.layer, head.head].tolist()] for head in shown
+        head.name: [float(x) for x in effect[head.layer, head.head].tolist()] for head in largest
     }
-    return strip_plot(shown, values, result.unit, places)
+    return strip_plot(largest, values, result.unit, places)

@@ -284,29 +284,29 @@ IDS = (
 )
 
 
-def as_tensor(given: object, what: str, expected: str) -> Tensor:
-    """``given`` as a dense tensor that holds data.
+def as_tensor(value: object, what: str, expected: str) -> Tensor:
+    """``value`` as a dense tensor that holds data.
 
     Args:
-        given: a tensor, an array, a number, or lists of them.
+        value: a tensor, an array, a number, or lists of them.
         what: its name in the error message: ``"Tokens"``.
         expected: description of the expected input in the error message.
 
     Raises:
-        InvalidTokens: ``given`` is none of these.
+        InvalidTokens: ``value`` is none of these.
     """
-    if isinstance(given, Mapping) and "input_ids" in given:
+    if isinstance(value, Mapping) and "input_ids" in value:
         raise InvalidTokens(
             f"{what} should be {expected}; got the output of a tokenizer. Pass its ids, and its "
             'mask if there is padding: model(output["input_ids"], mask=output["attention_mask"]).'
         )
     try:
-        tensor = torch.as_tensor(given)
+        tensor = torch.as_tensor(value)
         kind = _unreadable_kind(tensor)
     except Exception as error:  # of any type: the object's own methods raise it
         reason = first_line(error)[:MAX_SHOWN]
         raise InvalidTokens(
-            f"{what} should be {expected}; got {shorten(given)} ({reason})."
+            f"{what} should be {expected}; got {shorten(value)} ({reason})."
         ) from error
     if kind is not None:
         raise InvalidTokens(f"{what} should be {expected}; got {kind}.")

@@ -38,7 +38,7 @@ def card(name: str | Path) -> Card:
         >>> interp.card("rasp-reverse").summary
         'A row of letters in reverse order, compiled from a program.'
     """
-    return read_card(CARDS / str(name) if str(name) in PACKAGED else _folder(name))
+    return read_card(CARDS / name if name in [*PACKAGED] else _folder(name))
 
 
 def history(name: str | Path) -> History:

@@ -116,7 +116,7 @@ def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeyp
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "can't be read"),
         (b"", "holds no prompts"),
@@ -128,20 +128,20 @@ def test_ablate_writes_to_reports_by_default(command, prompts, tmp_path, monkeyp
         (b'{"text": "[bold]a[/bold]"}\n', "can't be encoded in this vocabulary"),
     ],
 )
-def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
+def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, message):
     file = tmp_path / "bad.jsonl"
     if content is not None:
         file.write_bytes(content)
     done = command("ablate", "--model", MODEL, "--prompts", file, "--out", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
 @each(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["ablate", "--model", "no-such-model"], 3, "no-such-model"),
         (["verify", "--model", "no-such-model"], 3, "no-such-model"),
@@ -153,11 +153,11 @@ def test_a_prompt_file_that_cannot_be_used(command, tmp_path, content, said):
         (["dance"], 2, "dance"),
     ],
 )
-def test_words_that_cannot_be_used(command, tmp_path, monkeypatch, words, code, said):
+def test_words_that_cannot_be_used(command, tmp_path, monkeypatch, words, code, message):
     monkeypatch.chdir(tmp_path)
     done = command(*words)
     assert done.exit_code == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
     assert not list(tmp_path.iterdir())
 
@@ -268,7 +268,7 @@ def test_an_escape_code_in_a_name_does_not_reach_the_terminal(command, tmp_path)
     [(signal.SIGINT, 130), (signal.SIGTERM, 143)],
 )
 @pytest.mark.slow
-def test_an_interrupted_command_says_so_and_leaves_nothing(tmp_path, sent, code):
+def test_an_interrupted_command_reports_it_and_leaves_nothing(tmp_path, sent, code):
     slow = """
 import signal, sys, time, analyses
 from apps.cli import main
@@ -291,9 +291,9 @@ main(sys.argv[1:])
         assert (tmp_path / ".out.interp-new").exists()
         time.sleep(0.5)  # until it sleeps: while garbage is collected, an interrupt is lost
         process.send_signal(sent)
-        _, said = process.communicate(timeout=30)
+        _, message = process.communicate(timeout=30)
     assert process.returncode == code
-    assert said == "error: Interrupted; nothing was written.\n"
+    assert message == "error: Interrupted; nothing was written.\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -346,17 +346,17 @@ def test_what_the_encoding_lacks_is_printed_as_an_escape(monkeypatch):
 
 
 def test_paths_that_are_not_utf_8(command, prompts, tmp_path):
-    own = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
-    own.mkdir()
-    source, out = own / "\udcfe.jsonl", own / "out"
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    source, out = folder / "\udcfe.jsonl", folder / "out"
     prompts.rename(source)
     done = command("ablate", "--model", MODEL, "--prompts", source, "--out", out)
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in out.iterdir()) == FILES
     assert json.loads((out / "run.json").read_text())["prompts"]["file"] == str(source)
     assert r"\udcfe.jsonl" in (out / "report.html").read_text()
-    assert command("convert", MODEL, own / "model").exit_code == 0
-    assert sorted(own.iterdir()) == sorted([source, out, own / "model"])
+    assert command("convert", MODEL, folder / "model").exit_code == 0
+    assert sorted(folder.iterdir()) == sorted([source, out, folder / "model"])
 
 
 def test_no_cell_of_a_table_is_shortened_in_a_narrow_terminal(capsys, monkeypatch):
@@ -373,7 +373,7 @@ def test_no_cell_of_a_table_is_shortened_in_a_narrow_terminal(capsys, monkeypatc
     ]
 
 
-def test_verify_tells_each_identity(command):
+def test_verify_prints_each_identity(command):
     done = command("verify", "--model", MODEL)
     assert done.exit_code == 0, done.output
     assert "✓" in done.stdout

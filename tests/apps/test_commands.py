@@ -72,13 +72,13 @@ def test_every_command_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", covering(RUNS, [*RUNS][::4]))
-def test_a_command_writes_tables_that_agree_and_says_what_it_found(command, tmp_path, name):
-    options, table, found = RUNS[name]
+def test_a_command_writes_tables_that_agree_and_prints_what_it_found(command, tmp_path, name):
+    options, table, excerpt = RUNS[name]
     out = tmp_path / "a" / "b"
     done = command(name, *of_model(options), "--top", 3, "--out", out)
     assert done.exit_code == 0, done.output
     printed = " ".join(done.stdout.split())
-    assert found in printed
+    assert excerpt in printed
     files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
     by_prompt = {f"{table}_by_prompt.csv", f"{table}_by_prompt.parquet"}
     assert {path.name for path in out.iterdir()} - MORE - by_prompt == files
@@ -168,11 +168,11 @@ def test_ablate_takes_layers_references_and_means_by_position(command, tmp_path,
         (["--reference", others], {"reference": reference}),
         (["--reference", others, "--per-position"], {"reference": reference, "per_position": True}),
     ):
-        found = ablated(command, prompts, tmp_path / "-".join(map(str, words[::2]))[1:6], *words)
+        effects = ablated(command, prompts, tmp_path / "-".join(map(str, words[::2]))[1:6], *words)
         expected = ablate(model, texts, **settings).to_frame().set_index("name")["effect"]
-        pd.testing.assert_series_equal(found.sort_index(), expected.sort_index(), rtol=1e-4)
+        pd.testing.assert_series_equal(effects.sort_index(), expected.sort_index(), rtol=1e-4)
     plain = ablated(command, prompts, tmp_path / "plain")
-    assert not np.allclose(plain.sort_index(), found.sort_index())
+    assert not np.allclose(plain.sort_index(), effects.sort_index())
 
 
 def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
@@ -189,12 +189,12 @@ def test_circuits_are_run_on_pairs_that_were_held_out(command, tmp_path):
     few = tmp_path / "few.jsonl"
     lines = (PROMPT_FOLDER / "rasp-reverse-pairs.jsonl").read_text().splitlines()
     few.write_text("\n".join(lines[:4]))
-    said = []
+    n_pairs = []
     for number, words in enumerate((["--heldout", "0.25"], ["--heldout", few], [])):
         done = command("prune", *PAIRS, *words, "--out", tmp_path / str(number))
         assert done.exit_code == 0, done.output
-        said.append(int(re.search(r"on (\d+) pairs", done.stdout)[1]))
-    assert said == [round(len(lines) / 4), 4, len(lines)]
+        n_pairs.append(int(re.search(r"on (\d+) pairs", done.stdout)[1]))
+    assert n_pairs == [round(len(lines) / 4), 4, len(lines)]
 
 
 def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts):
@@ -206,7 +206,7 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
 
 
 @each(
-    ("words", "table", "found"),
+    ("words", "table", "excerpt"),
     [
         (["--ov", "L1H0", "--token", "a", "--token", "Q"], "Q  ", "copying +1.00"),
         (["--qk", "L0H0"], "query", "highest at 1"),
@@ -216,12 +216,12 @@ def test_pairs_of_heads_have_a_table_of_interactions(command, tmp_path, prompts)
 )
 @pytest.mark.slow
 @pytest.mark.slow
-def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
+def test_the_circuit_of_one_head(command, tmp_path, words, table, excerpt):
     model = [] if "--model" in words else ["--model", MODEL]
     done = command("circuits", *words, *model, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert table in done.stdout
-    assert found in " ".join(done.stdout.split())
+    assert excerpt in " ".join(done.stdout.split())
     tables = {"circuits", "singular_vectors", *(["offsets"] if "--qk" in words else [])}
     assert {path.stem for path in (tmp_path / "out").glob("*.csv")} == tables
     words = shlex.split(json.loads((tmp_path / "out" / "run.json").read_text())["command"])
@@ -230,7 +230,7 @@ def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
 
 
 @each(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--ov", "L1H0", "--qk", "L1H0"], "give one of them"),
         (["--token", "a"], "give --ov or --qk as well"),
@@ -239,10 +239,10 @@ def test_the_circuit_of_one_head(command, tmp_path, words, table, found):
         (["--qk", "L1H0", "--token", "ab"], "is 2 tokens"),
     ],
 )
-def test_circuits_that_are_not_there_are_refused(command, tmp_path, words, said):
+def test_circuits_that_are_not_there_are_refused(command, tmp_path, words, message):
     done = command("circuits", *words, "--model", MODEL, "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -265,7 +265,7 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
 
 
 @each(
-    ("words", "content", "said"),
+    ("words", "content", "message"),
     [
         (["dla"], '{"text": "ab"}', "needs a 'target'"),
         (["dla"], '{"text": "ab", "target": "xyz"}', "target: "),
@@ -301,12 +301,12 @@ PAIR = '{"text": "ab", "corrupt": "ac", "target": "c", "distractor": "d"}'
         (["prune", "--metric", "kl"], '{"text": "ab", "corrupt": "ac"}', "kl"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, words, content, said):
+def test_bad_input_is_one_line_and_leaves_nothing(command, tmp_path, words, content, message):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(content)
     done = command(*words, "--model", MODEL, "--prompts", prompts, "--out", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 

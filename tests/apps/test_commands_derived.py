@@ -45,7 +45,9 @@ OPTIONS = {
 def test_commands_have_the_options_that_saved_runs_were_made_with():
     specs = {spec.name: spec for spec in COMMANDS}
     for command, recorded in OPTIONS.items():
-        options = {f"{name}={one.default}" for name, one in specs[command].parameters.items()}
+        options = {
+            f"{name}={parameter.default}" for name, parameter in specs[command].parameters.items()
+        }
         assert options == {*recorded.split()}, command
 
 
@@ -110,13 +112,15 @@ def test_an_option_has_the_name_type_default_and_help_of_its_parameter():
     derived = derive(example, {"scale": Option("factor", min=1)})
     options = derived.parameters
     assert [*options] == ["factor", "layer", "at", "way", "is_signed"]
-    kinds = {name: one.annotation.__origin__ for name, one in options.items()}
+    kinds = {name: parameter.annotation.__origin__ for name, parameter in options.items()}
     assert (kinds["layer"], kinds["at"]) == (int, list[str] | None)
     assert (kinds["factor"], kinds["is_signed"]) == (float | None, bool)
     assert [*kinds["way"]] == ["up", "down"]
     assert options["layer"].default is inspect.Parameter.empty
     assert (options["at"].default, options["way"].default) == (None, "up")
-    assert {name: one.annotation.__metadata__[0].help for name, one in options.items()} == {
+    assert {
+        name: parameter.annotation.__metadata__[0].help for name, parameter in options.items()
+    } == {
         "factor": "A factor.",
         "layer": "A layer; negative values count from the end.",
         "at": "What is read, as in analyses.probe, e.g. L0 or z; may be repeated.",

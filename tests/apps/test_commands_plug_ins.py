@@ -66,12 +66,12 @@ def test_the_package_of_the_how_to_has_a_command_a_section_and_repeats(tmp_path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "head-damping From head-damping: Which heads matter" in said
-    assert "--factor <float>" in said
-    assert "What z is multiplied by; 0 ablates the head. [default: 0.5]" in said
-    assert "L0H0 has the largest effect" in said
-    assert "head-damping: the same numbers, bit for bit" in said
+    printed = " ".join(done.stdout.split())
+    assert "head-damping From head-damping: Which heads matter" in printed
+    assert "--factor <float>" in printed
+    assert "What z is multiplied by; 0 ablates the head. [default: 0.5]" in printed
+    assert "L0H0 has the largest effect" in printed
+    assert "head-damping: the same numbers, bit for bit" in printed
     described = json.loads((tmp_path / "out" / "run.json").read_text())
     assert described["settings"]["factor"] == 0.25
     assert len(pd.read_csv(tmp_path / "out" / "head-damping.csv")) == 8
@@ -117,31 +117,31 @@ def others(tmp_path, monkeypatch):
 
 def test_an_analysis_that_can_not_be_used_is_left_out_with_a_warning(others):
     with pytest.warns(UserWarning, match="of another distribution is left out") as warned:
-        found = analyses.available()
-    assert found["roles_again"].__module__ == "some_roles"
-    assert found["ablate"] is analyses.ablate
-    assert not {"nothing", "missing"} & {*found}
-    said = " ".join(str(one.message) for one in warned)
-    assert "ablate = some_roles:roles_again" in said
-    assert "ModuleNotFoundError: No module named 'no_such_package'" in said
-    assert "return annotation is a Result" in said
+        functions = analyses.available()
+    assert functions["roles_again"].__module__ == "some_roles"
+    assert functions["ablate"] is analyses.ablate
+    assert not {"nothing", "missing"} & {*functions}
+    warnings = " ".join(str(warning.message) for warning in warned)
+    assert "ablate = some_roles:roles_again" in warnings
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in warnings
+    assert "return annotation is a Result" in warnings
 
 
 @pytest.mark.filterwarnings("ignore:The analysis .* has no command")
-def test_a_command_that_is_taken_is_refused_and_one_that_can_not_be_used_says_so(command, others):
+def test_a_command_that_is_taken_and_one_that_can_not_be_used_are_refused(command, others):
     with pytest.warns(UserWarning, match="the name .* is taken") as warned:
-        found = commands()
+        entries = commands()
     assert len(warned) == 2
-    assert found["ablate"].entry.value == "apps.commands.ablate:ablate"
+    assert entries["ablate"].entry.value == "apps.commands.ablate:ablate"
     assert "some_roles" not in sys.modules
     done = command("missing", "--help")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "error: missing: the analysis no_such_package:function of others-2" in done.stderr
     assert done.stderr.count("\n") == 1
-    for name, said in (
+    for name, message in (
         ("nothing", "should return an analyses.results.Result, got a NoneType"),
         ("bare", "the Bare of some_roles:bare needs a field provenance"),
     ):
         done = command(name, "--model", "induction-by-hand")
         assert done.exit_code == 2
-        assert said in done.stderr
+        assert message in done.stderr

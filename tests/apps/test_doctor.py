@@ -26,9 +26,9 @@ def test_this_machine_is_usable(command):
     """The tests run here; every check was made and none raised."""
     done = command("doctor", "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["usable"]
-    names = [one["check"] for one in found["checks"]]
+    report = json.loads(done.stdout)
+    assert report["usable"]
+    names = [check["check"] for check in report["checks"]]
     assert len(set(names)) == len(names)
     for name in (
         "Python",
@@ -41,8 +41,10 @@ def test_this_machine_is_usable(command):
         "Chromium",
     ):
         assert name in names
-    assert not [one for one in found["checks"] if one["found"].startswith("the check failed")]
-    assert all(bool(one["advice"]) == (one["mark"] != "ok") for one in found["checks"])
+    assert not [
+        check for check in report["checks"] if check["found"].startswith("the check failed")
+    ]
+    assert all(bool(check["advice"]) == (check["mark"] != "ok") for check in report["checks"])
 
 
 @each(
@@ -58,13 +60,13 @@ def test_only_what_makes_it_unusable_changes_the_exit_code(command, monkeypatch,
     for words in ((), ("--json",)):
         done = command("doctor", *words)
         assert done.exit_code == code
-        for one in findings:
-            assert one.found in done.stdout
-            assert one.advice in done.stdout
+        for finding in findings:
+            assert finding.found in done.stdout
+            assert finding.advice in done.stdout
     assert json.loads(done.stdout)["usable"] == (code == 0)
     lines = command("doctor").stdout.splitlines()
     assert [line[0] for line in lines if line[0] in SYMBOLS.values()] == [
-        SYMBOLS[one.mark] for one in findings
+        SYMBOLS[finding.mark] for finding in findings
     ]
 
 
@@ -73,29 +75,29 @@ def test_a_check_that_raises_is_reported_and_the_others_are_made():
         yield as_expected("first", "fine")
         raise KeyError("no such thing")
 
-    found = list(doctor.run_checks({"a": broken, "b": lambda: [as_expected("last", "fine")]}))
-    assert [one.check for one in found] == ["first", "a", "last"]
-    assert found[1].mark is Mark.WARNING
-    assert "KeyError: 'no such thing'" in found[1].found
+    findings = list(doctor.run_checks({"a": broken, "b": lambda: [as_expected("last", "fine")]}))
+    assert [finding.check for finding in findings] == ["first", "a", "last"]
+    assert findings[1].mark is Mark.WARNING
+    assert "KeyError: 'no such thing'" in findings[1].found
 
 
 def test_without_torch_the_rest_is_checked(monkeypatch):
     monkeypatch.setattr(
         compute, "import_failure", lambda: failure("torch", "not there", "install it")
     )
-    found = {one.check: one.mark for one in doctor.examine()}
-    assert "Chromium" in found
-    assert "threads" not in found
-    assert Mark.FAILURE in found.values()
+    marks = {finding.check: finding.mark for finding in doctor.examine()}
+    assert "Chromium" in marks
+    assert "threads" not in marks
+    assert Mark.FAILURE in marks.values()
 
 
 def test_torch_that_can_not_be_imported_is_a_failure(monkeypatch):
     assert compute.import_failure() is None
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    found = compute.import_failure()
-    assert found is not None
-    assert found.mark is Mark.FAILURE
-    assert "pip install" in found.advice
+    finding = compute.import_failure()
+    assert finding is not None
+    assert finding.mark is Mark.FAILURE
+    assert "pip install" in finding.advice
 
 
 @each(
@@ -103,11 +105,11 @@ def test_torch_that_can_not_be_imported_is_a_failure(monkeypatch):
     [("2.9", Mark.OK), ("2.10.1+cpu", Mark.OK), ("2.8.1", Mark.WARNING), ("3.0", Mark.WARNING)],
 )
 def test_a_version_outside_the_declared_range_is_named(installed, mark):
-    (found,) = software.packages([Needed(Requirement("torch>=2.9,<3"), installed)])
-    assert found.mark is mark
-    assert installed in found.found
+    (finding,) = software.packages([Needed(Requirement("torch>=2.9,<3"), installed)])
+    assert finding.mark is mark
+    assert installed in finding.found
     if mark is Mark.WARNING:
-        assert found.advice in ('pip install "torch<3,>=2.9"', 'pip install "torch>=2.9,<3"')
+        assert finding.advice in ('pip install "torch<3,>=2.9"', 'pip install "torch>=2.9,<3"')
 
 
 def test_a_missing_package_is_a_failure_and_the_others_share_a_line():
@@ -122,7 +124,7 @@ def test_a_missing_package_is_a_failure_and_the_others_share_a_line():
 
 
 def test_requirements_of_extras_are_not_needed():
-    names = {one.name for one in software.needed()}
+    names = {requirement.name for requirement in software.needed()}
     assert {"torch", "streamlit"} <= names
     assert not {"pytest", "transformer-lens"} & names
 
@@ -140,11 +142,11 @@ def test_packages_that_hide_ours_in_a_folder_are_named(tmp_path, files, hiding):
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    found = software.hidden_packages(tmp_path)
-    assert (found.mark is Mark.WARNING) == bool(hiding)
+    finding = software.hidden_packages(tmp_path)
+    assert (finding.mark is Mark.WARNING) == bool(hiding)
     assert software.hiding_in(tmp_path, software.PACKAGES) == [tmp_path / name for name in hiding]
     for name in hiding:
-        assert str(tmp_path / name) in found.found
+        assert str(tmp_path / name) in finding.found
 
 
 def test_our_own_folder_hides_nothing():
@@ -171,11 +173,11 @@ def test_a_package_before_ours_on_the_path_is_a_failure(tmp_path, monkeypatch):
     ],
 )
 def test_threads_and_cores(used, cores, setting, advice):
-    found = compute.threads(used, cores, setting)
-    assert (found.mark is Mark.OK) == (not advice)
-    assert advice in found.advice
-    assert str(used) in found.found
-    assert str(cores) in found.found
+    finding = compute.threads(used, cores, setting)
+    assert (finding.mark is Mark.OK) == (not advice)
+    assert advice in finding.advice
+    assert str(used) in finding.found
+    assert str(cores) in finding.found
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_usable_cores_are_those_of_the_quota_if_fewer(monkeypatch, quota, cores)
     ],
 )
 def test_vector_instructions(capability, machine, mark):
-    found = compute.instructions(capability, machine)
-    assert found.mark is mark
-    assert machine in found.found
+    finding = compute.instructions(capability, machine)
+    assert finding.mark is mark
+    assert machine in finding.found
 
 
 def test_kernels():
@@ -232,13 +234,13 @@ def test_kernels():
     ],
 )
 def test_rounded_products_are_named(setting, variable, advice):
-    found = compute.precision(setting, variable)
-    assert (found.mark is Mark.OK) == (not advice)
-    assert advice in found.advice
+    finding = compute.precision(setting, variable)
+    assert (finding.mark is Mark.OK) == (not advice)
+    assert advice in finding.advice
 
 
 @each(
-    ("found", "build", "driver", "mark", "words"),
+    ("gpus", "build", "driver", "mark", "words"),
     [
         ([], None, None, Mark.OK, "none found"),
         ([], "12.8", None, Mark.OK, "none found"),
@@ -254,8 +256,8 @@ def test_rounded_products_are_named(setting, variable, advice):
         ([H100, H100], "6.4", None, Mark.OK, "NVIDIA H100 (70 of 80 GiB free), NVIDIA H100"),
     ],
 )
-def test_gpus(found, build, driver, mark, words):
-    finding = compute.gpu(found, build, driver, "driver too old")
+def test_gpus(gpus, build, driver, mark, words):
+    finding = compute.gpu(gpus, build, driver, "driver too old")
     assert finding.mark is mark
     assert words in finding.found
     if driver is not None:
@@ -294,10 +296,10 @@ def test_a_folder_that_can_not_be_written(tmp_path):
     assert not list(tmp_path.iterdir())
     file = tmp_path / "file"
     file.touch()
-    found = places.writable("working folder", file / "below", "give another folder with --out")
-    assert found.mark is Mark.WARNING
-    assert "can't be written" in found.found
-    assert "--out" in found.advice
+    finding = places.writable("working folder", file / "below", "give another folder with --out")
+    assert finding.mark is Mark.WARNING
+    assert "can't be written" in finding.found
+    assert "--out" in finding.advice
 
 
 def test_the_cache_of_the_hub(tmp_path, monkeypatch):
@@ -307,9 +309,9 @@ def test_the_cache_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     for offline in (True, False):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-        found = places.hub_cache()
-        assert found.found.startswith(f"1 models in {tmp_path / 'hub'}")
-        assert ("nothing is downloaded" in found.found) == offline
+        finding = places.hub_cache()
+        assert finding.found.startswith(f"1 models in {tmp_path / 'hub'}")
+        assert ("nothing is downloaded" in finding.found) == offline
     (tmp_path / "file").touch()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file"))
     assert places.hub_cache().mark is Mark.WARNING
@@ -324,10 +326,10 @@ def test_the_browser(monkeypatch, tmp_path):
     chrome = tmp_path / "google-chrome"
     chrome.touch(mode=0o755)
     assert places.find_browser() == str(chrome)
-    own = tmp_path / "own"
-    own.touch(mode=0o755)
-    monkeypatch.setenv("BROWSER_PATH", str(own))
-    assert places.find_browser() == str(own)
+    browser = tmp_path / "own"
+    browser.touch(mode=0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(browser))
+    assert places.find_browser() == str(browser)
 
 
 def test_damaged_and_missing_weights_are_named(tmp_path):
@@ -339,9 +341,9 @@ def test_damaged_and_missing_weights_are_named(tmp_path):
     (tmp_path / names[0]).write_bytes(b"another")
     (tmp_path / SUMS).write_text(f"{first}\n{second}\n")
     assert damaged(tmp_path) == names
-    found = software.models(1, names)
-    assert found.mark is Mark.WARNING
-    assert all(name in found.found for name in names)
+    finding = software.models(1, names)
+    assert finding.mark is Mark.WARNING
+    assert all(name in finding.found for name in names)
 
 
 def test_text_of_foreign_origin_is_printed_literally(command, monkeypatch):
@@ -363,15 +365,15 @@ def cuda(monkeypatch):
     return monkeypatch
 
 
-def test_what_pytorch_says_of_gpus(cuda):
+def test_gpus_are_those_that_pytorch_reports(cuda):
     assert compute.gpus() == [Gpu("GPU 0", GIB, GIB), Gpu("GPU 1", GIB, 2 * GIB)]
     assert compute.fused_kernels() == ["flash", "memory-efficient", "cuDNN"]
     assert compute.reason_for_none() is None
-    found = {one.check: one for one in compute.compute()}
-    assert found["GPU"].found.startswith("GPU 0 (1 of 1 GiB free), GPU 1 (1 of 2 GiB free)")
+    findings = {finding.check: finding for finding in compute.compute()}
+    assert findings["GPU"].found.startswith("GPU 0 (1 of 1 GiB free), GPU 1 (1 of 2 GiB free)")
 
 
-def test_what_pytorch_says_where_it_can_use_no_gpu(cuda):
+def test_pytorch_gives_the_reason_why_it_can_use_no_gpu(cuda):
     def refuse():
         raise RuntimeError("The NVIDIA driver on your system is too old\nsee elsewhere")
 

@@ -74,15 +74,19 @@ def matrix_of(*rows: list[float], diverging: bool = False):
 
 
 def test_shared_scales_are_those_of_both():
-    one, other = share_scales(matrix_of([1.0, 2.0]), matrix_of([5.0, 0.0]))
-    assert one[0]["scale"] == other[0]["scale"] == {"kind": "sequential", "low": 0.0, "high": 5.0}
-    one, other = share_scales(matrix_of([1.0, 2.0]), matrix_of([-3.0, 1.0], diverging=True))
-    assert one[0]["scale"] == other[0]["scale"] == {"kind": "diverging", "low": -3.0, "high": 3.0}
+    first, second = share_scales(matrix_of([1.0, 2.0]), matrix_of([5.0, 0.0]))
+    assert (
+        first[0]["scale"] == second[0]["scale"] == {"kind": "sequential", "low": 0.0, "high": 5.0}
+    )
+    first, second = share_scales(matrix_of([1.0, 2.0]), matrix_of([-3.0, 1.0], diverging=True))
+    assert (
+        first[0]["scale"] == second[0]["scale"] == {"kind": "diverging", "low": -3.0, "high": 3.0}
+    )
 
 
 def test_scales_of_other_views_stay():
-    one, other = matrix_of([1.0]), [{**matrix_of([5.0])[0], "id": "elsewhere"}]
-    assert share_scales(one, other) == (one, other)
+    first, second = matrix_of([1.0]), [{**matrix_of([5.0])[0], "id": "elsewhere"}]
+    assert share_scales(first, second) == (first, second)
 
 
 def test_curves_and_scores_share_their_ranges():
@@ -90,16 +94,16 @@ def test_curves_and_scores_share_their_ranges():
         curve = Curve("c", list(range(len(y))), list(y))
         return [view_of(Curves({"p": [curve]}, title="t", axis="x", units=["u"]), "c")]
 
-    one, other = share_scales(line(1.0, 2.0), line(-1.0, 1.5))
-    assert one[0]["panels"][0]["ends"] == other[0]["panels"][0]["ends"] == [-1.0, 2.0]
+    first, second = share_scales(line(1.0, 2.0), line(-1.0, 1.5))
+    assert first[0]["panels"][0]["ends"] == second[0]["panels"][0]["ends"] == [-1.0, 2.0]
 
     def heads(high):
         score = {"id": "s", "scale": {"kind": "diverging", "low": -high, "high": high}}
         return [{"kind": "heads", "id": "h", "scores": [score]}]
 
-    one, other = share_scales(heads(1.0), heads(3.0))
-    assert one[0]["scores"][0]["scale"] == other[0]["scores"][0]["scale"]
-    assert one[0]["scores"][0]["scale"]["high"] == 3.0
+    first, second = share_scales(heads(1.0), heads(3.0))
+    assert first[0]["scores"][0]["scale"] == second[0]["scores"][0]["scale"]
+    assert first[0]["scores"][0]["scale"]["high"] == 3.0
 
 
 def test_a_view_is_json_whatever_its_numbers():

@@ -66,9 +66,9 @@ def test_problems_are_listed_by_line_and_exit_with_1(command, tmp_path):
     assert ":3 target 'cd' splits into 2 tokens: c d" in lines
     assert any(line.startswith(":4 text") for line in lines)
     assert "Prompts with a problem: 2 of 3" in lines[-1]
-    one = command("prompts", "check", file, "--model", MODEL, "--top", 1)
-    assert "… and 1 more (--top)" in one.stdout
-    assert ":4" not in one.stdout
+    limited = command("prompts", "check", file, "--model", MODEL, "--top", 1)
+    assert "… and 1 more (--top)" in limited.stdout
+    assert ":4" not in limited.stdout
 
 
 def test_json_is_the_same(command, tmp_path):
@@ -76,8 +76,8 @@ def test_json_is_the_same(command, tmp_path):
     done = command("prompts", "check", file, "--model", MODEL, "--json")
     assert done.exit_code == 1
     read = json.loads(done.stdout)
-    found = analyses.check_prompts(interp.load(MODEL), interp.read_prompts(file))
-    assert read == {"file": str(file), "model": MODEL, **found.to_dict()}
+    problems = analyses.check_prompts(interp.load(MODEL), interp.read_prompts(file))
+    assert read == {"file": str(file), "model": MODEL, **problems.to_dict()}
     assert read["problems"][0]["source"] == f"{file}:1"
 
 
@@ -123,7 +123,7 @@ def test_a_template_that_does_not_align_writes_nothing(command, tmp_path):
 
 
 @each(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("check", "none.jsonl"), "none.jsonl can't be read: No such file"),
         (("check", "empty.csv"), "empty.csv holds no prompts"),
@@ -134,7 +134,7 @@ def test_a_template_that_does_not_align_writes_nothing(command, tmp_path):
         (("fill", "good.toml", "--out", "a.csv"), "--out a.csv should end in .jsonl"),
     ],
 )
-def test_bad_input_is_one_line_on_stderr(command, tmp_path, monkeypatch, arguments, said):
+def test_bad_input_is_one_line_on_stderr(command, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "empty.csv", "")
     write(tmp_path, "bad.toml", TEMPLATE.replace("text", "txt"))
@@ -142,7 +142,7 @@ def test_bad_input_is_one_line_on_stderr(command, tmp_path, monkeypatch, argumen
     done = command("prompts", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_the_code_and_the_commands_of_the_how_to_run(command, tmp_path, monkeypatch):

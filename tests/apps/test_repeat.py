@@ -130,7 +130,7 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(partial_run, "Slice", Interrupting)
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_so(command, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_what_is_done_and_prints_it(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted(patched)
         stopped = command(*ABLATE, "--out", tmp_path / "out")
@@ -146,7 +146,9 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_without_resume_a_run_begins_anew_and_says_what_was_kept(command, tmp_path, monkeypatch):
+def test_without_resume_a_run_begins_anew_and_mentions_what_was_kept(
+    command, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patched:
         interrupted(patched)
         command(*ABLATE, "--out", tmp_path / "out")
@@ -188,15 +190,15 @@ def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_
 
 
 def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(command):
-    """And the help of each command says whether it is one."""
+    """And the help of each command states whether it is one."""
     resumable = {spec.name for spec in COMMANDS if spec.is_resumable}
     assert resumable == {"ablate", "patch", "paths", "attribute", "nodes", "erase"}
     for spec in COMMANDS:
-        said = " ".join(command(spec.name, "--help").stdout.split())
-        assert ("keeps no partial results" in said) != spec.is_resumable, spec.name
+        help_text = " ".join(command(spec.name, "--help").stdout.split())
+        assert ("keeps no partial results" in help_text) != spec.is_resumable, spec.name
 
 
-def kept(folder, **values):
+def replace_in_run_file(folder, **values):
     """Replace values of the file beside a partial result."""
     file = folder / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
@@ -217,27 +219,33 @@ def as_link(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda folder: (folder / "run.json").unlink(), "can't be read"),
         (lambda folder: (folder / "run.json").write_text("{}"), "can't be read"),
         (lambda folder: (folder / "sweep.safetensors").write_text("no"), "not a valid"),
-        (lambda folder: kept(folder, computed=[]), "it.computed should be an object"),
-        (lambda folder: kept(folder, budget=0), "a budget of 0 bytes"),
-        (lambda folder: kept(folder, budget=2**63), "a budget of 9223372036854775808 bytes"),
-        (lambda folder: kept(folder, budget="1"), "it.budget should be of type int"),
+        (
+            lambda folder: replace_in_run_file(folder, computed=[]),
+            "it.computed should be an object",
+        ),
+        (lambda folder: replace_in_run_file(folder, budget=0), "a budget of 0 bytes"),
+        (
+            lambda folder: replace_in_run_file(folder, budget=2**63),
+            "a budget of 9223372036854775808 bytes",
+        ),
+        (lambda folder: replace_in_run_file(folder, budget="1"), "it.budget should be of type int"),
         (flip_a_bit, "its SHA-256 is not the one that it was written with"),
         (as_link, "is a link, not a folder"),
     ],
 )
-def test_what_is_kept_and_damaged_is_refused(command, tmp_path, monkeypatch, damage, said):
+def test_what_is_kept_and_damaged_is_refused(command, tmp_path, monkeypatch, damage, message):
     with monkeypatch.context() as patched:
         interrupted(patched)
         command(*ABLATE, "--out", tmp_path / "out")
     damage(tmp_path / ".out.interp-kept")
     done = command(*ABLATE, "--out", tmp_path / "out", "--resume")
     assert (done.exit_code, done.stderr.count("\n")) == (4 if damage is as_link else 2, 1)
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_repeated_run_has_the_same_numbers(command, tmp_path):
@@ -251,7 +259,7 @@ def test_a_repeated_run_has_the_same_numbers(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_repeated_run_says_which_numbers_differ_and_what_else_does(command, tmp_path):
+def test_a_repeated_run_lists_the_numbers_that_differ_and_what_else_does(command, tmp_path):
     out = tmp_path / "out"
     assert command("dla", "--model", "python-2l", "--out", out).exit_code == 0
     done = command("repeat", out, "--dtype", "bfloat16")
@@ -279,7 +287,7 @@ def test_a_run_is_repeated_from_elsewhere_without_its_prompt_file(
 
 
 @each(
-    ("contents", "said"),
+    ("contents", "message"),
     [
         ("{", "can't be read"),
         ('{"command": "rm -rf x"}', "expected a"),
@@ -293,11 +301,11 @@ def test_a_run_is_repeated_from_elsewhere_without_its_prompt_file(
         ('{"command": "interp lens", "prompts": {"sha256": 1}}', "prompts.sha256 should be"),
     ],
 )
-def test_a_run_that_can_not_be_repeated_is_refused(command, tmp_path, contents, said):
+def test_a_run_that_can_not_be_repeated_is_refused(command, tmp_path, contents, message):
     (tmp_path / "run.json").write_text(contents)
     done = command("repeat", tmp_path)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -369,13 +377,13 @@ def test_the_kernels_of_a_run_are_those_that_were_taken(command, tmp_path):
 
 def test_every_command_has_the_shared_options_and_files_are_options():
     options = {spec.name: {*spec.parameters} for spec in COMMANDS}
-    own = set().union(*options.values())
+    all_options = set().union(*options.values())
     assert not any(names & {*SHARED} for names in options.values())
-    assert {*FILES} <= own | {*SHARED}
+    assert {*FILES} <= all_options | {*SHARED}
 
 
 @each(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["lens", "--rows", 2], "takes no --rows"),
         (["dla", "--memory", "1GB"], "takes no --memory"),
@@ -385,20 +393,20 @@ def test_every_command_has_the_shared_options_and_files_are_options():
         (["ablate", "--dtype", "int8"], "--dtype"),
     ],
 )
-def test_settings_that_can_not_be_used_are_refused(command, tmp_path, words, said):
+def test_settings_that_can_not_be_used_are_refused(command, tmp_path, words, message):
     done = command(*words, "--model", "rasp-reverse", "--out", tmp_path / "out")
     assert done.exit_code in (2, 4)
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 def test_rows_and_dtype_and_json(command, tmp_path):
     words = ["ablate", "--model", "rasp-reverse", "--dtype", "float64", "--json", "--top", 2]
-    found = [command(*words, "--rows", rows, "--out", tmp_path / f"{rows}") for rows in (1, 5)]
-    first, second = (json.loads(one.stdout) for one in found)
+    runs = [command(*words, "--rows", rows, "--out", tmp_path / f"{rows}") for rows in (1, 5)]
+    first, second = (json.loads(run.stdout) for run in runs)
     assert first["provenance"]["dtype"] == "float64"
     assert len(first["table"]) == 2
-    for one, other in zip(first["table"], second["table"], strict=True):
-        assert one["name"] == other["name"]
-        assert one["effect"] == pytest.approx(other["effect"], abs=1e-9)
+    for row, same_row in zip(first["table"], second["table"], strict=True):
+        assert row["name"] == same_row["name"]
+        assert row["effect"] == pytest.approx(same_row["effect"], abs=1e-9)

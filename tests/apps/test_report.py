@@ -20,8 +20,8 @@ YES, NO = [1.0, 1.1, 0.9, 1.05, 0.95], [0.5, -0.5, 0.0, 0.25, -0.15]
 @pytest.fixture
 def report(finding):
     """A report in which every text tries to break out."""
-    shown = [ReportPrompt((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(5)]
-    return Report(finding([YES, NO], model=EVIL), shown, {EVIL: EVIL})
+    prompts = [ReportPrompt((EVIL, "↵", "\u202eright to left"), EVIL, EVIL) for _ in range(5)]
+    return Report(finding([YES, NO], model=EVIL), prompts, {EVIL: EVIL})
 
 
 class Page(HTMLParser):
@@ -58,12 +58,14 @@ def test_texts_stay_texts(report):
     assert EVIL in page.text
 
 
-def test_how_far_a_loaded_model_was_off_is_told_where_it_was_measured(finding):
-    shown = [ReportPrompt(("a",))] * 5
-    told = {n: Page(to_html(Report(finding([YES], agreement=n), shown, {}))) for n in (None, 3e-7)}
-    assert "difference from the model it was loaded from" in told[3e-7].text
-    assert "3.0e-07" in told[3e-7].text
-    assert "loaded from" not in told[None].text
+def test_the_error_of_a_loaded_model_is_shown_where_it_was_measured(finding):
+    prompts = [ReportPrompt(("a",))] * 5
+    pages = {
+        n: Page(to_html(Report(finding([YES], agreement=n), prompts, {}))) for n in (None, 3e-7)
+    }
+    assert "difference from the model it was loaded from" in pages[3e-7].text
+    assert "3.0e-07" in pages[3e-7].text
+    assert "loaded from" not in pages[None].text
 
 
 def test_the_figure_is_data_without_markup(report):
@@ -136,7 +138,7 @@ def test_few_prompts_show_no_interval(finding):
 
 
 def test_an_interval_beyond_every_prompt_is_on_the_axis(finding):
-    """It may be: five prompts tell little of the mean."""
+    """With five prompts, the interval of the mean may end above all of them."""
     html = to_html(Report(finding([[1.0, 1.0, 1.0, 1.0, 9.0]]), [ReportPrompt(("a",))] * 5, {}))
     ends = re.findall(r'class="interval" x1="([-\d.]+)%" x2="([-\d.]+)%"', html)
     assert ends
@@ -144,7 +146,7 @@ def test_an_interval_beyond_every_prompt_is_on_the_axis(finding):
 
 
 @pytest.mark.parametrize("rest", [[YES, NO], []])
-def test_a_head_that_could_not_be_measured_is_told(finding, rest):
+def test_a_head_that_could_not_be_measured_is_noted(finding, rest):
     unmeasured = [1.0, float("nan"), 1.0, 1.0, 1.0]
     result = replace(finding([unmeasured, *rest]), notes=("NaN <on> prompt 1",))
     html = to_html(Report(result, [ReportPrompt(("a",))] * 5, {}))

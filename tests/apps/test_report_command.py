@@ -35,12 +35,12 @@ def test_the_page_has_a_section_for_each_analysis(written):
         "Which heads matter for these prompts?",
         "Which circuit makes this answer?",
     ]
-    shown = re.findall(r'<div class="views" data-views="(\w+)"', page)
-    assert shown == re.findall(r'json" id="views-(\w+)"', page) == ["ablate", "explain"]
-    conclusions = [unescape(one) for one in re.findall(r'class="conclusion">(.*?)</p>', page)]
-    for name, own in zip(("ablate", "explain"), conclusions, strict=True):
-        assert json.loads((out / name / "run.json").read_text())["answer"] == own
-        assert f"{name}: {own}" in " ".join(done.stdout.split())
+    drawn = re.findall(r'<div class="views" data-views="(\w+)"', page)
+    assert drawn == re.findall(r'json" id="views-(\w+)"', page) == ["ablate", "explain"]
+    conclusions = [unescape(text) for text in re.findall(r'class="conclusion">(.*?)</p>', page)]
+    for name, conclusion in zip(("ablate", "explain"), conclusions, strict=True):
+        assert json.loads((out / name / "run.json").read_text())["answer"] == conclusion
+        assert f"{name}: {conclusion}" in " ".join(done.stdout.split())
     assert "embed → L0H0.k → L0MLP → logits" in conclusions[1]
 
 
@@ -58,8 +58,10 @@ def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
     done = command(*run["command"].split()[1:], "--out", tmp_path / "alone")
     assert done.exit_code == 0, done.output
     for name in ("explain.csv", "edges.csv"):
-        own, alone = (pd.read_csv(path / name) for path in (out / "explain", tmp_path / "alone"))
-        pd.testing.assert_frame_equal(own, alone)
+        in_report, alone = (
+            pd.read_csv(path / name) for path in (out / "explain", tmp_path / "alone")
+        )
+        pd.testing.assert_frame_equal(in_report, alone)
 
 
 def test_the_default_sections_are_commands():
@@ -77,19 +79,19 @@ def test_a_section_is_named_as_its_command_is_typed(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("section", "said"), [("thoughts", "thoughts"), ("roles", "roles: Rows of 2 × 2 tokens")]
+    ("section", "message"), [("thoughts", "thoughts"), ("roles", "roles: Rows of 2 × 2 tokens")]
 )
-def test_a_report_without_any_section_is_refused(command, tmp_path, section, said):
+def test_a_report_without_any_section_is_refused(command, tmp_path, section, message):
     words = ["--model", "rasp-duplicates", "--section", section, "--out", tmp_path / "out"]
     done = command("report", *words)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_texts_stay_texts(finding):
-    shown = [ReportPrompt((EVIL,), EVIL, EVIL)] * 5
-    report = Report(finding([[1.0, 1.1, 0.9, 1.05, 0.95]], model=EVIL), shown, {"command": EVIL})
+    prompts = [ReportPrompt((EVIL,), EVIL, EVIL)] * 5
+    report = Report(finding([[1.0, 1.1, 0.9, 1.05, 0.95]], model=EVIL), prompts, {"command": EVIL})
     page = sections_page([Section("ablate", report)], {EVIL: EVIL})
     assert "<img" not in page
     assert page.count("&lt;img") >= 5

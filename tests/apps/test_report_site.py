@@ -87,13 +87,13 @@ def test_what_is_known_of_a_head_is_in_one_place(site):
     of_head = r'<section id="rasp-duplicates-(\w+)"(.*?)</section>'
     sections = dict(re.findall(of_head, page, re.DOTALL))
     assert [*sections] == ["L0H0", "L0H1", "L0H2", "L0H3"]
-    for head, own in sections.items():
-        named = {name for name in PAGES if f'href="{name}/' in own}
+    for head, section in sections.items():
+        named = {name for name in PAGES if f'href="{name}/' in section}
         assert PAGES[0] in named
         assert {name for name in PAGES if name.endswith(head)} <= named
-        assert f"<td>{head}</td>" in own
+        assert f"<td>{head}</td>" in section
         others = {other for other in sections if other != head}
-        assert not any(f"<td>{other}</td>" in own for other in others)
+        assert not any(f"<td>{other}</td>" in section for other in others)
 
 
 def test_the_summary_has_every_table_and_no_html(site):
@@ -145,10 +145,10 @@ def test_a_hub_model_is_run_again_when_its_commit_changes(command, tmp_path, mon
     name = lambda: f"org/letters@{fetched['commit']}"  # noqa: E731
     monkeypatch.setattr(interp.loading.hub, "fetch", lambda _, **_options: (folder, name()))
     words = ["report", "--config", tmp_path / "own.toml", "--out", tmp_path / "out"]
-    said = [command(*words).output for _ in range(2)]
+    outputs = [command(*words).output for _ in range(2)]
     fetched["commit"] = "b2"
-    said.append(command(*words).output)
-    assert [re.findall(r"(\d) pages? run, (\d)", text)[0] for text in said] == [
+    outputs.append(command(*words).output)
+    assert [re.findall(r"(\d) pages? run, (\d)", text)[0] for text in outputs] == [
         ("1", "0"),
         ("0", "1"),
         ("1", "0"),
@@ -205,7 +205,7 @@ def test_a_page_that_is_a_link_or_damaged_is_not_copied(site, tmp_path):
 
 
 @each(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("models = [", "is not valid TOML"),
         ('model = "python-2l"', ":1: model is not a key here; did you mean models?"),
@@ -253,12 +253,12 @@ def test_a_page_that_is_a_link_or_damaged_is_not_copied(site, tmp_path):
         ),
     ],
 )
-def test_a_file_that_can_not_be_used_is_refused_with_the_line(tmp_path, text, said):
+def test_a_file_that_can_not_be_used_is_refused_with_the_line(tmp_path, text, message):
     file = tmp_path / "own.toml"
     file.write_text(text)
     with pytest.raises(InvalidInput) as caught:
         read_config(file)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(file) in str(caught.value)
 
 
@@ -277,7 +277,7 @@ def test_paths_are_relative_to_the_file_and_pages_have_names_of_their_own(tmp_pa
     entry = '[[analyses]]\ncommand = "lens"\n'
     (tmp_path / "own.toml").write_text(text + entry + entry)
     pages = read_config(tmp_path / "own.toml").pages
-    assert [Path(one.prompts or "").name for one in pages.values()] == [
+    assert [Path(page.prompts or "").name for page in pages.values()] == [
         "a.jsonl",
         "rasp-reverse",
     ] * 2

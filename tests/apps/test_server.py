@@ -248,8 +248,8 @@ def test_the_websocket_refuses_any_other_origin(server, origins):
 
 
 def test_the_websocket_refuses_a_second_origin(server):
-    own = f"http://{server.host}"
-    assert server.handshake(server.host, own, "http://evil.example") == 400
+    own_origin = f"http://{server.host}"
+    assert server.handshake(server.host, own_origin, "http://evil.example") == 400
 
 
 def test_the_websocket_refuses_a_foreign_host(server):
@@ -371,8 +371,8 @@ def test_a_page_and_a_component_work_under_the_policy(server, chromium):
     page.get_by_text("cell of --model=induction-by-hand --model=dates").wait_for(timeout=60_000)
     page.locator("[data-testid=stDataFrame] canvas").first.wait_for(timeout=60_000)
     assert complaints == []
-    own = (f"http://{server.host}/", f"blob:http://{server.host}/", "data:")
-    assert [url for url in requests if not url.startswith(own)] == []
+    own_addresses = (f"http://{server.host}/", f"blob:http://{server.host}/", "data:")
+    assert [url for url in requests if not url.startswith(own_addresses)] == []
     assert not server.record.read_text()
     page.close()
 
@@ -405,9 +405,9 @@ def test_a_page_of_another_port_reaches_nothing(server, chromium, tmp_path):
         picture.src = address;
     })"""
     (tmp_path / "index.html").write_text(f"<iframe src='http://{server.host}'></iframe>")
-    page, own = chromium.new_page(), f"http://{server.host}"
+    page, own_origin = chromium.new_page(), f"http://{server.host}"
     with other_server(tmp_path) as other:
-        for address, expected in ((own, "open"), (other, "refused")):
+        for address, expected in ((own_origin, "open"), (other, "refused")):
             page.goto(address)
             assert page.evaluate(connect, f"ws://{server.host}/_stcore/stream") == expected
             assert page.evaluate(show, f"http://{server.host}{STATIC}") == expected
@@ -442,11 +442,11 @@ def test_ctrl_c_ends_the_server_with_a_page_open_and_work_going_on(tmp_path):
 
 
 def test_the_settings_are_for_this_machine_alone():
-    given = settings(8501)
-    assert given["server.address"] == "127.0.0.1"
-    assert given["browser.gatherUsageStats"] is False
-    assert given["client.showErrorDetails"] == "none"
-    assert given["server.fileWatcherType"] == "none"
+    options = settings(8501)
+    assert options["server.address"] == "127.0.0.1"
+    assert options["browser.gatherUsageStats"] is False
+    assert options["client.showErrorDetails"] == "none"
+    assert options["server.fileWatcherType"] == "none"
 
 
 def test_a_port_in_use_is_refused_or_passed_over():

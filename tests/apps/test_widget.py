@@ -23,9 +23,9 @@ def passed(file: Path) -> int:
     """How many tests of a file of JavaScript pass, which all must."""
     done = run_node("--test", file)
     assert done.returncode == 0, done.stdout
-    found = re.search(r"pass (\d+)\n", done.stdout)
-    assert found, done.stdout
-    return int(found[1])
+    match = re.search(r"pass (\d+)\n", done.stdout)
+    assert match, done.stdout
+    return int(match[1])
 
 
 def test_its_functions(tmp_path):

@@ -21,13 +21,13 @@ N = len(TOKENS)
 
 def patterns():
     """Four heads: each query attends to itself, to the token before, to BOS, or evenly."""
-    own = torch.eye(N)
+    itself = torch.eye(N)
     before = torch.eye(N).roll(1, 0).tril()
     before[0, 0] = 1
     first = torch.zeros(N, N)
     first[:, 0] = 1
     even = torch.ones(N, N).tril()
-    stacked = torch.stack([own, before, first, even / even.sum(-1, keepdim=True)])
+    stacked = torch.stack([itself, before, first, even / even.sum(-1, keepdim=True)])
     return (255 * stacked).round().to(torch.uint8).reshape(2, 2, N, N)
 
 
@@ -77,7 +77,7 @@ def views():
             unit="nats",
         ),
     }
-    shown = [view_of(drawing, id) for id, drawing in drawings.items()]
+    drawn = [view_of(drawing, id) for id, drawing in drawings.items()]
     strip = {
         "kind": "tokens",
         "id": "tokens",
@@ -98,7 +98,7 @@ def views():
         "rows": [[EVIL, 1.0], [END, -2.0], ["L0H1", None]],
         "pick": "row",
     }
-    return [heads_view(), *shown, strip, table_view]
+    return [heads_view(), *drawn, strip, table_view]
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +128,8 @@ def file(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def opened(file, chromium):
-    """Opens the page; at the end, nothing was said, asked of a network or run."""
-    said: list[str] = []
+    """Opens the page; at the end, nothing was printed, requested from a network or run."""
+    events: list[str] = []
     contexts = []
 
     def open_page(width=1280, scheme="light"):
@@ -137,11 +137,11 @@ def opened(file, chromium):
             viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
         )
         contexts.append(context)
-        context.route("http*://**", lambda route: (said.append(route.request.url), route.abort()))
+        context.route("http*://**", lambda route: (events.append(route.request.url), route.abort()))
         page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("console", lambda message: events.append(message.text))
+        page.on("pageerror", lambda error: events.append(str(error)))
+        page.on("dialog", lambda dialog: (events.append(dialog.message), dialog.dismiss()))
         page.goto(file.as_uri())
         for view in views():
             page.wait_for_selector(f"[data-view={view['id']}][data-ready]")
@@ -150,7 +150,7 @@ def opened(file, chromium):
     yield open_page
     for context in contexts:
         context.close()
-    assert not said
+    assert not events
 
 
 def view(page, id):
@@ -257,18 +257,18 @@ def test_a_table_is_sorted_by_its_titles(opened):
 
 def test_the_table_and_the_files_of_a_view_have_its_numbers(opened, tmp_path):
     page = opened()
-    own = view(page, "map")
-    own.hover()
-    own.get_by_role("button", name="table").click()
-    assert own.locator("tbody tr").first.locator("td").all_inner_texts() == ["1", "−2", ""]
+    drawn_map = view(page, "map")
+    drawn_map.hover()
+    drawn_map.get_by_role("button", name="table").click()
+    assert drawn_map.locator("tbody tr").first.locator("td").all_inner_texts() == ["1", "−2", ""]
     with page.expect_download() as saved:
-        own.get_by_role("button", name="CSV").first.click()
+        drawn_map.get_by_role("button", name="CSV").first.click()
     assert saved.value.suggested_filename == "map-img-src-x-onerror-alert-1.csv"
     saved.value.save_as(tmp_path / "map.csv")
     text = (tmp_path / "map.csv").read_bytes().decode()
     assert text == "layer \\ head,0,1,2\r\n0,1,-2,\r\n1,0.25,0,3\r\n"
     with page.expect_download() as saved:
-        own.get_by_role("button", name="PNG").click()
+        drawn_map.get_by_role("button", name="PNG").click()
     saved.value.save_as(tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
@@ -286,12 +286,12 @@ def test_it_is_printed_with_nothing_split(opened, tmp_path):
     assert page.evaluate("[window.printed, window.again]") == [True, False]
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 between its margins
-    for own in views():
-        found = view(page, own["id"]).evaluate(
-            "own => [getComputedStyle(own).breakInside, own.getBoundingClientRect().height]"
+    for drawing in views():
+        style = view(page, drawing["id"]).evaluate(
+            "e => [getComputedStyle(e).breakInside, e.getBoundingClientRect().height]"
         )
-        assert found[0] == "avoid"
-        assert found[1] < 1000, own["id"]
+        assert style[0] == "avoid"
+        assert style[1] < 1000, drawing["id"]
 
 
 def test_equal_views_are_not_drawn_again(opened):
@@ -312,8 +312,8 @@ def test_equal_views_are_not_drawn_again(opened):
         }""",
         payload,
     )
-    kept = page.evaluate("next.map((own, n) => own === first[n])")
-    assert kept == [True, False, True, True, True, True]
+    is_same = page.evaluate("next.map((element, n) => element === first[n])")
+    assert is_same == [True, False, True, True, True, True]
     assert page.evaluate("first[0].contains(document.activeElement)")
     assert page.evaluate("next[1].dataset.title") == "Another"
 

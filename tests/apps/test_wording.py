@@ -58,7 +58,7 @@ def test_the_heads_to_expect_by_chance_are_counted(finding):
     assert "about 1 of the heads would have p ≤ 0.05" in explanation(result)
 
 
-def test_a_head_that_helps_on_some_prompts_and_hurts_on_others_is_told(finding):
+def test_a_head_that_helps_on_some_prompts_and_hurts_on_others_is_mentioned(finding):
     both = [9.0, -9.0, 8.0, -8.0, 0.5]
     for heads in ([YES, both], [NO, both]):
         assert conclusion(finding(heads)).endswith(

@@ -53,8 +53,8 @@ def test_a_cache_of_everything_keeps_far_less_than_everything():
     """No score, pattern, result or scale; of a long text a small part of the whole."""
     cache = run(build(LONG), *tokens_of(LONG, pos=128), record="all").cache
     assert cache.nbytes < full_size(cache) / 5
-    kept = {place.point for place in cache.stored}
-    assert not kept & {Point.SCORES, Point.PATTERN, Point.RESULT, Point.SCALE}
+    stored_points = {place.point for place in cache.stored}
+    assert not stored_points & {Point.SCORES, Point.PATTERN, Point.RESULT, Point.SCALE}
     assert list(cache) == list(build(LONG).names)
 
 
@@ -125,7 +125,7 @@ def test_a_cache_is_a_mapping():
     assert_identical(cache["z", -1], cache["z", 1])
 
 
-def test_what_was_not_recorded_is_told_with_what_was():
+def test_the_error_for_what_was_not_recorded_lists_what_was():
     cache = recorded(["z", "embed"])
     assert ("pattern", 0) not in cache
     with pytest.raises(
@@ -154,7 +154,7 @@ def test_a_misspelt_place_is_another_error_than_one_not_recorded():
 
 
 @pytest.mark.parametrize("name", ["embed_grad", ("z_grad", 0), "blocks.0.attn.hook_z_grad"])
-def test_a_gradient_not_taken_is_told(name):
+def test_a_gradient_not_taken_is_an_error(name):
     cache = recorded()
     assert name not in cache
     with pytest.raises(NotRecorded, match=r"No gradient of .*gradients_of=metric"):
@@ -254,11 +254,11 @@ def swapped(model):
 def test_once_the_weights_have_changed_nothing_is_derived(change):
     model, tokens = build_new("gpt2"), tokens_of("gpt2")
     cache = run(model, *tokens, record="all").cache
-    kept = {place: cache[place] for place in cache.stored}
+    stored = {place: cache[place] for place in cache.stored}
     change(model)
     for place in cache:
-        if place in kept:
-            assert_identical(cache[place], kept[place])
+        if place in stored:
+            assert_identical(cache[place], stored[place])
         else:
             with pytest.raises(StaleCache, match="weights"):
                 cache[place]
@@ -331,7 +331,7 @@ def test_a_name_without_a_layer_leaves_nothing_else_open():
         pair["z"]
 
 
-def test_layers_that_can_not_be_stacked_are_told():
+def test_layers_that_can_not_be_stacked_are_an_error():
     with pytest.raises(NotRecorded, match=r'\("pattern", 1\) was not recorded'):
         recorded([("pattern", 0)])["pattern"]
     assert "pattern" not in recorded([("pattern", 0)])
@@ -350,9 +350,9 @@ def test_layers_that_can_not_be_stacked_are_told():
 # Pickled and copied.
 
 
-def same(one: Cache, other: Cache) -> None:
-    assert list(one) == list(other)
-    for place, value in one.items():
+def same(cache: Cache, other: Cache) -> None:
+    assert list(cache) == list(other)
+    for place, value in cache.items():
         assert_identical(value, other[place])
 
 
@@ -423,8 +423,8 @@ def test_a_stale_cache_is_still_stale_when_it_was_pickled(change):
 
 def test_results_and_what_they_are_made_of_can_be_pickled():
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    for own in (Provenance.of(model, *model.check(*tokens)), Start(1, torch.zeros(1, 2, 12))):
-        again = pickle.loads(pickle.dumps(own))
+    for value in (Provenance.of(model, *model.check(*tokens)), Start(1, torch.zeros(1, 2, 12))):
+        again = pickle.loads(pickle.dumps(value))
         assert {k: str(v) for k, v in vars(again).items()} == {
-            k: str(v) for k, v in vars(own).items()
+            k: str(v) for k, v in vars(value).items()
         }

@@ -1,4 +1,4 @@
-"""A cache that was saved is read again as it was, with the model or without; bad files are told."""
+"""A saved cache is read again as it was, with the model or without; bad files are refused."""
 
 import json
 import pickle
@@ -153,7 +153,7 @@ def test_with_other_weights_it_is_refused(saved):
 
 
 def test_with_another_config_it_is_refused(saved):
-    """Also where the weights agree: nothing in them tells how positions or norms are computed."""
+    """Also where the weights agree: they do not determine how positions and norms are computed."""
     model = build_new("gpt2")
     values = model.config.to_dict()
     values["decoder"]["norm"]["eps"] = 0.5
@@ -185,21 +185,21 @@ def test_once_the_weights_have_changed_it_is_not_saved(path):
 # Bad files.
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     for wrong in (tmp_path / "nothing", tmp_path):
         with pytest.raises(InvalidInput, match="is not a file"):
             load_cache(wrong)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.999])
-def test_a_truncated_file_is_told(saved, share):
+def test_a_truncated_file_is_refused(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
     with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(saved)
 
 
-def test_other_files_are_told(path):
+def test_other_files_are_refused(path):
     path.write_text("no tensors at all")
     with pytest.raises(InvalidInput, match="valid safetensors"):
         load_cache(path)
@@ -220,7 +220,7 @@ def test_a_pickle_is_not_read(path):
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])
-def test_another_version_is_told(saved, version):
+def test_another_version_is_refused(saved, version):
     rewritten(saved, lambda header: header.update(version=version))
     with pytest.raises(InvalidInput, match=r"format .*reads format 1"):
         load_cache(saved)
@@ -246,13 +246,13 @@ def test_another_version_is_told(saved, version):
         lambda header: header.update(contexts=[["nowhere", header["contexts"][0][1]]]),
     ],
 )
-def test_a_damaged_header_is_told(saved, change):
+def test_a_damaged_header_is_refused(saved, change):
     with pytest.raises(InvalidInput, match=r"damaged|valid safetensors"):
         load_cache(rewritten(saved, change), build("gpt2"))
 
 
 @pytest.mark.parametrize("header", ["[]", "7", "{", "null", '"text"'])
-def test_a_header_of_another_kind_is_told(path, header):
+def test_a_header_of_another_kind_is_refused(path, header):
     save_file({"0": torch.zeros(1)}, path, {HEADER: header})
     with pytest.raises(InvalidInput, match="damaged"):
         load_cache(path)
@@ -360,7 +360,7 @@ def test_a_changed_byte_is_noticed(saved):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("missing/run.cache", "no folder .*missing.*make it first"),
         ("", "is a folder"),
@@ -368,16 +368,16 @@ def test_a_changed_byte_is_noticed(saved):
         ("\0/run.cache", "A path of a file"),
     ],
 )
-def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, told):
+def test_a_path_where_no_file_can_be_is_bad_input(tmp_path, name, message):
     """And not a full disk: the exit code of the command line differs."""
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         recorded().save(f"{tmp_path}/{name}")
     with pytest.raises(InvalidInput, match=r"is not a file|A path of a file"):
         load_cache(f"{tmp_path}/{name}")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_nothing_can_be_written_it_is_told(tmp_path, monkeypatch):
+def test_where_nothing_can_be_written_it_is_an_error(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -215,10 +215,10 @@ def test_gradients_are_cast_too():
 
 def test_a_cast_cache_is_another_one():
     cache = recorded()
-    before, kept = cache["z", 0], cache.stored
+    before, stored = cache["z", 0], cache.stored
     narrow = cache.to(torch.float32).keep("pattern")
     narrow["z", 0].zero_()
-    assert cache.stored == kept
+    assert cache.stored == stored
     assert_identical(cache["z", 0], before)
     assert_identical(cache.to("cpu")["pattern", 0], cache["pattern", 0])
 

@@ -15,6 +15,6 @@ def datasets(monkeypatch):
     library = pytest.importorskip("datasets")
     numbers = count()
     monkeypatch.setattr(
-        library.arrow_dataset, "update_fingerprint", lambda *given: str(next(numbers))
+        library.arrow_dataset, "update_fingerprint", lambda *arguments: str(next(numbers))
     )
     return library

@@ -33,9 +33,9 @@ OF_T5 = ("use_attn_result", "use_hook_mlp_in")
 """TransformerLens's T5 raises with split inputs: its cross-attention does not split them."""
 
 
-def fields(own: dict[str, Any], dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+def fields(values: dict[str, Any], dtype: torch.dtype = torch.float64) -> dict[str, Any]:
     """The fields of a configuration."""
-    return {"attention_dir": "bidirectional", "dtype": dtype, **SIZES, **own}
+    return {"attention_dir": "bidirectional", "dtype": dtype, **SIZES, **values}
 
 
 def drawn(model: torch.nn.Module) -> None:
@@ -57,12 +57,12 @@ def padded(*lengths: int, columns: int = 7) -> torch.Tensor:
 
 
 def recorded(
-    model: Any, *inputs: torch.Tensor, **given: Any
+    model: Any, *inputs: torch.Tensor, **options: Any
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Logits, and every activation with its gradient; those of parameters are in ``.grad``."""
     cache, forward, backward = model.get_caching_hooks(incl_bwd=True)
     with model.hooks(forward, backward):
-        logits = model(*inputs, **given)
+        logits = model(*inputs, **options)
         logits.square().mean().backward()
     return logits, cache
 

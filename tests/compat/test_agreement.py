@@ -22,9 +22,9 @@ def pair(name):
 def test_random_weights_names_and_hooks_are_theirs(name):
     model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**fields(name)))
     ours = HookedTransformer(HookedTransformerConfig(**fields(name)))
-    expected, own = dict(model.named_parameters()), dict(ours.named_parameters())
-    assert sorted(own) == sorted(expected)
-    assert all(torch.equal(own[key], expected[key]) for key in own)
+    expected, parameters = dict(model.named_parameters()), dict(ours.named_parameters())
+    assert sorted(parameters) == sorted(expected)
+    assert all(torch.equal(parameters[key], expected[key]) for key in parameters)
     assert sorted(ours.hook_dict) == sorted(model.hook_dict)
     assert vars(ours.cfg).keys() == vars(model.cfg).keys()
     assert all(getattr(ours.cfg, key) == value for key, value in vars(model.cfg).items())
@@ -44,10 +44,10 @@ def test_activations_and_gradients(name, pair, flags):
     assert sorted(cache) == sorted(expected)
     for key in expected:
         close(cache[key], expected[key])
-    own = dict(pair[0].named_parameters())
+    parameters = dict(pair[0].named_parameters())
     for key, parameter in pair[1].named_parameters():
         if parameter.grad is not None:
-            close(own[key].grad, parameter.grad)
+            close(parameters[key].grad, parameter.grad)
 
 
 def test_activations_in_float32(name):
@@ -61,11 +61,11 @@ def test_processed_weights(name, pair):
     ours, model = pair
     state = model.state_dict()
     for each in pair:
-        own = {key: value.clone() for key, value in state.items()}
-        each.load_and_process_state_dict(own)
-    expected, own = dict(model.named_parameters()), dict(ours.named_parameters())
-    assert sorted(own) == sorted(expected)
-    for key, value in own.items():
+        weights = {key: value.clone() for key, value in state.items()}
+        each.load_and_process_state_dict(weights)
+    expected, weights = dict(model.named_parameters()), dict(ours.named_parameters())
+    assert sorted(weights) == sorted(expected)
+    for key, value in weights.items():
         close(value, expected[key], 1e-5)  # theirs are computed in float32
     close(ours(tokens()), model(tokens()), 1e-5)
 
@@ -116,11 +116,11 @@ def test_cache_and_weights(name, pair):
     caches = [model.run_with_cache(tokens())[1] for model in pair]
     calls = CALLS if "attn_only" in SHAPES[name] else CALLS | OF_MLPS
     for call in calls.values():
-        own, expected = (call(cache, model) for cache, model in zip(caches, pair, strict=True))
+        computed, expected = (call(cache, model) for cache, model in zip(caches, pair, strict=True))
         if isinstance(expected, tuple):
-            assert list(own[1]) == list(expected[1])
-            own, expected = own[0], expected[0]
-        close(own, expected, 1e-7)  # their biases are added up in float32
+            assert list(computed[1]) == list(expected[1])
+            computed, expected = computed[0], expected[0]
+        close(computed, expected, 1e-7)  # their biases are added up in float32
 
 
 def test_greedy_generation(name, pair):
@@ -128,10 +128,10 @@ def test_greedy_generation(name, pair):
         pytest.skip("what it predicts is not what it reads")
     # Without a tokenizer, their KV cache gives tokens other than their own forward.
     ask = {"max_new_tokens": 5, "do_sample": False, "stop_at_eos": False, "verbose": False}
-    own, expected = (
+    generated, expected = (
         model.generate(tokens()[:, :3], use_past_kv_cache=False, **ask) for model in pair
     )
-    assert torch.equal(own, expected)
+    assert torch.equal(generated, expected)
 
 
 def test_edited_scores_and_scales(name, pair):
@@ -143,7 +143,7 @@ def test_edited_scores_and_scales(name, pair):
     if pair[0].cfg.normalization_type is not None:
         names += ["blocks.1.ln1.hook_scale", "ln_final.hook_normalized"]
     for place in names:
-        own, expected = (
+        logits, expected = (
             model.run_with_hooks(tokens(), fwd_hooks=[(place, edit)]) for model in pair
         )
-        close(own, expected)
+        close(logits, expected)

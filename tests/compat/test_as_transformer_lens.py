@@ -73,7 +73,7 @@ def test_a_notebook_of_theirs_runs():
         ("from transformer_lens.utils import no_such_name", "no such name"),
     ],
 )
-def test_names_that_are_missing_say_what_to_use(in_process, line, hint):
+def test_names_that_are_missing_name_what_to_use(in_process, line, hint):
     with pytest.raises((ImportError, AttributeError), match=hint):
         exec(line, {})
 
@@ -107,13 +107,13 @@ LACKING = {
 def their_names():
     """The public names of each module that the façade stands in for, without other libraries'."""
     pytest.importorskip("transformer_lens")
-    found = {}
+    names = {}
     for name in ("", *MODULES):
         try:
             module = import_module(f"transformer_lens.{name}".rstrip("."))
         except ModuleNotFoundError:  # a module of version 2
             continue
-        found[module.__name__] = {
+        names[module.__name__] = {
             name
             for name, value in vars(module).items()
             if not name.startswith("_")
@@ -121,7 +121,7 @@ def their_names():
             # Constants do not say where they are from.
             and (getattr(value, "__module__", None) or NAME).startswith(NAME)
         }
-    return found
+    return names
 
 
 def is_importable(module, name):

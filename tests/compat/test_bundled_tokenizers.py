@@ -16,48 +16,48 @@ def model():
 
 
 @pytest.fixture
-def own(model):
+def ours(model):
     model.tokenizer.padding_side = "right"
     return model.tokenizer
 
 
 @pytest.fixture
-def theirs(own):
+def theirs(ours):
     transformers = pytest.importorskip("transformers")
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=own.backend.backend)
-    made.pad_token = made.eos_token = made.bos_token = own.bos_token
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=ours.backend.backend)
+    made.pad_token = made.eos_token = made.bos_token = ours.bos_token
     return made
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_encodings_are_theirs(own, theirs, side):
-    own.padding_side = theirs.padding_side = side
-    a, b = (one(TEXTS, return_tensors="pt", padding=True) for one in (own, theirs))
+def test_encodings_are_theirs(ours, theirs, side):
+    ours.padding_side = theirs.padding_side = side
+    a, b = (tokenizer(TEXTS, return_tensors="pt", padding=True) for tokenizer in (ours, theirs))
     assert torch.equal(a.input_ids, b.input_ids)
     assert torch.equal(a["attention_mask"], b["attention_mask"])
     assert not a.attention_mask.all()
-    assert own(TEXTS[0])["input_ids"] == theirs(TEXTS[0])["input_ids"]
-    assert own(TEXTS).attention_mask == theirs(TEXTS).attention_mask
+    assert ours(TEXTS[0])["input_ids"] == theirs(TEXTS[0])["input_ids"]
+    assert ours(TEXTS).attention_mask == theirs(TEXTS).attention_mask
 
 
-def test_tokens_and_ids_are_theirs(own, theirs):
-    ids = own.encode(TEXTS[0])
+def test_tokens_and_ids_are_theirs(ours, theirs):
+    ids = ours.encode(TEXTS[0])
     assert ids == theirs.encode(TEXTS[0], add_special_tokens=False)
-    assert torch.equal(own.encode(TEXTS[0], return_tensors="pt"), torch.tensor([ids]))
-    tokens = own.convert_ids_to_tokens(ids)
-    assert tokens == theirs.convert_ids_to_tokens(ids) == own.tokenize(TEXTS[0])
-    assert own.convert_ids_to_tokens(ids[0]) == theirs.convert_ids_to_tokens(ids[0])
-    assert own.convert_tokens_to_ids(tokens) == ids
-    assert own.convert_tokens_to_ids(tokens[0]) == ids[0]
-    assert own.all_special_ids == theirs.all_special_ids
-    assert own.decode(ids) == theirs.decode(ids) == TEXTS[0]
+    assert torch.equal(ours.encode(TEXTS[0], return_tensors="pt"), torch.tensor([ids]))
+    tokens = ours.convert_ids_to_tokens(ids)
+    assert tokens == theirs.convert_ids_to_tokens(ids) == ours.tokenize(TEXTS[0])
+    assert ours.convert_ids_to_tokens(ids[0]) == theirs.convert_ids_to_tokens(ids[0])
+    assert ours.convert_tokens_to_ids(tokens) == ids
+    assert ours.convert_tokens_to_ids(tokens[0]) == ids[0]
+    assert ours.all_special_ids == theirs.all_special_ids
+    assert ours.decode(ids) == theirs.decode(ids) == TEXTS[0]
 
 
-def test_what_is_not_there_is_refused(own):
+def test_what_is_not_there_is_refused(ours):
     with pytest.raises(InterpError, match="no token"):
-        own.convert_tokens_to_ids("no such token")
+        ours.convert_tokens_to_ids("no such token")
     with pytest.raises(AttributeError, match="attention_mask"):
-        _ = own("a").no_such_value
+        _ = ours("a").no_such_value
 
 
 def test_one_cached_position_keeps_its_axis(model):

@@ -39,9 +39,9 @@ def codes(page):
 @pytest.fixture(scope="module")
 def names():
     """What the first block of the page on notebooks defines."""
-    found = {}
-    exec(blocks_of(NAMES)[0].text, found)
-    return found
+    namespace = {}
+    exec(blocks_of(NAMES)[0].text, namespace)
+    return namespace
 
 
 @pytest.mark.parametrize("code", [code for code in codes(PAGE) if "(" in code or "." in code])

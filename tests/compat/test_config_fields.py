@@ -18,13 +18,13 @@ class Recording(HookedTransformerConfig):
     """Keeps the names of the fields that are read."""
 
     def __getattribute__(self, name):
-        found = super().__getattribute__(name)
+        value = super().__getattribute__(name)
         super().__getattribute__("__dict__").setdefault("read", set()).add(name)
-        return found
+        return value
 
 
-def fields_read(**given):
-    cfg = Recording(**given)
+def fields_read(**values):
+    cfg = Recording(**values)
     vars(cfg)["read"] = set()
     model = HookedTransformer(cfg)
     model.set_use_attn_result(True)
@@ -36,14 +36,14 @@ def test_fields_are_read_refused_or_without_effect():
     read = set.union(*(fields_read(**fields(name)) for name in SHAPES))
     read |= fields_read(**fields("llama"), **EXPERTS)
     read |= fields_read(**fields("llama"), use_NTK_by_parts_rope=True, rotary_scaling_factor=1.0)
-    own = {field.name for field in fields_of(HookedTransformerConfig)}
+    all_fields = {field.name for field in fields_of(HookedTransformerConfig)}
     in_other_calls = {
         "default_prepend_bos",
         "tokenizer_prepends_bos",
         "device",
         "initializer_range",
     }
-    assert own - read - set(UNSUPPORTED) - set(WITHOUT_EFFECT) <= in_other_calls
+    assert all_fields - read - set(UNSUPPORTED) - set(WITHOUT_EFFECT) <= in_other_calls
     assert not read & set(WITHOUT_EFFECT) - {"model_name"}
 
 
@@ -59,8 +59,8 @@ def test_what_is_refused_is_named(name):
 def test_what_has_no_effect_changes_no_logits(name):
     plain, other = (HookedTransformerConfig(**fields("pythia")) for _ in range(2))
     setattr(other, name, 1)
-    own, expected = (HookedTransformer(cfg)(tokens()) for cfg in (other, plain))
-    assert torch.equal(own, expected)
+    logits, expected = (HookedTransformer(cfg)(tokens()) for cfg in (other, plain))
+    assert torch.equal(logits, expected)
 
 
 def test_a_tokenizer_by_name_that_is_nowhere_is_refused(tmp_path):

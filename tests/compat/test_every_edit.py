@@ -41,11 +41,11 @@ def test_forward_hooks(pair, hook):
         if hook is returned and place.endswith("attn_scores"):
             continue  # 0.05 of −∞ from another row
         with torch.no_grad():
-            own, expected = (
+            logits, expected = (
                 model.run_with_hooks(tokens(), fwd_hooks=[(place, hook)]) for model in pair
             )
-        close(own, expected)
-        assert not torch.equal(own, plain), place
+        close(logits, expected)
+        assert not torch.equal(logits, plain), place
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,8 +15,8 @@ ROUTED = {"num_experts": 4, "experts_per_token": 2}
 
 
 def made(renormalised=True, dtype=torch.float64):
-    given = fields("llama", dtype) | ROUTED | {"norm_topk_prob": renormalised}
-    model = HookedTransformer(HookedTransformerConfig(**given))
+    values = fields("llama", dtype) | ROUTED | {"norm_topk_prob": renormalised}
+    model = HookedTransformer(HookedTransformerConfig(**values))
     perturb(model)
     return model
 
@@ -81,20 +81,20 @@ def test_weights_that_no_stack_has_are_refused():
 @pytest.mark.parametrize("renormalised", [True, False])
 def test_mixtures_of_experts_are_theirs(renormalised):
     theirs = pytest.importorskip("transformer_lens")
-    given = fields("llama") | ROUTED | {"norm_topk_prob": renormalised}
-    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**given)).to(torch.float64)
+    values = fields("llama") | ROUTED | {"norm_topk_prob": renormalised}
+    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**values)).to(torch.float64)
     perturb(model)
     ours = made(renormalised)
     assert sorted(dict(ours.named_parameters())) == sorted(dict(model.named_parameters()))
     ours.load_state_dict(model.state_dict())
-    own, expected = (
+    cache, expected = (
         each.run_with_cache(tokens(), return_type="loss", incl_bwd=True)[1]
         for each in (ours, model)
     )
-    assert sorted(own) == sorted(expected)
+    assert sorted(cache) == sorted(expected)
     for key in expected:
         if expected[key].numel():
-            close(own[key], expected[key], 1e-6)
+            close(cache[key], expected[key], 1e-6)
     parameters = dict(ours.named_parameters())
     for key, parameter in model.named_parameters():
         if parameter.grad is not None:
@@ -117,13 +117,15 @@ EDITS = {
 @pytest.mark.parametrize("place", EDITS)
 def test_edits_of_experts_are_theirs(place):
     theirs = pytest.importorskip("transformer_lens")
-    given = fields("llama") | ROUTED
-    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**given)).to(torch.float64)
+    values = fields("llama") | ROUTED
+    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**values)).to(torch.float64)
     perturb(model)
     ours = made(renormalised=False)
     ours.load_state_dict(model.state_dict())
     hooks = [(f"blocks.0.mlp.{place}", EDITS[place])]
     with torch.no_grad():
-        own, expected = (each.run_with_hooks(tokens(), fwd_hooks=hooks) for each in (ours, model))
-        assert not torch.allclose(own, ours(tokens()))
-    close(own, expected, 1e-6)
+        logits, expected = (
+            each.run_with_hooks(tokens(), fwd_hooks=hooks) for each in (ours, model)
+        )
+        assert not torch.allclose(logits, ours(tokens()))
+    close(logits, expected, 1e-6)

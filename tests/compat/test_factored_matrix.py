@@ -47,13 +47,13 @@ def test_shape_and_parts_are_those_of_the_product(matrix):
 def test_products_are_those_of_the_product(matrix):
     right, left = drawn(matrix.rdim, 3), drawn(7, matrix.ldim)
     other = FactoredMatrix(drawn(matrix.rdim, 2), drawn(2, 9))
-    for found, expected in (
+    for product, expected in (
         (matrix @ right, matrix.AB @ right),
         (left @ matrix, left @ matrix.AB),
         (matrix @ other, matrix.AB @ other.AB),
     ):
-        assert isinstance(found, FactoredMatrix)
-        assert_close(found.AB, expected, **TIGHT)
+        assert isinstance(product, FactoredMatrix)
+        assert_close(product.AB, expected, **TIGHT)
     assert_close(matrix @ right[:, 0], matrix.AB @ right[:, 0], **TIGHT)
     assert_close(left[0] @ matrix, left[0] @ matrix.AB, **TIGHT)
 
@@ -80,9 +80,9 @@ def test_svd_norm_and_eigenvalues_are_those_of_the_product(matrix):
     assert_close(u @ matrix.collapse_l(), product, **TIGHT)
     assert_close(matrix.collapse_r() @ v.mT, product, **TIGHT)
     if matrix.ldim == matrix.rdim:
-        found, expected = matrix.eigenvalues.abs(), torch.linalg.eigvals(product).abs()
+        eigenvalues, expected = matrix.eigenvalues.abs(), torch.linalg.eigvals(product).abs()
         assert_close(
-            found.sort(descending=True).values,
+            eigenvalues.sort(descending=True).values,
             expected.sort(descending=True).values[..., : matrix.mdim],
             rtol=1e-6,
             atol=1e-6,

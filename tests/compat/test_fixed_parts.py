@@ -29,13 +29,13 @@ def test_blocks_are_neither_deleted_nor_added():
 def test_hooks_of_pytorch_on_parts_are_refused(name, how):
     part = built("gpt2").get_submodule(name)
     with pytest.raises(InterpError, match="add_hook"):
-        getattr(part, how)(lambda *given: None)
+        getattr(part, how)(lambda *arguments: None)
 
 
 def test_hooks_of_pytorch_on_the_model_itself_are_called():
     model, seen = built("gpt2"), []
-    model.register_forward_hook(lambda module, given, logits: seen.append(logits))
-    model.register_forward_pre_hook(lambda module, given: seen.append(None))
+    model.register_forward_hook(lambda module, inputs, logits: seen.append(logits))
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(None))
     assert model(tokens()) is seen[1]
     assert seen[0] is None
 

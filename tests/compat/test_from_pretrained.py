@@ -110,10 +110,10 @@ def test_unprocessed_weights_are_theirs(pair, load_theirs):
     options["fold_value_biases"] = False
     ours = HookedTransformer.from_pretrained_no_processing(name, device="cpu")
     model = load_theirs(name, **options)
-    own = dict(ours.named_parameters())
+    weights = dict(ours.named_parameters())
     for key, weight in model.named_parameters():
         if key != NOT_LOADED.get(name):
-            close(own[key], weight, 1e-6)
+            close(weights[key], weight, 1e-6)
     close(ours(TEXTS[0]), model(TEXTS[0]), 1e-5)
 
 

@@ -60,14 +60,14 @@ def test_patterns_of_a_text():
 
 def test_what_cannot_be_detected_is_refused():
     model = Model(torch.eye(6))
-    for given, message in (
+    for options, message in (
         ({"detection_pattern": "other_head"}, "one of"),
         ({"detection_pattern": torch.ones(6, 6)}, "lower triangular"),
         ({"detection_pattern": torch.eye(5)}, "lower triangular"),
         ({"detection_pattern": "induction_head", "error_measure": "x"}, "mul"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            detect_head(model, "text", **given)
+            detect_head(model, "text", **options)
     with pytest.raises(InvalidInput, match="one text"):
         detect_head(model, ["a"], "induction_head", cache={})
 

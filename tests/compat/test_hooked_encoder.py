@@ -28,7 +28,7 @@ from tests.compat.encoder_shapes import (
 
 TYPES = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0, 0]])
 MASK = padded(7, 4)
-GIVEN = {"token_type_ids": TYPES, "one_zero_attention_mask": MASK}
+TYPES_AND_MASK = {"token_type_ids": TYPES, "one_zero_attention_mask": MASK}
 STACKED = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_in", "W_out", "b_in", "b_out")
 NEVER = ("pooler", "nsp_head")
 """Parts that the forward of the masked language model does not run."""
@@ -45,10 +45,10 @@ def built(name="bert"):
 
 def pair(name, dtype=torch.float64, flags=()):
     theirs = pytest.importorskip("transformer_lens")
-    own = {**fields(BERT[name], dtype), **dict.fromkeys(flags, True)}
-    model = theirs.HookedEncoder(theirs.HookedTransformerConfig(**own))
+    values = {**fields(BERT[name], dtype), **dict.fromkeys(flags, True)}
+    model = theirs.HookedEncoder(theirs.HookedTransformerConfig(**values))
     drawn(model)
-    ours = HookedEncoder(HookedTransformerConfig(**own))
+    ours = HookedEncoder(HookedTransformerConfig(**values))
     ours.load_state_dict(model.state_dict())
     return ours, model
 
@@ -67,23 +67,23 @@ def test_activations_gradients_and_state_dicts_are_theirs(name, flags):
     }
     model.load_state_dict(ours.state_dict())
     (logits, cache), (expected_logits, expected) = (
-        recorded(each, ids(), **GIVEN) for each in (ours, model)
+        recorded(each, ids(), **TYPES_AND_MASK) for each in (ours, model)
     )
     close(logits, expected_logits)
     assert sorted(cache) == sorted(expected)
     for key in expected:
         close(cache[key], expected[key])
-    own = dict(ours.named_parameters())
+    parameters = dict(ours.named_parameters())
     for key, parameter in model.named_parameters():
         assert (parameter.grad is None) == key.startswith(NEVER)
         if parameter.grad is not None:
-            close(own[key].grad, parameter.grad)
+            close(parameters[key].grad, parameter.grad)
 
 
 @of_theirs
 def test_activations_in_float32():
     ours, model = pair("bert", torch.float32)
-    cache, expected = (each.run_with_cache(ids(), **GIVEN)[1] for each in (ours, model))
+    cache, expected = (each.run_with_cache(ids(), **TYPES_AND_MASK)[1] for each in (ours, model))
     for key in expected:
         close(cache[key], expected[key], 1e-5)
 
@@ -93,14 +93,14 @@ def test_activations_in_float32():
 def test_every_edit_has_the_effect_that_theirs_has(name, flags):
     ours, model = pair(name, flags=flags)
     with torch.no_grad():
-        plain, cache = ours.run_with_cache(ids(), **GIVEN)
+        plain, cache = ours.run_with_cache(ids(), **TYPES_AND_MASK)
         for place in (place for place in cache if ".0." not in place):
-            own, expected = (
-                each.run_with_hooks(ids(), fwd_hooks=[(place, fn)], **GIVEN)
+            logits, expected = (
+                each.run_with_hooks(ids(), fwd_hooks=[(place, fn)], **TYPES_AND_MASK)
                 for each, fn in ((ours, edit), (model, returned))
             )
-            close(own, expected)
-            assert not torch.allclose(own, plain), place
+            close(logits, expected)
+            assert not torch.allclose(logits, plain), place
 
 
 @of_theirs
@@ -109,16 +109,16 @@ def test_next_sentences_are_predicted_as_theirs():
     theirs = pytest.importorskip("transformer_lens").BertNextSentencePrediction(model)
     nsp = BertNextSentencePrediction(ours)
     (logits, cache), (expected_logits, expected) = (
-        each.run_with_cache(ids(), **GIVEN) for each in (nsp, theirs)
+        each.run_with_cache(ids(), **TYPES_AND_MASK) for each in (nsp, theirs)
     )
     close(logits, expected_logits)
     assert sorted(cache) == sorted(expected)
     for key in expected:
         close(cache[key], expected[key])
     for place in ("pooler.hook_pooler_out", "nsp_head.hook_nsp_out", "blocks.0.hook_mlp_out"):
-        edited = nsp.run_with_hooks(ids(), fwd_hooks=[(place, edit)], **GIVEN)
+        edited = nsp.run_with_hooks(ids(), fwd_hooks=[(place, edit)], **TYPES_AND_MASK)
         with model.hooks([(place, returned)]):
-            close(edited, theirs(ids(), **GIVEN))
+            close(edited, theirs(ids(), **TYPES_AND_MASK))
         assert not torch.allclose(edited, logits)
 
 
@@ -130,10 +130,10 @@ def test_weights_and_caches_are_theirs():
     for name in ("QK", "OV"):
         close(getattr(ours, name).AB, getattr(model, name).AB)
     assert ours.all_head_labels() == model.all_head_labels()
-    caches = [each.run_with_cache(ids(), **GIVEN)[1] for each in (ours, model)]
+    caches = [each.run_with_cache(ids(), **TYPES_AND_MASK)[1] for each in (ours, model)]
     for name in ("pattern", "resid_post", "q", "mlp_out"):
-        own, expected = (cache.stack_activation(name) for cache in caches)
-        close(own, expected)
+        stacked, expected = (cache.stack_activation(name) for cache in caches)
+        close(stacked, expected)
 
 
 # ---- against transformers ---------------------------------------------------------------------
@@ -162,8 +162,10 @@ def test_a_live_model_is_loaded_with_all_of_its_heads():
     model = live()
     ours = HookedEncoder.from_pretrained("any", hf_model=model, dtype=torch.float64)
     expected = of_live(model)
-    close(ours(ids(), **GIVEN), expected.prediction_logits)
-    close(BertNextSentencePrediction(ours)(ids(), **GIVEN), expected.seq_relationship_logits)
+    close(ours(ids(), **TYPES_AND_MASK), expected.prediction_logits)
+    close(
+        BertNextSentencePrediction(ours)(ids(), **TYPES_AND_MASK), expected.seq_relationship_logits
+    )
     assert not ours.training
     assert ours.cfg.original_architecture == "BertForMaskedLM"
 
@@ -172,10 +174,10 @@ def test_a_live_model_is_loaded_with_all_of_its_heads():
 def test_what_a_model_lacks_is_an_error_and_never_random(tied):
     model = live("BertForMaskedLM", tie_word_embeddings=tied)
     ours = HookedEncoder.from_pretrained("any", hf_model=model, dtype=torch.float64)
-    close(ours(ids(), **GIVEN), of_live(model).logits)
+    close(ours(ids(), **TYPES_AND_MASK), of_live(model).logits)
     for loaded in (ours, deepcopy(ours)):
         with pytest.raises(InterpError, match="BertPooler"):
-            BertNextSentencePrediction(loaded)(ids(), **GIVEN)
+            BertNextSentencePrediction(loaded)(ids(), **TYPES_AND_MASK)
 
 
 @pytest.mark.parametrize(
@@ -219,18 +221,18 @@ def test_a_folder_is_loaded_with_its_tokenizer_and_heads(folder):
     for text in (*TEXTS, TEXTS, "the cat " * 20):
         options = {"return_tensors": "pt", "padding": True, "truncation": True, "max_length": 12}
         encoded = tokenizer(text, **options)
-        found = ours.to_tokens(text)
+        tensors = ours.to_tokens(text)
         names = ("input_ids", "token_type_ids", "attention_mask")
-        for own, name in zip(found, names, strict=True):
-            assert torch.equal(own, encoded[name])
+        for tensor, name in zip(tensors, names, strict=True):
+            assert torch.equal(tensor, encoded[name])
         with torch.no_grad():
             expected = model(**encoded)
         assert_close(ours(text), expected.prediction_logits, atol=1e-5, rtol=0)
     pair_of = BertNextSentencePrediction(ours)
     for texts in (TEXTS, ["the cat " * 9, "a dog ran"], ["a", "the cat " * 9]):
         encoded = tokenizer(*texts, return_tensors="pt", truncation=True, max_length=12)
-        for own, name in zip(pair_of.to_tokens(texts), names, strict=True):
-            assert torch.equal(own, encoded[name])
+        for tensor, name in zip(pair_of.to_tokens(texts), names, strict=True):
+            assert torch.equal(tensor, encoded[name])
         expected = model(**encoded).seq_relationship_logits
         assert_close(pair_of(texts), expected, atol=1e-5, rtol=0)
         sequential = "NOT" not in pair_of(texts, return_type="predictions")
@@ -239,20 +241,22 @@ def test_a_folder_is_loaded_with_its_tokenizer_and_heads(folder):
 
 def test_texts_of_different_lengths_are_lists_without_padding_and_no_tensor(folder):
     path, _, tokenizer = folder
-    own = HookedEncoder.from_pretrained(path).tokenizer
+    ours = HookedEncoder.from_pretrained(path).tokenizer
     theirs = tokenizer(TEXTS)
-    for name, rows in own(TEXTS).items():
+    for name, rows in ours(TEXTS).items():
         assert rows == theirs[name]
     with pytest.raises(InterpError, match="padding=True"):
-        own(TEXTS, return_tensors="pt")
+        ours(TEXTS, return_tensors="pt")
 
 
 def test_masked_tokens_are_predicted_as_text(folder):
     path, _, tokenizer = folder
-    ours, given = (HookedEncoder.from_pretrained(path, tokenizer=one) for one in (None, tokenizer))
+    ours, with_tokenizer = (
+        HookedEncoder.from_pretrained(path, tokenizer=choice) for choice in (None, tokenizer)
+    )
     for text in (TEXTS[0], "[MASK] cat sat [MASK]"):
         predicted = ours(text, return_type="predictions")
-        assert predicted == given(text, return_type="predictions")
+        assert predicted == with_tokenizer(text, return_type="predictions")
         masked = ours.to_tokens(text)[0] == tokenizer.mask_token_id
         assert len(predicted if isinstance(predicted, list) else [predicted]) == masked.sum()
     assert ours(TEXTS, return_type=None) is None
@@ -338,7 +342,7 @@ def test_parameters_share_the_core_and_copies_do_not():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"return_type": "loss"}, "return_type"),
         ({"token_type_ids": TYPES + 1}, "type 2"),
@@ -347,9 +351,9 @@ def test_parameters_share_the_core_and_copies_do_not():
         ({"one_zero_attention_mask": MASK[:1]}, "mask"),
     ],
 )
-def test_wrong_inputs_are_refused(given, message):
+def test_wrong_inputs_are_refused(options, message):
     with pytest.raises(InterpError, match=message):
-        built()(ids(), **given)
+        built()(ids(), **options)
 
 
 def test_wrong_tokens_are_refused():

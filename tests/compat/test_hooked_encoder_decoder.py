@@ -28,8 +28,8 @@ STACKED = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_in", "W_ou
 TOKENIZER = SimpleNamespace(pad_token_id=0, eos_token_id=1)
 
 
-def built(name="t5", tokenizer=None, **own):
-    model = HookedEncoderDecoder({**fields(T5[name]), **own}, tokenizer)
+def built(name="t5", tokenizer=None, **values):
+    model = HookedEncoderDecoder({**fields(T5[name]), **values}, tokenizer)
     drawn(model)
     return model
 
@@ -39,17 +39,17 @@ def built(name="t5", tokenizer=None, **own):
 
 def pair(name, dtype=torch.float64, flags=()):
     theirs = pytest.importorskip("transformer_lens")
-    own = {**fields(T5[name], dtype), **dict.fromkeys(flags, True)}
-    config = theirs.HookedTransformerConfig(**own)
+    values = {**fields(T5[name], dtype), **dict.fromkeys(flags, True)}
+    config = theirs.HookedTransformerConfig(**values)
     # Their table of biases is in float32 whatever cfg.dtype is.
     model = theirs.HookedEncoderDecoder(config, TOKENIZER).to(dtype)
     drawn(model)
-    ours = HookedEncoderDecoder(HookedTransformerConfig(**own), TOKENIZER)
+    ours = HookedEncoderDecoder(HookedTransformerConfig(**values), TOKENIZER)
     ours.load_state_dict(model.state_dict())
     return ours, model
 
 
-def given(dtype=torch.float64):
+def target_and_mask(dtype=torch.float64):
     # In float64 their mask of integers gives NaN: 0 · (least float64 in float32 = -inf).
     return {"decoder_input": TARGET, "one_zero_attention_mask": MASK.to(dtype)}
 
@@ -68,23 +68,23 @@ def test_activations_gradients_and_state_dicts_are_theirs(name, flags):
     }
     model.load_state_dict(ours.state_dict())
     (logits, cache), (expected_logits, expected) = (
-        recorded(each, ids(), **given()) for each in (ours, model)
+        recorded(each, ids(), **target_and_mask()) for each in (ours, model)
     )
     close(logits, expected_logits)
     assert sorted(cache) == sorted(expected)
     for key in expected:
         close(cache[key], expected[key])
-    own = dict(ours.named_parameters())
+    parameters = dict(ours.named_parameters())
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
-        close(own[key].grad, parameter.grad)
+        close(parameters[key].grad, parameter.grad)
 
 
 @of_theirs
 def test_activations_in_float32():
     ours, model = pair("t5", torch.float32)
     cache, expected = (
-        each.run_with_cache(ids(), **given(torch.float32))[1] for each in (ours, model)
+        each.run_with_cache(ids(), **target_and_mask(torch.float32))[1] for each in (ours, model)
     )
     for key in expected:
         close(cache[key], expected[key], 1e-5)
@@ -95,14 +95,14 @@ def test_activations_in_float32():
 def test_every_edit_has_the_effect_that_theirs_has(name, flags):
     ours, model = pair(name, flags=flags)
     with torch.no_grad():
-        plain, cache = ours.run_with_cache(ids(), **given())
+        plain, cache = ours.run_with_cache(ids(), **target_and_mask())
         for place in (place for place in cache if ".0." not in place):
-            own, expected = (
-                each.run_with_hooks(ids(), fwd_hooks=[(place, fn)], **given())
+            logits, expected = (
+                each.run_with_hooks(ids(), fwd_hooks=[(place, fn)], **target_and_mask())
                 for each, fn in ((ours, edit), (model, returned))
             )
-            close(own, expected)
-            assert not torch.allclose(own, plain), place
+            close(logits, expected)
+            assert not torch.allclose(logits, plain), place
 
 
 @of_theirs
@@ -129,11 +129,11 @@ def test_weights_are_theirs():
     with pytest.raises(InterpError, match="W_pos"):
         _ = ours.W_pos
     for stack in ("encoder", "decoder"):
-        own, expected = (
+        bias, expected = (
             getattr(each, stack)[0].attn.compute_relative_attention_bias(5, 9)
             for each in (ours, model)
         )
-        close(own, expected)
+        close(bias, expected)
 
 
 # ---- against transformers ---------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_a_live_model_is_loaded(version):
     ours = HookedEncoderDecoder.from_pretrained("any", hf_model=model)
     with torch.no_grad():
         expected = model(ids(), decoder_input_ids=TARGET, attention_mask=MASK).logits
-    found = ours(ids(), TARGET, one_zero_attention_mask=MASK)
-    assert_close(found, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
-    assert not torch.allclose(found, ours(ids(), TARGET), atol=1e-3)
+    logits = ours(ids(), TARGET, one_zero_attention_mask=MASK)
+    assert_close(logits, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
+    assert not torch.allclose(logits, ours(ids(), TARGET), atol=1e-3)
     assert ours.cfg.tie_word_embeddings is (version == "1.0")
     options = {"max_new_tokens": 5, "do_sample": False}
     tokens = ours.generate(ids(), MASK, eos_token_id=1, **options)
@@ -193,16 +193,16 @@ def test_a_folder_is_loaded_with_its_tokenizer(tmp_path):
     ours = HookedEncoderDecoder.from_pretrained(tmp_path)
     texts = ["the cat sat on a mat", "a cat"]
     encoded = theirs(texts, return_tensors="pt", padding=True)
-    found, mask = ours.to_tokens(texts)
-    assert torch.equal(found, encoded["input_ids"])
+    input_ids, mask = ours.to_tokens(texts)
+    assert torch.equal(input_ids, encoded["input_ids"])
     assert torch.equal(mask, encoded["attention_mask"])
     start = torch.zeros(2, 1, dtype=torch.long)
-    assert torch.equal(ours(texts), ours(found, start, one_zero_attention_mask=mask))
+    assert torch.equal(ours(texts), ours(input_ids, start, one_zero_attention_mask=mask))
     assert ours(texts, return_type=None) is None
     # The ids beyond those of the tokenizer have no text.
     ours.unembed.b_U.data[len(words) :] = -1e4
     written = ours.generate(texts, do_sample=False, max_new_tokens=3, stop_at_eos=False)
-    tokens = ours.generate(found, mask, do_sample=False, max_new_tokens=3, stop_at_eos=False)
+    tokens = ours.generate(input_ids, mask, do_sample=False, max_new_tokens=3, stop_at_eos=False)
     assert written == theirs.batch_decode(tokens, skip_special_tokens=True)
     alone = ours.generate(texts[1], do_sample=False, max_new_tokens=3, stop_at_eos=False)
     assert alone == written[1]
@@ -240,12 +240,12 @@ def test_masked_tokens_of_the_source_change_nothing():
 def test_the_decoder_is_causal_and_the_encoder_is_not():
     model, later = built(), TARGET.clone()
     later[:, -1] = (later[:, -1] + 1) % 50
-    own, other = (model.run_with_cache(ids(), target)[0] for target in (TARGET, later))
-    assert_close(own[:, :-1], other[:, :-1], atol=1e-12, rtol=0)
-    assert not torch.allclose(own[:, -1], other[:, -1])
+    logits, other = (model.run_with_cache(ids(), target)[0] for target in (TARGET, later))
+    assert_close(logits[:, :-1], other[:, :-1], atol=1e-12, rtol=0)
+    assert not torch.allclose(logits[:, -1], other[:, -1])
     source = ids().clone()
     source[:, -1] = (source[:, -1] + 1) % 50
-    assert not torch.allclose(model(source, TARGET)[:, 0], own[:, 0])
+    assert not torch.allclose(model(source, TARGET)[:, 0], logits[:, 0])
 
 
 @pytest.mark.parametrize("setting", ["use_split_qkv_input", "use_attn_in"])

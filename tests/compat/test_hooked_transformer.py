@@ -34,15 +34,15 @@ def test_unprocessed_is_the_same_model(unprocessed, source):
     assert torch.equal(unprocessed.to_tokens(TEXT), ids)
     assert_close(unprocessed(ids), source(ids), atol=1e-5, rtol=0)
     assert_close(unprocessed(ids, return_type="loss"), source.loss(ids), atol=1e-6, rtol=0)
-    cache, own = unprocessed.run_with_cache(ids)[1], source.run_with_cache(ids)[1]
+    cache, source_cache = unprocessed.run_with_cache(ids)[1], source.run_with_cache(ids)[1]
     for name in ("blocks.1.attn.hook_pattern", "blocks.0.hook_resid_post", "blocks.0.attn.hook_z"):
-        assert_close(cache[name], own[name], atol=1e-5, rtol=0)
+        assert_close(cache[name], source_cache[name], atol=1e-5, rtol=0)
 
 
 def test_processed_has_the_same_log_probabilities_but_other_weights(processed, source):
     ids = source.to_tokens(TEXT)
-    own, expected = (model(ids).log_softmax(-1) for model in (processed, source))
-    assert_close(own, expected, atol=1e-4, rtol=0)
+    computed, expected = (model(ids).log_softmax(-1) for model in (processed, source))
+    assert_close(computed, expected, atol=1e-4, rtol=0)
     assert not torch.allclose(processed(ids), source(ids), atol=1e-3)
     assert_close(processed.W_U.mean(-1), torch.zeros(processed.cfg.d_model), atol=1e-6, rtol=0)
     assert not processed.b_V.any()
@@ -83,17 +83,19 @@ def test_a_hook_in_place_is_one_that_returns():
         x[:, 0] = 0
         return x
 
-    own, expected = (
+    logits, expected = (
         model.run_with_hooks(tokens(), fwd_hooks=[(place, fn)]) for fn in (in_place, returns)
     )
-    assert torch.equal(own, expected)
-    assert not torch.allclose(own, model(tokens()))
+    assert torch.equal(logits, expected)
+    assert not torch.allclose(logits, model(tokens()))
 
 
 def test_a_return_is_broadcast():
     model, place = built("gpt2"), "blocks.0.attn.hook_z"
-    one = model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: x.new_zeros(1))])
-    assert_close(one, model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: 0 * x)]))
+    broadcast = model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: x.new_zeros(1))])
+    assert_close(
+        broadcast, model.run_with_hooks(tokens(), fwd_hooks=[(place, lambda x, hook: 0 * x)])
+    )
 
 
 def test_edited_scores_may_unmask():
@@ -243,7 +245,7 @@ def test_parts_cannot_be_swapped(path):
     assert model(tokens()).isfinite().all()
 
 
-def test_calls_that_are_missing_say_what_to_use():
+def test_calls_that_are_missing_name_what_to_use():
     model = built("gpt2")
     with pytest.raises(AttributeError, match="input_to_embed"):
         model.get_residual  # noqa: B018 - an attribute
@@ -270,12 +272,12 @@ def test_what_is_cached_shares_no_memory():
 def test_hooks_of_pytorch_on_a_hook_point_are_called():
     model = built("gpt2")
     plain = model(tokens())
-    handle = model.blocks[0].hook_mlp_out.register_forward_hook(lambda module, given, out: 0 * out)
+    handle = model.blocks[0].hook_mlp_out.register_forward_hook(lambda module, inputs, out: 0 * out)
     hooked = model(tokens())
     assert not torch.allclose(hooked, plain)
-    own = [("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)]
+    hooks = [("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)]
     handle.remove()
-    assert torch.equal(model.run_with_hooks(tokens(), fwd_hooks=own), hooked)
+    assert torch.equal(model.run_with_hooks(tokens(), fwd_hooks=hooks), hooked)
     assert torch.equal(model(tokens()), plain)
 
 

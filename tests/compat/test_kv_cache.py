@@ -68,8 +68,8 @@ def test_a_frozen_cache_continues_one_prefix_in_several_ways():
     cache.freeze()
     for ids in (tokens(), tokens().flip(1)):
         both = torch.cat([tokens()[:, :5], ids[:, :2]], dim=1)
-        own = model(ids[:, :2], past_kv_cache=cache)
-        assert_close(own, model(both)[:, 5:], atol=1e-12, rtol=0)
+        logits = model(ids[:, :2], past_kv_cache=cache)
+        assert_close(logits, model(both)[:, 5:], atol=1e-12, rtol=0)
         assert cache.n_columns == cache.previous_attention_mask.shape[1] == 5
     cache.unfreeze()
     model(tokens()[:, :2], past_kv_cache=cache)
@@ -106,11 +106,11 @@ def test_caches_that_do_not_match_are_refused():
 @pytest.mark.parametrize("name", PREDICTING)
 def test_generation_is_the_same_with_and_without_the_cache(name):
     model = built(name)
-    own, expected = (
+    generated, expected = (
         model.generate(tokens()[:, :3], use_past_kv_cache=cached, **GREEDY)
         for cached in (True, False)
     )
-    assert torch.equal(own, expected)
+    assert torch.equal(generated, expected)
 
 
 def test_each_step_computes_the_new_token_alone():
@@ -145,8 +145,8 @@ def test_logits_of_each_step():
     model = built("gpt2")
     ids, logits = model.generate(tokens()[:, :3], output_logits=True, **GREEDY)
     whole = model(ids)
-    for step, own in enumerate(logits):
-        assert_close(own, whole[:, 2 + step], atol=1e-12, rtol=0)
+    for step, step_logits in enumerate(logits):
+        assert_close(step_logits, whole[:, 2 + step], atol=1e-12, rtol=0)
 
 
 def test_rows_end_at_eos():
@@ -179,18 +179,18 @@ def test_pieces_are_theirs(name, pair):
     kinds = (TransformerLensKeyValueCache, theirs.TransformerLensKeyValueCache)
     caches = [kind.init_cache(model.cfg, "cpu", 2) for kind, model in zip(kinds, pair, strict=True)]
     for piece in ids.tensor_split((4, 5), dim=1):
-        own, expected = (
+        activations, expected = (
             model.run_with_cache(piece, past_kv_cache=cache)[1]
             for model, cache in zip(pair, caches, strict=True)
         )
-        assert sorted(own) == sorted(expected)
+        assert sorted(activations) == sorted(expected)
         for key in expected:
             # Their ALiBi depends on the length of earlier forwards, by a constant in each row.
             if name != "bloom" or not key.endswith("attn_scores"):
-                close(own[key], expected[key])
-    for own, expected in zip(*(cache.entries for cache in caches), strict=True):
-        close(own.past_keys, expected.past_keys)
-        close(own.past_values, expected.past_values)
+                close(activations[key], expected[key])
+    for entry, expected in zip(*(cache.entries for cache in caches), strict=True):
+        close(entry.past_keys, expected.past_keys)
+        close(entry.past_values, expected.past_values)
     assert torch.equal(*(cache.previous_attention_mask.long() for cache in caches))
 
 

@@ -59,11 +59,11 @@ def test_every_name_of_theirs_is_known_or_refused():
     for repository, aliases in models.MODEL_ALIASES.items():
         for alias in aliases:
             try:
-                found = hub_name(alias)
+                name = hub_name(alias)
             except InterpError:
                 continue
-            if found is None:
+            if name is None:
                 wrong |= {} if alias.lower().startswith(NOT_HERE) else {alias: None}
-            elif same(found) != same(repository):
-                wrong[alias] = found
+            elif same(name) != same(repository):
+                wrong[alias] = name
     assert not wrong

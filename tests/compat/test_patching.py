@@ -38,9 +38,9 @@ def forwards(monkeypatch):
     """The cells that were computed by a forward of their own."""
     cells, one_cell = [], patching._metric_of_cell
 
-    def counted(*given):
-        cells.append(given[-1])
-        return one_cell(*given)
+    def counted(*arguments):
+        cells.append(arguments[-1])
+        return one_cell(*arguments)
 
     monkeypatch.setattr(patching, "_metric_of_cell", counted)
     return cells
@@ -182,11 +182,11 @@ def test_settings(setting, forwards):
 def test_caches_of_theirs_and_dictionaries(forwards):
     ours, theirs = pair("gpt2")
     ids = tokens()
-    own, other = (model.run_with_cache(ids[0])[1] for model in (ours, theirs))
+    our_cache, their_cache = (model.run_with_cache(ids[0])[1] for model in (ours, theirs))
     of_z = ours.run_with_cache(ids[0], names_filter=lambda name: name.endswith("hook_z"))[1]
-    given = [own, other, dict(own), of_z]
+    caches = [our_cache, their_cache, dict(our_cache), of_z]
     patch = patching.get_act_patch_attn_head_out_by_pos
-    first, *rest = (patch(ours, ids[1], cache, last) for cache in given)
+    first, *rest = (patch(ours, ids[1], cache, last) for cache in caches)
     for table in rest:
         close(table, first)
     assert not forwards
@@ -246,16 +246,16 @@ SETTERS = {
 @pytest.mark.parametrize("activation", ["resid_pre", "mlp_post", "resid_post"])
 def test_setters_of_ones_own(setter, activation, forwards):
     theirs = pytest.importorskip("transformer_lens.patching")
-    ids, found = tokens(), []
+    ids, tables = tokens(), []
     for library, model in zip((patching, theirs), pair("solu"), strict=True):
         with torch.no_grad():
             cache = model.run_with_cache(ids[0])[1]
-            found.append(
+            tables.append(
                 library.generic_activation_patch(
                     model, ids[1], cache, last, setter, activation, ("layer", "pos")
                 )
             )
-    assert_close(*found, rtol=1e-9, atol=1e-9)
+    assert_close(*tables, rtol=1e-9, atol=1e-9)
     assert not forwards
 
 
@@ -263,21 +263,21 @@ def test_tables_of_cells(forwards):
     pytest.importorskip("pandas")
     model, ids = built("gpt2"), tokens()
     clean = model.run_with_cache(ids[0])[1]
-    given = (model, ids[1], clean, last, patching.layer_pos_patch_setter, "resid_pre")
+    arguments = (model, ids[1], clean, last, patching.layer_pos_patch_setter, "resid_pre")
     table, cells = patching.generic_activation_patch(
-        *given, index_axis_names=("layer", "pos"), return_index_df=True
+        *arguments, index_axis_names=("layer", "pos"), return_index_df=True
     )
     assert list(cells.columns) == ["layer", "pos"]
-    flat, same = patching.generic_activation_patch(*given, None, cells, return_index_df=True)
+    flat, same = patching.generic_activation_patch(*arguments, None, cells, return_index_df=True)
     assert same is cells
     assert_close(flat, table.flatten())
     cells["pos"] -= 5  # the same positions, from the end
-    assert_close(patching.generic_activation_patch(*given, None, cells), flat)
+    assert_close(patching.generic_activation_patch(*arguments, None, cells), flat)
     assert not forwards
     with pytest.raises(InvalidInput, match="either"):
-        patching.generic_activation_patch(*given)
+        patching.generic_activation_patch(*arguments)
     with pytest.raises(InvalidInput, match="Axes"):
-        patching.generic_activation_patch(*given, ("layer", "x"))
+        patching.generic_activation_patch(*arguments, ("layer", "x"))
 
 
 def test_cells_before_the_first_difference_are_the_corrupted_run(monkeypatch):
@@ -285,9 +285,9 @@ def test_cells_before_the_first_difference_are_the_corrupted_run(monkeypatch):
     clean, planned = model.run_with_cache(ids[0])[1], []
     values = patching_sweep._values
 
-    def counted(core, rows, own, *rest):
-        planned.extend(own)
-        return values(core, rows, own, *rest)
+    def counted(core, rows, patches, *rest):
+        planned.extend(patches)
+        return values(core, rows, patches, *rest)
 
     monkeypatch.setattr(patching_sweep, "_values", counted)
     table = patching.get_act_patch_resid_pre(model, ids[1], clean, last)
@@ -348,7 +348,7 @@ def test_a_metric_that_reads_more_under_a_patch_is_given_all(forwards):
     cells = [(layer, pos) for layer in range(2) for pos in range(5)]
     setter = patching.layer_pos_patch_setter
     for layer, pos in cells:
-        one = patching._metric_of_cell(
+        cell_value = patching._metric_of_cell(
             model, ids[1], clean, moved, setter, f"blocks.{layer}.hook_resid_pre", (layer, pos)
         )
-        assert fast[layer, pos].item() == pytest.approx(one, abs=1e-9)
+        assert fast[layer, pos].item() == pytest.approx(cell_value, abs=1e-9)

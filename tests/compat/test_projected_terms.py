@@ -22,11 +22,11 @@ def test_projected_terms_are_projections_of_terms(name):
     for setting in SETTINGS:
         terms, labels = cache.get_full_resid_decomposition(return_labels=True, **setting)
         for W in (model.W_U[:, :3].detach(), model.W_U[:, 1].detach()):
-            own, own_labels = cache.get_full_resid_decomposition(
+            projected, projected_labels = cache.get_full_resid_decomposition(
                 return_labels=True, project_output_onto=W, **setting
             )
-            assert_close(own, terms @ W, atol=1e-10, rtol=1e-10)
-            assert own_labels == labels
+            assert_close(projected, terms @ W, atol=1e-10, rtol=1e-10)
+            assert projected_labels == labels
 
 
 @pytest.mark.parametrize("name", WITH_MLPS)
@@ -34,14 +34,14 @@ def test_projected_terms_are_projections_of_terms(name):
 def test_projected_neurons_are_projections_of_neurons(name, apply_ln):
     model = built(name)
     _, cache = model.run_with_cache(tokens())
-    given = {"layer": -1, "neuron_slice": (0, 5), "incl_remainder": True, "apply_ln": apply_ln}
+    options = {"layer": -1, "neuron_slice": (0, 5), "incl_remainder": True, "apply_ln": apply_ln}
     W = model.W_U[:, :3].detach()
-    neurons = cache.stack_neuron_results(**given)
-    own = cache.stack_neuron_results(**given, project_output_onto=W)
-    assert_close(own, neurons @ W, atol=1e-10, rtol=1e-10)
+    neurons = cache.stack_neuron_results(**options)
+    projected = cache.stack_neuron_results(**options, project_output_onto=W)
+    assert_close(projected, neurons @ W, atol=1e-10, rtol=1e-10)
     assert_close(
-        cache.stack_neuron_results(**given, project_output_onto=W[:, 0]),
-        own[..., 0],
+        cache.stack_neuron_results(**options, project_output_onto=W[:, 0]),
+        projected[..., 0],
         atol=1e-12,
         rtol=0,
     )

@@ -114,11 +114,11 @@ def test_a_change_in_place_has_effect_whether_it_is_returned(model, returns):
     def anew(x, hook):
         return torch.where((torch.arange(x.shape[1]) == 2)[:, None], 0.0, x)
 
-    own, expected = (
+    logits, expected = (
         model.run_with_hooks(tokens(), fwd_hooks=[(RESID, hook)]) for hook in (erase, anew)
     )
-    assert_close(own, expected, atol=1e-12, rtol=0)
-    assert not torch.allclose(own, model(tokens()))
+    assert_close(logits, expected, atol=1e-12, rtol=0)
+    assert not torch.allclose(logits, model(tokens()))
 
 
 def test_a_hook_that_only_reads_changes_nothing(model):
@@ -180,11 +180,11 @@ def test_filters(model):
 def test_a_cache_gives_the_same_object_which_later_runs_leave_alone(model):
     cache = model.run_with_cache(tokens())[1]
     assert cache["z", 1] is cache[Z]
-    kept = cache[Z].clone()
+    before = cache[Z].clone()
     model.run_with_hooks(tokens().flip(1), fwd_hooks=[(Z, double)])
-    assert torch.equal(cache[Z], kept)
+    assert torch.equal(cache[Z], before)
     other = model.run_with_cache(tokens().flip(1))[1]
-    assert not torch.allclose(other[Z], kept)
+    assert not torch.allclose(other[Z], before)
 
 
 def test_a_cached_run_keeps_its_graph_and_the_cache_has_none(model):
@@ -241,13 +241,13 @@ def test_the_loss_counts_padding_unless_it_is_masked(model, side):
     if side == "right":
         assert_close(loss, per_token.mean())
     real = ids != 0
-    own = model(ids, return_type="loss", attention_mask=real.long())
+    masked_loss = model(ids, return_type="loss", attention_mask=real.long())
     both = real[:, 1:] & real[:, :-1]
     log_probs = model(ids, attention_mask=real.long()).log_softmax(-1)[:, :-1]
     expected = -log_probs.gather(-1, ids[:, 1:, None])[..., 0][both].mean()
-    assert_close(own, expected)
+    assert_close(masked_loss, expected)
     if side == "left":
-        assert_close(loss, own)
+        assert_close(loss, masked_loss)
 
 
 def test_return_types(model):
@@ -313,15 +313,15 @@ def test_cached_keys_are_not_those_of_a_kv_cache():
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_every_activation_of_padded_texts_is_theirs(name, direction):
     theirs = pytest.importorskip("transformer_lens")
-    given = fields(name) | {"attention_dir": direction}
-    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**given))
-    ours = HookedTransformer(HookedTransformerConfig(**given))
+    values = fields(name) | {"attention_dir": direction}
+    model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**values))
+    ours = HookedTransformer(HookedTransformerConfig(**values))
     perturb(model)
     ours.load_state_dict(model.state_dict())
     mask = torch.ones_like(tokens())
     mask[0, :2], mask[1, -3:] = 0, 0
-    own, expected = (
+    cache, expected = (
         each.run_with_cache(tokens(), attention_mask=mask)[1] for each in (ours, model)
     )
     for key in expected:
-        close(own[key], expected[key])
+        close(cache[key], expected[key])

@@ -104,12 +104,12 @@ def calls():
 @pytest.mark.parametrize("name", sorted(calls()))
 def test_functions_give_what_transformer_lens_gives(theirs, name):
     for arguments in calls()[name]:
-        found, expected = (getattr(module, name)(*arguments) for module in (utils, theirs))
-        assert type(found) is type(expected)
-        if isinstance(found, torch.Tensor):
-            assert_close(found, expected, rtol=1e-6, atol=1e-6)
+        computed, expected = (getattr(module, name)(*arguments) for module in (utils, theirs))
+        assert type(computed) is type(expected)
+        if isinstance(computed, torch.Tensor):
+            assert_close(computed, expected, rtol=1e-6, atol=1e-6)
         else:
-            assert found == expected
+            assert computed == expected
 
 
 @pytest.mark.parametrize("x", [3, 2.5, "a", [1, 2], (1, 2), np.ones(2)], ids=repr)
@@ -157,9 +157,9 @@ def test_samples_are_those_of_transformer_lens_from_the_same_seed(theirs, option
     logits, tokens = drawn(64, 12), torch.randint(12, (64, 6))
     for seed in range(5):
         torch.manual_seed(seed)
-        found = utils.sample_logits(logits.clone(), tokens=tokens, **options)
+        samples = utils.sample_logits(logits.clone(), tokens=tokens, **options)
         torch.manual_seed(seed)
-        assert found.equal(theirs.sample_logits(logits.clone(), tokens=tokens, **options))
+        assert samples.equal(theirs.sample_logits(logits.clone(), tokens=tokens, **options))
 
 
 def test_samples_are_among_the_most_probable():
@@ -177,14 +177,14 @@ def test_samples_are_among_the_most_probable():
 def test_composition_scores(theirs, broadcast):
     left = FactoredMatrix(drawn(3, 6, 2), drawn(3, 2, 5, seed=1))
     right = FactoredMatrix(drawn(3, 5, 2, seed=2), drawn(3, 2, 6, seed=3))
-    found = utils.composition_scores(left, right, broadcast)
+    scores = utils.composition_scores(left, right, broadcast)
     a, b = (left.AB[:, None], right.AB) if broadcast else (left.AB, right.AB)
     norm = torch.linalg.matrix_norm
-    assert_close(found, norm(a @ b) / norm(a) / norm(b))
+    assert_close(scores, norm(a @ b) / norm(a) / norm(b))
     from transformer_lens import FactoredMatrix as Theirs  # noqa: PLC0415
 
     other = (Theirs(*left.pair), Theirs(*right.pair))
-    assert_close(found, theirs.composition_scores(*other, broadcast))
+    assert_close(scores, theirs.composition_scores(*other, broadcast))
 
 
 class Words:

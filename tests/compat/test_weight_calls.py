@@ -25,10 +25,10 @@ def test_even_factors_change_no_pattern_and_no_result(name):
     model.process_weights_()
     expected = model.run_with_cache(tokens())[1]
     model.process_weights_(refactor_factored_attn_matrices=True)
-    own = model.run_with_cache(tokens())[1]
+    cache = model.run_with_cache(tokens())[1]
     for point in ("pattern", "attn_scores", "resid_post"):
-        assert_close(own[point, 1].nan_to_num(neginf=0), expected[point, 1].nan_to_num(neginf=0))
-    assert not torch.allclose(own["q", 1], expected["q", 1])
+        assert_close(cache[point, 1].nan_to_num(neginf=0), expected[point, 1].nan_to_num(neginf=0))
+    assert not torch.allclose(cache["q", 1], expected["q", 1])
 
 
 def test_even_factors_are_even():
@@ -127,11 +127,11 @@ def test_the_stream_before_the_first_block():
 def test_weights_are_drawn_as_theirs(mode):
     theirs = pytest.importorskip("transformer_lens")
     for name in ("gpt2", "llama"):
-        given = fields(name, torch.float32) | {"init_mode": mode}
-        model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**given))
-        own = dict(HookedTransformer(HookedTransformerConfig(**given)).named_parameters())
+        values = fields(name, torch.float32) | {"init_mode": mode}
+        model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**values))
+        parameters = dict(HookedTransformer(HookedTransformerConfig(**values)).named_parameters())
         for key, weight in model.named_parameters():
-            assert torch.equal(own[key], weight)
+            assert torch.equal(parameters[key], weight)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -141,10 +141,10 @@ def test_even_factors_are_theirs(name):
     for each in (ours, model):
         even(each)
     for layer in range(2):
-        for own, expected in zip(
+        for parameter, expected in zip(
             ours.blocks[layer].attn.parameters(), model.blocks[layer].attn.parameters(), strict=True
         ):
-            close(own.abs(), expected.abs(), 1e-4)  # singular vectors, up to their signs
+            close(parameter.abs(), expected.abs(), 1e-4)  # singular vectors, up to their signs
     close(ours(tokens()), model(tokens()), 1e-5)
 
 
@@ -163,9 +163,9 @@ def test_ungrouped_activations_are_theirs(flag):
     for model in pair:
         model.set_ungroup_grouped_query_attention(True)
         setattr(model.cfg, flag, True)
-    own, expected = (
+    cache, expected = (
         model.run_with_cache(tokens(), return_type="loss", incl_bwd=True)[1] for model in pair
     )
-    assert sorted(own) == sorted(expected)
+    assert sorted(cache) == sorted(expected)
     for key in expected:
-        close(own[key], expected[key])
+        close(cache[key], expected[key])

@@ -103,7 +103,7 @@ def test_keys_of_a_source_count_among_its_own_tokens():
 
 
 @each(
-    ("point", "where", "told"),
+    ("point", "where", "message"),
     [
         ("z", {"key": 0}, r"\"z\", 0.*no 'key'"),
         ("resid_pre", {"head": 0}, r"no 'head'"),
@@ -118,9 +118,9 @@ def test_keys_of_a_source_count_among_its_own_tokens():
         ("pattern", {"key": -6}, r"key -6 is outside 0..4"),
     ],
 )
-def test_a_selection_that_is_not_there_is_refused(point, where, told):
+def test_a_selection_that_is_not_there_is_refused(point, where, message):
     layer = {} if isinstance(point, tuple) else {"layer": 0}
-    with pytest.raises(InvalidEdit, match=told):
+    with pytest.raises(InvalidEdit, match=message):
         run(MODEL, *TOKENS, edits=[edits.zero(point, **layer, **where)])
 
 

@@ -1,4 +1,4 @@
-"""Each kind of edit does what its name says, to the part selected and to nothing else."""
+"""Each kind of edit does what it is named after, to the part selected and to nothing else."""
 
 import pytest
 import torch
@@ -95,15 +95,15 @@ def test_apply_writes_what_a_function_returns_or_leaves_in_place_or_keeps():
     assert_identical(after(edits.apply("z", in_place, layer=0)), changed((slice(None), 1), 7.0))
 
 
-def test_apply_is_told_where_it_is_and_handed_the_part_selected():
-    told = []
+def test_apply_is_handed_its_place_and_the_part_selected():
+    calls = []
 
     def note(z, hook):
-        told.append((tuple(z.shape), hook.place, hook.layer()))
+        calls.append((tuple(z.shape), hook.place, hook.layer()))
         return z * 2
 
     written = after(edits.apply("z", note, layer=0, head=[0, 2], pos=-1))
-    assert told == [((BATCH, 1, 2, D_HEAD), Place(Point.Z, 0), 0)]
+    assert calls == [((BATCH, 1, 2, D_HEAD), Place(Point.Z, 0), 0)]
     part = (slice(None), -1, torch.tensor([0, 2]))
     assert_identical(written, changed(part, Z[part] * 2))
 

@@ -1,4 +1,4 @@
-"""An edit is data: equal, hashed and written by what it says."""
+"""An edit is data: equal, hashed and written by its content."""
 
 import json
 from dataclasses import FrozenInstanceError
@@ -70,10 +70,14 @@ def test_what_is_written_as_json_is_read_back_equal(description):
 
 
 @settings(max_examples=80)
-@given(one=descriptions(), other=descriptions())
-def test_edits_are_equal_exactly_if_they_say_the_same(one, other):
-    one, other = made(one), made(other)
-    assert (one == other) == (one.digest == other.digest) == (one.to_dict() == other.to_dict())
+@given(first=descriptions(), second=descriptions())
+def test_edits_are_equal_exactly_if_their_contents_are(first, second):
+    first, second = made(first), made(second)
+    assert (
+        (first == second)
+        == (first.digest == second.digest)
+        == (first.to_dict() == second.to_dict())
+    )
 
 
 def test_the_ways_to_name_a_place_make_one_edit():
@@ -98,8 +102,8 @@ def test_an_edit_read_back_does_the_same():
 def test_a_digest_does_not_change_from_day_to_day():
     """It stands in results that are read later."""
     edit = edits.scale("z", 0.5, layer=1, head=[0, 2])
-    said = {"factor": 0.5, "head": [0, 2], "kind": "scale", "where": ["z", 1]}
-    assert edit.to_dict() == said
+    fields = {"factor": 0.5, "head": [0, 2], "kind": "scale", "where": ["z", 1]}
+    assert edit.to_dict() == fields
     assert edit.digest == "21bcf6da6f6d14cd13e0b44440dbf4039ee98147b28b5329a96f6fe463b6f35f"
 
 
@@ -121,7 +125,7 @@ ADD = {"kind": "add", "where": ["z", 0]}
 
 
 @each(
-    ("written", "told"),
+    ("written", "message"),
     [
         ({}, "kind"),
         ({"where": ["z", 0]}, "kind"),
@@ -156,19 +160,22 @@ ADD = {"kind": "add", "where": ["z", 0]}
         (ADD | {"values": {"dtype": "torch.float32", "shape": [1], "data": "?"}}, "values"),
     ],
 )
-def test_what_is_no_edit_is_refused(written, told):
+def test_what_is_no_edit_is_refused(written, message):
     """Reports and workers read edits from files: whatever stands there, the message names it."""
-    with pytest.raises(InvalidEdit, match=told):
+    with pytest.raises(InvalidEdit, match=message):
         edits.from_dict(written)
 
 
 @pytest.mark.parametrize("kind", [edits.mean, edits.resample])
-def test_json_says_whether_values_were_given(kind):
+def test_json_records_whether_values_were_given(kind):
     """Values that got lost on the way are not those of the run's batch."""
-    given, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
+    of_tensor, of_batch = kind("z", torch.ones(4), layer=0).to_dict(), kind("z", layer=0).to_dict()
     assert of_batch["values"] == "batch"
     assert edits.from_dict(of_batch) == kind("z", layer=0)
-    for lost in ({**given, "values": None}, {k: v for k, v in given.items() if k != "values"}):
+    for lost in (
+        {**of_tensor, "values": None},
+        {k: v for k, v in of_tensor.items() if k != "values"},
+    ):
         with pytest.raises(InvalidEdit, match="needs 'values'"):
             edits.from_dict(lost)
 
@@ -199,13 +206,13 @@ def test_reading_an_edit_leaves_what_was_read_alone():
 @settings(max_examples=20)
 @given(tensor=tensors())
 def test_values_are_equal_by_content(tensor):
-    one, other = TensorData(tensor), TensorData(tensor.clone())
-    assert one == other
-    assert hash(one) == hash(other)
-    assert TensorData.from_json(json.loads(json.dumps(one.to_json()))) == one
-    assert TensorData(tensor + 1) != one
-    assert TensorData(tensor[None]) != one
-    assert TensorData(tensor.to(torch.complex64)) != one
+    data, copy = TensorData(tensor), TensorData(tensor.clone())
+    assert data == copy
+    assert hash(data) == hash(copy)
+    assert TensorData.from_json(json.loads(json.dumps(data.to_json()))) == data
+    assert TensorData(tensor + 1) != data
+    assert TensorData(tensor[None]) != data
+    assert TensorData(tensor.to(torch.complex64)) != data
 
 
 @each(
@@ -233,5 +240,5 @@ def test_a_result_is_not_the_edits_own_data():
 
 
 def test_functions_with_other_code_have_other_digests():
-    one, two = (edits.apply("z", fn, layer=0) for fn in (lambda z, _: z, lambda z, _: 2 * z))
-    assert one.digest != two.digest
+    edit, other = (edits.apply("z", fn, layer=0) for fn in (lambda z, _: z, lambda z, _: 2 * z))
+    assert edit.digest != other.digest

@@ -39,7 +39,7 @@ print([edits.apply("z", fn, layer=0).digest for fn in fns])
 @pytest.mark.slow
 def test_a_digest_is_the_same_in_every_process():
     """Neither an address in memory nor the order of a set goes into it."""
-    found = {
+    digests = {
         subprocess.run(
             [sys.executable, "-c", SOURCE],
             env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -49,8 +49,8 @@ def test_a_digest_is_the_same_in_every_process():
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(found) == 1
-    assert len(set(eval(found.pop()))) == 5
+    assert len(digests) == 1
+    assert len(set(eval(digests.pop()))) == 5
 
 
 def capturing(value: object):
@@ -86,8 +86,8 @@ def test_what_it_fills_is_not():
 
 
 def test_code_inside_is_part_of_it():
-    one, two = (lambda z, _: [x + 1 for x in z]), (lambda z, _: [x + 2 for x in z])
-    assert edits.apply("z", one, layer=0).digest != edits.apply("z", two, layer=0).digest
+    first, second = (lambda z, _: [x + 1 for x in z]), (lambda z, _: [x + 2 for x in z])
+    assert edits.apply("z", first, layer=0).digest != edits.apply("z", second, layer=0).digest
 
 
 def test_a_function_may_capture_itself():

@@ -26,8 +26,8 @@ def selected(part: dict[str, object]) -> tuple[object, ...]:
     axes = [part.get(axis) for axis in ("batch", "pos", "head", "unit")]
     every = [range(size) for size in Z.shape]
     chosen = [
-        list(all_) if one is None else [one] if isinstance(one, int) else list(one)
-        for one, all_ in zip(axes, every, strict=True)
+        list(all_) if choice is None else [choice] if isinstance(choice, int) else list(choice)
+        for choice, all_ in zip(axes, every, strict=True)
     ]
     return torch.meshgrid(*map(torch.tensor, chosen), indexing="ij")
 
@@ -86,8 +86,8 @@ def test_a_patch_at_every_place_is_the_recorded_part(name):
     for place in list(model.layout)[::3]:
         where = as_where(place)
         made = edits.patch(cache, where)
-        found = run(model, *tokens, record=[place], edits=[made]).cache[place]
-        assert_identical(found, cache[place])
+        recorded = run(model, *tokens, record=[place], edits=[made]).cache[place]
+        assert_identical(recorded, cache[place])
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -57,10 +57,10 @@ OPTIONS = {
 
 def check(model: Transformer, tokens: tuple, **options: object) -> None:
     estimate(model, *tokens, **options)  # the checks of annotations keep what they first see
-    found = estimate(model, *tokens, **options)
-    peak, kept = allocated(lambda: run(model, *tokens, **options))
-    assert abs(found.peak - peak) <= BOUND * peak, (found.peak / peak, options)
-    assert abs(found.kept - kept) <= BOUND * kept, (found.kept / kept, options)
+    estimated = estimate(model, *tokens, **options)
+    peak, stored = allocated(lambda: run(model, *tokens, **options))
+    assert abs(estimated.peak - peak) <= BOUND * peak, (estimated.peak / peak, options)
+    assert abs(estimated.kept - stored) <= BOUND * stored, (estimated.kept / stored, options)
 
 
 @pytest.mark.parametrize(("name", "kind"), in_turn(WIDE, list(OPTIONS), HALF, kinds_a_name=2))
@@ -79,8 +79,8 @@ def test_the_estimate_of_a_run_is_what_it_allocates(name, kind):
 def test_padding_is_counted(name, side):
     model = build_new(wide(name), dtype=torch.float32)
     tokens = tuple(
-        padded([row[: len(row) - 5 * number] for number, row in enumerate(own)], side)
-        for own in tokens_of(model.config, batch=4, pos=64)
+        padded([row[: len(row) - 5 * number] for number, row in enumerate(rows)], side)
+        for rows in tokens_of(model.config, batch=4, pos=64)
     )
     check(model, tokens)
     check(model, tokens, record="all")
@@ -108,11 +108,11 @@ def test_functions_are_not_called_and_nothing_is_drawn():
     model, called = build_new("gpt2"), []
     state = torch.get_rng_state()
     edit = edits.apply("z", lambda z, hook: called.append(hook), layer=0)
-    found = estimate(model, *tokens_of("gpt2"), record="all", edits=[edit])
-    assert found.peak >= found.kept > 0
+    estimated = estimate(model, *tokens_of("gpt2"), record="all", edits=[edit])
+    assert estimated.peak >= estimated.kept > 0
     assert called == []
     assert torch.equal(torch.get_rng_state(), state)
-    assert "KiB at the peak" in str(found)
+    assert "KiB at the peak" in str(estimated)
 
 
 def test_what_a_run_refuses_its_estimate_refuses():

@@ -24,7 +24,7 @@ MODEL = build("gpt2")
 
 
 @each(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"max_new_tokens": 0}, "max_new_tokens=0.*at least 1"),
         ({"max_new_tokens": -3}, "max_new_tokens=-3.*at least 1"),
@@ -38,8 +38,8 @@ MODEL = build("gpt2")
         ({"stop": "a"}, "has no tokenizer"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused(settings, told):
-    with pytest.raises(InterpError, match=told):
+def test_a_setting_that_means_nothing_is_refused(settings, message):
+    with pytest.raises(InterpError, match=message):
         MODEL.generate(IDS, **({"max_new_tokens": 2} | settings))
 
 
@@ -91,7 +91,7 @@ def test_edits_are_checked_as_in_a_run():
         MODEL.generate(IDS, max_new_tokens=2, edits=[edits.zero("z", layer=0, head=7)])
 
 
-def test_logits_that_are_no_numbers_are_told():
+def test_logits_that_are_no_numbers_are_refused():
     model = build_new("gpt2")
     with torch.no_grad():
         model.blocks[0].attn.weight_o.fill_(torch.nan)

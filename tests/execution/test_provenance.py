@@ -19,7 +19,7 @@ def as_before() -> Iterator[None]:
     torch.backends.mkldnn.matmul.fp32_precision = cpu
 
 
-def test_rounding_of_products_is_what_pytorch_was_told():
+def test_rounding_of_products_is_as_set_in_pytorch():
     model = build_new("gpt2", dtype=torch.float32)
     assert precision(model) == "ieee"
     torch.set_float32_matmul_precision("medium")
@@ -29,7 +29,7 @@ def test_rounding_of_products_is_what_pytorch_was_told():
     assert precision(model) == "ieee"
 
 
-def test_one_devices_products_follow_all_backends_where_nothing_else_was_said():
+def test_one_devices_products_follow_all_backends_where_nothing_else_is_set():
     model = build_new("gpt2", dtype=torch.float32)
     torch.backends.mkldnn.matmul.fp32_precision = "none"
     torch.backends.fp32_precision = "tf32"

@@ -51,7 +51,7 @@ def places(record: object, **settings: object) -> list[Place]:
         lambda name: name == HOOK_Z,
     ],
 )
-def test_one_place_may_be_said_in_many_ways(record):
+def test_one_place_may_be_named_in_many_ways(record):
     assert places(record) == [Z]
 
 
@@ -65,8 +65,8 @@ def test_a_bare_label_means_every_norm_and_every_stack():
         ("scale", layer, norm) for layer in (0, 1) for norm in ("ln1", "ln2")
     ]
     pair, tokens = build("uneven-pair"), tokens_of("uneven-pair")
-    found = run(pair, *tokens, record="z").cache
-    assert [(p.stack, p.layer) for p in found] == [("encoder", 0), ("encoder", 1), ("decoder", 0)]
+    cache = run(pair, *tokens, record="z").cache
+    assert [(p.stack, p.layer) for p in cache] == [("encoder", 0), ("encoder", 1), ("decoder", 0)]
 
 
 def test_all_means_every_place():
@@ -99,7 +99,7 @@ def test_a_names_filter_is_what_record_is(wanted):
     assert list(cache) == places(wanted)
 
 
-def test_a_run_tells_its_edits_and_its_tokens():
+def test_a_run_has_its_edits_and_its_tokens():
     edit = edits.zero("z", layer=0)
     ids = padded([TOKENS[0][0], TOKENS[0][1][:3]], "left")
     done = run(MODEL, ids, edits=[edit])
@@ -124,15 +124,15 @@ def test_the_fused_kernel_can_not_be_edited_where_it_forms_nothing(label):
 # Hooks.
 
 
-def test_a_hook_is_told_its_name_and_layer():
-    told = []
+def test_a_hook_is_handed_its_name_and_layer():
+    calls = []
 
     def note(tensor, hook):
-        told.append((hook.name, hook.layer(), tuple(tensor.shape)))
+        calls.append((hook.name, hook.layer(), tuple(tensor.shape)))
 
     hooks = [("blocks.1.attn.hook_pattern", note), ("hook_embed", note), (("z", 0), note)]
     MODEL.run_with_hooks(*TOKENS, fwd_hooks=hooks)
-    assert told == [
+    assert calls == [
         ("hook_embed", None, (2, 5, 12)),
         (HOOK_Z, 0, (2, 5, 3, 4)),
         ("blocks.1.attn.hook_pattern", 1, (2, 3, 5, 5)),
@@ -140,10 +140,10 @@ def test_a_hook_is_told_its_name_and_layer():
 
 
 def test_a_hooks_name_may_be_a_filter():
-    told = []
-    note = (lambda name: name.endswith("hook_z"), lambda z, hook: told.append(hook.name))
+    calls = []
+    note = (lambda name: name.endswith("hook_z"), lambda z, hook: calls.append(hook.name))
     MODEL.run_with_hooks(*TOKENS, fwd_hooks=[note])
-    assert told == [HOOK_Z, "blocks.1.attn.hook_z"]
+    assert calls == [HOOK_Z, "blocks.1.attn.hook_z"]
 
 
 def test_what_a_hook_returns_takes_the_tensors_place():
@@ -178,13 +178,13 @@ def test_in_place_changes_are_seen_in_every_grad_mode(mode):
 
 def test_a_tensor_kept_by_a_hook_can_not_spoil_the_run():
     """What is handed out is a copy: changing it after the hook returned changes nothing."""
-    kept = []
+    handed_out = []
 
     def keep(z, hook):
-        kept.append(z)
+        handed_out.append(z)
 
     def fill(x, hook):
-        kept[0].detach().fill_(1e9)
+        handed_out[0].detach().fill_(1e9)
 
     spoil = [(HOOK_Z, keep), ("blocks.0.hook_resid_mid", fill)]
     assert_identical(MODEL.run_with_hooks(*TOKENS, fwd_hooks=spoil).detach(), PLAIN)
@@ -249,7 +249,7 @@ def test_an_interrupt_is_not_dressed_up():
 
 
 @each(
-    ("fn", "told"),
+    ("fn", "message"),
     [
         (lambda z, hook: z[:, :-1], r"shape \(2, 4, 3, 4\).*expected \(2, 5, 3, 4\)"),
         (lambda z, hook: z.sum(), r"shape \(\).*expected \(2, 5, 3, 4\)"),
@@ -260,25 +260,25 @@ def test_an_interrupt_is_not_dressed_up():
         (lambda z, hook: (z,), r"returned tuple"),
     ],
 )
-def test_a_hook_that_returns_something_else_is_refused_by_name(fn, told):
-    with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + told):
+def test_a_hook_that_returns_something_else_is_refused_by_name(fn, message):
+    with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + message):
         MODEL.run_with_hooks(*TOKENS, fwd_hooks=[(HOOK_Z, fn)])
-    with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + told):
+    with pytest.raises(InvalidEdit, match=HOOK_Z.replace(".", r"\.") + ".*" + message):
         run(MODEL, *TOKENS, edits=[edits.apply("z", fn, layer=0)])
     assert_identical(run(MODEL, *TOKENS).logits, PLAIN)
 
 
 def test_the_function_of_an_edit_may_be_handed_on_with_a_name_of_its_own():
-    told = []
-    edit = edits.apply("z", lambda z, hook: told.append(hook), layer=0)
+    hooks = []
+    edit = edits.apply("z", lambda z, hook: hooks.append(hook), layer=0)
     run(MODEL, *TOKENS, edits=[edit])
-    assert isinstance(told[0], Hook)
-    assert told[0].place == Z
-    assert told[0].layer() == 0
+    assert isinstance(hooks[0], Hook)
+    assert hooks[0].place == Z
+    assert hooks[0].layer() == 0
 
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES, ["llama", "uneven-pair"]))
-def test_a_function_is_told_the_same_name_wherever_it_is_called(name):
+def test_a_function_is_handed_the_same_name_wherever_it_is_called(name):
     """The TransformerLens name of every place: in hooks, runs, sweeps and generated texts."""
     model, tokens = build(name), tokens_of(name)
     hooks, seen = model.names.hooks, []
@@ -286,19 +286,19 @@ def test_a_function_is_told_the_same_name_wherever_it_is_called(name):
     def note(x, hook):
         seen.append((hook.place, hook.name))
 
-    def told(call) -> dict[Place, str]:
+    def names_of(call) -> dict[Place, str]:
         seen.clear()
         call()
         return dict(seen)
 
     noting = [edits.apply(place, note) for place in hooks]
-    given = tokens if len(tokens) > 1 else tokens[0]
+    batch = tokens if len(tokens) > 1 else tokens[0]
     named = [(hook, note) for hook in hooks.values()]
-    assert told(lambda: model.run_with_hooks(*tokens, fwd_hooks=named)) == hooks
-    assert told(lambda: run(model, *tokens, edits=noting)) == hooks
-    assert told(lambda: sweep(model, given, [*noting], metrics.logit(1))) == hooks
+    assert names_of(lambda: model.run_with_hooks(*tokens, fwd_hooks=named)) == hooks
+    assert names_of(lambda: run(model, *tokens, edits=noting)) == hooks
+    assert names_of(lambda: sweep(model, batch, [*noting], metrics.logit(1))) == hooks
     if name in GENERATORS:
-        assert told(lambda: model.generate(*tokens, max_new_tokens=1, edits=noting)) == hooks
+        assert names_of(lambda: model.generate(*tokens, max_new_tokens=1, edits=noting)) == hooks
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def case_of(architecture: str) -> Case:
     clean, corrupt = (padded([drawn(n) for n in lengths], "left") for _ in range(2))
     target = drawn(len(lengths))
     distractor = (target + 1 + torch.arange(len(lengths))) % D_VOCAB
-    given = (tuple(own.tolist()) for own in (target, distractor))
-    return Case(build(architecture), clean, corrupt, *given)
+    answers = (tuple(ids.tolist()) for ids in (target, distractor))
+    return Case(build(architecture), clean, corrupt, *answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class Permutation:
 
     def name(self, text: str) -> str:
         """A text with the new names of its heads and neurons."""
-        return COMPONENT.sub(lambda found: self._names.get(found[0], found[0]), text)
+        return COMPONENT.sub(lambda match: self._names.get(match[0], match[0]), text)
 
     def label(self, column: str, row: Mapping[Any, Any]) -> object:
         """The new label of a row of a frame in one column."""
@@ -167,8 +167,8 @@ class Permutation:
         if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
             return str(int(self._tokens(torch.tensor(int(value)))))
         if column in TEXT_COLUMNS:
-            ids = (int(own) for own in re.findall(r"\d+", str(value)))
-            return tuple(int(self._tokens(torch.tensor(own))) for own in ids)
+            ids = (int(digits) for digits in re.findall(r"\d+", str(value)))
+            return tuple(int(self._tokens(torch.tensor(token))) for token in ids)
         if isinstance(value, str):
             return TOGETHER.join(sorted(map(self.name, value.split(TOGETHER))))
         if column in PROMPT_COLUMNS:
@@ -194,15 +194,15 @@ class Permutation:
     def nothing(self) -> "Permutation":
         """The permutation that changes no order."""
 
-        def kept(order: Tensor) -> Tensor:
+        def unpermuted(order: Tensor) -> Tensor:
             return torch.arange(len(order))
 
         return Permutation(
-            tuple(map(kept, self.heads)),
-            tuple(map(kept, self.kv_heads)),
-            {layer: kept(order) for layer, order in self.neurons.items()},
-            kept(self.vocabulary),
-            kept(self.prompts),
+            tuple(map(unpermuted, self.heads)),
+            tuple(map(unpermuted, self.kv_heads)),
+            {layer: unpermuted(order) for layer, order in self.neurons.items()},
+            unpermuted(self.vocabulary),
+            unpermuted(self.prompts),
         )
 
     def without(self, *orders: str) -> "Permutation":
@@ -217,9 +217,9 @@ def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
     """
     numbers = [str(name) for name in frame.select_dtypes("float") if name != "level"]
     labels = [str(name) for name in frame if name not in (*numbers, *ENDS)]
-    found: Rows = {
+    rows: Rows = {
         tuple((name, permutation.label(name, row)) for name in labels): [row[n] for n in numbers]
         for row in frame.to_dict("records")
     }
-    assert len(found) == len(frame), f"rows of equal labels: {labels}"
-    return found
+    assert len(rows) == len(frame), f"rows of equal labels: {labels}"
+    return rows

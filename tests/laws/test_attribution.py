@@ -76,10 +76,10 @@ def exact(model: Transformer) -> Tensor:
     return sweep(model, tuple(clean), patched, METRIC).effect
 
 
-def errors(model: Transformer, found: EdgeScores) -> Tensor:
+def errors(model: Transformer, attribution: EdgeScores) -> Tensor:
     """Relative errors of the sum over each cut, ``[cut prompt]``."""
-    change = found.corrupt - found.clean
-    sums = [found.scores[cut.edges].sum(0) for cut in cuts_of(computation_graph(model))]
+    change = attribution.corrupt - attribution.clean
+    sums = [attribution.scores[cut.edges].sum(0) for cut in cuts_of(computation_graph(model))]
     return (torch.stack(sums) - change).abs() / change.abs().max()
 
 
@@ -94,10 +94,10 @@ def test_the_gradients_of_the_readers_of_a_stream_sum_to_its_own(name):
     points = path.run(path.uniform(2), places_of_edges(model, graph))
     by_stream: dict[Place, Tensor] = {}
     for stream, readers in groupby(graph.readers, lambda reader: reader.stream):
-        own = torch.stack([g.sum(0) for g in gradients_read(model, list(readers), points)])
-        by_stream[stream] = by_stream[stream] + own if stream in by_stream else own
-    for stream, own in by_stream.items():
-        assert_close(own, points.gradient(stream))
+        gradient = torch.stack([g.sum(0) for g in gradients_read(model, list(readers), points)])
+        by_stream[stream] = by_stream[stream] + gradient if stream in by_stream else gradient
+    for stream, gradient in by_stream.items():
+        assert_close(gradient, points.gradient(stream))
 
 
 # ---- what scores sum to ---------------------------------------------------------------------
@@ -118,9 +118,9 @@ def test_the_error_of_conductance_falls_with_the_square_of_the_steps(name):
 @pytest.mark.parametrize("name", covering([name for name in ARCHITECTURES if adds(name)], VARIED))
 def test_an_adaptive_path_makes_conductance_complete(name):
     model = build(name)
-    found = scored(model, "conductance", 10, tolerance=0.01)
-    assert bool((found.points <= 101).all())
-    assert (float(errors(model, found).max()) < 0.05) != routes(name)
+    attribution = scored(model, "conductance", 10, tolerance=0.01)
+    assert bool((attribution.points <= 101).all())
+    assert (float(errors(model, attribution).max()) < 0.05) != routes(name)
 
 
 def test_attribution_patching_is_not_complete():
@@ -134,7 +134,7 @@ def test_every_cut_has_the_streams_that_errors_are_measured_by(name):
     names = [cut.name for cut in cuts_of(computation_graph(model))]
     assert names[0] == "inputs"
     assert names[-1] == "logits"
-    inner = [own for own in names if own.startswith(("decoder.", "cross."))]
+    inner = [cut for cut in names if cut.startswith(("decoder.", "cross."))]
     assert len(cuts_of_streams(model)) == len(names) - len(inner[1:])
 
 
@@ -174,18 +174,20 @@ def test_a_reader_without_weights_scores_exactly_zero(method):
 @pytest.mark.parametrize("name", ADDING)
 def test_swapping_clean_and_corrupt_flips_the_sign(name):
     model = build(name)
-    one, other = (scored(model, "conductance", swapped=s).scores for s in (False, True))
-    assert_close(one, -other)
-    one, other = (scored(model, "eap", swapped=s).scores for s in (False, True))
-    assert not torch.allclose(one, -other)
+    scores, other = (scored(model, "conductance", swapped=s).scores for s in (False, True))
+    assert_close(scores, -other)
+    scores, other = (scored(model, "eap", swapped=s).scores for s in (False, True))
+    assert not torch.allclose(scores, -other)
 
 
 @pytest.mark.parametrize("tolerance", [None, 0.01])
 def test_prompts_are_scored_in_parts_of_any_size(tolerance):
     model = build("gpt2")
-    one, other = (scored(model, "conductance", tolerance=tolerance, memory=m) for m in (1, None))
-    assert_close(one.scores, other.scores)
-    assert one.points.tolist() == other.points.tolist()
+    in_parts, whole = (
+        scored(model, "conductance", tolerance=tolerance, memory=m) for m in (1, None)
+    )
+    assert_close(in_parts.scores, whole.scores)
+    assert in_parts.points.tolist() == whole.points.tolist()
 
 
 def test_a_metric_without_a_gradient_is_refused():

@@ -121,10 +121,10 @@ def test_a_window_of_an_encoder_has_two_sides(side):
     rows = [tokens_of("modernbert", batch=1, pos=n)[0][0] for n in lengths]
     cache = run(model, padded(rows, side), record=["pattern"]).cache
     for row, n in enumerate(lengths):
-        own = slice(0, n) if side == "right" else slice(POS - n, POS)
+        real = slice(0, n) if side == "right" else slice(POS - n, POS)
         index = torch.arange(n)
         near = (index[:, None] - index).abs() < window
-        A = cache["pattern", 1][row, :, own, own]
+        A = cache["pattern", 1][row, :, real, real]
         assert torch.equal(A > 0, near.expand_as(A))
         assert not near.all()
-        assert bool((cache["pattern", 0][row, :, own, own] > 0).all())
+        assert bool((cache["pattern", 0][row, :, real, real] > 0).all())

@@ -1,4 +1,4 @@
-"""Attention is what the mathematics says: H(x) = Σ_h A_h x S_h + Σ_h b_V W_O + b_O."""
+"""Attention is H(x) = Σ_h A_h x S_h + Σ_h b_V W_O + b_O."""
 
 from copy import copy
 from dataclasses import replace
@@ -34,7 +34,8 @@ NORMED = [
     name
     for name in SINGLE
     if any(
-        own.attention.qk_norm or own.attention.clip for own in ARCHITECTURES[name].stacks.values()
+        stack.attention.qk_norm or stack.attention.clip
+        for stack in ARCHITECTURES[name].stacks.values()
     )
 ]
 LINEAR = [name for name in SINGLE if name not in CLIPPED]
@@ -44,7 +45,7 @@ TURNING = ["llama", "gptj", "rotary-only", "rotary-encoder", "neox", "llama3"]
 UNTURNED = [
     name
     for name in SINGLE
-    if not any(own.positions.kind == "rotary" for own in ARCHITECTURES[name].stacks.values())
+    if not any(stack.positions.kind == "rotary" for stack in ARCHITECTURES[name].stacks.values())
     and name not in NORMED
 ]
 
@@ -110,7 +111,7 @@ def test_each_head_writes_A_x_S_and_its_share_of_the_bias(name):
 
 
 @pytest.mark.parametrize("name", UNTURNED)
-def test_scores_are_a_bilinear_form_with_biases_told_exactly(name):
+def test_scores_are_a_bilinear_form_and_biases(name):
     """scores · scale = x Y xᵀ + x W_Q b_K + (x W_K b_Q)ᵀ + b_Q b_K."""
     attention, x = attention_of(name), stream()
     scores = scores_of(attention, x)

@@ -29,8 +29,8 @@ class Graphs:
         self.attentions: list[int] = []
 
     def __call__(self, graph: GraphModule, _inputs: list[torch.Tensor]) -> GraphModule:
-        if found := str(graph.code).count("scaled_dot_product_attention("):
-            self.attentions.append(found)
+        if count := str(graph.code).count("scaled_dot_product_attention("):
+            self.attentions.append(count)
         return graph
 
 
@@ -38,8 +38,8 @@ class Graphs:
 def compiled(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What was found for some architectures, all in one process, and for one with a break."""
     path = Path(__file__)
-    found = [str(path.parents[1]), str(path.parents[2])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(found)}
+    folders = [str(path.parents[1]), str(path.parents[2])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     words = [sys.executable, str(path), *request.param]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -55,7 +55,9 @@ def test_every_layer_is_in_one_graph(compiled):
 
 def test_the_numbers_stay(compiled):
     assert {
-        name: found["error"] for name, found in compiled.items() if found["error"] > 1e-12
+        name: measurement["error"]
+        for name, measurement in compiled.items()
+        if measurement["error"] > 1e-12
     } == {}
 
 
@@ -68,22 +70,22 @@ def measured(model: Any) -> dict[str, Any]:
     graphs, tokens = Graphs(), tokens_of(model.config)
     torch.compiler.reset()
     with torch.inference_mode():
-        found = torch.compile(model, backend=graphs)(*tokens)
-        error = (found - model(*tokens)).abs().max()
+        logits = torch.compile(model, backend=graphs)(*tokens)
+        error = (logits - model(*tokens)).abs().max()
     return {"attentions": graphs.attentions, "error": float(error)}
 
 
 def main(names: list[str]) -> None:
-    found = {name: measured(build_new(name)) for name in names}
+    measurements = {name: measured(build_new(name)) for name in names}
     broken = build_new(names[0])
     forward = broken.blocks[1].forward
 
-    def breaking(*given: Any) -> torch.Tensor:
+    def breaking(*inputs: Any) -> torch.Tensor:
         torch._dynamo.graph_break()
-        return forward(*given)
+        return forward(*inputs)
 
     broken.blocks[1].forward = breaking
-    sys.stdout.write(json.dumps(found | {"broken": measured(broken)}))
+    sys.stdout.write(json.dumps(measurements | {"broken": measured(broken)}))
 
 
 if __name__ == "__main__":

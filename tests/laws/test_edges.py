@@ -83,10 +83,10 @@ def test_the_reader_alone_reads_another_stream(name):
             *tokens,
             edits=[reread(model, tokens, reader, cache[reader.stream] + new - old)],
         ).logits
-        found = run(model, *tokens, edits=[edits.edge(writer.name, reader.name, new)]).logits
-        assert_close(found, expected, BOUND, (writer, reader))
+        logits = run(model, *tokens, edits=[edits.edge(writer.name, reader.name, new)]).logits
+        assert_close(logits, expected, BOUND, (writer, reader))
         if reader.name.endswith("logits"):
-            assert distance(found, plain) > 1e-6
+            assert distance(logits, plain) > 1e-6
 
 
 @pytest.mark.parametrize("name", ADDING)
@@ -99,14 +99,14 @@ def test_all_edges_of_another_run_give_every_reader_that_run(name):
         edits.edge(writer.name, reader.name, output(model, other, writer))
         for writer, reader in graph.edges
     ]
-    found = run(model, *tokens, record="all", edits=every).cache
+    cache = run(model, *tokens, record="all", edits=every).cache
     for reader in graph.readers:
-        assert_close(found[reader.place], other[reader.place], BOUND, reader)
+        assert_close(cache[reader.place], other[reader.place], BOUND, reader)
     left_out = graph.writers[0]
     fewer = [edge for edge in every if edge.where[0] != left_out.name]
-    found = run(model, *tokens, record="all", edits=fewer).cache
+    cache = run(model, *tokens, record="all", edits=fewer).cache
     for reader in graph.readers:
-        same = distance(found[reader.place], other[reader.place]) < 1e-6
+        same = distance(cache[reader.place], other[reader.place]) < 1e-6
         assert same == (left_out not in reader.sources), reader
 
 
@@ -115,8 +115,8 @@ def test_a_writers_own_values_change_nothing(name):
     model, tokens = build(name), tokens_of(name)
     done = run(model, *tokens, record="all")
     for writer, reader in drawn(name):
-        own = edits.edge(writer.name, reader.name, output(model, done.cache, writer))
-        assert_close(run(model, *tokens, edits=[own]).logits, done.logits, BOUND)
+        edit = edits.edge(writer.name, reader.name, output(model, done.cache, writer))
+        assert_close(run(model, *tokens, edits=[edit]).logits, done.logits, BOUND)
 
 
 @pytest.mark.parametrize(("name", "padding"), in_turn(NAMES, PADDING, kinds_a_name=1))
@@ -124,7 +124,7 @@ def test_a_sweep_of_edges_is_brute_force(name, padding):
     """Of single edges, of positions and rows, of several together and with edits of writers."""
     model, tokens = build(name), tokens_of(name, batch=3, pos=6)
     if padding != "none":
-        tokens = tuple(padded([own[0], own[1][:-2], own[2][:-1]], padding) for own in tokens)
+        tokens = tuple(padded([ids[0], ids[1][:-2], ids[2][:-1]], padding) for ids in tokens)
     cache = run(model, *tokens_of(name, batch=3, pos=6, seed=1), record="all").cache
     made: list[Edit | list[Edit]] = []
     for number, (writer, reader) in enumerate(drawn(name)):
@@ -135,16 +135,16 @@ def test_a_sweep_of_edges_is_brute_force(name, padding):
         if select:
             new = new.reshape(-1, new.shape[-1])[0]
         made.append(edits.edge(writer.name, reader.name, new, **select))
-    pairs = [[one, other] for one, other in pairwise(made)]
+    pairs = [list(pair) for pair in pairwise(made)]
     (first_writer, first_reader), *_ = drawn(name)
     zeroed = edits.scale(as_where(first_writer.place or first_reader.stream), 0.5)
     made += [*pairs, [zeroed, made[0]]]
     metric = metrics.logit_diff(1, 2)
-    given = tokens if len(tokens) > 1 else tokens[0]
-    table = sweep(model, given, made, metric)
-    for row, one in zip(table.values, made, strict=True):
-        done = run(model, *tokens, edits=one if isinstance(one, list) else [one])
-        assert_close(row, metric(done.logits, done.batch), BOUND, one)
+    batch = tokens if len(tokens) > 1 else tokens[0]
+    table = sweep(model, batch, made, metric)
+    for row, case in zip(table.values, made, strict=True):
+        done = run(model, *tokens, edits=case if isinstance(case, list) else [case])
+        assert_close(row, metric(done.logits, done.batch), BOUND, case)
 
 
 def test_edges_into_one_reader_add_up():
@@ -203,7 +203,7 @@ def test_edges_are_differentiable():
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "says"),
+    ("made", "error", "message"),
     [
         ([edits.edge("L0H9", "L1H0.q", 0.0)], UnknownPlace, r"'L0H9' writes .*Nearest: L0H"),
         ([edits.edge("L0H1", "L1H0", 0.0)], UnknownPlace, "'L1H0' reads .*Nearest: L1H0"),
@@ -236,12 +236,12 @@ def test_edges_are_differentiable():
         ),
     ],
 )
-def test_what_has_no_effect_or_does_not_fit_is_refused(made, error, says):
+def test_what_has_no_effect_or_does_not_fit_is_refused(made, error, message):
     """By a run, and by a sweep before anything is computed."""
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         run(model, *tokens, edits=made)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         sweep(model, *tokens, [made], metrics.logit(1))
 
 
@@ -277,7 +277,7 @@ def test_shared_keys_are_named_by_their_head():
     """L0H3.k of a model whose heads share keys leads to the key/value head that L0H3 uses."""
     graph = computation_graph(build("llama"))
     readers = [str(reader) for reader in graph.readers]
-    n_heads, n_shared = (sum(own in name for name in readers) for own in ("L0H", "L0KV"))
+    n_heads, n_shared = (sum(prefix in name for name in readers) for prefix in ("L0H", "L0KV"))
     last = f"L0H{n_heads - 1}.k"
     with pytest.raises(UnknownPlace, match=rf"{last[:-2]} uses L0KV{n_shared // 2 - 1}\.k"):
         graph.reader(last)

@@ -90,8 +90,10 @@ def test_a_head_zeroed_is_missing_from_what_attention_writes(name):
     missing = before["z", 0][:, :, 1] @ model.blocks[0].attn.W_O[1]
     assert_close(after["attn_out", 0], before["attn_out", 0] - missing, BOUND)
     for place in ("z", "result"):
-        one, other = (edited(model, tokens, edits.zero(p, layer=0, head=1)) for p in (place, "z"))
-        assert_close(one, other, BOUND)
+        computed, expected = (
+            edited(model, tokens, edits.zero(p, layer=0, head=1)) for p in (place, "z")
+        )
+        assert_close(computed, expected, BOUND)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])

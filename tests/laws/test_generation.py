@@ -191,25 +191,25 @@ def test_a_row_ends_at_its_end_token_and_is_padded_after_it(name):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "marian"])
-@pytest.mark.parametrize("told", ["config", "argument", "both"])
-def test_a_row_ends_at_the_first_of_several_end_tokens(name, told):
+@pytest.mark.parametrize("origin", ["config", "argument", "both"])
+def test_a_row_ends_at_the_first_of_several_end_tokens(name, origin):
     *source, ids = prompts(name, batch=4)
     sampling = {"max_new_tokens": NEW, "temperature": 9.0}
     free = build(name).generate(*source, ids, **sampling)
     first, *others = ends = free[:, ids.shape[1] :].unique().tolist()[:3]
     assert others
     config = with_eos(GENERATORS[name], first)
-    stop = tuple(ends if told == "argument" else others)
-    if told != "argument":
+    stop = tuple(ends if origin == "argument" else others)
+    if origin != "argument":
         config = replace(config, tokens=replace(config.tokens, stop=stop))
-    model = build_new(GENERATORS[name] if told == "argument" else config)
-    argument = {"config": {}, "argument": {"stop": stop}, "both": {"stop": stop[:1]}}[told]
+    model = build_new(GENERATORS[name] if origin == "argument" else config)
+    argument = {"config": {}, "argument": {"stop": stop}, "both": {"stop": stop[:1]}}[origin]
     text = model.generate(*source, ids, **sampling, **argument)
-    for found, row in zip(text, free, strict=True):
+    for generated, row in zip(text, free, strict=True):
         new = row[ids.shape[1] :].tolist()
         ended = next((n + 1 for n, token in enumerate(new) if token in ends), NEW)
         expected = new[:ended] + [PAD] * (NEW - ended)
-        assert found[ids.shape[1] :].tolist() == expected[: text.shape[1] - ids.shape[1]]
+        assert generated[ids.shape[1] :].tolist() == expected[: text.shape[1] - ids.shape[1]]
 
 
 def test_generation_stops_when_every_row_has_ended():

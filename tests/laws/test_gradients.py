@@ -206,15 +206,15 @@ def test_the_gradient_by_an_experts_weight_is_there_for_those_not_chosen():
     model, (ids,) = build("mixtral"), tokens_of("mixtral", batch=1)
     where, metric, step = ("expert_weights", 0), metrics.logit(3), 1e-6
     done = run(model, ids, record=["expert_weights"], gradients_of=metric)
-    found = done.cache["expert_weights_grad", 0][0, -1]
+    gradient = done.cache["expert_weights_grad", 0][0, -1]
     for expert in range(4):
         sides = [
             run(model, ids, edits=[edits.add(where, sign * step, pos=-1, expert=expert)])
             for sign in (1, -1)
         ]
         more, less = (metric(side.logits, side.batch) for side in sides)
-        assert float(((more - less) / (2 * step) - found[expert]).abs()) < 1e-6
-    assert bool((found != 0).all())
+        assert float(((more - less) / (2 * step) - gradient[expert]).abs()) < 1e-6
+    assert bool((gradient != 0).all())
 
 
 @pytest.mark.parametrize("name", covering(["gpt2", "t5", "uneven-pair"], ["gpt2", "uneven-pair"]))

@@ -62,7 +62,7 @@ def test_a_stream_that_norms_change_is_refused(name):
 
 def test_the_circuits_of_bundled_models_are_part_of_their_graphs():
     """Nodes and edges of a card have the names of the graph."""
-    known = 0
+    n_edges = 0
     for name in bundled():
         circuit = card(name).circuit
         if circuit is None:
@@ -70,8 +70,8 @@ def test_the_circuits_of_bundled_models_are_part_of_their_graphs():
         graph = computation_graph(load(name))
         for writer, reader in circuit.edges:
             graph.edge(writer, reader)
-            known += 1
-    assert known > 0
+            n_edges += 1
+    assert n_edges > 0
 
 
 def test_an_edge_that_does_not_exist_is_refused():

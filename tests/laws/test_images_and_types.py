@@ -63,35 +63,35 @@ def images(batch: int = 3, seed: int = 0) -> torch.Tensor:
     ids=["vit", "post", "siglip", *GRIDS],
 )
 def test_a_model_that_sees_obeys_every_identity(config):
-    found = verify(build(config))
-    assert len(found) >= 8
-    assert [one for one in found if not one.holds] == []
+    identities = verify(build(config))
+    assert len(identities) >= 8
+    assert [identity for identity in identities if not identity.holds] == []
 
 
 def test_a_model_without_logits_obeys_every_identity():
-    found = verify(build(HEADLESS))
-    assert len(found) >= 9
-    assert [one for one in found if not one.holds] == []
+    identities = verify(build(HEADLESS))
+    assert len(identities) >= 9
+    assert [identity for identity in identities if not identity.holds] == []
 
 
 def test_a_square_is_read_by_one_matrix():
     """embed = W · pixels of the patch + b, row by row, after the learned tokens."""
-    model, given = build(seeing()), images()
-    embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
+    model, pixels = build(seeing()), images()
+    embed, patches = run(model, pixels, record="embed").cache["embed"], model.stacks[0].tokens
     assert_identical(embed[:, :2], patches.special.expand(3, -1, -1))
     for index, (row, column) in enumerate([(0, 0), (0, 2), (0, 4), (2, 0), (2, 2), (2, 4)]):
-        square = given[:, :, row : row + 2, column : column + 2].flatten(1)
+        square = pixels[:, :, row : row + 2, column : column + 2].flatten(1)
         assert_close(embed[:, 2 + index], square @ patches.weight.T + patches.bias)
 
 
 def test_patches_may_be_all_there_is():
     """embed = W · pixels of the patch, for six patches."""
-    model, given = build(POOLED_IMAGES), images()
-    embed, patches = run(model, given, record="embed").cache["embed"], model.stacks[0].tokens
+    model, pixels = build(POOLED_IMAGES), images()
+    embed, patches = run(model, pixels, record="embed").cache["embed"], model.stacks[0].tokens
     assert patches.bias is None
     assert patches.special is None
     assert embed.shape == (3, 6, D_MODEL)
-    assert_close(embed[:, 4], given[:, :, 2:4, 2:4].flatten(1) @ patches.weight.T)
+    assert_close(embed[:, 4], pixels[:, :, 2:4, 2:4].flatten(1) @ patches.weight.T)
 
 
 def test_a_pooler_with_attention_knows_patches_as_a_set():
@@ -126,10 +126,10 @@ def test_a_bias_between_patches_is_one_number_per_offset(kind):
                 pair = (*special, *offset)
                 biases.setdefault(pair, []).append(cache["scores", layer][:, :, query, key])
         assert len(biases) == 3 * 5 + 3 == len(model.stacks[0].ranges.of_layer(layer).weight)
-        for found in biases.values():
-            for one in found:
-                assert_identical(one, found[0][:1].expand_as(one))
-        assert len({float(found[0][0, 0]) for found in biases.values()}) == len(biases)
+        for entries in biases.values():
+            for entry in entries:
+                assert_identical(entry, entries[0][:1].expand_as(entry))
+        assert len({float(entries[0][0, 0]) for entries in biases.values()}) == len(biases)
 
 
 def test_layers_share_the_biases_of_a_grid_or_have_their_own():
@@ -144,8 +144,8 @@ def test_layers_share_the_biases_of_a_grid_or_have_their_own():
 def test_the_mean_patch_is_what_a_pooled_model_predicts_from():
     """logits[0] = norm(mean of the patches)·W_U + b_U, as a model without logits pools them."""
     config = GRIDS["grid"]
-    model, given = build(config), images()
-    done = run(model, given, record=["resid_post", "final_normalized"])
+    model, pixels = build(config), images()
+    done = run(model, pixels, record=["resid_post", "final_normalized"])
     stream, last = done.cache["resid_post", 1], model.stacks[0].final_norm
     mean = last.norm(stream[:, 2:].mean(1, keepdim=True))
     assert_close(done.logits[:, :1], model.unembed(mean))
@@ -153,7 +153,7 @@ def test_the_mean_patch_is_what_a_pooled_model_predicts_from():
     assert_close(done.cache["final_normalized"][:, :1], mean)
     unnormed = replace(config.encoder, norm=NormConfig(final=False))
     base = build(replace(config, encoder=unnormed, unembeds=False, bias_u=False))
-    x = base(given)
+    x = base(pixels)
     assert_close(base.pooler(x), base.pooler.norm(x[:, 2:].mean(1)))
     assert distance(base.pooler(x), base.pooler.norm(x).mean(1)) > 1e-3
 
@@ -164,29 +164,29 @@ def test_logits_of_the_mean_patch_have_no_terms_at_one_position():
 
 
 def test_only_its_own_square_changes_with_a_pixel():
-    model, given = build(seeing()), images()
-    other = given.clone()
+    model, pixels = build(seeing()), images()
+    other = pixels.clone()
     other[:, 1, 3, 5] += 1.0
-    before, after = (run(model, x, record="embed").cache["embed"] for x in (given, other))
+    before, after = (run(model, x, record="embed").cache["embed"] for x in (pixels, other))
     changed = (before != after).any(-1).any(0)
     assert changed.tolist() == [False] * 7 + [True]
 
 
 @pytest.mark.parametrize("config", [seeing(), *GRIDS.values()], ids=["vit", *GRIDS])
 def test_sweeps_over_images_are_brute_force(config):
-    model, given = build(config), images()
+    model, pixels = build(config), images()
     made = [edits.zero("z", layer=n, head=h) for n in range(2) for h in range(3)]
     made += [edits.scale("embed", 0.2, pos=3), edits.add("resid_pre", 0.5, layer=1, pos=-1)]
     made += [edits.zero("mlp_out", layer=1, pos=4), edits.zero("final_normalized", pos=0)]
     for metric in (metrics.logit(2, pos=0), metrics.prob((1, 2, 3), pos=0)):
-        table = sweep(model, given, made, metric)
-        brute = [run(model, given, edits=[edit]) for edit in made]
+        table = sweep(model, pixels, made, metric)
+        brute = [run(model, pixels, edits=[edit]) for edit in made]
         expected = torch.stack([metric(done.logits, done.batch) for done in brute])
         assert_close(table.values, expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         (images()[:, :1], r"\(2, 4, 6\).*\(3, 1, 4, 6\)"),
         (torch.zeros(3, 2, 4, 6, dtype=torch.long), "finite floating-point"),
@@ -194,9 +194,9 @@ def test_sweeps_over_images_are_brute_force(config):
         (torch.zeros(0, 2, 4, 6), r"\(0, 2, 4, 6\)"),
     ],
 )
-def test_what_is_no_image_of_the_right_shape_is_refused(given, said):
-    with pytest.raises(InvalidTokens, match=said):
-        build(seeing())(given)
+def test_what_is_no_image_of_the_right_shape_is_refused(value, message):
+    with pytest.raises(InvalidTokens, match=message):
+        build(seeing())(value)
 
 
 def test_types_are_added_and_change_what_follows():
@@ -213,10 +213,10 @@ def test_types_are_added_and_change_what_follows():
 def test_types_go_with_their_tokens_through_padding_and_sweeps():
     model, (ids,) = build("bert-types"), tokens_of("bert-types", batch=2, pos=5)
     types = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
-    padded, own = ids.clone(), types.clone()
+    padded, padded_types = ids.clone(), types.clone()
     padded[1] = torch.cat([torch.full((2,), PAD), ids[1, :3]])
-    own[1] = torch.cat([torch.zeros(2, dtype=torch.long), types[1, :3]])
-    batch = model.batch(padded, types=own)
+    padded_types[1] = torch.cat([torch.zeros(2, dtype=torch.long), types[1, :3]])
+    batch = model.batch(padded, types=padded_types)
     alone = model(model.batch(ids[1:, :3], types=types[1:, :3]))
     assert_close(model(batch)[1, 2:], alone[0])
     made, metric = (
@@ -241,11 +241,11 @@ def test_types_that_a_model_does_not_have_are_refused():
 
 
 def test_images_have_no_mask_and_no_types():
-    model, given = build(seeing()), images()
+    model, pixels = build(seeing()), images()
     with pytest.raises(InvalidTokens, match="reads images"):
-        model(given, mask=torch.ones(3, 8))
+        model(pixels, mask=torch.ones(3, 8))
     with pytest.raises(InvalidTokens, match="reads images"):
-        model.batch(given, types=torch.zeros(3, 8, dtype=torch.long))
+        model.batch(pixels, types=torch.zeros(3, 8, dtype=torch.long))
 
 
 def test_a_mask_takes_tokens_away_and_gives_none_back():

@@ -67,29 +67,31 @@ def test_gradients_by_a_vector_and_by_weights_are_those_of_plain_torch(name, kin
     expected = torch.autograd.grad(
         loss(by_hand(model, tokens, change)), [w, *weights.values()], materialize_grads=True
     )
-    given = (lambda x, hook: change(x)) if kind == "apply" else w
-    edit = getattr(edits, kind)("resid_pre", given, layer=LAYER)
+    value = (lambda x, hook: change(x)) if kind == "apply" else w
+    edit = getattr(edits, kind)("resid_pre", value, layer=LAYER)
     done = run(model, *tokens, edits=[edit], keep_graph=True)
-    found = torch.autograd.grad(loss(done.logits), [w, *weights.values()], materialize_grads=True)
-    for label, one, other in zip(["w", *weights], found, expected, strict=True):
-        assert_close(one, other, what=label)
-    assert bool((found[0] != 0).any())
+    gradients = torch.autograd.grad(
+        loss(done.logits), [w, *weights.values()], materialize_grads=True
+    )
+    for label, gradient, other in zip(["w", *weights], gradients, expected, strict=True):
+        assert_close(gradient, other, what=label)
+    assert bool((gradients[0] != 0).any())
 
 
 def test_a_steering_vector_is_learned_as_in_plain_torch():
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    one, other = wanted(D_MODEL), wanted(D_MODEL)
+    ours, theirs = wanted(D_MODEL), wanted(D_MODEL)
     losses = []
     for _ in range(5):
-        edit = edits.add("resid_pre", one, layer=LAYER)
-        found = loss(run(model, *tokens, edits=[edit], keep_graph=True).logits)
-        expected = loss(by_hand(model, tokens, lambda x: x + other))
-        losses.append(float(found.detach()))
-        for w, value in ((one, found), (other, expected)):
+        edit = edits.add("resid_pre", ours, layer=LAYER)
+        edited_loss = loss(run(model, *tokens, edits=[edit], keep_graph=True).logits)
+        expected = loss(by_hand(model, tokens, lambda x: x + theirs))
+        losses.append(float(edited_loss.detach()))
+        for w, value in ((ours, edited_loss), (theirs, expected)):
             (gradient,) = torch.autograd.grad(value, [w])
             with torch.no_grad():
                 w.sub_(0.5 * gradient)
-        assert_close(one, other)
+        assert_close(ours, theirs)
     assert losses[-1] < losses[0]
 
 
@@ -105,10 +107,10 @@ def test_a_rotation_is_learned_as_in_plain_torch():
         return torch.cat([x[:, :-1], rotated(x[:, -1:])], dim=1)
 
     edit = edits.apply("resid_pre", lambda x, hook: rotated(x), layer=LAYER, pos=-1)
-    found = loss(run(model, *tokens, edits=[edit], keep_graph=True).logits)
+    edited_loss = loss(run(model, *tokens, edits=[edit], keep_graph=True).logits)
     expected = loss(by_hand(model, tokens, by_hand_at_last))
-    assert_close(found, expected)
-    gradients = [torch.autograd.grad(value, [a])[0] for value in (found, expected)]
+    assert_close(edited_loss, expected)
+    gradients = [torch.autograd.grad(value, [a])[0] for value in (edited_loss, expected)]
     assert_close(*gradients)
     assert bool((gradients[0] != 0).any())
 
@@ -119,7 +121,7 @@ def test_functions_given_as_hooks_keep_what_they_capture():
         *tokens, fwd_hooks=[(f"blocks.{LAYER}.hook_resid_pre", lambda x, hook: x + w)]
     )
     expected = by_hand(model, tokens, lambda x: x + w)
-    assert_close(*(torch.autograd.grad(loss(one), [w])[0] for one in (hooked, expected)))
+    assert_close(*(torch.autograd.grad(loss(logits), [w])[0] for logits in (hooked, expected)))
 
 
 # The cache and the stream.
@@ -148,11 +150,11 @@ def test_every_place_of_the_cache_has_the_slope_of_what_it_holds(name):
         value = weighed(cache[place])
         if value.requires_grad:
             (gradient,) = torch.autograd.grad(value, [w], retain_graph=True, materialize_grads=True)
-            found = float((gradient @ d).detach())
+            slope = float((gradient @ d).detach())
         else:
-            found = 0.0
-        if abs(found - expected) > 1e-6 * max(1.0, abs(expected)):
-            wrong[str(place)] = found, expected
+            slope = 0.0
+        if abs(slope - expected) > 1e-6 * max(1.0, abs(expected)):
+            wrong[str(place)] = slope, expected
     assert not wrong
 
 
@@ -191,13 +193,13 @@ def test_gradients_by_places_leave_a_kept_graph_usable():
 def test_numbers_are_those_of_a_run_without_a_graph(mode):
     model, tokens = build("gpt2"), tokens_of("gpt2")
     with mode():
-        kept, plain = (run(model, *tokens, record="all", keep_graph=k) for k in (True, False))
-    assert kept.logits.requires_grad
+        with_graph, plain = (run(model, *tokens, record="all", keep_graph=k) for k in (True, False))
+    assert with_graph.logits.requires_grad
     assert not plain.logits.requires_grad
-    assert_close(kept.logits, plain.logits)
+    assert_close(with_graph.logits, plain.logits)
     for place, value in plain.cache.items():
         assert not value.requires_grad
-        assert_close(kept.cache[place], value)
+        assert_close(with_graph.cache[place], value)
 
 
 def test_a_kept_cache_is_moved_saved_and_pickled_as_any_other(tmp_path):
@@ -242,12 +244,12 @@ def test_values_changed_after_the_edit_was_made_are_refused():
 
 def test_an_edit_with_a_gradient_is_data_as_any_other():
     w = wanted(D_MODEL)
-    one, other = (edits.add("resid_pre", v, layer=LAYER) for v in (w, w.detach()))
-    assert one == other
-    assert one.digest == other.digest
-    assert edits.from_dict(one.to_dict()) == one
-    again = pickle.loads(pickle.dumps(one))
-    assert again == one
+    edit, other = (edits.add("resid_pre", v, layer=LAYER) for v in (w, w.detach()))
+    assert edit == other
+    assert edit.digest == other.digest
+    assert edits.from_dict(edit.to_dict()) == edit
+    again = pickle.loads(pickle.dumps(edit))
+    assert again == edit
     assert not again.values.wants_gradient
 
 
@@ -276,14 +278,14 @@ def test_forward_mode_is_the_directional_derivative_of_backward_mode(name):
     weights = dict(model.named_parameters())
     u = {key: drawn(*weight.shape, seed=n) for n, (key, weight) in enumerate(weights.items())}
 
-    def logits(given: dict[str, Tensor]) -> Tensor:
-        return functional_call(model, given, tokens)
+    def logits(parameters: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, parameters, tokens)
 
     _, forward = jvp(logits, (weights,), (u,))
     out = logits(weights)
     v = drawn(*out.shape)
     back = torch.autograd.grad((out * v).sum(), list(weights.values()), materialize_grads=True)
-    expected = sum((one * u[key]).sum() for one, key in zip(back, weights, strict=True))
+    expected = sum((gradient * u[key]).sum() for gradient, key in zip(back, weights, strict=True))
     assert_close((forward * v).sum().detach(), expected)
 
 
@@ -298,8 +300,8 @@ def test_forward_mode_through_a_run_and_its_edit():
     def plain(values: Tensor) -> Tensor:
         return by_hand(model, tokens, lambda x: x + values)
 
-    (_, found), (_, expected) = (jvp(f, (w,), (u,)) for f in (steered, plain))
-    assert_close(found.detach(), expected.detach())
-    assert bool((found != 0).any())
+    (_, tangent), (_, expected) = (jvp(f, (w,), (u,)) for f in (steered, plain))
+    assert_close(tangent.detach(), expected.detach())
+    assert bool((tangent != 0).any())
     with pytest.raises(InvalidInput, match=r"fused.*forward-mode"):
         jvp(lambda x: run(model, *tokens, kernel="fused").logits * x, (w[0],), (u[0],))

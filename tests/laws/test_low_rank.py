@@ -43,8 +43,8 @@ def test_the_singular_value_decomposition_is_that_of_the_formed_matrix(matrix):
     assert bool((s.diff(dim=-1) <= 0).all())
     assert_close(matrix.singular_values(), s, BOUND)
     for basis in (u, vh.mT):
-        one = torch.eye(basis.shape[-1], dtype=torch.float64)
-        assert_close(basis.mT @ basis, one.expand_as(basis.mT @ basis), BOUND)
+        identity = torch.eye(basis.shape[-1], dtype=torch.float64)
+        assert_close(basis.mT @ basis, identity.expand_as(basis.mT @ basis), BOUND)
 
 
 @settings(max_examples=30)
@@ -58,9 +58,9 @@ def test_the_positive_fraction_is_that_of_the_formed_matrix(matrix):
 def test_the_positive_fraction_of_a_projector_is_one_and_of_its_negative_minus_one():
     (basis,) = drawn(0, (6, 3))
     projector = LowRank(basis, torch.linalg.pinv(basis))
-    one = torch.ones((), dtype=torch.float64)
-    assert_close(projector.positive_fraction(), one)
-    assert_close(LowRank(-projector.left, projector.right).positive_fraction(), -one)
+    unit = torch.ones((), dtype=torch.float64)
+    assert_close(projector.positive_fraction(), unit)
+    assert_close(LowRank(-projector.left, projector.right).positive_fraction(), -unit)
     assert LowRank(torch.zeros(4, 2), torch.zeros(2, 4)).positive_fraction() == 0
 
 
@@ -68,12 +68,12 @@ def test_the_positive_fraction_of_a_projector_is_one_and_of_its_negative_minus_o
 @given(matrix=matrices(square=True))
 def test_eigenvalues_are_those_of_the_formed_matrix(matrix):
     """As sets, zeros aside: Π (t − λ) at a few points t, which no reordering changes."""
-    own, whole = matrix.eigenvalues(), torch.linalg.eigvals(matrix.form())
+    eigenvalues, whole = matrix.eigenvalues(), torch.linalg.eigvals(matrix.form())
     size = max(1.0, float(whole.abs().max()))
     for t in (1.7, -1.3 + 0.4j, 2.1j):
         at = t * size
         # det(t − LR) = t^(m − r) det(t − RL)
-        mine = (1 - own / at).prod(-1)
+        mine = (1 - eigenvalues / at).prod(-1)
         theirs = (1 - whole / at).prod(-1)
         assert float((mine - theirs).abs().max()) < 1e-10
 
@@ -166,8 +166,8 @@ def test_indexing_is_that_of_the_formed_matrix(left, right):
     for index in (0, 2, -1, slice(1, None), slice(2, 3), torch.tensor(1), (1,), *several):
         assert_close(matrix[index].form(), whole[index], BOUND)
     assert len(list(matrix)) == len(whole)
-    for own, expected in zip(matrix, whole, strict=True):
-        assert_close(own.form(), expected, BOUND)
+    for part, expected in zip(matrix, whole, strict=True):
+        assert_close(part.form(), expected, BOUND)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_circuits_of_heads_are_of_the_rank_of_a_head(name):
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "said"),
+    ("left", "right", "message"),
     [
         ((4, 2), (3, 4), r"\(4, 2\).*\(3, 4\).*can't be multiplied"),
         ((3, 4, 2), (2, 2, 4), "batch axes"),
@@ -216,17 +216,17 @@ def test_circuits_of_heads_are_of_the_rank_of_a_head(name):
         ((4, 2), (2,), r"\(4, 2\) and \(2,\)"),
     ],
 )
-def test_factors_that_do_not_meet_are_refused(left, right, said):
+def test_factors_that_do_not_meet_are_refused(left, right, message):
     matrix = object.__new__(LowRank)
-    with pytest.raises(InterpError, match=said):
+    with pytest.raises(InterpError, match=message):
         # Without the checks of annotations, which only tests have.
         unwrap(LowRank.__init__)(matrix, *drawn(0, left, right))
 
 
 def test_factors_of_integers_are_refused():
-    one = torch.ones(2, 2, dtype=torch.long)
+    integers = torch.ones(2, 2, dtype=torch.long)
     with pytest.raises(InterpError, match=r"floating-point; got torch\.int64"):
-        unwrap(LowRank.__init__)(object.__new__(LowRank), one, one)
+        unwrap(LowRank.__init__)(object.__new__(LowRank), integers, integers)
 
 
 def test_factors_of_two_dtypes_or_devices_are_refused():
@@ -252,5 +252,5 @@ def test_only_square_matrices_have_eigenvalues_and_a_trace(property_of_squares):
 
 def test_it_is_shown_by_its_shape_and_rank():
     a, b = drawn(0, (3, 400, 2), (2, 500))
-    shown = repr(LowRank(a, b))
-    assert shown == "LowRank([3, 400, 500], rank ≤ 2, float64 on cpu)"
+    text = repr(LowRank(a, b))
+    assert text == "LowRank([3, 400, 500], rank ≤ 2, float64 on cpu)"

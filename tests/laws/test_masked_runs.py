@@ -23,7 +23,7 @@ def drawn(graph: Graph, share: float, seed: int) -> torch.Tensor:
     return torch.rand(len(graph.edges), generator=generator) < share
 
 
-def given(model, tokens) -> dict[str, torch.Tensor]:
+def writes_of(model, tokens) -> dict[str, torch.Tensor]:
     """What each writer writes in a run."""
     cache = run(model, *tokens, record="all").cache
 
@@ -41,7 +41,7 @@ def test_a_circuit_is_edits_of_all_edges_outside_it(name):
     """Random circuits, all edges, none; with values of another run, a vector, and zeros."""
     model, tokens = build(name), tokens_of(name, batch=2)
     graph = computation_graph(model)
-    values = given(model, tokens_of(name, batch=2, seed=1))
+    values = writes_of(model, tokens_of(name, batch=2, seed=1))
     values[graph.writers[1].name] = values[graph.writers[1].name].reshape(-1, model.d_model)[0]
     shares = (0.5, 0.9, 0.1, 1.0, 0.0)
     circuits = torch.stack([drawn(graph, share, n) for n, share in enumerate(shares)])
@@ -49,16 +49,16 @@ def test_a_circuit_is_edits_of_all_edges_outside_it(name):
     with_embedding = circuits | torch.tensor(["embed" in writer.name for writer, _ in graph.edges])
     whole = tokens if len(tokens) > 1 else tokens[0]
     for others, kept_edges in ((values, circuits), (0.0, with_embedding)):
-        found = run_circuits(model, whole, kept_edges, others, METRIC)
-        for row, circuit in zip(found, kept_edges, strict=True):
+        rows = run_circuits(model, whole, kept_edges, others, METRIC)
+        for row, circuit in zip(rows, kept_edges, strict=True):
             made = [
                 edits.edge(w.name, r.name, others if others == 0.0 else others[w.name])
-                for (w, r), kept in zip(graph.edges, circuit.tolist(), strict=True)
-                if not kept
+                for (w, r), inside in zip(graph.edges, circuit.tolist(), strict=True)
+                if not inside
             ]
             done = run(model, *tokens, edits=made)
             assert_close(row, METRIC(done.logits, done.batch), BOUND)
-        assert distance(found[3], found[4]) > 1e-6
+        assert distance(rows[3], rows[4]) > 1e-6
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -68,7 +68,7 @@ def test_prompts_and_circuits_may_be_run_in_parts(side):
     rows = list(tokens_of("llama", batch=3, pos=6)[0])
     tokens = padded([rows[0], rows[1][:4], rows[2][:5]], side)
     graph = computation_graph(model)
-    values = given(model, (tokens_of("llama", batch=3, pos=6, seed=1)))
+    values = writes_of(model, (tokens_of("llama", batch=3, pos=6, seed=1)))
     circuits = torch.stack([drawn(graph, 0.5, n) for n in range(3)])
     targets = metrics.logit_diff((1, 2, 3), 0)
     done: list[tuple[int, int]] = []
@@ -100,8 +100,8 @@ def test_a_metric_of_all_positions():
     graph = computation_graph(model)
     everything = torch.ones(1, len(graph.edges), dtype=torch.bool)
     plain = run(model, *tokens)
-    found = run_circuits(model, *tokens, everything, 0.0, metrics.loss())
-    assert_close(found[0], metrics.loss()(plain.logits, plain.batch), BOUND)
+    losses = run_circuits(model, *tokens, everything, 0.0, metrics.loss())
+    assert_close(losses[0], metrics.loss()(plain.logits, plain.batch), BOUND)
 
 
 def test_circuits_are_named_by_their_edges():
@@ -116,7 +116,7 @@ def test_circuits_are_named_by_their_edges():
 
 
 @pytest.mark.parametrize(
-    ("circuits", "values", "error", "says"),
+    ("circuits", "values", "error", "message"),
     [
         ([[("L0H9", "logits")]], 0.0, UnknownPlace, "L0H9"),
         ([[("L1H0", "L0H0.q")]], 0.0, InvalidInput, "There is no edge"),
@@ -124,13 +124,13 @@ def test_circuits_are_named_by_their_edges():
         ([[("L0H0", "logits")]], {"L0H0": torch.zeros(8)}, InvalidInput, "embed.* are missing"),
     ],
 )
-def test_what_does_not_fit_is_refused(circuits, values, error, says):
-    with pytest.raises(error, match=says):
+def test_what_does_not_fit_is_refused(circuits, values, error, message):
+    with pytest.raises(error, match=message):
         run_circuits(build("gpt2"), *tokens_of("gpt2"), circuits, values, METRIC)
 
 
 def test_values_of_another_shape_are_refused():
     model, tokens = build("gpt2"), tokens_of("gpt2")
-    values = given(model, tokens) | {"L0H0": torch.zeros(3, 1, 8, dtype=torch.float64)}
+    values = writes_of(model, tokens) | {"L0H0": torch.zeros(3, 1, 8, dtype=torch.float64)}
     with pytest.raises(InvalidInput, match="The values of L0H0"):
         run_circuits(model, *tokens, [[("L0H0", "logits")]], values, METRIC)

@@ -63,15 +63,15 @@ def test_a_factor_is_in_all_that_is_written():
     assert_close(logits_of(without, GRANITE), expected, BOUND)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["own-gains", "one-gain"])
-def test_norms_of_single_heads_with_one_gain_are_one_norm(own):
+@pytest.mark.parametrize("separate_gains", [True, False], ids=["separate-gains", "one-gain"])
+def test_norms_of_single_heads_with_one_gain_are_one_norm(separate_gains):
     """The converse: with separate gains they are not."""
     attention = replace(GROUPED, qk_norm=NormConfig(bias=False))
     each = with_decoder(COHERE, attention=replace(attention, qk_norm_over="each_head"))
     model = build_new(replace(each, decoder=replace(each.decoder, exceptions=())))
     state = dict(model.state_dict())
     for name in [name for name in state if name.endswith("_norm.gain") and "attn" in name]:
-        if not own:
+        if not separate_gains:
             state[name] = state[name][:1].expand_as(state[name])
     model.load_state_dict(state)
     one_norm = with_decoder(COHERE, attention=attention, exceptions=())
@@ -83,7 +83,7 @@ def test_norms_of_single_heads_with_one_gain_are_one_norm(own):
         }
     )
     off = distance(logits_of(model, COHERE), logits_of(shared, COHERE))
-    assert off > 1e-6 if own else off <= BOUND
+    assert off > 1e-6 if separate_gains else off <= BOUND
 
 
 @pytest.mark.parametrize(

@@ -85,14 +85,14 @@ def test_padding_does_not_change_an_activation(name, side):
     for row in range(len(targets)):
         alone = run(model, *(rows[row] for rows in stacks), record="all").cache
         for place in alone:
-            own = real[place.stack or model.stacks[-1].name][row]
+            mask = real[place.stack or model.stacks[-1].name][row]
             value = together[place][row]
             if "query" in place.point.axes:
-                keys = real["encoder"][row] if place.point.label.startswith("cross") else own
-                value = value[:, own][..., keys]
+                keys = real["encoder"][row] if place.point.label.startswith("cross") else mask
+                value = value[:, mask][..., keys]
             else:
                 over_source = place.point.axes[1] == "source"
-                value = value[real["encoder"][row] if over_source else own]
+                value = value[real["encoder"][row] if over_source else mask]
             assert_close(value, alone[place][0], FLOAT64)
 
 
@@ -106,7 +106,7 @@ def test_padding_within_a_row_counts_for_nothing_either(name):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_a_mask_says_the_same_as_padding(name):
+def test_a_mask_is_equivalent_to_padding(name):
     """model(ids, mask=m) is model of the ids with PAD where m is 0."""
     model, rows = build(name), rows_of(LENGTHS)
     ids = padded(rows, "right")
@@ -118,7 +118,7 @@ def test_a_mask_says_the_same_as_padding(name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_mask_says_the_same_as_padding_the_source(name):
+def test_a_mask_is_equivalent_to_padding_the_source(name):
     model, (sources, targets) = build(name), sources_and_targets()
     source, target = padded(sources, "right"), padded(targets, "right")
     filled, mask = source.where(source != PAD, 7), source != PAD

@@ -64,12 +64,12 @@ SCRIPTS = ("__main__", "apps.explorer_script")
 def exceptions() -> Iterator[type[BaseException]]:
     """Every exception that one of the packages defines."""
     for package in (interp, analyses, apps):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith(SCRIPTS):
-                module = importlib.import_module(found.name)
-                own = (one for one in vars(module).values() if isinstance(one, type))
-                for kind in own:
-                    if issubclass(kind, BaseException) and kind.__module__ == found.name:
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not info.name.endswith(SCRIPTS):
+                module = importlib.import_module(info.name)
+                classes = (value for value in vars(module).values() if isinstance(value, type))
+                for kind in classes:
+                    if issubclass(kind, BaseException) and kind.__module__ == info.name:
                         yield kind
 
 
@@ -87,14 +87,14 @@ def test_an_exception_is_unpickled_with_what_it_holds(kind):
     error = kind(part_of_a_sweep()) if kind is Interrupted else kind("what came")
     if kind is not Interrupted:
         error.result = {"done": 3}
-    found = again(error)
-    assert type(found) is kind
-    assert str(found) == str(error)
-    assert found.args == error.args
+    loaded = again(error)
+    assert type(loaded) is kind
+    assert str(loaded) == str(error)
+    assert loaded.args == error.args
     if kind is Interrupted:
-        assert_identical(found.result.values, error.result.values)
+        assert_identical(loaded.result.values, error.result.values)
     else:
-        assert found.result == error.result
+        assert loaded.result == error.result
 
 
 def test_the_exceptions_are_found():
@@ -103,11 +103,11 @@ def test_the_exceptions_are_found():
 
 @pytest.mark.parametrize("value", [*EDITS, *METRICS], ids=lambda value: value.kind)
 def test_edits_and_metrics_are_unpickled_equal(value):
-    found = again(value)
-    assert found == value
-    assert hash(found) == hash(value)
+    loaded = again(value)
+    assert loaded == value
+    assert hash(loaded) == hash(value)
     if isinstance(value, Edit):
-        assert found.digest == value.digest
+        assert loaded.digest == value.digest
 
 
 def test_every_kind_is_among_them():
@@ -122,11 +122,11 @@ def test_metrics_are_written_as_json_and_read_back_equal(metric):
 
 def test_a_sweep_is_unpickled_and_resumed():
     part = part_of_a_sweep()
-    found = again(part)
-    assert isinstance(found, Sweep)
-    assert found.placed == part.placed
-    assert found.notes == part.notes
+    loaded = again(part)
+    assert isinstance(loaded, Sweep)
+    assert loaded.placed == part.placed
+    assert loaded.notes == part.notes
     heads = [edit for (edit,) in part.edits]
-    whole = sweep(MODEL, TOKENS, heads, METRICS[3], resume=found)
+    whole = sweep(MODEL, TOKENS, heads, METRICS[3], resume=loaded)
     assert whole.complete
     assert_identical(whole.values[part.done], part.values[part.done])

@@ -55,17 +55,17 @@ def only(*steps: str) -> dict[str, bool]:
 @cache
 def exact_for(step: str) -> list[str]:
     """The architectures for which a step is possible."""
-    found = []
+    names = []
     for name in ARCHITECTURES:
         try:
             build(name).processed(**only(step))
         except InterpError:
             continue
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
-def said(model, name: str, *, up_to_a_constant: bool) -> torch.Tensor:
+def predicted(model, name: str, *, up_to_a_constant: bool) -> torch.Tensor:
     with torch.no_grad():
         logits = model(*tokens_of(name))
     return logits.log_softmax(-1) if up_to_a_constant else logits
@@ -78,8 +78,8 @@ def test_a_step_leaves_the_function_as_it_is_or_is_refused_by_name(step):
     for name in names:
         model, centred = build(name), step == "center_unembed"
         other = model.processed(**only(step))
-        found, expected = (said(m, name, up_to_a_constant=centred) for m in (other, model))
-        assert_close(found, expected, BOUND, name)
+        computed, expected = (predicted(m, name, up_to_a_constant=centred) for m in (other, model))
+        assert_close(computed, expected, BOUND, name)
     for name in set(ARCHITECTURES) - set(names):
         with pytest.raises(InvalidInput, match=f"^{step}=True"):
             build(name).processed(**only(step))
@@ -97,9 +97,9 @@ def test_what_would_change_the_function_is_refused(step, name):
 def test_all_steps_together_leave_the_probabilities_as_they_are(name):
     model = build(name)
     other = model.processed()
-    found, expected = (said(m, name, up_to_a_constant=True) for m in (other, model))
-    assert_close(found, expected, BOUND)
-    assert distance(said(other, name, up_to_a_constant=False), model(*tokens_of(name))) > 1e-3
+    computed, expected = (predicted(m, name, up_to_a_constant=True) for m in (other, model))
+    assert_close(computed, expected, BOUND)
+    assert distance(predicted(other, name, up_to_a_constant=False), model(*tokens_of(name))) > 1e-3
 
 
 def test_norms_that_are_folded_neither_multiply_nor_add():
@@ -133,8 +133,8 @@ def test_logits_have_mean_zero():
     for name in exact_for("center_unembed"):
         model = build(name)
         other = model.processed(**only("center_unembed"))
-        found, before = (said(m, name, up_to_a_constant=False) for m in (other, model))
-        assert float(found.mean(-1).abs().max()) < 1e-12, name
+        centred, before = (predicted(m, name, up_to_a_constant=False) for m in (other, model))
+        assert float(centred.mean(-1).abs().max()) < 1e-12, name
         assert float(before.mean(-1).abs().max()) > 1e-3, name
 
 
@@ -175,8 +175,8 @@ def test_precision_is_that_of_the_model():
     other = model.processed()
     assert other.dtype == torch.float32
     tokens = tokens_of("gpt2")
-    found, expected = (m(*tokens).log_softmax(-1) for m in (other, model))
-    assert_close(found, expected, 1e-5)
+    computed, expected = (m(*tokens).log_softmax(-1) for m in (other, model))
+    assert_close(computed, expected, 1e-5)
 
 
 def test_scores_of_classes_are_not_centred():
@@ -210,9 +210,9 @@ def test_weights_that_stacks_share_stay_shared(name, embeddings):
     """And buffers have the model's dtype."""
     model = build(name, dtype=torch.float32)
     view = model.processed(**only("fold_value_biases"))
-    for one in (model, view):
-        assert len({id(stack.weight_e) for stack in one.stacks}) == embeddings
-    assert all(own.dtype == torch.float32 for own in (*view.parameters(), *view.buffers()))
+    for transformer in (model, view):
+        assert len({id(stack.weight_e) for stack in transformer.stacks}) == embeddings
+    assert all(tensor.dtype == torch.float32 for tensor in (*view.parameters(), *view.buffers()))
 
 
 VIEWS = {

@@ -110,12 +110,12 @@ def test_each_step_adds_what_it_writes(name):
     model = build(name)
     cache = recorded(model)
     for stack in model.stacks:
-        own = stack.name if len(model.stacks) > 1 else None
+        stack_name = stack.name if len(model.stacks) > 1 else None
         for layer in range(len(stack.blocks)):
             block, before = stack.block(layer), Place(Point.RESID_PRE)
             for step in block.steps:
                 base, *writes, after = (
-                    cache[replace(place, layer=layer, stack=own)]
+                    cache[replace(place, layer=layer, stack=stack_name)]
                     for place in (
                         step.base(before),
                         *(Place(point) for point in step.written),
@@ -123,7 +123,7 @@ def test_each_step_adds_what_it_writes(name):
                     )
                 )
                 assert_close(base + sum(writes), after, BOUND)
-                assert all(distance(base, base + one) > 1e-3 for one in writes)
+                assert all(distance(base, base + write) > 1e-3 for write in writes)
                 before = step.end()
 
 
@@ -156,9 +156,9 @@ def test_the_first_stream_is_token_plus_position_plus_type(name):
     model = build(name)
     cache = recorded(model)
     for stack in model.stacks:
-        own = stack.name if len(model.stacks) > 1 else None
-        start = sum(t for p, t in cache.items() if p.point in ENTERS and p.stack == own)
-        entered = cache[Place(Point.RESID_PRE, 0, stack=own)]
+        stack_name = stack.name if len(model.stacks) > 1 else None
+        start = sum(t for p, t in cache.items() if p.point in ENTERS and p.stack == stack_name)
+        entered = cache[Place(Point.RESID_PRE, 0, stack=stack_name)]
         assert_close(stack.embed_projection(stack.embed_norm(start)), entered, BOUND)
         assert (name in NORMED_ENTRY) or distance(start, entered) <= BOUND
 

@@ -16,12 +16,14 @@ def states_of(name):
     cache, batches = run(model, *tokens, record="all").cache, model.check(*tokens)
     output = cache[RestartMap(model).output(0)] if len(model.stacks) > 1 else None
     for stack, context in zip(model.stacks, model.contexts(batches), strict=True):
-        own = stack.name if len(model.stacks) > 1 else None
+        stack_name = stack.name if len(model.stacks) > 1 else None
         with_encoder = context.with_encoder(None if stack.name == "encoder" else output)
         for layer in range(len(stack.blocks)):
 
-            def tensor(place: Place, layer: int = layer, own: str | None = own) -> torch.Tensor:
-                return cache[replace(place, layer=layer, stack=own)]
+            def tensor(
+                place: Place, layer: int = layer, stack_name: str | None = stack_name
+            ) -> torch.Tensor:
+                return cache[replace(place, layer=layer, stack=stack_name)]
 
             block = stack.block(layer)
             for point in block.restart_points():

@@ -34,7 +34,7 @@ def inputs(name: str, padding: str) -> tuple[Tensor, ...]:
     tokens = tokens_of(name, batch=PROMPTS, pos=6)
     if padding == "none":
         return tokens
-    return tuple(padded([own[0], own[1][:-2], own[2][:-1]], padding) for own in tokens)
+    return tuple(padded([ids[0], ids[1][:-2], ids[2][:-1]], padding) for ids in tokens)
 
 
 def swept(model: Transformer, tokens: tuple[Tensor, ...], *args: object, **more: object) -> Sweep:
@@ -219,8 +219,8 @@ def test_company_changes_no_number(name: str) -> None:
     metric = metrics.logit_diff(1, 2)
     together = swept(model, tokens, made, metric).values
     for prompt in range(PROMPTS):
-        alone = tuple(own[prompt : prompt + 1] for own in tokens)
-        alone = tuple(own[own >= 0][None] for own in alone)
+        alone = tuple(ids[prompt : prompt + 1] for ids in tokens)
+        alone = tuple(ids[ids >= 0][None] for ids in alone)
         assert_close(swept(model, alone, made, metric).values[:, 0], together[:, prompt])
     for row in (0, len(made) - 1):
         assert_close(swept(model, tokens, [made[row]], metric).values[0], together[row])

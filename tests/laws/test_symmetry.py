@@ -67,17 +67,17 @@ def attribution(by: str) -> Analysis:
 
 def patterns(case: Case) -> Frames:
     """Of every head of a layer on every prompt."""
-    shown = [
+    frames = [
         attention_pattern(case.model, case.clean[n : n + 1], 1, head).to_frame().assign(prompt=n)
         for n in range(len(case.clean))
         for head in range(case.model.blocks[1].attn.n_heads)
     ]
-    return {"patterns": pd.concat(shown)}
+    return {"patterns": pd.concat(frames)}
 
 
 def all_patterns(case: Case) -> Frames:
     """Of every head of every layer on every prompt, by attention and by values."""
-    shown = {
+    frames = {
         weighted: [
             attention_patterns(case.model, case.clean[n : n + 1], weighted=weighted)
             .to_frame()
@@ -86,7 +86,7 @@ def all_patterns(case: Case) -> Frames:
         ]
         for weighted in (False, True)
     }
-    return {f"weighted {name}": pd.concat(own) for name, own in shown.items()}
+    return {f"weighted {name}": pd.concat(parts) for name, parts in frames.items()}
 
 
 def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
@@ -94,10 +94,10 @@ def of_every_head(ask: Callable[..., Result], **settings: object) -> Analysis:
 
     def frames(case: Case) -> Frames:
         heads = range(case.model.blocks[1].attn.n_heads)
-        found = [ask(case.model, 1, head, top=4, **settings) for head in heads]
+        results = [ask(case.model, 1, head, top=4, **settings) for head in heads]
         return {
-            name: pd.concat([tables(own)[name].assign(name=own.name) for own in found])
-            for name in tables(found[0])
+            name: pd.concat([tables(result)[name].assign(name=result.name) for result in results])
+            for name in tables(results[0])
         }
 
     return frames
@@ -122,19 +122,19 @@ def paths(case: Case, **settings: object) -> Result:
 
 def tops(case: Case) -> Frames:
     """All cells of the heads of a layer."""
-    found: dict[str, list[pd.DataFrame]] = {}
+    frames: dict[str, list[pd.DataFrame]] = {}
     for head in range(case.model.blocks[1].attn.n_heads):
         result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
         for kind, frame in tables(result).items():
-            found.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
-    return {kind: pd.concat(own) for kind, own in found.items()}
+            frames.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
+    return {kind: pd.concat(parts) for kind, parts in frames.items()}
 
 
 def steered(case: Case) -> Frames:
     """Continuations of the prompts, with the strength as a label."""
     settings = {"layer": 1, "contrast": (case.clean, case.corrupt), "new_tokens": 4}
-    found = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
-    return {name: own.astype({"strength": str}) for name, own in tables(found).items()}
+    result = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
+    return {name: frame.astype({"strength": str}) for name, frame in tables(result).items()}
 
 
 def grids(*at: str, **settings: object) -> Analysis:
@@ -151,11 +151,11 @@ def is_long(case: Case) -> torch.Tensor:
 def predicted(case: Case) -> pd.DataFrame:
     """Whether a prompt is long, predicted between prompts of even and of odd length, both ways."""
     folds = (case.clean != PAD).sum(-1) % 2
-    found = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
+    result = probe(case.model, case.clean, is_long(case), at=("resid_post", "z"), folds=folds)
     return pd.DataFrame(
         [
             {"name": place, "prompt": prompt, "correct": float(correct)}
-            for place, row in enumerate(found.correct)
+            for place, row in enumerate(result.correct)
             for prompt, correct in enumerate(row)
         ]
     )
@@ -291,17 +291,17 @@ def named(analysis: str) -> str:
     return analysis.partition(",")[0]
 
 
-def tables(found: Result | Frames) -> Frames:
+def tables(result: Result | Frames) -> Frames:
     """All tables of a result, by name."""
-    if isinstance(found, dict):
-        return found
-    methods = [name for name in dir(found) if name.endswith("_frame") and name[0] != "_"]
-    return {name: getattr(found, name)() for name in methods}
+    if isinstance(result, dict):
+        return result
+    methods = [name for name in dir(result) if name.endswith("_frame") and name[0] != "_"]
+    return {name: getattr(result, name)() for name in methods}
 
 
-def components(found: Result | Frames, name: Callable[[str], str] = str) -> list[list[str]]:
+def components(result: Result | Frames, name: Callable[[str], str] = str) -> list[list[str]]:
     """Heads and neurons that the summary names, in its order; the two of a pair in theirs."""
-    text = "" if isinstance(found, dict) else found.summary()
+    text = "" if isinstance(result, dict) else result.summary()
     return [
         sorted(name(component[0]) for component in COMPONENT.finditer(unit[0]))
         for unit in UNIT.finditer(text)
@@ -309,9 +309,9 @@ def components(found: Result | Frames, name: Callable[[str], str] = str) -> list
 
 
 def assert_symmetric(ask: Analysis, case: Case, permutation: Permutation, analysis: str) -> None:
-    expected, found = ask(case), ask(permutation.of_case(case))
-    assert components(found) == components(expected, permutation.name)
-    left_out, after = LEFT_OUT.get(analysis, []), tables(found)
+    expected, moved = ask(case), ask(permutation.of_case(case))
+    assert components(moved) == components(expected, permutation.name)
+    left_out, after = LEFT_OUT.get(analysis, []), tables(moved)
     for name, frame in tables(expected).items():
         assert_same_rows(
             labelled(after[name].drop(columns=left_out, errors="ignore"), permutation.nothing),
@@ -323,13 +323,15 @@ def assert_symmetric(ask: Analysis, case: Case, permutation: Permutation, analys
 def assert_same_rows(actual: Rows, expected: Rows, what: str) -> None:
     assert actual.keys() == expected.keys(), what
     if expected:
-        found, wanted = (
+        numbers, wanted = (
             torch.tensor([rows[label] for label in expected], dtype=torch.float64)
             for rows in (actual, expected)
         )
-        assert found.isnan().equal(wanted.isnan()), what
-        for column, own in zip(found.nan_to_num().mT, wanted.nan_to_num().mT, strict=True):
-            assert_close(column, own, BOUND, what)
+        assert numbers.isnan().equal(wanted.isnan()), what
+        for column, wanted_column in zip(
+            numbers.nan_to_num().mT, wanted.nan_to_num().mT, strict=True
+        ):
+            assert_close(column, wanted_column, BOUND, what)
 
 
 def in_turn() -> list[object]:
@@ -339,7 +341,7 @@ def in_turn() -> list[object]:
     marked slow, the others nightly.
     """
     names, slow = cycle(FAST), cycle(SLOW)
-    found: list[object] = []
+    cases: list[object] = []
     for analysis in ANALYSES:
         marks = {next(names): [], **{name: [pytest.mark.slow] for name in (*ENCODERS, next(slow))}}
         for name in (*FAST, *SLOW, *ENCODERS):
@@ -348,8 +350,10 @@ def in_turn() -> list[object]:
             if named(analysis) in OF_TEXTS and name in ENCODERS:
                 continue
             marked = marks.get(name, [pytest.mark.nightly])
-            found.append(pytest.param(analysis, name, marks=marked))
-    return found + [pytest.param(own, "mixtral", marks=pytest.mark.slow) for own in OF_EXPERTS]
+            cases.append(pytest.param(analysis, name, marks=marked))
+    return cases + [
+        pytest.param(analysis, "mixtral", marks=pytest.mark.slow) for analysis in OF_EXPERTS
+    ]
 
 
 @pytest.mark.parametrize("name", [*FAST, *SLOW, *ENCODERS, "mixtral"])
@@ -359,8 +363,8 @@ def test_the_permuted_model_computes_the_same(name):
     moved = permutation.of_case(case)
     with torch.no_grad():
         expected = case.model(case.clean)[permutation.prompts][..., permutation.vocabulary]
-        found = moved.model(moved.clean)
-    assert_close(found[moved.clean != PAD], expected[moved.clean != PAD])
+        logits = moved.model(moved.clean)
+    assert_close(logits[moved.clean != PAD], expected[moved.clean != PAD])
 
 
 @pytest.mark.parametrize(("analysis", "name"), in_turn())
@@ -386,13 +390,13 @@ def of_first(unit: str) -> Analysis:
 
 
 def of_first_token(case: Case) -> Frames:
-    found = logit_lens(case.model, case.clean, targets=0).to_frame()
-    return {"first": found[["point", "layer", "prompt", "pos", "target_probability"]]}
+    frame = logit_lens(case.model, case.clean, targets=0).to_frame()
+    return {"first": frame[["point", "layer", "prompt", "pos", "target_probability"]]}
 
 
 def of_first_prompt(case: Case) -> Frames:
-    found = logit_lens(case.model, case.clean[:1]).to_frame()
-    return {"first": found[["point", "layer", "pos", "entropy"]].query("pos < 3")}
+    frame = logit_lens(case.model, case.clean[:1]).to_frame()
+    return {"first": frame[["point", "layer", "pos", "entropy"]].query("pos < 3")}
 
 
 def of_first_edge(case: Case) -> Frames:
@@ -416,7 +420,7 @@ def test_what_depends_on_an_order_does_not_move_with_it(analysis):
     orders, ask = DEPENDENT[analysis]
     case = case_of("gpt2")
     permutation = Permutation.drawn(case, 1)
-    others = {own.name for own in fields(permutation)} - set(orders)
+    others = {field.name for field in fields(permutation)} - set(orders)
     assert_symmetric(ask, case, permutation.without(*orders), analysis)
     with pytest.raises(AssertionError, match="off by"):
         assert_symmetric(ask, case, permutation.without(*others), analysis)

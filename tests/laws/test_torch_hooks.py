@@ -60,7 +60,7 @@ def whole(model: Transformer, tokens: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([METRIC(done.logits, done.batch) for done in runs])
 
 
-def doubled(module: nn.Module, given: object, out: object) -> object:
+def doubled(module: nn.Module, inputs: object, out: object) -> object:
     return out * 2 if isinstance(out, Tensor) else out
 
 
@@ -83,10 +83,10 @@ def test_a_hook_on_any_part_is_refused_by_every_forward(name):
 @pytest.mark.parametrize(
     "register",
     [
-        lambda part: part.register_forward_pre_hook(lambda module, given: None),
-        lambda part: part.register_forward_hook(lambda *given: None, with_kwargs=True),
-        lambda part: part.register_full_backward_hook(lambda *given: None),
-        lambda part: part.register_full_backward_pre_hook(lambda *given: None),
+        lambda part: part.register_forward_pre_hook(lambda module, inputs: None),
+        lambda part: part.register_forward_hook(lambda *arguments: None, with_kwargs=True),
+        lambda part: part.register_full_backward_hook(lambda *arguments: None),
+        lambda part: part.register_full_backward_pre_hook(lambda *arguments: None),
         lambda part: prune.l1_unstructured(part, "weight_qkv", 0.5),
         lambda part: weight_norm(part, "weight_o"),
         lambda part: spectral_norm(part, "weight_o"),
@@ -167,8 +167,8 @@ def check_parametrized(name: str, chosen: list[tuple[str, str]]) -> None:
     tokens, changed, expected = tokens_of(name), build_new(name), build_new(name)
     for part, weight in chosen:
         register_parametrization(changed.get_submodule(part), weight, Doubled())
-        own = expected.get_submodule(part)
-        setattr(own, weight, nn.Parameter(getattr(own, weight).detach() * 2))
+        module = expected.get_submodule(part)
+        setattr(module, weight, nn.Parameter(getattr(module, weight).detach() * 2))
     assert_close(changed(*tokens), expected(*tokens), what=chosen)
     assert_close(run(changed, *tokens).logits, expected(*tokens), what=chosen)
     assert_close(swept(changed, tokens), whole(expected, tokens), what=chosen)
@@ -185,8 +185,8 @@ WEIGHTS = ["llama", "gpt2", "phi", "gemma2", "mixtral", "opt-350m", "bert-types"
 
 @pytest.mark.parametrize("name", covering(WEIGHTS, ["llama"]))
 def test_each_parametrized_weight_is_that_weight_everywhere(name):
-    for one in weights_of(build(name)):
-        check_parametrized(name, [one])
+    for weight in weights_of(build(name)):
+        check_parametrized(name, [weight])
 
 
 def test_what_is_made_of_a_parametrized_model_has_its_weights(tmp_path):

@@ -75,9 +75,9 @@ def test_a_view_has_the_weights_themselves_and_leaves_the_model_as_it_is(name):
     with torch.no_grad():
         before = model(*tokens)
         view = model.without(mask=True, positions=True)
-        own = dict(model.named_parameters(remove_duplicate=False))
+        weights = dict(model.named_parameters(remove_duplicate=False))
         for key, weight in view.named_parameters(remove_duplicate=False):
-            assert weight is own[key]
+            assert weight is weights[key]
         view(*tokens)
         assert_identical(model(*tokens), before)
     assert view.config == Config.from_json(view.config.to_json())
@@ -106,20 +106,23 @@ def test_a_sweep_of_a_view_is_one_whole_forward_for_each_edit(name):
     made = [edits.scale(place, -0.5, pos=pos) for place in places for pos in (1, -1)]
     metric = metrics.logit(3, pos=0)
     batch = tokens if len(tokens) > 1 else tokens[0]
-    found = sweep(view, batch, made, metric)
+    table = sweep(view, batch, made, metric)
     brute = [
         metric(done.logits, done.batch) for done in (run(view, *tokens, edits=[e]) for e in made)
     ]
-    assert_close(found.values, torch.stack(brute), BOUND)
+    assert_close(table.values, torch.stack(brute), BOUND)
     late = [row for row, edit in enumerate(made) if edit.select.pos == -1]
-    assert (found.values[late] - found.baseline).abs().max() > 1e-3
+    assert (table.values[late] - table.baseline).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_every_identity_holds_of_a_view(name):
-    found = {one.name: one for one in verify(build(name).without(mask=True, positions=True))}
-    assert all(one.holds for one in found.values()), found
-    assert "later tokens do not reach earlier logits" not in found
+    identities = {
+        identity.name: identity
+        for identity in verify(build(name).without(mask=True, positions=True))
+    }
+    assert all(identity.holds for identity in identities.values()), identities
+    assert "later tokens do not reach earlier logits" not in identities
 
 
 @pytest.mark.parametrize("name", covering(ARCHITECTURES))
@@ -130,7 +133,7 @@ def test_it_is_causal_exactly_where_no_token_sees_a_later_one(name):
     changed[:, -1] = (ids[:, -1] + 1) % 7
     for view in (model, model.without(positions=True), model.without(mask=True)):
         with torch.no_grad():
-            before, after = (view(*sources, own)[:, :-1] for own in (ids, changed))
+            before, after = (view(*sources, tokens)[:, :-1] for tokens in (ids, changed))
         assert view.config.is_causal == (distance(after, before) <= BOUND)
     assert not model.without(mask=True).config.is_causal
 
@@ -148,8 +151,8 @@ def test_a_view_without_a_mask_predicts_no_next_token():
 
 def test_roles_of_heads_follow_the_view():
     model = interp.load("induction-by-hand")
-    found, bare = (head_roles(one, rows=4) for one in (model, model.without(mask=True)))
-    assert "induction" in found.score
+    roles, bare = (head_roles(view, rows=4) for view in (model, model.without(mask=True)))
+    assert "induction" in roles.score
     assert "induction" not in bare.score
     assert any("not measured" in note for note in bare.notes)
 

@@ -40,9 +40,9 @@ def test_the_final_stream_is_the_sum_of_all_writes(name):
     model = build(name)
     cache = recorded(model).cache
     for stack in model.stacks:
-        own = stack.name if len(model.stacks) > 1 else None
-        writes = cache.writes(own)
-        final = cache[Place(Point.RESID_POST, len(stack.blocks) - 1, None, own)]
+        stack_name = stack.name if len(model.stacks) > 1 else None
+        writes = cache.writes(stack_name)
+        final = cache[Place(Point.RESID_POST, len(stack.blocks) - 1, None, stack_name)]
         assert_close(sum(writes.values()), final, BOUND)
         for left_out, term in writes.items():
             assert term.shape == final.shape

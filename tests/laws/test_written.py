@@ -15,7 +15,7 @@ ROWS = [torch.tensor(ids) for ids in ([1, 2, 3, 4], [5, 6], [7, 8, 9], [3, 1, 2]
 NAMES = ["gpt2", "llama", "t5"]
 
 
-def given(name):
+def model_and_prompts(name):
     """The model and prompts of several lengths, padded."""
     model = build(name)
     rows = (padded(ROWS, "left"), padded(ROWS[::-1], "right"))
@@ -30,35 +30,37 @@ def numbers_of_stacks(model):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_some_prompts_at_a_time_write_what_all_together_write(name, monkeypatch):
-    model, batches = given(name)
+    model, batches = model_and_prompts(name)
     whole = written(model, batches)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     parts = written(model, batches)
     assert parts.keys() == whole.keys()
-    for writer, own in whole.items():
-        assert_close(parts[writer], own, what=writer)
+    for writer, expected in whole.items():
+        assert_close(parts[writer], expected, what=writer)
     some = list(whole)[::3]
     assert list(written(model, batches, some)) == some
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mean_is_over_the_tokens_of_all_prompts_and_of_no_padding(name, monkeypatch):
-    model, batches = given(name)
+    model, batches = model_and_prompts(name)
     whole, stacks = written(model, batches), numbers_of_stacks(model)
     monkeypatch.setattr(MODULE, "ROWS", 3)
     means = replaced(model, batches, batches, "mean")
-    for writer, own in whole.items():
+    for writer, values in whole.items():
         real = batches[stacks[writer]].is_real
-        assert_close(means[writer], own if own.ndim == 1 else own[real].mean(0), what=writer)
-        if own.ndim > 1:
-            assert (means[writer] - own.mean((0, 1))).abs().max() > 1e-6  # with padding
+        assert_close(
+            means[writer], values if values.ndim == 1 else values[real].mean(0), what=writer
+        )
+        if values.ndim > 1:
+            assert (means[writer] - values.mean((0, 1))).abs().max() > 1e-6  # with padding
 
 
 def test_zeros_need_no_forward(monkeypatch):
-    model, batches = given("gpt2")
+    model, batches = model_and_prompts("gpt2")
     monkeypatch.setattr(Network, "stream", lambda *_: pytest.fail("the model was run"))
     zeros = replaced(model, batches, batches, "zero")
     assert set(zeros) == {writer.name for writer in computation_graph(model).writers}
-    assert all(not own.any() for own in zeros.values())
+    assert all(not value.any() for value in zeros.values())
     with pytest.raises(pytest.fail.Exception):
         replaced(model, batches, batches, "mean")

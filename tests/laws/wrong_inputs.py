@@ -337,10 +337,10 @@ def tables() -> list[tuple[Calls, Rows]]:
     ]
 
 
-def fault(call: Callable[[Any], object], given: object, expected: str) -> str | None:
+def fault(call: Callable[[Any], object], argument: object, expected: str) -> str | None:
     """What is wrong with how a call refuses its argument; ``None`` if nothing is."""
     try:
-        call(given)
+        call(argument)
     except InterpError as error:
         message = str(error)
         if len(message) > LONGEST:
@@ -355,45 +355,45 @@ def fault(call: Callable[[Any], object], given: object, expected: str) -> str | 
 
 def faults() -> list[str]:
     """A line for each call that raises no error, or a wrong error or message."""
-    found: list[str] = []
+    lines: list[str] = []
     for calls, rows in tables():
-        for (name, call), (given, expected) in product(calls.items(), rows):
-            wrong = fault(call, given, expected)
+        for (name, call), (argument, expected) in product(calls.items(), rows):
+            wrong = fault(call, argument, expected)
             if wrong is not None:
-                found.append(f"{name}({shorten(given)}): {wrong}")
-    return found
+                lines.append(f"{name}({shorten(argument)}): {wrong}")
+    return lines
 
 
 INTEGERS = (np.int64, np.int32, np.uint8, torch.tensor)
 OF_INTEGERS: Calls = {
-    "edits": lambda one: edits.zero("z", layer=one, head=one, pos=one).to_dict(),
-    "edits, whole": lambda one: edits.zero(("z", one)).digest,
-    "cache[]": lambda one: CACHE["z", one],
-    "record": lambda one: list(interp.run(MODEL, IDS, record=[("z", one)]).cache),
-    "stop_at_layer": lambda one: interp.run(MODEL, IDS, stop_at_layer=one).stream,
-    "Start": lambda one: interp.run(MODEL, IDS, start=Start(one, STREAM)).logits,
-    "generate": lambda one: MODEL.generate(IDS, max_new_tokens=one, top_k=one, seed=one),
-    "metrics": lambda one: metrics.logit_diff(one, one, pos=one),
-    "top": lambda one: MODEL.top(IDS, one, answer=one, pos=one).rows,
-    "position_of": lambda one: MODEL.position_of([0, 1], one),
+    "edits": lambda n: edits.zero("z", layer=n, head=n, pos=n).to_dict(),
+    "edits, whole": lambda n: edits.zero(("z", n)).digest,
+    "cache[]": lambda n: CACHE["z", n],
+    "record": lambda n: list(interp.run(MODEL, IDS, record=[("z", n)]).cache),
+    "stop_at_layer": lambda n: interp.run(MODEL, IDS, stop_at_layer=n).stream,
+    "Start": lambda n: interp.run(MODEL, IDS, start=Start(n, STREAM)).logits,
+    "generate": lambda n: MODEL.generate(IDS, max_new_tokens=n, top_k=n, seed=n),
+    "metrics": lambda n: metrics.logit_diff(n, n, pos=n),
+    "top": lambda n: MODEL.top(IDS, n, answer=n, pos=n).rows,
+    "position_of": lambda n: MODEL.position_of([0, 1], n),
     "to_string": MODEL.to_string,
-    "S": lambda one: MODEL.blocks[0].attn.S(one).left,
-    "Y": lambda one: MODEL.blocks[0].attn.Y(one, one).right,
+    "S": lambda n: MODEL.blocks[0].attn.S(n).left,
+    "Y": lambda n: MODEL.blocks[0].attn.Y(n, n).right,
 }
 """The converse: calls that take an integer of any type."""
 
 
 def refused_integers() -> list[str]:
     """A line for each call for which a 1 of another integer type is not the same as 1."""
-    found: list[str] = []
+    lines: list[str] = []
     for (name, call), kind in product(OF_INTEGERS.items(), INTEGERS):
         try:
             same = torch.equal if isinstance(call(1), torch.Tensor) else operator.eq
             if not same(call(kind(1)), call(1)):
-                found.append(f"{name}({kind.__name__}(1)): another result than of 1")
+                lines.append(f"{name}({kind.__name__}(1)): another result than of 1")
         except Exception as error:  # of any kind: that is what is looked for
-            found.append(f"{name}({kind.__name__}(1)): {type(error).__name__}: {error}")
-    return found
+            lines.append(f"{name}({kind.__name__}(1)): {type(error).__name__}: {error}")
+    return lines
 
 
 if __name__ == "__main__":

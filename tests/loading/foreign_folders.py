@@ -81,8 +81,8 @@ class Folder:
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the weights."""
-        kept = {key: weight.contiguous() for key, weight in weights.items()}
-        save_file(kept, self.path / WEIGHTS, {"format": "pt"})
+        contiguous = {key: weight.contiguous() for key, weight in weights.items()}
+        save_file(contiguous, self.path / WEIGHTS, {"format": "pt"})
 
     def split(self, **parts: list[str]) -> None:
         """Store the weights as shards with an index; ``parts`` maps the shards' stems to keys."""

@@ -86,8 +86,8 @@ def llama(name: str, weight: Tensor, config: Any) -> dict[str, Tensor]:
 
 
 def experts(name: str, weight: Tensor, config: Any) -> dict[str, Tensor]:
-    before, found, _ = name.partition("mlp.experts.")
-    if not found:
+    before, separator, _ = name.partition("mlp.experts.")
+    if not separator:
         return {name: weight}
     block = before.split(".")[2]
     if name.endswith("down_proj"):
@@ -313,7 +313,7 @@ CONVERTED = {
         transposed,
     ),
 }
-"""By architecture; what stands after a slash tells cases of one apart."""
+"""By architecture, and after a slash the kind, where there are several."""
 GROUPED_FALCON = CONVERTED["falcon/grouped"]
 CONVERTED["falcon/grouped"] = Converted(
     GROUPED_FALCON.model, GROUPED_FALCON.fields, CONVERTED["falcon"].settings, grouped

@@ -130,12 +130,12 @@ def test_the_text_tower_has_the_tokenizer(made):
     backend.post_processor = TemplateProcessing(
         single="t3 $A t4", special_tokens=[("t3", 3), ("t4", 4)]
     )
-    given = interp.load_towers(folder.path, tokenizer=backend)
+    with_tokenizer = interp.load_towers(folder.path, tokenizer=backend)
     backend.save(str(folder.path / "tokenizer.json"))
-    for towers in (interp.load_towers(folder.path), given):
+    for towers in (interp.load_towers(folder.path), with_tokenizer):
         assert towers.image.tokenizer is None
-        found = towers.logits_per_image(["t7", "t8 t9 t5"], IMAGES)
-        assert torch.allclose(found, towers.logits_per_image(IDS, IMAGES), atol=1e-5)
+        logits = towers.logits_per_image(["t7", "t8 t9 t5"], IMAGES)
+        assert torch.allclose(logits, towers.logits_per_image(IDS, IMAGES), atol=1e-5)
 
 
 # Texts without an embedding.
@@ -180,8 +180,8 @@ def test_texts_of_siglip_are_ids_with_padding(tokens, message, made):
 )
 def test_a_missing_weight_is_named(removed, message, kind, made):
     folder = made(kind)
-    kept = {key: w for key, w in folder.weights.items() if not re.search(removed, key)}
-    folder.set_weights(kept)
+    remaining = {key: w for key, w in folder.weights.items() if not re.search(removed, key)}
+    folder.set_weights(remaining)
     with pytest.raises(ModelLoadError, match=f"{folder.path}.*{message}"):
         interp.load_towers(folder.path)
 

@@ -286,17 +286,17 @@ def test_entries_of_other_types_are_refused(entries, written):
 
 
 @pytest.mark.parametrize(
-    "held", [{"model": {}}, {"state_dict": {}}, [1], torch.ones(3), 4], ids=repr
+    "content", [{"model": {}}, {"state_dict": {}}, [1], torch.ones(3), 4], ids=repr
 )
-def test_a_pickle_that_is_not_a_checkpoint_of_nanogpt_is_refused(held, tmp_path):
-    torch.save(held, tmp_path / "other.pth")
+def test_a_pickle_that_is_not_a_checkpoint_of_nanogpt_is_refused(content, tmp_path):
+    torch.save(content, tmp_path / "other.pth")
     with pytest.raises(ModelLoadError, match=r"other\.pth is not a checkpoint of nanoGPT"):
         read(tmp_path / "other.pth")
 
 
-@pytest.mark.parametrize("kept", [0, 1, 50, 500, -1, -200])
-def test_a_truncated_checkpoint_is_refused(kept, plain):
-    plain.write_bytes(plain.read_bytes()[:kept])
+@pytest.mark.parametrize("end", [0, 1, 50, 500, -1, -200])
+def test_a_truncated_checkpoint_is_refused(end, plain):
+    plain.write_bytes(plain.read_bytes()[:end])
     with pytest.raises(ModelLoadError, match=r"ckpt\.pt") as error:
         read(plain)
     assert "\n" not in str(error.value)
@@ -327,12 +327,12 @@ OTHER_TENSORS = {
 }
 
 
-@pytest.mark.parametrize(("change", "said"), OTHER_TENSORS.values(), ids=OTHER_TENSORS)
-def test_tensors_that_are_not_what_the_file_holds_are_refused(change, said, written):
+@pytest.mark.parametrize(("change", "message"), OTHER_TENSORS.values(), ids=OTHER_TENSORS)
+def test_tensors_that_are_not_what_the_file_holds_are_refused(change, message, written):
     """A stride of 0 makes gigabytes of a few kilobytes."""
     model = NanoGPT(bias=False)
     weights = {**model.state_dict(), WEIGHT: change(model.state_dict()[WEIGHT])}
-    with pytest.raises(ModelLoadError, match=said):
+    with pytest.raises(ModelLoadError, match=message):
         read(written(model, {**SIZES, "bias": False}, model=weights))
 
 
@@ -402,13 +402,13 @@ def test_convert_accepts_a_folder_of_another_family(copied, tmp_path):
 
 
 def test_convert_replaces_no_file_of_the_users(plain, copied, tmp_path):
-    own = copied("llama").path
-    (own / "tokenizer.json").write_text("mine")
-    before = {path.name: path.read_bytes() for path in own.iterdir()}
-    done = convert(plain, own, "--allow-pickle")
+    folder = copied("llama").path
+    (folder / "tokenizer.json").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = convert(plain, folder, "--allow-pickle")
     assert done.exit_code == 2
     assert "config.json" in done.stderr
-    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_convert_replaces_what_it_wrote_and_no_tokenizer_stays(plain, tmp_path):

@@ -104,10 +104,10 @@ def test_a_header_of_a_wrong_length_is_refused(length, folder):
 
 
 @pytest.mark.usefixtures("no_reads")
-@pytest.mark.parametrize("kept", [0, 4, 8, 9, 500, -1])
-def test_a_truncated_file_is_refused(kept, folder):
+@pytest.mark.parametrize("end", [0, 4, 8, 9, 500, -1])
+def test_a_truncated_file_is_refused(end, folder):
     path = folder.path / WEIGHTS
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:end])
     assert_refused(folder, WEIGHTS, "not a valid safetensors")
 
 
@@ -166,7 +166,7 @@ def test_a_weight_of_the_index_that_no_shard_has_is_named(folder, halves):
 
 
 @pytest.mark.usefixtures("no_reads")
-def test_a_weight_in_another_shard_than_the_index_says_is_named(folder, halves):
+def test_a_weight_in_another_shard_than_that_of_the_index_is_named(folder, halves):
     folder.split(first=halves[0], second=halves[1])
     where = dict.fromkeys(halves[0], "first.safetensors")
     where |= dict.fromkeys(halves[1], "second.safetensors")

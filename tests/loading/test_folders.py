@@ -25,15 +25,15 @@ HEAD = "lm_head.weight"
 KINDS = pytest.mark.parametrize("kind", MODELS)
 
 
-def assert_same(one, other):
+def assert_same(loaded, other):
     """Equal configurations (but for the name); bit-identical weights and logits."""
-    assert replace(one.config, name="") == replace(other.config, name="")
-    weights, expected = (dict(model.named_parameters()) for model in (one, other))
+    assert replace(loaded.config, name="") == replace(other.config, name="")
+    weights, expected = (dict(model.named_parameters()) for model in (loaded, other))
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
         assert weight.dtype == expected[name].dtype
         assert torch.equal(weight, expected[name]), name
-    assert torch.equal(one(random_tokens()), other(random_tokens()))
+    assert torch.equal(loaded(random_tokens()), other(random_tokens()))
 
 
 # Folders of transformers.
@@ -95,7 +95,7 @@ def test_a_folder_without_a_tokenizer_accepts_ids_only(folder):
 @KINDS
 @pytest.mark.parametrize("configured", [True, False, None])
 @pytest.mark.parametrize("equal", [True, False])
-def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
+def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_has(
     kind, configured, equal, copied
 ):
     folder = copied(kind)
@@ -112,7 +112,7 @@ def test_two_matrices_are_tied_if_they_are_equal_whatever_the_config_says(
 
 
 @KINDS
-def test_a_missing_head_is_tied_where_the_config_says_so(kind, copied):
+def test_a_missing_head_is_tied_where_the_config_ties_it(kind, copied):
     folder = copied(kind)
     folder.set_weights({key: weight for key, weight in folder.weights.items() if key != HEAD})
     folder.set_fields(tie_word_embeddings=True)
@@ -197,8 +197,8 @@ def test_the_dtype_of_the_weights_is_kept(kind, dtype, copied):
 @pytest.mark.parametrize("stored", TYPES, ids=str)
 def test_weights_are_rounded_to_a_requested_dtype(stored, wanted, folder):
     folder.set_weights({key: weight.to(stored) for key, weight in folder.weights.items()})
-    kept, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
-    expected = dict(kept.named_parameters())
+    unchanged, changed = interp.load(folder.path), interp.load(folder.path, dtype=wanted)
+    expected = dict(unchanged.named_parameters())
     for name, weight in changed.named_parameters():
         assert weight.dtype == wanted
         assert torch.equal(weight, expected[name].to(wanted))

@@ -22,11 +22,12 @@ from interp.loading.source import SafetensorsSource
 
 def test_an_unknown_family_is_refused_with_a_list_of_the_supported_ones(folder):
     folder.set_fields(model_type="gpt17")
-    known = ", ".join(sorted(families()))
-    assert "gpt2" in known
-    assert "llama" in known
+    supported = ", ".join(sorted(families()))
+    assert "gpt2" in supported
+    assert "llama" in supported
     with pytest.raises(
-        ModelLoadError, match=re.escape(f"'gpt17', which is not supported; supported are {known}.")
+        ModelLoadError,
+        match=re.escape(f"'gpt17', which is not supported; supported are {supported}."),
     ) as error:
         interp.load(folder.path)
     assert "Nearest: gptj, gpt2" in str(error.value)
@@ -280,7 +281,7 @@ def test_a_warning_of_many_ignored_fields_names_the_first(folder):
         ("gpt2", "num_attention_head", "num_attention_heads"),
     ],
 )
-def test_the_warning_says_of_which_field_a_name_may_be_a_misspelling(kind, name, nearest, copied):
+def test_the_warning_names_the_field_that_may_be_misspelt(kind, name, nearest, copied):
     folder = copied(kind)
     folder.set_fields(**{name: 2})
     with pytest.warns(IgnoredFieldsWarning, match=rf"{name} \(did you mean {nearest}\?\)"):

@@ -377,7 +377,7 @@ def test_a_file_that_ends_anywhere_is_refused(written):
 
 
 def test_a_changed_byte_of_the_header_gives_a_model_or_an_error(written):
-    """An error that says what is wrong, never another one."""
+    """The error is always a ModelLoadError."""
     path = written()
     content = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)

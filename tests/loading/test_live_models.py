@@ -215,7 +215,7 @@ def test_quantised_weights_are_refused():
 
 @KINDS
 def test_a_model_that_was_dequantised_is_judged_by_its_weights(kind):
-    """Its configuration still says how its file was quantised."""
+    """Its configuration still records how its file was quantised."""
     theirs = MODELS[kind]()
     expected = interp.load(theirs)(random_tokens())
     theirs.config.quantization_config = {"quant_method": "gguf"}
@@ -429,8 +429,10 @@ def test_the_context_of_phi_moe_ends_where_transformers_ignores_its_factors():
     rope |= {"short_factor": [1.0, 1.5], "original_max_position_embeddings": 5}
     tokens = random_tokens(pos=8)
     theirs = [
-        randomised(PhimoeForCausalLM(PhimoeConfig(**SIZES, **EXPERTS, rope_parameters=dict(one))))
-        for one in ({**rope, "long_factor": [2.0, 9.0]}, {**rope, "long_factor": [1.0, 1.0]})
+        randomised(
+            PhimoeForCausalLM(PhimoeConfig(**SIZES, **EXPERTS, rope_parameters=dict(parameters)))
+        )
+        for parameters in ({**rope, "long_factor": [2.0, 9.0]}, {**rope, "long_factor": [1.0, 1.0]})
     ]
     with torch.no_grad():
         assert torch.equal(theirs[0](tokens).logits, theirs[1](tokens).logits)

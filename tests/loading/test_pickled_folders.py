@@ -258,11 +258,11 @@ def test_weights_that_are_not_those_of_the_model_are_named(case, folder):
 
 
 @pytest.mark.parametrize("archive", [True, False], ids=["archive", "older-format"])
-@pytest.mark.parametrize("kept", [0, 1, 17, 50, 500, -1, -200])
-def test_a_truncated_pickle_is_refused(kept, archive, folder):
+@pytest.mark.parametrize("end", [0, 1, 17, 50, 500, -1, -200])
+def test_a_truncated_pickle_is_refused(end, archive, folder):
     path = folder.path / BIN
     torch.save(gpt2().state_dict(), path, _use_new_zipfile_serialization=archive)
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:end])
     with pytest.raises(ModelLoadError, match=BIN) as error:
         read(folder.path)
     assert "\n" not in str(error.value)

@@ -232,7 +232,7 @@ def test_every_end_token_of_both_configurations_ends_a_text(fields, generation, 
     if generation is not None:
         (folder.path / "generation_config.json").write_text(json.dumps(generation))
     tokens = interp.load(folder.path).config.tokens
-    assert [one for one in (tokens.eos, *tokens.stop) if one is not None] == ends
+    assert [token for token in (tokens.eos, *tokens.stop) if token is not None] == ends
 
 
 def test_the_end_tokens_of_a_live_model_are_read():
@@ -247,8 +247,8 @@ def test_a_text_ends_where_theirs_does():
     for ends in ([4, 5], [4, 5, *range(8, 20)], list(range(4, 30))):
         theirs.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=0)
         expected = theirs.generate(ids, do_sample=False, max_new_tokens=9)
-        found = interp.load(theirs).generate(ids, max_new_tokens=9)
-        assert found.where(found != interp.PAD, 0).tolist() == expected.tolist()
+        generated = interp.load(theirs).generate(ids, max_new_tokens=9)
+        assert generated.where(generated != interp.PAD, 0).tolist() == expected.tolist()
 
 
 @each("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"eos_token_id": NaN}'])
@@ -269,7 +269,7 @@ def test_an_invalid_id_becomes_none(value, folder):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "make_tokenizer",
     [
         words,
         lambda kind: interp.Tokenizer(words(kind)),
@@ -279,23 +279,23 @@ def test_an_invalid_id_becomes_none(value, folder):
 )
 @pytest.mark.parametrize("live", [True, False], ids=["live", "folder"])
 @KINDS
-def test_a_tokenizer_of_any_supported_type_can_be_given(kind, live, given, folder):
+def test_a_tokenizer_of_any_supported_type_can_be_given(kind, live, make_tokenizer, folder):
     words(template="$A <x>").save(str(folder.path / "tokenizer.json"))
-    model = interp.load(gpt2() if live else folder.path, tokenizer=given(kind))
+    model = interp.load(gpt2() if live else folder.path, tokenizer=make_tokenizer(kind))
     assert isinstance(model.tokenizer, interp.Tokenizer)
     assert model.to_tokens("a cat")[0].tolist() == words(kind).encode("a cat").ids
     assert model.to_string(torch.tensor([CAT, SAT])) == "cat sat"
 
 
 @pytest.mark.parametrize(
-    "given",
+    "tokenizer",
     [3, "gpt2", words, {"a": 1}, GPT2Tokenizer],
     ids=["number", "name", "function", "dictionary", "class"],
 )
-def test_an_object_that_is_not_a_tokenizer_is_refused(given, folder):
+def test_an_object_that_is_not_a_tokenizer_is_refused(tokenizer, folder):
     for source in (folder.path, gpt2(), "induction-by-hand"):
         with pytest.raises(ModelLoadError, match="tokenizer= takes"):
-            interp.load(source, tokenizer=given)
+            interp.load(source, tokenizer=tokenizer)
 
 
 def test_a_saved_folder_keeps_its_rule_with_any_tokenizer(tmp_path, folder):

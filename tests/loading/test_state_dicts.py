@@ -52,7 +52,7 @@ def changed(name, **weights):
 
 
 @each(
-    ("source", "told"),
+    ("source", "message"),
     [
         ({}, "no|only 0"),
         ({"decoder.weight_e": 3}, "maps names to tensors.*got 3"),
@@ -67,8 +67,8 @@ def changed(name, **weights):
         ("missing.pt", "missing.pt"),
     ],
 )
-def test_what_is_no_state_dict_of_the_config_is_refused(source, told):
-    with pytest.raises(ModelLoadError, match=told):
+def test_what_is_no_state_dict_of_the_config_is_refused(source, message):
+    with pytest.raises(ModelLoadError, match=message):
         interp.load(source, config=build("gpt2").config, allow_pickle=True)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-OWN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+LEFT_OUT = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables by which an environment would see another one."""
 
 
@@ -61,14 +61,14 @@ class CleanEnvironment:
     @property
     def site_packages(self) -> Path:
         """Where its packages are."""
-        (found,) = self.folder.glob("lib/python*/site-packages")
-        return found
+        (path,) = self.folder.glob("lib/python*/site-packages")
+        return path
 
     @property
     def variables(self) -> dict[str, str]:
         """The environment variables of its processes."""
-        kept = {name: value for name, value in os.environ.items() if name not in OWN}
-        return kept | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        variables = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        return variables | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
     def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
         """Run one of its programs with some words."""
@@ -91,7 +91,7 @@ def closure(of: Distribution, extras: Iterable[str]) -> Iterator[Distribution]:
         PackageNotFoundError: one is not installed here.
         ValueError: one has a version that is not accepted.
     """
-    todo, found = list(required(of, extras)), set[tuple[str, frozenset[str]]]()
+    todo, visited = list(required(of, extras)), set[tuple[str, frozenset[str]]]()
     while todo:
         requirement = todo.pop()
         key = canonicalize_name(requirement.name), frozenset(requirement.extras)
@@ -99,8 +99,8 @@ def closure(of: Distribution, extras: Iterable[str]) -> Iterator[Distribution]:
         needed = of if itself else distribution(requirement.name)
         if not requirement.specifier.contains(needed.version, prereleases=True):
             raise ValueError(f"{requirement}, but {needed.version} is installed")
-        if key not in found:
-            found.add(key)
+        if key not in visited:
+            visited.add(key)
             todo += required(needed, requirement.extras)
             if not itself:
                 yield needed
@@ -108,10 +108,10 @@ def closure(of: Distribution, extras: Iterable[str]) -> Iterator[Distribution]:
 
 def required(of: Distribution, extras: Iterable[str]) -> Iterator[Requirement]:
     """What a distribution requires on this machine, with some extras."""
-    for one in map(Requirement, of.requires or []):
-        marker = one.marker
+    for requirement in map(Requirement, of.requires or []):
+        marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield one
+            yield requirement
 
 
 def top_level(of: Distribution) -> set[Path]:

@@ -78,8 +78,8 @@ def dist(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(dist):
-    (found,) = dist.glob("*.whl")
-    return found
+    (path,) = dist.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +108,15 @@ def ran(environment):
     """What each command left, two at a time: they take seconds to import."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         running = {name: pool.submit(environment.run, *words) for name, words in COMMANDS.items()}
-        done = {name: one.result() for name, one in running.items()}
-    for name, one in done.items():
-        assert one.returncode == 0, f"{name}: {one.stdout}{one.stderr}"
+        done = {name: future.result() for name, future in running.items()}
+    for name, process in done.items():
+        assert process.returncode == 0, f"{name}: {process.stdout}{process.stderr}"
     return done
 
 
 def checksums(wheel):
     with zipfile.ZipFile(wheel) as file:
-        return {one.filename: one.CRC for one in file.infolist()}
+        return {entry.filename: entry.CRC for entry in file.infolist()}
 
 
 def repository():
@@ -127,9 +127,11 @@ def repository():
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_no_other(wheel):
-    own = {name for name in repository() if name.split("/")[0] in (*PACKAGES, "interp_command.py")}
+    expected = {
+        name for name in repository() if name.split("/")[0] in (*PACKAGES, "interp_command.py")
+    }
     inside = {name for name in checksums(wheel) if ".dist-info/" not in name}
-    assert inside == own
+    assert inside == expected
     endings = {Path(name).suffix for name in inside}
     assert {".py", ".typed", ".safetensors", ".json", ".jsonl", ".js", ".css", ".html"} <= endings
 
@@ -137,7 +139,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_no_other(wheel):
 def test_the_sdist_holds_every_file_but_those_of_the_repository_itself(dist):
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as file:
-        names = [one.name.partition("/")[2] for one in file if one.isfile()]
+        names = [member.name.partition("/")[2] for member in file if member.isfile()]
     expected = {name for name in repository() if not name.startswith(".")}
     assert set(names) - {"PKG-INFO", ".gitignore"} == expected
     assert {"CITATION.cff", "LICENSE", "pyproject.toml"} <= expected
@@ -150,7 +152,7 @@ def test_the_sdist_builds_the_wheel_that_the_repository_builds(wheel, tmp_path):
 
 def test_the_metadata_are_valid(wheel):
     with zipfile.ZipFile(wheel) as file:
-        (name,) = (one for one in file.namelist() if one.endswith(".dist-info/METADATA"))
+        (name,) = (name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Metadata.from_email(file.read(name), validate=True)
     assert (metadata.name, metadata.license_expression) == ("interp", "MIT")
     assert set(metadata.provides_extra or []) >= EXTRAS
@@ -158,20 +160,20 @@ def test_the_metadata_are_valid(wheel):
 
 
 def test_every_module_can_be_imported_without_the_repository_or_an_extra(environment, ran):
-    found = json.loads(ran["imports"].stdout)
+    imports = json.loads(ran["imports"].stdout)
     outside = [
         file
-        for file in found["files"].values()
+        for file in imports["files"].values()
         if environment.site_packages not in Path(file).parents
     ]
     assert not outside
-    assert str(ROOT) not in found["path"]
+    assert str(ROOT) not in imports["path"]
     expected = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
     }
-    assert set(found["names"]) == {*expected, "interp_command"}
+    assert set(imports["names"]) == {*expected, "interp_command"}
 
 
 def test_models_runs_caches_and_sweeps_need_no_extra(core):
@@ -187,7 +189,7 @@ def test_models_runs_caches_and_sweeps_need_no_extra(core):
         (("interp", "explore"), "pip install 'interp[apps]'"),
     ],
 )
-def test_without_an_extra_the_line_to_type_is_said(core, words, message):
+def test_without_an_extra_the_line_to_type_is_printed(core, words, message):
     done = core.run(*words)
     assert done.returncode != 0
     assert message in done.stderr.splitlines()[-1]
@@ -221,10 +223,10 @@ def test_an_analysis_writes_its_report(environment, ran):
 
 
 def test_the_doctor_finds_the_installation_usable(environment, ran):
-    found = {one["check"]: one for one in json.loads(ran["doctor"].stdout)["checks"]}
+    checks = {check["check"]: check for check in json.loads(ran["doctor"].stdout)["checks"]}
     for name in ("interp", "torch", "streamlit", "other packages", "bundled models", "import path"):
-        assert found[name]["mark"] == "ok", found[name]
-    assert str(environment.site_packages) in found["interp"]["found"]
+        assert checks[name]["mark"] == "ok", checks[name]
+    assert str(environment.site_packages) in checks["interp"]["found"]
 
 
 def test_the_explorer_draws_its_first_page(environment, ran):

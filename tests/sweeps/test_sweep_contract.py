@@ -73,16 +73,16 @@ def stopped_after(forwards: int) -> Callable[[], bool]:
 
 
 def test_progress_counts_cells_up_to_all_of_them():
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     sweep(
         MODEL,
         TOKENS,
         HEADS,
         METRIC,
         memory=ONE_AT_A_TIME,
-        progress=lambda *said: told.append(said),
+        progress=lambda *report: reports.append(report),
     )
-    assert told == [(done, CELLS) for done in range(3, CELLS + 1, 3)]
+    assert reports == [(done, CELLS) for done in range(3, CELLS + 1, 3)]
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, RAGGED])
@@ -239,7 +239,7 @@ def test_only_a_sweep_is_resumed(earlier):
 
 
 def reversed_order(jobs, work):
-    """Everything is run before anything is told, and told backwards."""
+    """All forwards are run in reverse order, and all outcomes are yielded at the end."""
     yield from reversed(list(chain.from_iterable(work(job) for job in reversed(jobs))))
 
 
@@ -299,10 +299,10 @@ def test_a_sweep_leaves_the_model_alone():
 
 def test_what_is_given_is_left_as_it_is():
     tokens, values = RAGGED.clone(), torch.randn(3, 5, 4, dtype=torch.float64)
-    kept = values.clone()
+    before = values.clone()
     sweep(MODEL, tokens, edits.resample("z", values, layer=0, head=1), METRIC)
     assert_identical(tokens, RAGGED)
-    assert_identical(values, kept)
+    assert_identical(values, before)
 
 
 def test_threads_may_sweep_at_once():
@@ -331,7 +331,7 @@ def test_effect_is_edited_less_clean():
     assert table.values.dtype == torch.float64
 
 
-def test_rows_tell_each_cell():
+def test_each_cell_has_a_row():
     made = [HEADS[1], [HEADS[0], edits.add("logits", 0.5, unit=2)]]
     table = sweep(MODEL, TOKENS, made, METRIC)
     rows = list(table.rows())
@@ -347,7 +347,7 @@ def test_rows_tell_each_cell():
     assert rows[5]["effect"] == table.effect[1, 2].item()
 
 
-def test_rows_say_what_is_selected_where():
+def test_rows_have_what_is_selected_where():
     made = [
         edits.scale("blocks.1.attn.hook_z", 0.5, head=(0, 2), pos=-1),
         edits.scale("scale", 2.0, layer=-1, norm="ln2", batch=1),
@@ -391,7 +391,7 @@ def test_interp_does_not_import_pandas():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_result_says_where_it_comes_from():
+def test_a_result_records_where_it_comes_from():
     made = [HEADS[0], [HEADS[1], HEADS[2]]]
     table = sweep(MODEL, TOKENS, made, METRIC)
     assert table.edits == ((HEADS[0],), (HEADS[1], HEADS[2]))

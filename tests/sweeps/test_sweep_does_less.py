@@ -29,8 +29,8 @@ Watch = Callable[[type, str], Seen]
 def deep(name: str):
     """An architecture with three layers, so that one lies between the edited and the last."""
     config = ARCHITECTURES[name]
-    stack, own = next(iter(config.stacks.items()))
-    return build_new(replace(config, **{stack: replace(own, n_layers=LAYERS)}))
+    stack, stack_config = next(iter(config.stacks.items()))
+    return build_new(replace(config, **{stack: replace(stack_config, n_layers=LAYERS)}))
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     def watching(kind: type, name: str) -> Seen:
         method, seen = getattr(kind, name), []
 
-        def spied(part, *given, **more):
+        def spied(part, *arguments, **more):
             if inside:
-                shapes = tuple(tuple(one.shape) for one in given if isinstance(one, Tensor))
+                shapes = tuple(
+                    tuple(argument.shape) for argument in arguments if isinstance(argument, Tensor)
+                )
                 seen.append((id(part), shapes))
-            return method(part, *given, **more)
+            return method(part, *arguments, **more)
 
         monkeypatch.setattr(kind, name, spied)
         return seen
@@ -75,13 +77,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 def layers_of(model, seen: Seen, part: str) -> set[int]:
     """Which layers' parts were seen."""
     numbers = {id(getattr(block, part)): number for number, block in enumerate(model.blocks)}
-    return {numbers[own] for own, _ in seen}
+    return {numbers[part_id] for part_id, _ in seen}
 
 
 def widths_of(model, seen: Seen, part: str, layer: int) -> set[int]:
     """Of how many columns a part of one layer was asked."""
-    own = id(getattr(model.blocks[layer], part))
-    return {shapes[0][1] for who, shapes in seen if who == own}
+    part_id = id(getattr(model.blocks[layer], part))
+    return {shapes[0][1] for who, shapes in seen if who == part_id}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_edits_that_begin_alike_are_one_forward(model, tokens, watch):
     assert len(heads) == HEADS * (2 + 1)
 
 
-def test_a_sweep_takes_no_more_multiplications_than_its_structure_says():
+def test_a_sweep_takes_no_more_multiplications_than_its_structure_needs():
     """All heads of six layers, one logit difference: at most a third of whole forwards'."""
     layers, heads, d, d_mlp, vocabulary, prompts, width = 6, 4, 32, 64, 1500, 4, 8
     stack = StackConfig(layers, AttentionConfig(heads, d // heads), MLPConfig(d_mlp))

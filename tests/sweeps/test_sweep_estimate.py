@@ -36,11 +36,13 @@ def swept_over(model: Transformer, label: str) -> list[Edit]:
     return [edits.scale(place, 0.5, **head) for place in places for head in heads]
 
 
-def check(model: Transformer, tokens: tuple[Tensor, ...], *given: object, memory: object) -> None:
+def check(
+    model: Transformer, tokens: tuple[Tensor, ...], *arguments: object, memory: object
+) -> None:
     inputs = tokens if len(tokens) > 1 else tokens[0]
-    found = estimate_sweep(model, inputs, *given, memory=memory).peak
-    peak, _ = allocated(lambda: sweep(model, inputs, *given, memory=memory))
-    assert abs(found - peak) <= BOUND * peak, (found / peak, memory)
+    estimated = estimate_sweep(model, inputs, *arguments, memory=memory).peak
+    peak, _ = allocated(lambda: sweep(model, inputs, *arguments, memory=memory))
+    assert abs(estimated - peak) <= BOUND * peak, (estimated / peak, memory)
 
 
 KINDS = [("z", "one"), ("z", "loss"), ("pattern", "one"), ("resid_pre", "all")]

@@ -75,15 +75,15 @@ FUNCTION = edits.apply("z", lambda z, hook: z, layer=0)
 
 
 @each(
-    ("made", "metric", "told"),
+    ("made", "metric", "message"),
     [
         (FUNCTION, METRICS[0], r'Edit 0 \(apply at \("z", 0\)\)'),
         (MADE[0], lambda logits: logits[:, -1, 0], "metric of this sweep"),
     ],
 )
-def test_a_function_is_not_saved(tmp_path, made, metric, told):
+def test_a_function_is_not_saved(tmp_path, made, metric, message):
     table = sweep(MODEL, TOKENS, made, metric)
-    with pytest.raises(InvalidInput, match=rf"{told}.*Python function.*to_frame"):
+    with pytest.raises(InvalidInput, match=rf"{message}.*Python function.*to_frame"):
         table.save(tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
 
@@ -104,7 +104,7 @@ def test_a_file_is_complete_or_absent(tmp_path, monkeypatch):
 
 
 @each("path", ["missing/s", "a\0b"])
-def test_where_no_file_can_be_written_is_told(tmp_path, path):
+def test_where_no_file_can_be_written_is_refused(tmp_path, path):
     with pytest.raises(InvalidInput):
         stopped(METRICS[0]).save(tmp_path / path)
 
@@ -121,7 +121,7 @@ NESTED = json.loads("[" * 900 + "]" * 900)
 
 
 @each(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("version", 2, "format 2"),
         ("version", None, "format None"),
@@ -143,10 +143,10 @@ NESTED = json.loads("[" * 900 + "]" * 900)
         ("notes", None, "damaged"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused(tmp_path, name, value, told):
+def test_a_file_with_other_fields_is_refused(tmp_path, name, value, message):
     stopped(METRICS[3]).save(tmp_path / "s")
     rewritten(tmp_path / "s", **{name: value})
-    with pytest.raises(InvalidInput, match=told) as caught:
+    with pytest.raises(InvalidInput, match=message) as caught:
         Sweep.load(tmp_path / "s")
     assert len(str(caught.value)) < 600 + len(str(tmp_path))
 

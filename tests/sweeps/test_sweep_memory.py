@@ -1,4 +1,4 @@
-"""Memory decides how many edited forwards are run as one; when it gives out, a sweep says so."""
+"""Memory decides how many edited forwards are run as one; when it gives out, a sweep warns."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,14 +37,14 @@ OUT_OF_MEMORY = [
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many edits each forward had."""
-    found, values = [], BatchedForward.values
+    copies, values = [], BatchedForward.values
 
     def counted(forward: BatchedForward) -> Tensor:
-        found.append(forward.copies)
+        copies.append(forward.copies)
         return values(forward)
 
     monkeypatch.setattr(BatchedForward, "values", counted)
-    return found
+    return copies
 
 
 def fails_over(monkeypatch: pytest.MonkeyPatch, most: int, error: BaseException) -> None:
@@ -83,7 +83,9 @@ def test_less_memory_means_fewer_prompts_a_forward():
 
 
 @pytest.mark.parametrize("several", [HEADS, [edits.zero("z", layer=0, batch=1)]])
-def test_too_little_is_said_with_the_estimate_before_anything_is_run(monkeypatch, several):
+def test_too_little_memory_is_refused_with_the_estimate_before_anything_is_run(
+    monkeypatch, several
+):
     monkeypatch.setattr(Baseline, "of", lambda *_: pytest.fail("a forward was run"))
     with pytest.raises(OutOfResources, match=r"[KM]iB.*[KM]iB.*memory="):
         sweep(MODEL, TOKENS, several, METRIC, memory=1000)
@@ -104,15 +106,15 @@ def test_no_amount_of_memory(memory):
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
-def test_out_of_memory_halves_the_forwards_once_and_says_so(monkeypatch, error):
+def test_out_of_memory_halves_the_forwards_once_with_a_warning(monkeypatch, error):
     whole = sweep(MODEL, TOKENS, HEADS, METRIC)
     fails_over(monkeypatch, 2, error)
-    told: list[int] = []
+    counts: list[int] = []
     with pytest.warns(ResourceWarning, match="3 edits per forward: continued with 2") as caught:
-        table = sweep(MODEL, TOKENS, HEADS, METRIC, progress=lambda done, _: told.append(done))
+        table = sweep(MODEL, TOKENS, HEADS, METRIC, progress=lambda done, _: counts.append(done))
     assert len(caught) == len(table.notes) == 1
     assert str(caught[0].message) == table.notes[0]
-    assert told == [4, 6, 10, 12]
+    assert counts == [4, 6, 10, 12]
     assert_close(table.values, whole.values)
 
 
@@ -160,7 +162,7 @@ def test_other_errors_pass_through_as_they_are(monkeypatch):
     assert caught.value is error
 
 
-def test_what_a_users_function_says_of_memory_is_the_functions_own():
+def test_an_error_about_memory_in_a_users_function_is_the_functions_own():
     def failing(z, hook):
         raise RuntimeError("not enough memory for my table")
 
@@ -203,8 +205,8 @@ def test_what_is_kept_of_the_clean_forward_is_known_to_the_byte(name, point):
     if len(model.stacks) > 1:
         made = [edits.zero(point, layer=layer, stack="decoder", pos=-1) for layer in range(2)]
     worker, job = worker_of(model), job_of(model, tokens, made)
-    held = Baseline.of(worker.restart_map, job).tensors.values()
-    assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in held)
+    tensors = Baseline.of(worker.restart_map, job).tensors.values()
+    assert worker.footprint(job).stored * 2 == sum(tensor.nbytes for tensor in tensors)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +228,8 @@ def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed
     def noting(kind: type, name: str) -> None:
         method = getattr(kind, name)
 
-        def noted(*given, **told):
-            made = method(*given, **told)
+        def noted(*arguments, **options):
+            made = method(*arguments, **options)
             sizes.append(made.numel() // len(made))
             return made
 
@@ -236,9 +238,9 @@ def test_only_logits_that_are_formed_take_room(monkeypatch, edit, metric, formed
     noting(Unembedding, "forward")
     noting(Unembedding, "some")
     job = job_of(MODEL, [TOKENS], [edit], metric)
-    found = logits_formed(MODEL, metric, job.cases[0].edits, TOKENS.shape[1])
+    n_logits = logits_formed(MODEL, metric, job.cases[0].edits, TOKENS.shape[1])
     sweep(MODEL, TOKENS, [edit], metric)
-    assert found == formed == max(sizes)
+    assert n_logits == formed == max(sizes)
 
 
 def test_distances_of_padded_prompts_take_room():
@@ -256,12 +258,12 @@ def test_files_that_a_container_has_read_do_not_count_as_used(tmp_path, monkeypa
     monkeypatch.setattr(memory, "_free_in_system", lambda: 10**12)
     cpu = torch.device("cpu")
     assert memory.free_bytes(cpu) == 10**12
-    for name, told in (
+    for name, content in (
         ("memory.max", "1000\n"),
         ("memory.current", "990\n"),
         ("memory.stat", "anon 200\ninactive_file 700\nactive_file 90\n"),
     ):
-        (tmp_path / name).write_text(told)
+        (tmp_path / name).write_text(content)
     assert memory.free_bytes(cpu) == 710
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.free_bytes(cpu) == 10**12

@@ -43,7 +43,7 @@ def test_a_metric_that_is_nan_under_an_edit_is_nan_in_its_cells(tokens, metric, 
     assert_close(table.values[[0, 2, 3, 4, 5, 6]], sweep(MODEL, tokens, HEADS, metric).values)
 
 
-def test_the_notes_say_which_edits_and_prompts():
+def test_the_notes_name_the_edits_and_prompts():
     broken = edits.apply("z", no_number_of_one_prompt, layer=0)
     table = swept(MODEL, TOKENS, [HEADS[0], broken, INFINITE], METRIC)
     (note,) = table.notes

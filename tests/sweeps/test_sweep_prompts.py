@@ -1,4 +1,4 @@
-"""Prompts of a sweep are run in the company that wastes least, and told in the user's order."""
+"""Prompts of a sweep are batched so that least is padded; rows are in the user's order."""
 
 import pytest
 import torch
@@ -98,7 +98,7 @@ def test_a_function_that_takes_the_batch_measures_what_each_prompt_gives_alone(s
 
 
 def test_a_function_of_logits_alone_gives_no_number_of_padding():
-    """The last column of a prompt that is padded on the right is refused, and a note says why."""
+    """One that reads padding on the right is refused; where it does not, a note names it."""
 
     def at_the_end(logits: Tensor) -> Tensor:
         return logits[:, -1, 3]
@@ -166,7 +166,7 @@ def test_texts_are_prompts():
     assert table.values.shape == (4, 3)
 
 
-def test_a_mask_says_what_is_padding():
+def test_a_mask_sets_what_is_padding():
     """In between, too."""
     tokens = tokens_of("gpt2", batch=3, pos=6)[0]
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 1], [1, 1, 0, 0, 0, 0]])

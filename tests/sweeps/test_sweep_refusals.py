@@ -43,7 +43,7 @@ def test_a_forward_would_be_noticed(nothing_runs):
 
 @each("first", [[], [ZERO]])
 @each(
-    ("edit", "error", "told"),
+    ("edit", "error", "message"),
     [
         (edits.zero("zz", layer=0), UnknownPlace, "zz.*z"),
         (edits.zero("z", layer=2), UnknownPlace, "z.*2"),
@@ -66,9 +66,9 @@ def test_a_forward_would_be_noticed(nothing_runs):
         (edits.add("z", drawn(4).to(torch.bfloat16), layer=0), InvalidEdit, r"\.to\(torch"),
     ],
 )
-def test_an_edit_that_does_not_fit(nothing_runs, first, edit, error, told):
+def test_an_edit_that_does_not_fit(nothing_runs, first, edit, error, message):
     made = [*first, edit] if first else edit
-    with pytest.raises(error, match=told) as caught:
+    with pytest.raises(error, match=message) as caught:
         sweep(MODEL, TOKENS, made, METRIC)
     assert isinstance(caught.value, InterpError)
 
@@ -87,7 +87,7 @@ def test_no_edits(nothing_runs, none):
 
 
 @each(
-    ("edit", "told"),
+    ("edit", "message"),
     [
         (edits.zero("z", layer=0, pos=1), "position 1 of row 1.*1 tokens"),
         (edits.zero("z", layer=0, pos=(0, -1)), "twice"),
@@ -95,8 +95,8 @@ def test_no_edits(nothing_runs, none):
         (edits.mean("pattern", layer=0), "one length"),
     ],
 )
-def test_an_edit_that_does_not_fit_prompts_of_many_lengths(nothing_runs, edit, told):
-    with pytest.raises(InvalidEdit, match=told):
+def test_an_edit_that_does_not_fit_prompts_of_many_lengths(nothing_runs, edit, message):
+    with pytest.raises(InvalidEdit, match=message):
         sweep(MODEL, RAGGED, [ZERO, edit], METRIC)
 
 
@@ -135,7 +135,7 @@ def test_the_shape_of_every_tensor_is_known_beforehand(name):
 
 @each("tokens", [TOKENS, RAGGED])
 @each(
-    ("metric", "told"),
+    ("metric", "message"),
     [
         (metrics.logit(13), r"Target 13 is outside the vocabulary 0\.\.12"),
         (metrics.logit(-1), "Target -1"),
@@ -152,8 +152,8 @@ def test_the_shape_of_every_tensor_is_known_beforehand(name):
         (metrics.kl(drawn(2, 5, 13), pos=0), r"\(2, 5, 13\)"),
     ],
 )
-def test_a_metric_that_can_not_be_taken(nothing_runs, tokens, metric, told):
-    with pytest.raises(InvalidInput, match=told):
+def test_a_metric_that_can_not_be_taken(nothing_runs, tokens, metric, message):
+    with pytest.raises(InvalidInput, match=message):
         sweep(MODEL, tokens, ZERO, metric)
 
 
@@ -173,7 +173,7 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
 
 
 @each(
-    ("metric", "told"),
+    ("metric", "message"),
     [
         (lambda logits: logits.mean(), "one number per prompt.*3 prompts"),
         (lambda logits: logits[:, -1], r"one number per prompt, \[3\].*\(3, 13\)"),
@@ -182,11 +182,11 @@ def test_a_metric_that_a_short_prompt_does_not_have(nothing_runs):
         (lambda logits: logits[:, -1, 0] * 1j, "complex128.*real"),
     ],
 )
-def test_a_function_that_is_no_metric(metric, told):
+def test_a_function_that_is_no_metric(metric, message):
     """Known from the clean forward, before any edited one."""
     calls: list[int] = []
     edit = edits.apply("z", lambda z, hook: calls.append(1), layer=0)
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=message):
         sweep(MODEL, TOKENS, edit, metric)
     assert calls == []
 
@@ -195,8 +195,10 @@ def test_logits_that_are_no_numbers_without_an_edit():
     model = build_new("gpt2")
     with torch.no_grad():
         model.blocks[0].mlp.b_out[0] = torch.nan
-    says = r'Without an edit, the metric is NaN for prompt 0: the first .* NaN is \("mlp_out", 0\)'
-    with pytest.raises(InvalidInput, match=says):
+    message = (
+        r'Without an edit, the metric is NaN for prompt 0: the first .* NaN is \("mlp_out", 0\)'
+    )
+    with pytest.raises(InvalidInput, match=message):
         sweep(model, TOKENS, ZERO, METRIC)
 
 
@@ -204,7 +206,7 @@ def test_logits_that_are_no_numbers_without_an_edit():
 
 
 @each(
-    ("tokens", "told"),
+    ("tokens", "message"),
     [
         (torch.zeros(1, 17, dtype=torch.long), "17 tokens.*context of 16"),
         (torch.tensor([[1, 13]]), "Token id 13"),
@@ -213,8 +215,8 @@ def test_logits_that_are_no_numbers_without_an_edit():
         (torch.tensor([[-1, -1]]), "only padding"),
     ],
 )
-def test_tokens_that_can_not_be_read(nothing_runs, tokens, told):
-    with pytest.raises(InvalidTokens, match=told):
+def test_tokens_that_can_not_be_read(nothing_runs, tokens, message):
+    with pytest.raises(InvalidTokens, match=message):
         sweep(MODEL, tokens, ZERO, METRIC)
 
 
@@ -230,7 +232,7 @@ def test_a_pair_reads_two_inputs(nothing_runs, single):
         sweep(PAIR, single, edit, METRIC)
 
 
-def test_a_pairs_edits_say_which_stack(nothing_runs):
+def test_the_edits_of_a_pair_name_their_stack(nothing_runs):
     with pytest.raises(UnknownPlace):
         sweep(PAIR, SOURCE_AND_TARGET, edits.zero("z", layer=0), METRIC)
     with pytest.raises(InvalidEdit, match="head 9"):

@@ -44,7 +44,7 @@ def test_each_slot_has_each_entry_equally_often(design):
 def test_no_row_is_there_twice_and_no_entry_twice_in_the_slots_of_a_list(design):
     _, n, rows = drawn(design)
     assert len(set(rows)) == n
-    assert all(len(set(own)) == len(own) for row in rows for own in row)
+    assert all(len(set(slot)) == len(slot) for row in rows for slot in row)
 
 
 @pytest.mark.parametrize("lists", LISTS)
@@ -77,5 +77,7 @@ def test_two_slots_of_a_list_are_crossed():
 def test_two_lists_are_crossed():
     """Each entry of a list is with as many of the other, ± 1, not always with the same."""
     rows = balanced_rows([(4, 1), (6, 1)], 12, Random(0))
-    with_first = [len({own for other, own in rows if other == (entry,)}) for entry in range(4)]
+    with_first = [
+        len({second for first, second in rows if first == (entry,)}) for entry in range(4)
+    ]
     assert with_first == [3] * 4

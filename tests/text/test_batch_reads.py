@@ -86,7 +86,7 @@ def test_the_reads_of_a_refusal_are_counted(reads):
 
 
 @each(
-    ("types", "told"),
+    ("types", "message"),
     [
         (torch.full((2, 5), -1), "numbered from 0; one is -1"),
         (torch.zeros(2, 4).long(), r"\(2, 4\)"),
@@ -94,8 +94,8 @@ def test_the_reads_of_a_refusal_are_counted(reads):
         ([[0] * 5, [0] * 4], "whole numbers"),
     ],
 )
-def test_types_that_are_none_are_refused(types, told):
-    with pytest.raises(InvalidTokens, match=told):
+def test_types_that_are_none_are_refused(types, message):
+    with pytest.raises(InvalidTokens, match=message):
         TYPED.batch(IDS, types=types)
 
 

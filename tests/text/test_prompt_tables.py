@@ -33,8 +33,8 @@ def write_csv(path, delimiter=","):
 
 
 def write_lines(path):
-    given = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in given), encoding="utf-8")
+    rows = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
 
 
@@ -55,16 +55,16 @@ def write(tmp_path, name, content):
 
 def test_every_format_has_the_same_prompts(tmp_path):
     expected = [{k: v for k, v in row.items() if v is not None} for row in ROWS]
-    given = {
+    sources = {
         "jsonl": write_lines(tmp_path / "a.jsonl"),
         "csv": write_csv(tmp_path / "a.csv"),
         "tsv": write_csv(tmp_path / "a.TSV", "\t"),
         "parquet": write_parquet(tmp_path / "a.parquet"),
     }
-    for name, source in given.items():
+    for name, source in sources.items():
         for read in (read_prompts, iter_prompts):
-            found = [prompt.fields() for prompt in read(source)]
-            assert found == [{f: row[f] for f in FIELDS if f in row} for row in expected], name
+            records = [prompt.fields() for prompt in read(source)]
+            assert records == [{f: row[f] for f in FIELDS if f in row} for row in expected], name
 
 
 def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
@@ -75,7 +75,7 @@ def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "holds no prompts"),
         ("text\n", "holds no prompts"),
@@ -100,15 +100,15 @@ def test_the_source_of_a_prompt_is_its_line_or_its_row(tmp_path):
         (f"text\n{'a' * 200_000}\n", r"csv:2: not a row of CSV: field larger"),
     ],
 )
-def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
+def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, message):
     file = write(tmp_path, "a.csv", content)
     for read in (read_prompts, lambda path: list(iter_prompts(path))):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             read(file)
 
 
 @each(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"texts": ["a"], "n": [1]}, r"has no column 'text', it has 'texts', 'n'; .* 'texts'"),
         ({"text": ["a", None]}, r"a.parquet\[1\]: the prompt is empty"),
@@ -119,10 +119,10 @@ def test_a_bad_csv_file_is_named_with_its_line(tmp_path, content, said):
         ({"text": pa.array([], pa.string())}, "holds no prompts"),
     ],
 )
-def test_a_bad_parquet_file_is_named_with_its_row(tmp_path, values, said):
+def test_a_bad_parquet_file_is_named_with_its_row(tmp_path, values, message):
     file = write_parquet(tmp_path / "a.parquet", values)
     for read in (read_prompts, lambda path: list(iter_prompts(path))):
-        with pytest.raises(InvalidInput, match=said):
+        with pytest.raises(InvalidInput, match=message):
             read(file)
 
 
@@ -140,9 +140,9 @@ def test_a_damaged_parquet_file_is_refused(tmp_path):
 
 
 def test_what_is_neither_a_path_nor_a_dataset_is_refused():
-    for given in (3, None, ["a"], {"text": ["a"]}):
+    for source in (3, None, ["a"], {"text": ["a"]}):
         with pytest.raises(InvalidInput, match="A path of a file or a folder was expected"):
-            read_prompts(given)
+            read_prompts(source)
 
 
 def test_a_json_array_is_not_read_as_lines(tmp_path):
@@ -254,8 +254,10 @@ def test_every_page_is_measured(tmp_path, compression, version):
     columns = {"compression": compression, "use_dictionary": False}
     plain = tmp_path / "b.parquet"
     pq.write_table(pa.table({"n": range(101), "text": texts}), plain, **columns, **options)
-    with file.open("rb") as one, plain.open("rb") as other:
-        assert largest_page(one, pq.ParquetFile(file).metadata, ["text"]) > 12_345
-        assert 12_345 < largest_page(other, pq.ParquetFile(plain).metadata, ["text"]) < 13_000
-        assert largest_page(other, pq.ParquetFile(plain).metadata, ["n"]) < 13_000
+    with file.open("rb") as stream, plain.open("rb") as plain_stream:
+        assert largest_page(stream, pq.ParquetFile(file).metadata, ["text"]) > 12_345
+        assert (
+            12_345 < largest_page(plain_stream, pq.ParquetFile(plain).metadata, ["text"]) < 13_000
+        )
+        assert largest_page(plain_stream, pq.ParquetFile(plain).metadata, ["n"]) < 13_000
     assert [prompt.text for prompt in iter_prompts(plain)] == texts

@@ -16,9 +16,11 @@ def write(tmp_path, content, name="prompts.jsonl"):
 
 
 def test_json_lines_and_plain_lines(tmp_path):
-    (one, two) = read_prompts(write(tmp_path, '{"text": "a b"}\n\n{"text": "c", "target": "d"}\n'))
-    assert (one.text, two.target, two.distractor) == ("a b", "d", None)
-    assert two.source.endswith("prompts.jsonl:3")
+    (first, second) = read_prompts(
+        write(tmp_path, '{"text": "a b"}\n\n{"text": "c", "target": "d"}\n')
+    )
+    assert (first.text, second.target, second.distractor) == ("a b", "d", None)
+    assert second.source.endswith("prompts.jsonl:3")
     assert [p.text for p in read_prompts(write(tmp_path, "one\ntwo\n", "p.txt"))] == ["one", "two"]
 
 
@@ -39,7 +41,7 @@ def test_bundled_sets_fit_their_models():
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "holds no prompts"),
         (b"\n \n", "holds no prompts"),
@@ -55,8 +57,8 @@ def test_bundled_sets_fit_their_models():
         (b'{"text": "\xff"}', "not UTF-8"),
     ],
 )
-def test_bad_files_are_named(tmp_path, content, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_bad_files_are_named(tmp_path, content, message):
+    with pytest.raises(InvalidInput, match=message):
         read_prompts(write(tmp_path, content))
 
 
@@ -66,7 +68,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 @each(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             '{"text": "ab", "target": "cd", "distractor": "e"}',
@@ -75,9 +77,9 @@ def test_a_file_that_is_not_there(tmp_path):
         ('{"text": "ab", "target": "c"}', "prompts.jsonl:1: .*'distractor'"),
     ],
 )
-def test_a_target_must_be_one_token(tmp_path, line, said):
+def test_a_target_must_be_one_token(tmp_path, line, message):
     prompts = read_prompts(write(tmp_path, line))
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         logit_diff_of_prompts(interp.load("induction-by-hand").to_single_token, prompts)
 
 
@@ -114,5 +116,5 @@ def test_a_message_shows_little_of_a_long_line(tmp_path):
 
 def test_all_ends_of_lines_are_the_same(tmp_path):
     for end in ("\n", "\r\n", "\r"):
-        found = read_prompts(write(tmp_path, f"one{end}two{end}", "p.txt"))
-        assert [prompt.text for prompt in found] == ["one", "two"]
+        prompts = read_prompts(write(tmp_path, f"one{end}two{end}", "p.txt"))
+        assert [prompt.text for prompt in prompts] == ["one", "two"]

@@ -81,8 +81,8 @@ def test_records_fill_a_slot_with_several_texts_and_braces_are_kept():
         },
         target=" {place.capital}",
     )
-    found = {prompt.text: prompt.target for prompt in template.fill()}
-    assert found == {"{France} has the capital": " Paris", "{Italy} has the capital": " Rome"}
+    targets = {prompt.text: prompt.target for prompt in template.fill()}
+    assert targets == {"{France} has the capital": " Paris", "{Italy} has the capital": " Rome"}
 
 
 def test_several_texts_are_variants_of_which_each_is_used_equally_often():
@@ -116,7 +116,7 @@ def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
 
 
 @each(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('target = " {b}"', 'targte = " {b}"', r"toml:4: unknown key 'targte'. Nearest: target"),
         ('target = " {b}"', 'target = " {d}"', r"toml:4: target has the slot {d}, but there is no"),
@@ -149,14 +149,14 @@ def test_a_file_is_a_template_and_every_reader_of_prompts_fills_it(tmp_path):
         ("[lists]", "[list]", r"toml:9: unknown key 'list'. Nearest: lists"),
     ],
 )
-def test_a_template_that_can_not_be_filled_is_named_with_its_line(tmp_path, old, new, said):
+def test_a_template_that_can_not_be_filled_is_named_with_its_line(tmp_path, old, new, message):
     assert old in FILE
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         read_prompts(write(tmp_path, FILE.replace(old, new)))
 
 
 @each(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "has no 'text'"),
         (b'text = "a"', "has no 'lists'"),
@@ -170,8 +170,8 @@ def test_a_template_that_can_not_be_filled_is_named_with_its_line(tmp_path, old,
         ),
     ],
 )
-def test_a_file_that_is_no_template_is_refused(tmp_path, content, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_a_file_that_is_no_template_is_refused(tmp_path, content, message):
+    with pytest.raises(InvalidInput, match=message):
         interp.read_template(write(tmp_path, content))
 
 

@@ -130,11 +130,11 @@ def test_every_token_of_every_kind_has_a_visible_label(make: Callable[[], tokeni
 
 
 def test_whitespace_and_control_characters_are_visible():
-    def shown(text: str) -> str:
+    def displayed(text: str) -> str:
         return "".join(BYTE_LEVEL.display(BYTE_LEVEL.encode(text)))
 
-    assert shown(" a\tb\n\r\x00\x7f") == "·a⇥b↵⟨U+000D⟩⟨U+0000⟩⟨U+007F⟩"
-    assert shown(BOS) == BOS
+    assert displayed(" a\tb\n\r\x00\x7f") == "·a⇥b↵⟨U+000D⟩⟨U+0000⟩⟨U+007F⟩"
+    assert displayed(BOS) == BOS
 
 
 def test_split_characters_show_their_bytes():
@@ -178,7 +178,7 @@ def test_end_of_word_is_a_space():
     assert Tokenizer(clip()).display(range(3)) == ["cat·", "s·", "cat"]
 
 
-def test_a_byte_level_post_processor_says_nothing_of_the_spelling():
+def test_a_byte_level_post_processor_does_not_determine_token_bytes():
     backend = whole_words()
     backend.post_processor = processors.ByteLevel(trim_offsets=True)
     assert Tokenizer(backend).display([2]) == ["Ġ"]

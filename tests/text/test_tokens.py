@@ -33,9 +33,9 @@ def every_way_in(model: Transformer, *tokens: object) -> list:
     return [*ways, lambda: model.generate(*tokens, max_new_tokens=1)] if generates else ways
 
 
-def refused(told: str, model: Transformer, *tokens: object) -> None:
+def refused(message: str, model: Transformer, *tokens: object) -> None:
     for enter in every_way_in(model, *tokens):
-        with pytest.raises(InvalidTokens, match=told):
+        with pytest.raises(InvalidTokens, match=message):
             enter()
 
 

@@ -263,31 +263,31 @@ def test_gradients_are_the_models_bit_by_bit(name, calls):
     models, tokens = (model_of(name), packed(model_of(name))), tokens_of(name)
     for model in models:
         metrics.loss()(model(*tokens), model.check(*tokens)[-1]).sum().backward()
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
-        assert (one.grad is None) == (other.grad is None)
-        if one.grad is not None:
-            assert_identical(one.grad, other.grad)
-    one, other = (
+    for plain, fast in zip(*(model.parameters() for model in models), strict=True):
+        assert (plain.grad is None) == (fast.grad is None)
+        if plain.grad is not None:
+            assert_identical(plain.grad, fast.grad)
+    plain, fast = (
         run(model, *tokens, record=["z"], gradients_of=metrics.loss()) for model in models
     )
-    assert_identical(one.logits, other.logits)
-    for place in one.cache:
+    assert_identical(plain.logits, fast.logits)
+    for place in plain.cache:
         label = (f"{place.point.name.lower()}_grad", *as_where(place)[1:])
-        assert_identical(one.cache[label], other.cache[label])
+        assert_identical(plain.cache[label], fast.cache[label])
     assert not any(calls.values())
 
 
 @pytest.mark.parametrize("wanting", range(3))
 def test_whoever_wants_a_gradient_never_meets_the_operation(wanting, calls):
     """A gradient by the input, the weight or the bias; nobody wants one under no_grad."""
-    given = [torch.randn(3, 6), torch.randn(8, 6), torch.randn(8)]
-    given[1] = nn.Parameter(given[1], requires_grad=False)
-    given[wanting].requires_grad_()
+    arguments = [torch.randn(3, 6), torch.randn(8, 6), torch.randn(8)]
+    arguments[1] = nn.Parameter(arguments[1], requires_grad=False)
+    arguments[wanting].requires_grad_()
     kernel = PackedLinear()
-    assert kernel(*given).requires_grad
+    assert kernel(*arguments).requires_grad
     assert calls["_linear_pointwise"] == 0
     with torch.no_grad():
-        kernel(*given)
+        kernel(*arguments)
     assert calls["_linear_pointwise"] == 1
 
 
@@ -404,15 +404,17 @@ def test_threads_share_one_model_and_pack_each_weight_once(calls):
     assert calls["_reorder_linear_weight"] == matrices(fast)
 
 
-# What is told.
+# What is recorded.
 
 
-def test_provenance_tells_which_kernel_ran():
+def test_provenance_records_which_kernel_ran():
     model, tokens = model_of("gpt2"), tokens_of("gpt2")
     fast = packed(model)
-    one, other = (Provenance.of(each, each.check(*tokens)[-1]) for each in (model, fast))
-    assert (one.products, other.products) == ("default", NAME)
-    assert one.weights == other.weights
+    plain_provenance, fast_provenance = (
+        Provenance.of(each, each.check(*tokens)[-1]) for each in (model, fast)
+    )
+    assert (plain_provenance.products, fast_provenance.products) == ("default", NAME)
+    assert plain_provenance.weights == fast_provenance.weights
     fast.unembed.linear = F.linear
     assert fast.products == f"default and {NAME}"
 

@@ -24,7 +24,7 @@ from interp.io import read_json
 from interp.loading import MODEL_FOLDER, save_folder
 from interp.text import PROMPT_FOLDER
 from interp.zoo import History
-from tools.fuzz import written
+from tools.fuzz import gguf_file, written
 from tools.fuzz.mutations import (
     VALUES,
     Mutate,
@@ -248,6 +248,12 @@ KINDS: Mapping[str, Kind] = {
     "config.json of a family": Kind("config.json", _gpt2, _load, damaged_json),
     "generation_config.json": Kind("generation_config.json", _gpt2, _load, damaged_json),
     "model.safetensors": Kind(WEIGHTS, _saved, _load, damaged_header),
+    "GGUF": Kind(
+        gguf_file.FILE,
+        gguf_file.write_gguf,
+        lambda folder: interp.load(folder / gguf_file.FILE),
+        gguf_file.damaged_gguf,
+    ),
     "index of shards": Kind(INDEX, _sharded, _load, damaged_json),
     "tokenizer.json": Kind("tokenizer.json", _byte_level, _tokenize, damaged_json),
     "checkpoint of nanoGPT": Kind(

@@ -64,9 +64,10 @@ def load_gguf(
         }
         fields = config_of(header, architecture, factors, strict=strict)
         source = GgufSource(path, header, architecture, fields, dtype)
-        own = as_tokenizer(tokenizer) if tokenizer is not None else tokenizer_of(header.metadata)
+        if tokenizer is None:
+            tokenizer = tokenizer_of(header.metadata)
         model = assemble(family_of(fields), fields, source, dtype, device)
-        set_tokenizer(model, fields, own, _generation(header.metadata))
+        set_tokenizer(model, fields, as_tokenizer(tokenizer), _generation(header.metadata))
     except ModelLoadError as error:
         raise ModelLoadError(f"{path}: {error}") from error
     model.config = replace(model.config, name=_named(name, source.quantisation))

@@ -90,10 +90,10 @@ SIZES = {
     "block_count": "num_hidden_layers",
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
     "rope.freq_base": "rope_theta",
 }
-RMS = {**SIZES, "attention.layer_norm_rms_epsilon": "rms_norm_eps"}
+GROUPED = {"attention.head_count_kv": "num_key_value_heads"}
+RMS = {**SIZES, **GROUPED, "attention.layer_norm_rms_epsilon": "rms_norm_eps"}
 LAYER = {**SIZES, "attention.layer_norm_epsilon": "layer_norm_eps"}
 EXPERTS = {
     "expert_count": "num_experts",
@@ -224,7 +224,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "ffn_up": "mlp.fc1",
             "ffn_down": "mlp.fc2",
         },
-        LAYER,
+        {**LAYER, **GROUPED},
     ),
     "phi3": Architecture(
         "phi3",
@@ -241,7 +241,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "starcoder2": Architecture(
         "starcoder2",
         {**EMBEDDINGS, **ATTENTION, **NORMS, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-        {**SIZES, "attention.layer_norm_epsilon": "norm_epsilon"},
+        {**SIZES, **GROUPED, "attention.layer_norm_epsilon": "norm_epsilon"},
     ),
     "stablelm": Architecture(
         "stablelm",
@@ -250,7 +250,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "attn_q_norm": "self_attn.q_layernorm.norms.*",
             "attn_k_norm": "self_attn.k_layernorm.norms.*",
         },
-        {**LAYER, "use_parallel_residual": "use_parallel_residual"},
+        {**LAYER, **GROUPED, "use_parallel_residual": "use_parallel_residual"},
     ),
     "gptneox": Architecture(
         "gpt_neox",

@@ -72,10 +72,10 @@ def architecture_of(header: GgufHeader) -> Architecture:
             f"it has {ARCHITECTURE}={shorten(name)}, which is not supported; supported are "
             f"{', '.join(sorted(ARCHITECTURES))}.{nearest(str(name), ARCHITECTURES)}"
         )
-    found = ARCHITECTURES[name]
+    architecture = ARCHITECTURES[name]
     if name == "falcon" and "blk.0.attn_norm_2.weight" in header.tensors:
-        return replace(found, names={**found.names, **FALCON_40B})
-    return found
+        return replace(architecture, names={**architecture.names, **FALCON_40B})
+    return architecture
 
 
 def config_of(
@@ -110,7 +110,7 @@ def config_of(
     if "token_embd.weight" in header.tensors:
         fields["vocab_size"] = header.tensors["token_embd.weight"].shape[0]
     fields["tie_word_embeddings"] = "output.weight" not in header.tensors
-    _set_heads(fields, settings)
+    _set_heads(fields, settings, architecture.settings.get("attention.head_count_kv"))
     _set_scaling(fields, settings, factors)
     special = SPECIAL.get(architecture.model_type)
     if special is not None:
@@ -165,7 +165,7 @@ class _Settings:
             ModelLoadError: it is a text, or differs between layers.
         """
         value = self._values.get(key)
-        if isinstance(value, list) and value and all(one == value[0] for one in value):
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
             value = value[0]
         if value is not None and not isinstance(value, bool | int | float):
             raise self.unsupported(key, value)
@@ -176,12 +176,14 @@ class _Settings:
         return ModelLoadError(f"{self.architecture}.{key}={shorten(value)} is not supported.")
 
 
-def _set_heads(fields: dict[str, Any], settings: _Settings) -> None:
-    """The size of a head, the fraction of it that is rotated, and which matrices have biases."""
+def _set_heads(fields: dict[str, Any], settings: _Settings, kv_heads: str | None) -> None:
+    """The size of a head, the fraction of it that is rotated, and the number of key/value heads."""
     d_model = fields.get("hidden_size", fields.get("n_embd"))
     n_heads = fields.get("num_attention_heads", fields.get("n_head", fields.get("n_heads")))
     if not isinstance(d_model, int) or not isinstance(n_heads, int) or n_heads < 1:
         raise ModelLoadError("its metadata lacks the width of the stream or the number of heads.")
+    if kv_heads is not None:
+        fields.setdefault(kv_heads, n_heads)
     d_head, queries = (
         settings.number("attention.key_length"),
         settings.tensors.get("blk.0.attn_q.weight"),
@@ -317,7 +319,7 @@ def _neox(fields: dict[str, Any], settings: _Settings) -> None:
 
 def _falcon(fields: dict[str, Any], settings: _Settings) -> None:
     two_norms = "blk.0.attn_norm_2.weight" in settings.tensors
-    n_kv = fields.setdefault("num_kv_heads", 1)
+    n_kv = fields["num_kv_heads"]
     is_new = two_norms or n_kv not in (1, fields["num_attention_heads"])
     fields["new_decoder_architecture"] = is_new
     fields["multi_query"] = n_kv == 1

@@ -100,7 +100,7 @@ class GgufSource:
         empty = torch.empty(weight.shape, device="meta")
         try:
             return tuple(self._changes[weight.part](empty, self._fields).shape)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ArithmeticError) as error:
             raise ModelLoadError(
                 f"{weight.key} {weight.shape} does not fit the sizes in the metadata: "
                 f"{first_line(error)}"

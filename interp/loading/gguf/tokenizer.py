@@ -66,7 +66,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer | None:
     kind, tokens = metadata.get(f"{PREFIX}.model"), metadata.get(f"{PREFIX}.tokens")
     if kind is None or kind == "no_vocab":
         return None
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise _unsupported("model", kind, MODELS)
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise ModelLoadError(f"{PREFIX}.tokens should be a list of texts, got {shorten(tokens)}.")
@@ -103,7 +103,7 @@ def _byte_level(
 ) -> dict[str, Any]:
     """Byte-level BPE (Radford et al. 2019)."""
     split, merges = metadata.get(f"{PREFIX}.pre", "default"), metadata.get(f"{PREFIX}.merges")
-    if split not in SPLITS:
+    if not isinstance(split, str) or split not in SPLITS:
         raise _unsupported("pre", split, SPLITS)
     if not isinstance(merges, list) or not all(isinstance(merge, str) for merge in merges):
         raise ModelLoadError(f"{PREFIX}.merges should be a list of texts, got {shorten(merges)}.")
@@ -168,9 +168,9 @@ def merges_of(pieces: Sequence[str], scores: Sequence[float]) -> list[list[str]]
     merges: list[tuple[float, int, int, list[str]]] = []
     for piece, score in zip(pieces, scores, strict=True):
         pairs = ([piece[:cut], piece[cut:]] for cut in range(1, len(piece)))
-        known = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
-        known.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-        merges += [(score, len(left), len(right), [left, right]) for left, right in known]
+        splits = [pair for pair in pairs if pair[0] in ids and pair[1] in ids]
+        splits.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += [(score, len(left), len(right), [left, right]) for left, right in splits]
     merges.sort(key=lambda merge: merge[:3], reverse=True)
     return [pair for *_, pair in merges]
 

@@ -27,23 +27,23 @@ def opened(page: Page, name: str, **fields: Any) -> View:
 
 def answers(page: Page, view: View) -> tuple[dict[str, Result], dict[str, str]]:
     """The answers of a page's questions by name, and the errors of those that can't be asked."""
-    model, known, errors = loaded(view.model), dict[str, Result](), dict[str, str]()
-    for one in page.asks(view, model):
-        if isinstance(one.question, str):
-            errors[one.name] = one.question
+    model, results, errors = loaded(view.model), dict[str, Result](), dict[str, str]()
+    for ask in page.asks(view, model):
+        if isinstance(ask.question, str):
+            errors[ask.name] = ask.question
             continue
         try:
-            known[one.name] = one.question.run(model)
+            results[ask.name] = ask.question.run(model)
         except InterpError as error:
-            errors[one.name] = str(error)
-    return known, errors
+            errors[ask.name] = str(error)
+    return results, errors
 
 
-def shown(page: Page, view: View, known: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
+def views_by_id(page: Page, view: View, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
     """The views of a page by their ids."""
-    found = page.views(view, loaded(view.model), known)
-    by_id = {own["id"]: own for own in found}
-    assert len(by_id) == len(found)
+    views = page.views(view, loaded(view.model), results)
+    by_id = {drawn["id"]: drawn for drawn in views}
+    assert len(by_id) == len(views)
     return by_id
 
 

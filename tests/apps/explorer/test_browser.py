@@ -28,10 +28,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture
 def visitor(chromium: Browser, server: Served) -> Iterator[Visit]:
     """A visitor who may have met no error, and asked nobody else, at the end."""
-    with visit(chromium, server) as found:
-        yield found
-        assert not found.outside
-        assert not found.complaints
+    with visit(chromium, server) as visitor:
+        yield visitor
+        assert not visitor.outside
+        assert not visitor.complaints
 
 
 def opened(visitor: Visit, server: Served, **fields: object) -> Visit:
@@ -158,9 +158,9 @@ def test_a_link_shows_the_same_in_a_new_context(visitor, server, chromium):
 def test_the_page_shows_the_value_of_the_analysis(visitor, server):
     """The selected cell's weight, as sent in 8 bits."""
     opened(visitor, server, page="heads", text=TEXT, head="L1H0", query=8, key=3)
-    shown = float(visitor.view("heads").get_attribute("data-value"))
+    drawn = float(visitor.view("heads").get_attribute("data-value"))
     weight = attention_pattern(load(MODEL), TEXT, 1, 0).pattern[8, 3]
-    assert abs(shown - float(weight)) <= 1 / 510 + 1e-6
+    assert abs(drawn - float(weight)) <= 1 / 510 + 1e-6
 
 
 @pytest.mark.slow
@@ -168,9 +168,9 @@ def test_two_contexts_ablate_differently(visitor, server, chromium):
     opened(visitor, server, page="heads", text=TEXT, method="zero", head="L0H0")
     with visit(chromium, server) as other:
         opened(other, server, page="heads", text=TEXT, method="mean", head="L0H0")
-        for found, method in ((visitor, "zero"), (other, "mean")):
-            found.finish()
-            expect(found.view("heads").get_by_text(f"{method} ablation").first).to_be_attached()
+        for context, method in ((visitor, "zero"), (other, "mean")):
+            context.finish()
+            expect(context.view("heads").get_by_text(f"{method} ablation").first).to_be_attached()
     effects = [ablate(load(MODEL), [TEXT], method=method).effect for method in ("zero", "mean")]
     assert not torch.allclose(*effects)
 
@@ -202,9 +202,9 @@ def test_a_narrow_window_has_no_sideways_scroll(chromium, server, scheme):
         assert not visitor.complaints
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, other: str) -> float:
     """Of two CSS colours, as WCAG 2 defines it."""
-    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    bright, dark = sorted((luminance(colour), luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from answered import answers, loaded, opened, shown
+from answered import answers, loaded, opened, views_by_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,13 +23,18 @@ def views_of(page: str) -> tuple[Any, list[dict[str, Any]]]:
     """A view of a page, and the views that the widget draws there."""
     if page not in VIEWS:
         view = opened(PAGES[page], NAME)
-        VIEWS[page] = view, [*shown(PAGES[page], view, answers(PAGES[page], view)[0]).values()]
+        VIEWS[page] = (
+            view,
+            [*views_by_id(PAGES[page], view, answers(PAGES[page], view)[0]).values()],
+        )
     return VIEWS[page]
 
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda own: st.lists(own, max_size=3) | st.dictionaries(st.text(max_size=4), own, max_size=3),
+    lambda nested: (
+        st.lists(nested, max_size=3) | st.dictionaries(st.text(max_size=4), nested, max_size=3)
+    ),
     max_leaves=4,
 )
 names = st.sampled_from(["view", "pick", "row", "column", "name", "heads", "head", "x", "query"])
@@ -60,25 +65,31 @@ def test_any_click_is_applied_or_refused(page, pick, number):
     if isinstance(pick, dict) and "view" not in pick:
         pick = pick | {"view": drawn[number % len(drawn)]["id"]}
     try:
-        found, _ = clicked(PAGES[page], view, checked(pick, drawn))
+        clicked_view, _ = clicked(PAGES[page], view, checked(pick, drawn))
     except InvalidInput:
         return
-    sizes = heads_of(found, loaded(NAME))
-    for head in (found.head, *found.heads):
+    sizes = heads_of(clicked_view, loaded(NAME))
+    for head in (clicked_view.head, *clicked_view.heads):
         assert head is None or head.head < sizes[head.layer]
-    assert 0 <= found.contrast <= CONTRASTS
+    assert 0 <= clicked_view.contrast <= CONTRASTS
 
 
 def test_a_click_on_each_view_is_accepted():
     view, drawn = views_of("prompt")
-    for own in drawn:
-        if own.get("pick"):
-            pick = {"view": own["id"], "pick": own["pick"], "row": 0, "name": "", "heads": []}
+    for drawing in drawn:
+        if drawing.get("pick"):
+            pick = {
+                "view": drawing["id"],
+                "pick": drawing["pick"],
+                "row": 0,
+                "name": "",
+                "heads": [],
+            }
             assert checked(json.loads(json.dumps(pick)), drawn) == pick
-    found, notes = clicked(
+    clicked_view, notes = clicked(
         PAGES["prompt"], view, checked({"view": "tokens", "pick": "position", "row": 1}, drawn)
     )
-    assert (found.position, notes) == (1, ())
+    assert (clicked_view.position, notes) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -105,6 +116,6 @@ def test_what_is_no_click_is_refused(pick):
 def test_a_head_that_the_model_lacks_is_left_out_with_a_note():
     view, drawn = views_of("prompt")
     pick = checked({"pick": "selection", "head": [99, 99], "heads": [[0, 0], [7, 7]]}, drawn)
-    found, notes = clicked(PAGES["prompt"], view, pick)
-    assert (found.head, found.heads) == (None, (Head(0, 0),))
+    clicked_view, notes = clicked(PAGES["prompt"], view, pick)
+    assert (clicked_view.head, clicked_view.heads) == (None, (Head(0, 0),))
     assert len(notes) == 2

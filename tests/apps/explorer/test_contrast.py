@@ -63,8 +63,8 @@ VIEWS = [
 @pytest.fixture(scope="module")
 def server():
     """One for both schemes: what a page shows is computed once."""
-    with served() as own:
-        yield own
+    with served() as server:
+        yield server
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view["page"])

@@ -53,7 +53,7 @@ def test_a_date_is_written_as_its_prompt_has_it():
 @pytest.mark.parametrize("name", covering(OPENING, SOME))
 def test_the_head_is_that_of_the_largest_effect(name):
     view, model = default_view(name), model_of(name)
-    (asked,) = (one.question for one in HEADS.asks(view, model) if one.name == "ablation")
+    (asked,) = (ask.question for ask in HEADS.asks(view, model) if ask.name == "ablation")
     assert isinstance(asked, Question)
     result = asked.run(model)
     assert isinstance(result, Ablation)

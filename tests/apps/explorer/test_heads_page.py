@@ -36,22 +36,22 @@ def decoded(sent: dict) -> np.ndarray:
 
 def questions(view: View) -> dict[str, Question]:
     asked = HEADS.asks(view, model_of(view.model))
-    assert all(isinstance(one, Ask) and isinstance(one.question, Question) for one in asked)
-    return {one.name: one.question for one in asked}
+    assert all(isinstance(ask, Ask) and isinstance(ask.question, Question) for ask in asked)
+    return {ask.name: ask.question for ask in asked}
 
 
 @cache
 def answers(view: View) -> dict[str, Result]:
-    return {name: one.run(model_of(view.model)) for name, one in questions(view).items()}
+    return {name: question.run(model_of(view.model)) for name, question in questions(view).items()}
 
 
-def shown(view: View) -> dict[str, dict]:
-    found = HEADS.views(view, model_of(view.model), answers(view))
-    return {own["id"]: own for own in found}
+def views_by_id(view: View) -> dict[str, dict]:
+    views = HEADS.views(view, model_of(view.model), answers(view))
+    return {drawn["id"]: drawn for drawn in views}
 
 
 def score(view: View, name: str) -> dict:
-    return next(own for own in shown(view)["heads"]["scores"] if own["id"] == name)
+    return next(values for values in views_by_id(view)["heads"]["scores"] if values["id"] == name)
 
 
 EDITED = replace(INDUCTION, prompts="", heads=(Head(0, 0), Head(1, 0)), ablated=True, asked=())
@@ -66,22 +66,22 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.slow
 def test_the_python_code_gives_what_the_page_shows(view):
-    given = {}
+    results = {}
     for name, question in questions(view).items():
         names = {}
         exec(question.code(), names)
-        given[name] = names["result"]
-    assert HEADS.views(view, model_of(view.model), given) == [*shown(view).values()]
+        results[name] = names["result"]
+    assert HEADS.views(view, model_of(view.model), results) == [*views_by_id(view).values()]
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_patterns_are_those_of_each_head(view):
-    model, page = model_of(view.model), shown(view)["heads"]
+    model, page = model_of(view.model), views_by_id(view)["heads"]
     pair = {"target": view.prefix, "attention": "cross"} if view.attention else {}
     for layer, sent in enumerate(page["patterns"]):
-        for head, own in enumerate(decoded(sent)):
+        for head, pattern in enumerate(decoded(sent)):
             exact = attention_pattern(model, view.text, layer, head, **pair).pattern
-            assert np.abs(exact.double().numpy() - own / 255).max() <= 1 / 510
+            assert np.abs(exact.double().numpy() - pattern / 255).max() <= 1 / 510
     weighted = attention_patterns(model, view.text, weighted=True, **pair).patterns[0]
     assert np.abs(weighted.double().numpy() - decoded(page["weighted"][0]) / 255).max() <= 1 / 510
 
@@ -98,72 +98,76 @@ def test_a_byte_is_the_nearest_of_256_steps(weights):
 
 def test_beyond_the_bytes_patterns_are_small_and_the_chosen_layer_whole():
     model = model_of("python-2l")
-    found = attention_patterns(model, [[1 + n % 50 for n in range(2 * SMALL)]])
-    sent = patterns_sent(found, layer=1, most=1000)
+    patterns = attention_patterns(model, [[1 + n % 50 for n in range(2 * SMALL)]])
+    sent = patterns_sent(patterns, layer=1, most=1000)
     small = decoded(sent["thumbnails"])
-    assert small.shape == (2, len(found.patterns[0]), SMALL, SMALL)
-    blocks = found.patterns[0].unflatten(-1, (SMALL, 2)).unflatten(-3, (SMALL, 2)).mean((-1, -3))
-    torch.testing.assert_close(reduced(found.patterns[0], SMALL), blocks)
+    assert small.shape == (2, len(patterns.patterns[0]), SMALL, SMALL)
+    blocks = patterns.patterns[0].unflatten(-1, (SMALL, 2)).unflatten(-3, (SMALL, 2)).mean((-1, -3))
+    torch.testing.assert_close(reduced(patterns.patterns[0], SMALL), blocks)
     assert np.abs(small[0] / 255 - blocks.numpy()).max() <= 1 / 510 + 1e-6
     assert sent["layer"]["index"] == 1
-    assert np.array_equal(decoded(sent["layer"]["patterns"]), as_bytes(found.patterns[1]).numpy())
-    assert isinstance(patterns_sent(found, layer=1), list)
+    assert np.array_equal(
+        decoded(sent["layer"]["patterns"]), as_bytes(patterns.patterns[1]).numpy()
+    )
+    assert isinstance(patterns_sent(patterns, layer=1), list)
 
 
 def test_the_map_has_the_effects_of_the_ablation():
-    found = score(INDUCTION, "ablation")
-    model, texts = model_of(INDUCTION.model), [own.text for own in examples(INDUCTION.model)]
+    scores = score(INDUCTION, "ablation")
+    model, texts = model_of(INDUCTION.model), [prompt.text for prompt in examples(INDUCTION.model)]
     result = ablate(model, texts, metric="loss")
     effect = result.effect.mean(-1).view(2, 4)
-    assert np.allclose(decoded(found["values"]), effect.numpy(), atol=1e-6)
-    assert (decoded(found["low"]) <= decoded(found["values"])).all()
-    assert found["n"] == len(texts)
-    assert found["scale"] == {"kind": "diverging", "low": -effect.max(), "high": effect.max()}
-    assert found["good"].startswith("The loss rises when a head that helps is ablated")
-    assert "by chance" in found["control"]
+    assert np.allclose(decoded(scores["values"]), effect.numpy(), atol=1e-6)
+    assert (decoded(scores["low"]) <= decoded(scores["values"])).all()
+    assert scores["n"] == len(texts)
+    assert scores["scale"] == {"kind": "diverging", "low": -effect.max(), "high": effect.max()}
+    assert scores["good"].startswith("The loss rises when a head that helps is ablated")
+    assert "by chance" in scores["control"]
 
 
 def test_the_scores_of_roles_stand_beside_their_controls():
     frame = head_roles(model_of(INDUCTION.model), rows=ROWS).to_frame().set_index(["role", "name"])
-    found = score(INDUCTION, "induction")
-    assert decoded(found["values"])[1, 0] == pytest.approx(
+    scores = score(INDUCTION, "induction")
+    assert decoded(scores["values"])[1, 0] == pytest.approx(
         frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
     )
-    assert "without repetition" in found["control"]
-    own = frame.loc[("induction", "L1H0")]
-    said = shown(INDUCTION)["heads"]["roles"]["L1H0"]
-    assert f"induction {own['score']:.2f} (control {own['control']:.2f})" in said
-    assert shown(INDUCTION)["heads"]["roles"]["L1H1"] == "silent: it writes nothing"
+    assert "without repetition" in scores["control"]
+    row = frame.loc[("induction", "L1H0")]
+    text = views_by_id(INDUCTION)["heads"]["roles"]["L1H0"]
+    assert f"induction {row['score']:.2f} (control {row['control']:.2f})" in text
+    assert views_by_id(INDUCTION)["heads"]["roles"]["L1H1"] == "silent: it writes nothing"
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_every_score_has_a_control_a_unit_and_a_number_of_prompts(view):
-    page = shown(view)["heads"]
-    for own in page["scores"]:
-        assert own["control"]
-        assert own["unit"]
-        assert own["n"] >= 1
-        assert own["scale"]["kind"] in ("diverging", "sequential")
-    assert len({own["id"] for own in page["scores"]}) == len(page["scores"])
+    page = views_by_id(view)["heads"]
+    for scores in page["scores"]:
+        assert scores["control"]
+        assert scores["unit"]
+        assert scores["n"] >= 1
+        assert scores["scale"]["kind"] in ("diverging", "sequential")
+    assert len({scores["id"] for scores in page["scores"]}) == len(page["scores"])
 
 
 def test_fewer_than_five_prompts_have_no_interval_and_nothing_matters():
-    one = replace(INDUCTION, prompts="", asked=())
+    of_prompt_alone = replace(INDUCTION, prompts="", asked=())
     of_prompt = ("ablation", "normalized_entropy", "bos", "previous", "self")
     for name in of_prompt:
-        assert not {"low", "high"} & set(score(one, name))
+        assert not {"low", "high"} & set(score(of_prompt_alone, name))
         assert {"low", "high"} <= set(score(INDUCTION, name))
-    assert "no intervals" in score(one, "ablation")["control"]
-    assert "matter" not in json.dumps(shown(one))
+    assert "no intervals" in score(of_prompt_alone, "ablation")["control"]
+    assert "matter" not in json.dumps(views_by_id(of_prompt_alone))
 
 
 def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
     model = model_of("python-2l")
-    texts = [own.text for own in examples("python-2l")]
+    texts = [prompt.text for prompt in examples("python-2l")]
     whole = ablate(model, texts, method="zero")
     partial = ablate(model, texts, method="zero", cancelled=lambda: True)
     sizes = (8, 8)
-    some, all_ = (decoded(of_ablation(own, sizes, None)["values"]) for own in (partial, whole))
+    some, all_ = (
+        decoded(of_ablation(ablation, sizes, None)["values"]) for ablation in (partial, whole)
+    )
     there = ~np.isnan(some)
     assert 0 < there.sum() < 16
     assert np.array_equal(some[there], all_[there])
@@ -173,7 +177,7 @@ def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
 
 def test_the_ablated_set_changes_the_loss_of_each_token():
     """Mean over tokens, Δ is the effect of ablating the heads together."""
-    strip = shown(EDITED)["tokens"]
+    strip = views_by_id(EDITED)["tokens"]
     together = ablate(
         model_of(EDITED.model), EDITED.text, units={"both": ["L0H0", "L1H0"]}, metric="loss"
     )
@@ -182,20 +186,20 @@ def test_the_ablated_set_changes_the_loss_of_each_token():
     assert np.isnan(values).tolist() == [True] + [False] * len(EDITED.text)
     assert strip["scale"]["kind"] == "diverging"
     assert "L0H0, L1H0 ablated (mean)" in strip["title"]
-    assert "tokens" not in shown(replace(EDITED, ablated=False))
+    assert "tokens" not in views_by_id(replace(EDITED, ablated=False))
     pick = {"view": "tokens", "pick": "position", "row": 3}
     assert HEADS.on_pick(EDITED, pick).position == 3
 
 
 def test_heads_that_a_layer_lacks_have_no_value():
     frame = pd.DataFrame({"layer": [0, 1, 1], "head": [0, 0, 1], "effect": [1.0, 2.0, 3.0]})
-    found = per_head(frame, "effect", (1, 2))
-    assert found.isnan().tolist() == [[False, True], [False, False]]
+    values = per_head(frame, "effect", (1, 2))
+    assert values.isnan().tolist() == [[False, True], [False, False]]
 
 
 def test_cross_attention_has_two_texts():
     view = VIEWS["cross-attention"]
-    page, model = shown(view)["heads"], model_of("dates")
+    page, model = views_by_id(view)["heads"], model_of("dates")
     assert page["tokens"] == model.to_labels(model.to_tokens(view.text)[0])
     assert page["queries"] == ["<|start|>", *view.prefix]
     assert len(page["query_ids"]) == len(page["queries"])
@@ -209,19 +213,19 @@ def test_cross_attention_has_two_texts():
         effects["cross.L1H3"], abs=1e-6
     )
     for attention, causal in (("", True), ("encoder", False)):
-        other = shown(replace(view, attention=attention))["heads"]
+        other = views_by_id(replace(view, attention=attention))["heads"]
         assert other["causal"] == causal
         assert "queries" not in other
         assert other["truth"] is None
 
 
 def test_an_encoder_has_no_hidden_keys():
-    assert not shown(VIEWS["an encoder"])["heads"]["causal"]
-    assert shown(INDUCTION)["heads"]["causal"]
-    assert shown(INDUCTION)["heads"]["bos"]
+    assert not views_by_id(VIEWS["an encoder"])["heads"]["causal"]
+    assert views_by_id(INDUCTION)["heads"]["causal"]
+    assert views_by_id(INDUCTION)["heads"]["bos"]
 
 
-def test_what_the_card_says_of_heads():
+def test_the_labels_that_a_card_gives_to_heads():
     assert card_labels("rasp-reverse", None) == dict.fromkeys(("L0H0", "L2H0"), "in the circuit")
     assert card_labels("python-2l", None) == {
         "L0H5": "best previous-token head",
@@ -234,9 +238,9 @@ def test_what_the_card_says_of_heads():
 def test_before_training_no_head_attends_by_a_role():
     """Nothing is learnt at step 0."""
     model = model_of("python-2l@0")
-    said = roles(head_roles(model, rows=ROWS))
-    assert len(said) == 16
-    assert all(own.startswith("no role") for own in said.values()), said
+    labels = roles(head_roles(model, rows=ROWS))
+    assert len(labels) == 16
+    assert all(label.startswith("no role") for label in labels.values()), labels
 
 
 def test_roles_are_asked_for_where_they_can_be_measured():
@@ -248,7 +252,7 @@ def test_roles_are_asked_for_where_they_can_be_measured():
 
 
 def test_a_row_of_the_top_texts_takes_its_prompt():
-    table = shown(INDUCTION)["texts"]
+    table = views_by_id(INDUCTION)["texts"]
     assert table["title"].startswith("L0H0: where it attends most")
     row = table["rows"][0]
     pick = {"view": "texts", "pick": "row", "row": 0, "name": str(row[0])}
@@ -267,7 +271,7 @@ def test_top_texts_are_of_the_chosen_head():
 
 
 def test_sweeps_and_statistics_run_over_the_chosen_prompts():
-    one, many = (questions(replace(INDUCTION, prompts=own)) for own in ("", EXAMPLES))
+    alone, many = (questions(replace(INDUCTION, prompts=prompts)) for prompts in ("", EXAMPLES))
     for name in ("ablation", "statistics"):
-        assert one[name] != many[name]
-    assert one["patterns"] == many["patterns"]
+        assert alone[name] != many[name]
+    assert alone["patterns"] == many["patterns"]

@@ -68,7 +68,7 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     monkeypatch.setattr(jobs_module, "FIRST_SLICE", 60.0)
     begun, go = threading.Event(), threading.Event()
 
-    def held(model, texts, *, progress=None, cancelled=None, resume=None):
+    def waiting(model, texts, *, progress=None, cancelled=None, resume=None):
         def tick(done: int, total: int) -> None:
             progress(done, total)
             begun.set()
@@ -76,8 +76,8 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
 
         return ablate(model, texts, memory=1e6, progress=tick, cancelled=cancelled, resume=resume)
 
-    monkeypatch.setattr(analyses, "held", held, raising=False)
-    asked = Question("held", MODEL, (TEXTS,))
+    monkeypatch.setattr(analyses, "waiting", waiting, raising=False)
+    asked = Question("waiting", MODEL, (TEXTS,))
     assert jobs.poll(asked).running
     assert begun.wait(60)
     job = jobs.poll(asked)
@@ -102,13 +102,13 @@ def test_cancel_stops_the_preparation_of_a_sweep_and_of_what_can_not_be_resumed(
     forwards, begun, go = [], threading.Event(), threading.Event()
     compute = run_module.execute
 
-    def held(*given: object) -> object:
+    def waiting(*arguments: object) -> object:
         forwards.append(None)
         begun.set()
         go.wait(60)
-        return compute(*given)
+        return compute(*arguments)
 
-    monkeypatch.setattr(run_module, "execute", held)
+    monkeypatch.setattr(run_module, "execute", waiting)
     for asked in (question(ablate, MODEL, TEXTS, rows=1), question(head_roles, MODEL, rows=4)):
         jobs.poll(asked)
         assert begun.wait(60)
@@ -182,13 +182,13 @@ def held_job(monkeypatch) -> tuple[Question, threading.Event, threading.Event]:
     """A job that runs until an event is set, so that the only worker is busy."""
     begun, go = threading.Event(), threading.Event()
 
-    def held(model, texts):
+    def waiting(model, texts):
         begun.set()
         go.wait(60)
         return ablate(model, [*texts])
 
-    monkeypatch.setattr(analyses, "held", held, raising=False)
-    return Question("held", MODEL, (TEXTS,)), begun, go
+    monkeypatch.setattr(analyses, "waiting", waiting, raising=False)
+    return Question("waiting", MODEL, (TEXTS,)), begun, go
 
 
 def test_a_waiting_job_that_is_cancelled_leaves_the_queue_at_once_and_never_runs(jobs, monkeypatch):
@@ -275,7 +275,7 @@ def test_two_jobs_take_turns(jobs, monkeypatch):
     assert ran[-1] == "long"
 
 
-def test_an_error_is_told_once_and_can_be_tried_again(jobs):
+def test_an_error_stays_until_the_job_is_tried_again(jobs):
     asked = question(ablate, MODEL, ("",))
     job = wait(jobs, asked)
     assert "empty" in job.error
@@ -299,8 +299,8 @@ class Numbers:
 def test_the_store_keeps_the_last_used_within_its_bytes():
     store = Store(max_bytes=100)
     questions = [Question("ablate", MODEL, (str(n),)) for n in range(3)]
-    for own in questions[:2]:
-        store.put(own, Numbers(torch.zeros(10)))
+    for earlier in questions[:2]:
+        store.put(earlier, Numbers(torch.zeros(10)))
     assert store.get(questions[0]) is not None
     store.put(questions[2], Numbers(torch.zeros(10)))
     assert store.get(questions[1]) is None

@@ -23,7 +23,7 @@ def _only_here() -> Iterator[None]:
 
 def test_collections_do_not_visit_a_model_and_its_tokenizer():
     model = model_of("induction-by-hand")
-    visited = {id(own) for own in gc.get_objects()}
+    visited = {id(tracked) for tracked in gc.get_objects()}
     assert visited.isdisjoint(map(id, [model, *model.modules(), model.tokenizer]))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from answered import answers, loaded, numbers, opened, shown
+from answered import answers, loaded, numbers, opened, views_by_id
 
 from analyses import attribute_edges, attribute_nodes, patch_activations, prune
 from apps.explorer.default_views import examples
@@ -22,7 +22,7 @@ def pair(view):
 
 def test_the_pair_is_aligned_token_by_token():
     view = opened(PATCH, NAME)
-    strips = shown(PATCH, view, {})["strips"]
+    strips = views_by_id(PATCH, view, {})["strips"]
     model = loaded(NAME)
     assert strips["tokens"] == model.to_labels(model.to_tokens(view.text)[0])
     assert strips["aligned"] == model.to_labels(model.to_tokens(view.corrupt)[0])
@@ -33,9 +33,9 @@ def test_the_pair_is_aligned_token_by_token():
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
 def test_exact_patching_by_position(direction):
     view = opened(PATCH, NAME, direction=direction)
-    known, errors = answers(PATCH, view)
+    results, errors = answers(PATCH, view)
     assert errors == {}
-    exact = shown(PATCH, view, known)["patching"]
+    exact = views_by_id(PATCH, view, results)["patching"]
     clean, corrupt, metric = pair(view)
     result = patch_activations(loaded(NAME), clean, corrupt, metric=metric, direction=direction)
     frame = result.to_frame().set_index(["layer", "pos"])["effect"]
@@ -53,8 +53,8 @@ def test_exact_patching_by_position(direction):
 @pytest.mark.parametrize("at", ["z", "pattern"])
 def test_exact_patching_by_head(at):
     view = opened(PATCH, NAME, at=at)
-    known, _ = answers(PATCH, view)
-    exact = shown(PATCH, view, known)["patching"]
+    results, _ = answers(PATCH, view)
+    exact = views_by_id(PATCH, view, results)["patching"]
     clean, corrupt, metric = pair(view)
     settings = {"metric": metric, "at": at, "over": ("layer", "head")}
     frame = patch_activations(loaded(NAME), clean, corrupt, **settings).to_frame()
@@ -69,7 +69,7 @@ def test_exact_patching_by_head(at):
 def test_positions_have_the_same_labels_in_all_views(direction):
     """The token of the clean prompt first, then that of the corrupted one."""
     view = opened(PATCH, NAME, direction=direction)
-    views = shown(PATCH, view, answers(PATCH, view)[0])
+    views = views_by_id(PATCH, view, answers(PATCH, view)[0])
     assert views["preview"]["columns"] == views["patching"]["columns"]
     pairs = zip(views["strips"]["tokens"], views["strips"]["aligned"], strict=True)
     labels = [f"{a}/{b}" for a, b in pairs if a != b]
@@ -79,8 +79,8 @@ def test_positions_have_the_same_labels_in_all_views(direction):
 
 def test_the_preview_estimates_what_exact_patching_measures():
     view = opened(PATCH, NAME, at="z")
-    known, _ = answers(PATCH, view)
-    preview = shown(PATCH, view, known)["preview"]
+    results, _ = answers(PATCH, view)
+    preview = views_by_id(PATCH, view, results)["preview"]
     clean, corrupt, metric = pair(view)
     settings = {"metric": metric, "method": "atp", "positions": True, "check": 16}
     result = attribute_nodes(loaded(NAME), corrupt, clean, **settings)
@@ -106,34 +106,36 @@ def test_the_preview_estimates_what_exact_patching_measures():
 
 def test_cells_that_are_not_measured_yet_are_missing():
     view = opened(PATCH, NAME)
-    exact = next(one for one in PATCH.asks(view, loaded(NAME)) if one.name == "patching")
+    exact = next(ask for ask in PATCH.asks(view, loaded(NAME)) if ask.name == "patching")
     calls = iter([False, False])
     part = exact.question.run(loaded(NAME), cancelled=lambda: next(calls, True))
-    values = numbers(shown(PATCH, view, {"patching": part})["patching"]["values"])
+    values = numbers(views_by_id(PATCH, view, {"patching": part})["patching"]["values"])
     assert 0 < np.isnan(values).sum() < values.size
 
 
-def test_the_circuit_is_drawn_on_request_and_says_what_it_hides():
+def test_the_circuit_is_drawn_on_request_with_the_number_of_edges_it_hides():
     view = opened(PATCH, NAME, edges=13)
     assert "circuit" not in answers(PATCH, view)[0]
     view = replace(view, asked=("circuit",))
-    known, _ = answers(PATCH, view)
-    views = shown(PATCH, view, known)
+    results, _ = answers(PATCH, view)
+    views = views_by_id(PATCH, view, results)
     clean, corrupt, metric = pair(view)
     scores = attribute_edges(loaded(NAME), clean, corrupt, metric=metric, check=0).scores
     result = prune(scores, loaded(NAME), clean, corrupt, metric=metric)
     circuit = views["circuit"]
-    names = [own["name"] for own in circuit["nodes"]]
-    drawn = {(names[one], names[other]): weight for one, other, weight in circuit["edges"]}
+    names = [node["name"] for node in circuit["nodes"]]
+    drawn = {(names[writer], names[reader]): weight for writer, reader, weight in circuit["edges"]}
     expected: dict[tuple[str, str], float] = {}
     for (writer, reader), score in zip(result.circuit(13), result.score, strict=False):
         ends = writer, reader.partition(".")[0]
         expected[ends] = expected.get(ends, 0) + score
     assert drawn == pytest.approx(expected)
     assert f"The 13 highest-ranked of {len(result.edges)} edges, 244 hidden" in circuit["title"]
-    kept = result.faithfulness[result.counts.index(13)]
-    assert f"13 edges keep {kept:.0%}" in circuit["note"]
-    assert any(own["pick"] == "x" for name, own in views.items() if name.startswith("faithfulness"))
+    faithfulness = result.faithfulness[result.counts.index(13)]
+    assert f"13 edges keep {faithfulness:.0%}" in circuit["note"]
+    assert any(
+        drawn["pick"] == "x" for name, drawn in views.items() if name.startswith("faithfulness")
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,42 +146,44 @@ def test_a_click_in_the_circuit_chooses_a_head_and_shows_what_it_promotes(name, 
     view = opened(PATCH, NAME, asked=("circuit",))
     view = PATCH.on_pick(view, {"view": "circuit", "pick": "edge", "name": name})
     assert view.component == component
-    asked = {one.name for one in PATCH.asks(view, loaded(NAME))}
+    asked = {ask.name for ask in PATCH.asks(view, loaded(NAME))}
     assert ("promoted" in asked) == (component != "embed")
     assert PATCH.on_pick(view, {"view": "faithfulness", "pick": "x", "x": 51.0}).edges == 51
 
 
 def test_a_pair_of_unequal_length_is_shown_with_its_alignment():
     view = opened(PATCH, NAME, corrupt=" an al de")
-    known, errors = answers(PATCH, view)
-    assert known == {}
+    results, errors = answers(PATCH, view)
+    assert results == {}
     assert "each token needs its counterpart" in errors["pair"]
     assert "corrupt" in errors["pair"]
-    table = shown(PATCH, view, known)["pairs"]
+    table = views_by_id(PATCH, view, results)["pairs"]
     assert len(table["rows"]) == len(examples(NAME)) == 36
     taken = PATCH.on_pick(view, {"view": "pairs", "pick": "row", "row": 3})
     assert taken.corrupt == examples(NAME)[3].corrupt
-    assert set(shown(PATCH, taken, {})) == {"strips"}
+    assert set(views_by_id(PATCH, taken, {})) == {"strips"}
 
 
-def test_a_model_without_pairs_says_what_it_needs():
+def test_a_model_without_pairs_explains_what_it_needs():
     view = opened(PATCH, "induction-by-hand")
-    known, errors = answers(PATCH, view)
+    results, errors = answers(PATCH, view)
     assert list(errors) == ["pair"]
     assert "needs a corrupted prompt" in errors["pair"]
     assert "below" not in errors["pair"]
-    assert shown(PATCH, view, known) == {}
+    assert views_by_id(PATCH, view, results) == {}
 
 
 def test_what_cannot_be_asked_of_an_encoder_decoder_leaves_exact_patching():
     """Nothing that is patched in the encoder is a position of a prediction."""
     view = opened(PATCH, "dates", asked=("circuit",), attention="encoder")
-    known, errors = answers(PATCH, view)
+    results, errors = answers(PATCH, view)
     assert set(errors) == {"preview", "circuit"}
-    views = shown(PATCH, view, known)
+    views = views_by_id(PATCH, view, results)
     assert set(views) == {"strips", "patching"}
     differs = [
-        n for n, own in enumerate(views["strips"]["tokens"]) if own != views["strips"]["aligned"][n]
+        n
+        for n, token in enumerate(views["strips"]["tokens"])
+        if token != views["strips"]["aligned"][n]
     ]
     values = numbers(views["patching"]["values"])
     assert int(np.abs(values[0]).argmax()) in differs
@@ -192,8 +196,8 @@ def test_what_cannot_be_asked_of_an_encoder_decoder_leaves_exact_patching():
 )
 def test_its_python_code_gives_its_numbers(fields):
     view = opened(PATCH, "rasp-reverse", **fields)
-    for one in PATCH.asks(view, loaded(view.model)):
+    for ask in PATCH.asks(view, loaded(view.model)):
         names: dict[str, object] = {}
-        exec(one.question.code(), names)
-        expected = one.question.run(loaded(view.model)).to_frame()
+        exec(ask.question.code(), names)
+        expected = ask.question.run(loaded(view.model)).to_frame()
         assert names["result"].to_frame().equals(expected)

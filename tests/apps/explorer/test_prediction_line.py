@@ -29,8 +29,9 @@ def session() -> AppTest:
 def line(app: AppTest) -> str:
     """The HTML of the line; empty if there is none."""
     assert not app.exception
-    found = [own.proto.body for own in app.get("html")]
-    return next((own for own in found if "interp-prediction" in own), "").partition("</style>")[2]
+    bodies = [element.proto.body for element in app.get("html")]
+    body = next((body for body in bodies if "interp-prediction" in body), "")
+    return body.partition("</style>")[2]
 
 
 def send(app: AppTest, **fields: str) -> AppTest:
@@ -39,8 +40,8 @@ def send(app: AppTest, **fields: str) -> AppTest:
     return next(button for button in app.button if button.label == "Run").click().run()
 
 
-def said(messages: object) -> str:
-    return " ".join(own.value for own in messages).replace("\\", "")
+def text_of(messages: object) -> str:
+    return " ".join(message.value for message in messages).replace("\\", "")
 
 
 def test_the_line_follows_the_prompt_on_every_page(session):
@@ -62,24 +63,25 @@ def test_the_line_follows_the_prompt_on_every_page(session):
 def test_the_collected_heads_are_ablated_by_a_switch(session):
     send(session, text="abcdab", target="c", distractor="d")
     plain = line(session)
-    assert not [own for own in session.toggle if own.label.startswith("Ablate")]
+    assert not [toggle for toggle in session.toggle if toggle.label.startswith("Ablate")]
     session.query_params["heads"] = "L1H0,L0H0"
     session.run()
     assert line(session) == plain
-    switch = next(own for own in session.toggle if own.label == "Ablate L1H0, L0H0")
+    switch = next(toggle for toggle in session.toggle if toggle.label == "Ablate L1H0, L0H0")
     switch.set_value(True).run()
     assert "L1H0, L0H0 ablated (mean)" in line(session)
     assert " → " in line(session)
     assert "True" in session.query_params["ablated"]
-    next(own for own in session.toggle if own.label.startswith("Ablate")).set_value(False).run()
+    switch = next(toggle for toggle in session.toggle if toggle.label.startswith("Ablate"))
+    switch.set_value(False).run()
     assert line(session) == plain
 
 
-def test_a_prompt_that_cannot_be_read_is_said_and_the_next_is_shown(session):
+def test_a_prompt_that_cannot_be_read_is_explained_and_the_next_is_shown(session):
     send(session, text=EVIL, target="c", distractor="")
     assert not line(session)
-    assert "can't be encoded in this vocabulary" in said(session.info)
-    assert "onerror" not in "".join(own.proto.body for own in session.get("html"))
+    assert "can't be encoded in this vocabulary" in text_of(session.info)
+    assert "onerror" not in "".join(element.proto.body for element in session.get("html"))
     send(session, text="abcdab")
     assert "(position 6)" in line(session)
 
@@ -87,9 +89,9 @@ def test_a_prompt_that_cannot_be_read_is_said_and_the_next_is_shown(session):
 def test_an_over_long_prompt_is_cut_with_a_word_that_stays(session):
     send(session, text="ab" * 100, target="a", distractor="")
     words = "longer than the model's context of 64 tokens: its first 137 tokens are left out"
-    assert words in said(session.warning)
+    assert words in text_of(session.warning)
     assert "(position 63)" in line(session)
-    assert words in said(session.run().warning)
+    assert words in text_of(session.run().warning)
     assert not session.error
     send(session, text="abab")
     assert not session.warning
@@ -104,7 +106,9 @@ def test_metrics_are_those_that_the_prompts_allow(session):
     fewer = session.selectbox(key="choose_metric").options
     of_the_most_probable = ["probability (higher is better)", "logit (higher is better)"]
     assert fewer == [options[0], *of_the_most_probable, "KL divergence (0: unchanged)"]
-    swept = next(own for own in session.segmented_control if own.label == "Prompts for sweeps")
+    swept = next(
+        control for control in session.segmented_control if control.label == "Prompts for sweeps"
+    )
     assert swept.value == "", "a new prompt is what sweeps run over"
     swept.set_value("examples").run()
     assert session.selectbox(key="choose_metric").options == options
@@ -114,7 +118,7 @@ def test_markup_in_a_prompt_is_text():
     app = AppTest.from_file(str(APP), default_timeout=60)
     app.query_params["model"], app.query_params["page"] = "python-2l", "weights"
     send(app.run(), text=f"x = '{EVIL}", target=EVIL)
-    assert "interp-prediction" in "".join(own.proto.body for own in app.get("html"))
+    assert "interp-prediction" in "".join(element.proto.body for element in app.get("html"))
     assert "<img" not in line(app)
 
 
@@ -145,22 +149,24 @@ def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypa
     monkeypatch.setattr(forward_cost, "LONG", 0)
     asked, run = [], Question.run
 
-    def noted(question: Question, *given: object) -> object:
+    def noted(question: Question, *arguments: object) -> object:
         asked.append((question.name, current_thread()))
-        return run(question, *given)
+        return run(question, *arguments)
 
     monkeypatch.setattr(Question, "run", noted)
     app = AppTest.from_file(str(APP), default_timeout=60)
     text = {"text": f"{page[:2]}dab{page[:2]}", "corrupt": f"{page[:2]}dab{page[1]}{page[0]}"}
     app.query_params.update({"model": MODEL, "page": page, "position": "3", **text})
     until_offered(app.run(), "Cancel", offered=False)
-    assert "interp-prediction" in "".join(own.proto.body for own in app.get("html"))
+    assert "interp-prediction" in "".join(element.proto.body for element in app.get("html"))
     assert not app.error
     assert asked
     assert {name for name, thread in asked if thread not in JOBS._threads} == set()
 
 
-def test_a_prediction_that_can_not_be_made_is_said_once_its_job_has_failed(session, monkeypatch):
+def test_a_prediction_that_can_not_be_made_is_explained_once_its_job_has_failed(
+    session, monkeypatch
+):
     def refused(*_: object, **__: object) -> None:
         raise InvalidInput("This model predicts nothing.")
 
@@ -168,22 +174,22 @@ def test_a_prediction_that_can_not_be_made_is_said_once_its_job_has_failed(sessi
     monkeypatch.setattr(analyses, "predictions", refused)
     send(session, text="abcdabce", target="a")
     for _ in range(300):
-        if any("No prediction" in own.value for own in session.caption):
+        if any("No prediction" in caption.value for caption in session.caption):
             break
         time.sleep(0.05)
         session.run()
-    assert "No prediction: This model predicts nothing." in said(session.caption)
+    assert "No prediction: This model predicts nothing." in text_of(session.caption)
 
 
 def test_the_prediction_for_a_long_prompt_is_cancelled_and_continued(session, monkeypatch):
     go, run = Event(), Question.run
 
-    def held(question: Question, *given: object) -> object:
+    def waiting(question: Question, *arguments: object) -> object:
         go.wait(60)
-        return run(question, *given)
+        return run(question, *arguments)
 
     monkeypatch.setattr(forward_cost, "LONG", 0)
-    monkeypatch.setattr(Question, "run", held)
+    monkeypatch.setattr(Question, "run", waiting)
     send(session, text="abcdabcf")
     session.button(key="cancel_prediction").click().run()
     go.set()

@@ -32,17 +32,17 @@ MASKED = "a = [0, 1]\nb = (0,<|mask|>)"
 EVIL = "<img src=x onerror=alert(1)>"
 
 
-def known_of(view: View) -> tuple[dict[str, Any], dict[str, Any]]:
+def results_and_views(view: View) -> tuple[dict[str, Any], dict[str, Any]]:
     """The answers and the views of the page, each by name."""
     model = model_of(view.model)
     asked = asks(view, model)
     for _ in range(600):
-        found = Results.of(asked, JOBS)
-        if not found.states:
+        results = Results.of(asked, JOBS)
+        if not results.states:
             break
         time.sleep(0.05)
-    assert not found.errors
-    return found.results, {own["id"]: own for own in views(view, model, found.results)}
+    assert not results.errors
+    return results.results, {drawn["id"]: drawn for drawn in views(view, model, results.results)}
 
 
 def numbers_of(encoded: dict[str, Any]) -> torch.Tensor:
@@ -54,12 +54,12 @@ def numbers_of(encoded: dict[str, Any]) -> torch.Tensor:
 
 
 def test_tokens_have_their_surprisal_and_the_first_has_none():
-    _, drawn = known_of(VIEW)
-    tokens, own = drawn["tokens"], numbers_of(drawn["tokens"]["values"])
+    _, drawn = results_and_views(VIEW)
+    tokens, surprisal = drawn["tokens"], numbers_of(drawn["tokens"]["values"])
     model = model_of(MODEL)
     expected = model.loss("abcdab", per_token=True)[0]
-    assert own[0].isnan()
-    torch.testing.assert_close(own[1:], expected.float(), rtol=1e-5, atol=1e-6)
+    assert surprisal[0].isnan()
+    torch.testing.assert_close(surprisal[1:], expected.float(), rtol=1e-5, atol=1e-6)
     assert tokens["tokens"] == model.to_labels("abcdab")
     assert tokens["ids"] == model.to_tokens("abcdab")[0].tolist()
     assert f"mean {expected.mean():.3f} nats" in tokens["title"]
@@ -68,49 +68,51 @@ def test_tokens_have_their_surprisal_and_the_first_has_none():
 
 
 def test_under_the_ablation_the_strip_may_have_the_change():
-    results, drawn = known_of(replace(ABLATED, colour="change"))
-    found = results["prediction"]
-    own = numbers_of(drawn["tokens"]["values"])
-    torch.testing.assert_close(own, found.effect[0].float(), equal_nan=True)
+    results, drawn = results_and_views(replace(ABLATED, colour="change"))
+    prediction = results["prediction"]
+    change = numbers_of(drawn["tokens"]["values"])
+    torch.testing.assert_close(change, prediction.effect[0].float(), equal_nan=True)
     assert drawn["tokens"]["scale"]["low"] == -drawn["tokens"]["scale"]["high"]
     assert "L1H0, L0H0 ablated (mean)" in drawn["tokens"]["title"]
-    _, plain = known_of(ABLATED)
+    _, plain = results_and_views(ABLATED)
     assert numbers_of(plain["tokens"]["values"])[1:].min() >= 0
 
 
 def test_bars_have_plain_and_ablated_side_by_side():
-    results, drawn = known_of(ABLATED)
-    found, top = results["prediction"], drawn["top"]
-    ids = [*found.candidates()]
-    assert ids[:10] == found.top[0, 0].tolist()
-    assert set(found.top[1, 0].tolist()) <= set(ids)
+    results, drawn = results_and_views(ABLATED)
+    prediction, top = results["prediction"], drawn["top"]
+    ids = [*prediction.candidates()]
+    assert ids[:10] == prediction.top[0, 0].tolist()
+    assert set(prediction.top[1, 0].tolist()) <= set(ids)
     model = model_of(MODEL)
     for values, run in ((top["values"], 0), (top["second"]["values"], 1)):
-        own = numbers_of(values)
-        assert own.tolist() == pytest.approx([found.candidates()[id_][run] for id_ in ids])
+        probabilities = numbers_of(values)
+        assert probabilities.tolist() == pytest.approx(
+            [prediction.candidates()[id_][run] for id_ in ids]
+        )
     p = model("abcdab")[0, -1].softmax(-1)
     torch.testing.assert_close(numbers_of(top["values"]), p[ids].detach())
-    assert "second" not in known_of(VIEW)[1]["top"]
+    assert "second" not in results_and_views(VIEW)[1]["top"]
 
 
 def test_the_ablated_numbers_are_those_of_the_sweep():
     """Of the prompt alone, and with the set's means where sweeps run over the set."""
     model, group = model_of(MODEL), {"set": ["L1H0", "L0H0"]}
-    alone = known_of(ABLATED)[0]["prediction"]
+    alone = results_and_views(ABLATED)[0]["prediction"]
     swept = ablate(model, ["abcdab"], units=group)
     both = [swept.clean[0].item(), swept.ablated[0, 0].item()]
     assert alone.loss[:, 0].tolist() == pytest.approx(both, rel=1e-5)
     prompts = examples(MODEL)
     view = replace(with_prompt(ABLATED, prompts[3]), prompts="examples")
-    found = known_of(view)[0]["prediction"]
-    over_set = ablate(model, [own.text for own in prompts], units=group)
-    assert found.loss[1, 0].item() == pytest.approx(over_set.ablated[0, 3].item(), rel=1e-5)
+    over_examples = results_and_views(view)[0]["prediction"]
+    over_set = ablate(model, [prompt.text for prompt in prompts], units=group)
+    assert over_examples.loss[1, 0].item() == pytest.approx(over_set.ablated[0, 3].item(), rel=1e-5)
 
 
 def test_a_click_reads_the_prediction_at_a_token():
     view = on_pick(VIEW, {"view": "tokens", "pick": "position", "row": 2})
     assert view == replace(VIEW, position=2)
-    results, drawn = known_of(view)
+    results, drawn = results_and_views(view)
     assert results["prediction"].pos.tolist() == [2]
     assert drawn["top"]["title"] == "Most probable tokens after 'b' (position 2)"
 
@@ -118,15 +120,15 @@ def test_a_click_reads_the_prediction_at_a_token():
 # ---- the prompt set --------------------------------------------------------------------------
 
 
-def test_the_set_says_which_prompts_are_right():
-    results, drawn = known_of(VIEW)
-    found, table = results["set"], drawn["set"]
+def test_the_set_shows_which_prompts_are_right():
+    results, drawn = results_and_views(VIEW)
+    prediction, table = results["set"], drawn["set"]
     model = model_of(MODEL)
     for row, prompt in zip(table["rows"], examples(MODEL), strict=True):
         top = model.top(prompt.text, 1).rows[0]
         assert row[2] == top.token
         assert row[4] == ("right" if top.id == model.to_single_token(prompt.target) else "wrong")
-    assert [row[3] for row in table["rows"]] == pytest.approx(found.loss[0].tolist(), abs=1e-4)
+    assert [row[3] for row in table["rows"]] == pytest.approx(prediction.loss[0].tolist(), abs=1e-4)
     assert table["columns"][3]["title"] == "loss (lower is better)"
     taken = on_pick(VIEW, {"view": "set", "pick": "row", "row": 5})
     assert taken.text == examples(MODEL)[5].text
@@ -142,15 +144,15 @@ def test_a_sweep_respects_the_filter():
         taken = inputs_of(replace(view, answered=answered), model, swept=True).prompts
         wanted = [
             prompt
-            for prompt, own in zip(prompts, right, strict=True)
-            if not answered or own == (answered == "right")
+            for prompt, is_right in zip(prompts, right, strict=True)
+            if not answered or is_right == (answered == "right")
         ]
         assert [*taken] == wanted
-    one = replace(view, answered="wrong", prompts="")
-    assert len(inputs_of(one, model, swept=True).prompts) == 1
+    alone = replace(view, answered="wrong", prompts="")
+    assert len(inputs_of(alone, model, swept=True).prompts) == 1
 
 
-def test_a_filter_that_no_prompt_passes_is_said():
+def test_a_filter_that_no_prompt_passes_is_refused():
     view = replace(default_view("dates", "prompt"), prompts="examples", answered="wrong")
     with pytest.raises(InvalidInput, match="No prompt of the set is answered wrong"):
         inputs_of(view, model_of("dates"), swept=True)
@@ -166,15 +168,15 @@ def mlm(**fields: object) -> View:
 def test_a_mask_in_mid_text_is_where_the_model_is_read():
     view = mlm(text=MASKED, target=" 1")
     model = model_of(view.model)
-    results, drawn = known_of(view)
+    results, drawn = results_and_views(view)
     mask = model.position_of(MASKED, "<|mask|>")
     assert results["prediction"].pos.tolist() == [mask]
     assert 0 < mask < len(drawn["tokens"]["ids"]) - 1
     assert drawn["tokens"]["masked"] == [mask]
-    own = numbers_of(drawn["tokens"]["values"])
-    assert own.isfinite().nonzero().flatten().tolist() == [mask]
+    surprisal = numbers_of(drawn["tokens"]["values"])
+    assert surprisal.isfinite().nonzero().flatten().tolist() == [mask]
     p = model(MASKED)[0, mask].log_softmax(-1)[model.to_single_token(" 1")]
-    assert own[mask].item() == pytest.approx(-p.item(), rel=1e-5)
+    assert surprisal[mask].item() == pytest.approx(-p.item(), rel=1e-5)
     assert str(line_of(results["prediction"])).startswith(
         '<div class="interp-prediction"><span>at <bdi>&lt;|mask|&gt;</bdi>'
     )
@@ -191,13 +193,13 @@ def test_a_double_click_masks_a_token_and_shows_it_again():
     assert offered_metrics(masked, model)[0] == "masked-loss"
     metric = metric_of(masked, inputs_of(masked, model))
     assert metric == masked_loss(model.to_tokens(text))
-    found = predictions(model, masked.text, targets=" in")
+    prediction = predictions(model, masked.text, targets=" in")
     done = interp.run(model, masked.text)
-    assert found.loss[0, 0].item() == pytest.approx(
+    assert prediction.loss[0, 0].item() == pytest.approx(
         measure(metric, done.logits, done.batch).item(), rel=1e-5
     )
     two = toggled(masked, model, at + 1)
-    assert known_of(two)[0]["prediction"].surprisal.isfinite().sum() == 2
+    assert results_and_views(two)[0]["prediction"].surprisal.isfinite().sum() == 2
     assert on_pick(two, {"view": "tokens", "pick": "position", "row": at}).target == " in"
     back = toggled(toggled(two, model, at + 1), model, at)
     assert (back.text, back.hidden, back.target) == (text, "", "")
@@ -214,8 +216,8 @@ def test_a_decoder_whose_tokenizer_has_a_mask_token_masks_nothing():
     model = model_of(MODEL)
     tokens = replace(model.config.tokens, mask=model.to_single_token("c"))
     other = interp.Transformer(replace(model.config, tokens=tokens), tokenizer=model.tokenizer)
-    found = predictions(other, VIEW.text)
-    strip = tokens_view(VIEW, other, found)
+    prediction = predictions(other, VIEW.text)
+    strip = tokens_view(VIEW, other, prediction)
     assert "masked tokens" not in strip["note"]
     assert (strip["double"], strip["masked"]) == (None, [])
     assert numbers_of(strip["values"])[1:].isfinite().all()
@@ -226,25 +228,25 @@ def test_a_decoder_whose_tokenizer_has_a_mask_token_masks_nothing():
 
 
 def test_a_continuation_is_that_of_the_edited_model():
-    results, drawn = known_of(replace(ABLATED, asked=("continuation",), new_tokens=5))
-    found, model = results["continuation"], model_of(MODEL)
-    assert isinstance(found, Steering)
+    results, drawn = results_and_views(replace(ABLATED, asked=("continuation",), new_tokens=5))
+    steering, model = results["continuation"], model_of(MODEL)
+    assert isinstance(steering, Steering)
     new = model.generate("abcdab", max_new_tokens=5)[0, -5:]
-    assert found.plain[0].tolist() == new.tolist()
+    assert steering.plain[0].tolist() == new.tolist()
     strip, table = drawn["continued"], drawn["continuations"]
     assert strip["tokens"] == model.to_labels(new)
     assert len(strip["aligned"]) == len(strip["tokens"]) == 5
     assert [row[0] for row in table["rows"]] == ["plain", "edited"]
     assert strip["aligned"] != strip["tokens"]
-    assert table["rows"][1][2] == str(int(found.same[0, 0]))
+    assert table["rows"][1][2] == str(int(steering.same[0, 0]))
 
 
 def test_a_vector_of_two_texts_steers_beside_the_ablated_heads():
     view = replace(ABLATED, asked=("continuation",), positive="ab", negative="xyz", strength=50.0)
-    results, drawn = known_of(view)
-    found = results["continuation"]
-    assert (found.strengths, found.place) == ((50.0,), "resid_pre 1")
-    assert found.ablated_names == ("L1H0", "L0H0")
+    results, drawn = results_and_views(view)
+    steering = results["continuation"]
+    assert (steering.strengths, steering.place) == ((50.0,), "resid_pre 1")
+    assert steering.ablated_names == ("L1H0", "L0H0")
     assert [row[0] for row in drawn["continuations"]["rows"]] == [
         "plain",
         "edited",
@@ -255,7 +257,7 @@ def test_a_vector_of_two_texts_steers_beside_the_ablated_heads():
 def test_an_encoder_decoder_is_continued_in_its_decoder():
     view = replace(default_view("dates", "prompt"), asked=("continuation",), heads=(Head(0, 2),))
     view = replace(view, ablated=True, attention="cross", positive="1 May 2001", negative="2/3/94")
-    results, drawn = known_of(view)
+    results, drawn = results_and_views(view)
     assert results["continuation"].ablated_names == ("cross.L0H2",)
     assert drawn["source"]["tokens"][0] == model_of("dates").to_labels(view.text)[0]
     model = model_of("dates")
@@ -295,9 +297,9 @@ def test_metrics_are_offered_where_they_make_sense(view, expected):
     model = model_of(view.model)
     assert offered_metrics(view, model) == expected
     for metric in expected:
-        own = replace(view, metric=metric)
-        inputs = inputs_of(own, model)
-        ablate(model, inputs.batch, units={"none": []}, metric=metric_of(own, inputs))
+        with_metric = replace(view, metric=metric)
+        inputs = inputs_of(with_metric, model)
+        ablate(model, inputs.batch, units={"none": []}, metric=metric_of(with_metric, inputs))
 
 
 def test_the_good_direction_of_a_metric_is_named():
@@ -312,14 +314,14 @@ def test_a_long_prompt_is_cut_to_the_context(name):
     model = model_of(name)
     text = "ab" * 100 if name == MODEL else "x = [1, 2, 3]\n" * 60
     before = model.to_tokens(text).shape[1]
-    kept, n_cut = cut_text(model, text, model.stacks[0].name)
-    assert text.endswith(kept)
-    assert model.to_tokens(kept).shape[1] == before - n_cut == model.config.n_ctx
+    end, n_cut = cut_text(model, text, model.stacks[0].name)
+    assert text.endswith(end)
+    assert model.to_tokens(end).shape[1] == before - n_cut == model.config.n_ctx
     view, notes = within_context(View("prompt", name, text=text, position=3), model)
-    assert (view.text, view.position) == (kept, None)
+    assert (view.text, view.position) == (end, None)
     assert f"its first {n_cut} tokens are left out" in notes[0]
     assert within_context(view, model) == (view, ())
-    assert known_of(view)[1]["tokens"]["tokens"] == model.to_labels(kept)
+    assert results_and_views(view)[1]["tokens"]["tokens"] == model.to_labels(end)
 
 
 def test_what_cannot_be_read_is_not_cut():
@@ -329,7 +331,7 @@ def test_what_cannot_be_read_is_not_cut():
 
 def test_labels_are_text_whatever_the_prompt_is():
     view = View("prompt", "python-4l", text=f"x = '{EVIL}'", metric="loss")
-    results, drawn = known_of(view)
+    results, drawn = results_and_views(view)
     assert "".join(drawn["tokens"]["tokens"][1:]).replace("·", " ") == view.text
     assert "<img" not in str(line_of(results["prediction"]))
 
@@ -345,8 +347,8 @@ def test_a_link_carries_the_fields_of_the_page():
         "new_tokens": "0",
         "layer": "x",
     }.items():
-        found, notes = from_address({name: odd})
-        assert found == View()
+        parsed, notes = from_address({name: odd})
+        assert parsed == View()
         assert name in notes[0]
 
 
@@ -355,7 +357,7 @@ def test_the_code_gives_the_numbers_of_the_page(view):
     asked = prediction_question(view, model_of(view.model))
     names: dict[str, Any] = {}
     exec(asked.code(), names)
-    found = names["result"]
-    assert isinstance(found, Predictions)
-    own = JOBS.run(asked)
-    assert own.to_frame().equals(found.to_frame())
+    from_code = names["result"]
+    assert isinstance(from_code, Predictions)
+    from_page = JOBS.run(asked)
+    assert from_page.to_frame().equals(from_code.to_frame())

@@ -26,8 +26,8 @@ def test_the_code_of_a_question_gives_its_numbers(asked, field):
     names: dict[str, object] = {}
     exec(asked.code(), names)
     expected = asked.run(load(MODEL))
-    found = getattr(names["result"], field)
-    torch.testing.assert_close(found, getattr(expected, field), rtol=0, atol=0)
+    values = getattr(names["result"], field)
+    torch.testing.assert_close(values, getattr(expected, field), rtol=0, atol=0)
 
 
 def test_equal_questions_are_equal_and_others_are_not():
@@ -57,7 +57,7 @@ def test_a_question_may_take_the_scores_of_another():
     exec(asked.code(), names)
     model = load(MODEL)
     expected = prune(scored.run(model).scores, model, *pairs, metric=logit_diff(3, 4))
-    for found in (names["result"], asked.run(model)):
-        assert found.to_frame().equals(expected.to_frame())
+    for result in (names["result"], asked.run(model)):
+        assert result.to_frame().equals(expected.to_frame())
     other = question(attribute_edges, MODEL, *pairs, metric=logit_diff(3, 4), method="eap")
     assert asked != replace(asked, scored_by=other)

@@ -40,11 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("part", ["", "report.html", ".."])
 def test_a_report_is_read_from_its_page_its_folder_or_the_folder_above(folder, part):
-    (found,) = read_written(folder / part)
-    assert (found.name, found.model) == ("ablation", MODEL)
-    assert "L2H0" in found.conclusion
-    assert found.facts["command"].startswith("interp ablate")
-    drawn, table, by_prompt = found.views
+    (report,) = read_written(folder / part)
+    assert (report.name, report.model) == ("ablation", MODEL)
+    assert "L2H0" in report.conclusion
+    assert report.facts["command"].startswith("interp ablate")
+    drawn, table, by_prompt = report.views
     assert len(by_prompt["rows"]) == len(pd.read_csv(folder / "heads_by_prompt.csv"))
     run = json.loads((folder / "run.json").read_text())
     assert table["rows"][0][0] == run["heads_by_size"][0]
@@ -57,9 +57,9 @@ def test_its_map_has_the_numbers_of_the_analysis(folder):
     inputs = Inputs(model, tuple(read_prompts(default_prompts(MODEL))))
     result = ablate(model, inputs.batch, metric=inputs.metric("logit-diff"))
     drawn = read_written(folder)[0].views[0]
-    shown = np.frombuffer(base64.b64decode(drawn["values"]["data"]), "<f4")
+    drawn_values = np.frombuffer(base64.b64decode(drawn["values"]["data"]), "<f4")
     expected = result.effect.mean(-1).numpy().ravel()
-    np.testing.assert_allclose(shown, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(drawn_values, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_is_no_report_is_refused(tmp_path):
@@ -149,7 +149,11 @@ def test_a_click_on_a_head_opens_it_in_the_model_of_the_report(folder):
         elsewhere = on_pick(View(page="report", model="python-2l"), row)
         assert (elsewhere.page, elsewhere.model, elsewhere.head) == ("heads", MODEL, Head(2, 0))
         assert on_pick(here, {"pick": "row", "row": 0, "name": "MLP"}) == here
-        assert [own["pick"] for own in views(here, load(MODEL), {})] == ["head", "row", "row"]
+        assert [drawing["pick"] for drawing in views(here, load(MODEL), {})] == [
+            "head",
+            "row",
+            "row",
+        ]
     finally:
         open_reports([])
 

@@ -16,7 +16,7 @@ from apps.explorer.pages.view_inputs import probable_target
 from apps.explorer.view import Head, View
 from apps.serve import APP
 from interp.errors import ModelLoadError
-from interp.loading import MODEL_FOLDER, bundled
+from interp.loading import MODEL_FOLDER, bundled, installed
 
 MODEL = "induction-by-hand"
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -59,8 +59,8 @@ def view_of(app: AppTest) -> View:
 
 
 def address_of(app: AppTest) -> dict[str, str]:
-    given = app.query_params.items()
-    return {name: own if isinstance(own, str) else own[0] for name, own in given}
+    parameters = app.query_params.items()
+    return {name: value if isinstance(value, str) else value[0] for name, value in parameters}
 
 
 def go_back(app: AppTest, address: dict[str, str]) -> AppTest:
@@ -109,19 +109,19 @@ def test_an_own_prompt_asks_about_its_own_answer(session):
     app = finished(send(app, text="xyzxy"))
     view = view_of(app)
     assert (view.text, view.target, view.distractor, view.corrupt) == ("xyzxy", "", "", "")
-    line = " ".join(own.proto.body for own in app.get("html"))
+    line = " ".join(element.proto.body for element in app.get("html"))
     assert "wrong" not in line
     (most_probable,) = model_of(MODEL).top("xyzxy", 1).rows
     assert probable_target(view, model_of(MODEL)) == most_probable.token
     app = send(app, text="kqk", target="z")
     assert view_of(app).target == "z"
-    assert "wrong" in " ".join(own.proto.body for own in app.get("html"))
+    assert "wrong" in " ".join(element.proto.body for element in app.get("html"))
 
 
-def test_a_prompt_longer_than_the_limit_keeps_its_end_and_says_so(session):
+def test_a_prompt_longer_than_the_limit_keeps_its_end_with_a_warning(session):
     text = "x" * 5000 + "ab" * 10_000
     app = send(session(), text=text)
-    warnings = " ".join(own.value for own in app.warning).replace("\\", "")
+    warnings = " ".join(warning.value for warning in app.warning).replace("\\", "")
     assert "has 25,000 characters: its first 5,000 are left out" in warnings
     assert "context of 64 tokens" in warnings
     assert text.endswith(view_of(app).text)
@@ -129,15 +129,15 @@ def test_a_prompt_longer_than_the_limit_keeps_its_end_and_says_so(session):
     assert not app.error
 
 
-def test_a_prompt_that_the_address_does_not_hold_is_said_once(session, monkeypatch):
+def test_a_prompt_that_the_address_does_not_hold_has_one_caption(session, monkeypatch):
     monkeypatch.setattr(view_module, "MAX_TEXT", 8)
     app = session()
 
-    def said(text: str) -> int:
-        captions = [own.value for own in send(app, text=text).caption]
-        return sum("The address holds no prompt of more than" in own for own in captions)
+    def n_captions(text: str) -> int:
+        captions = [caption.value for caption in send(app, text=text).caption]
+        return sum("The address holds no prompt of more than" in caption for caption in captions)
 
-    assert [said(text) for text in ("abcabc", "abcabcabc", "abcab")] == [0, 1, 0]
+    assert [n_captions(text) for text in ("abcabc", "abcabcabc", "abcab")] == [0, 1, 0]
 
 
 def test_a_link_opens_the_same_view_in_a_new_session(session):
@@ -150,7 +150,7 @@ def test_a_link_opens_the_same_view_in_a_new_session(session):
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ({"model": "../../../etc"}, "not available here"),
         ({"model": "/etc/passwd"}, "not available here"),
@@ -181,11 +181,11 @@ def test_a_link_opens_the_same_view_in_a_new_session(session):
         ({"model": EVIL}, "not available here"),
     ],
 )
-def test_what_a_link_names_and_is_not_there_is_said(one_session, address, said):
+def test_what_a_link_names_and_is_not_there_is_a_warning(one_session, address, message):
     app = go_back(one_session, {"model": MODEL, "page": PAGE, **address})
     assert not app.exception
     assert not app.error
-    assert said in app.warning[0].value.replace("\\", "")
+    assert message in app.warning[0].value.replace("\\", "")
     assert view_of(app).model in bundled()
     assert app.run().warning, "a run that a job causes leaves it"
     assert not go_back(app, {"model": MODEL, "page": "prompt"}).warning
@@ -206,7 +206,8 @@ def test_a_folder_is_offered_by_its_own_name(tmp_path):
     sources = [str(folder) for folder in folders]
     try:
         offer([*sources, "hub:org/name@main", MODEL])
-        assert offered() == ["mine", "mine (2)", "hub:org/name@main", *bundled()]
+        others = ["mine", "mine (2)", "hub:org/name@main"]
+        assert offered() == [*others, *bundled(), *installed()]
         assert [*map(source_of, ("mine", "mine (2)", MODEL))] == [*sources, MODEL]
         assert name_of(sources[1]) == "mine (2)"
         assert [*model_of("mine (2)").parameters()]
@@ -235,17 +236,19 @@ def test_another_model_opens_with_its_own_prompt(session):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("", "There is no prompt yet"), (EVIL, "can't be encoded in this vocabulary")],
 )
-def test_a_prompt_that_cannot_be_read_is_explained_and_starts_no_job(session, text, said):
+def test_a_prompt_that_cannot_be_read_is_explained_and_starts_no_job(session, text, message):
     app = send(session(page="heads"), text=text)
     assert not app.exception
     assert not app.error
-    assert said in app.info[0].value.replace("\\", "")
+    assert message in app.info[0].value.replace("\\", "")
     assert view_of(app).text == text
     assert not app.session_state["polled"]
-    assert not [own for own in app.button if own.label in ("Cancel", "Continue", "Try again")]
+    assert not [
+        button for button in app.button if button.label in ("Cancel", "Continue", "Try again")
+    ]
     app = finished(send(app, text="abab"))
     assert not app.error
 
@@ -259,7 +262,9 @@ def test_an_unexpected_fault_shows_no_traceback(session, monkeypatch):
     assert not app.exception
     assert "the inside" in app.error[0].value
     assert "Traceback" not in app.error[0].value
-    canvases = [own for own in app.get("bidi_component") if own.key.startswith("canvas_")]
+    canvases = [
+        component for component in app.get("bidi_component") if component.key.startswith("canvas_")
+    ]
     assert len(canvases) == 1, "the other views are shown"
 
 
@@ -268,8 +273,8 @@ def test_a_page_that_cannot_be_drawn_is_not_drawn_again_and_again(session, monke
     """While its jobs go on."""
     drawn: list[object] = []
 
-    def fail(*given: object) -> None:
-        drawn.append(given)
+    def fail(*arguments: object) -> None:
+        drawn.append(arguments)
         raise RuntimeError("the inside")
 
     monkeypatch.setitem(PAGES, PAGE, replace(PAGES[PAGE], views=fail))

@@ -27,23 +27,23 @@ def test_the_trail_leads_back_and_the_address_has_each_step():
     app = session(view)
     assert not app.error
     steps = app.get("button_group")
-    (trail,) = (own for own in steps if own.label == "Upstream")
+    (trail,) = (group for group in steps if group.label == "Upstream")
     assert trail.options == ["all components", "L1H0", "embed"]
     trail.set_value("L1H0").run()
     view = app.session_state["view"]
     assert (view.component, view.trail) == ("L1H0", ("L1H0", "embed"))
     assert app.query_params["component"] == "L1H0"
-    assert any("into='L1H0'" in own.value for own in app.code)
+    assert any("into='L1H0'" in code.value for code in app.code)
     assert not app.error
 
 
 def test_the_circuit_is_asked_for_by_a_switch():
     app = session(opened(PATCH, "rasp-reverse"))
-    assert not any("prune" in own.value for own in app.code)
-    (switch,) = (own for own in app.toggle if own.label == "Circuit")
+    assert not any("prune" in code.value for code in app.code)
+    (switch,) = (toggle for toggle in app.toggle if toggle.label == "Circuit")
     switch.set_value(True).run()
     assert app.session_state["view"].asked == ("circuit",)
-    assert any("scores = attribute_edges(" in own.value for own in app.code)
+    assert any("scores = attribute_edges(" in code.value for code in app.code)
     assert not app.error
 
 
@@ -55,7 +55,7 @@ def test_the_circuit_is_asked_for_by_a_switch():
         ({"target": "<img src=x>"}, "<img src=x>"),
     ],
 )
-def test_what_is_wrong_with_a_pair_is_said_once(fields, words):
+def test_what_is_wrong_with_a_pair_is_one_error(fields, words):
     app = session(opened(PATCH, "rasp-reverse", **fields))
     assert len(app.error) == 1
     assert escape_markdown(words) in app.error[0].value

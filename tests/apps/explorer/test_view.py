@@ -1,4 +1,4 @@
-"""A view is written to an address and read back; what can't be read is said."""
+"""A view is written to an address and read back; what can't be read is left out with a note."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
         ("unknown", "x"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_left_out(name, text):
+def test_what_cannot_be_read_is_left_out_with_a_note(name, text):
     view, notes = from_address({name: text})
     assert view == DEFAULT
     assert len(notes) == 1

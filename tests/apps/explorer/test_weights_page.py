@@ -27,38 +27,38 @@ class Now:
         raise NotImplementedError
 
 
-def shown(view: View) -> tuple[list[dict], Results]:
+def views_and_results(view: View) -> tuple[list[dict], Results]:
     model = load(view.model)
-    asked = [replace(one, long=False) for one in asks(view, model)]
-    known = Results.of(asked, Now())
-    return views(view, model, known.results), known
+    asked = [replace(ask, long=False) for ask in asks(view, model)]
+    results = Results.of(asked, Now())
+    return views(view, model, results.results), results
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_each_section_shows_titled_views_with_ids_of_their_own(section):
-    found, known = shown(replace(default_view("rasp-reverse"), weights=section))
-    assert not known.errors
-    assert found
-    assert len({own["id"] for own in found}) == len(found)
-    assert all(own["title"] for own in found)
+    drawn, results = views_and_results(replace(default_view("rasp-reverse"), weights=section))
+    assert not results.errors
+    assert drawn
+    assert len({drawing["id"] for drawing in drawn}) == len(drawn)
+    assert all(drawing["title"] for drawing in drawn)
 
 
 @pytest.mark.parametrize(("model", "section"), in_turn(bundled(), SECTIONS, [], 2))
 def test_a_section_of_any_model_is_shown_or_refused_in_words(section, model):
-    found, known = shown(replace(default_view(model), weights=section))
-    assert found or known.errors
-    assert not any("bug" in error for error in known.errors.values())
+    drawn, results = views_and_results(replace(default_view(model), weights=section))
+    assert drawn or results.errors
+    assert not any("bug" in error for error in results.errors.values())
 
 
 def test_the_numbers_of_the_composition_are_those_of_the_analysis():
     view = replace(default_view("python-2l"), weights="composition", kind="K")
-    (found,), _ = shown(view)
+    (matrix,), _ = views_and_results(view)
     result = composition(load("python-2l"))
     excess = (result.composition - result.control)[1, :8, 8:]
-    values = interp_values(found["values"])
+    values = interp_values(matrix["values"])
     torch.testing.assert_close(values.double(), excess.double(), rtol=1e-6, atol=1e-7)
-    assert (found["row_axis"], found["column_axis"]) == ("writer", "reader")
-    assert "baseline" in found["title"]
+    assert (matrix["row_axis"], matrix["column_axis"]) == ("writer", "reader")
+    assert "baseline" in matrix["title"]
 
 
 def interp_values(encoded: dict) -> torch.Tensor:
@@ -69,17 +69,17 @@ def interp_values(encoded: dict) -> torch.Tensor:
 
 def test_a_searched_token_is_the_only_row():
     view = replace(default_view("python-2l"), head=Head(1, 0), token=" self")
-    found, known = shown(view)
-    assert not known.errors
-    maps = [own for own in found if own["kind"] == "matrix"]
-    assert all(own["rows"] == ["·self"] for own in maps)
+    drawn, results = views_and_results(view)
+    assert not results.errors
+    maps = [drawing for drawing in drawn if drawing["kind"] == "matrix"]
+    assert all(drawing["rows"] == ["·self"] for drawing in maps)
 
 
 def test_a_token_that_splits_is_explained_beside_what_can_be_shown():
     view = replace(default_view("python-2l"), token="several words")
-    found, known = shown(view)
-    assert not found
-    assert all("several" in error for error in known.errors.values())
+    drawn, results = views_and_results(view)
+    assert not drawn
+    assert all("several" in error for error in results.errors.values())
 
 
 def model_of_vocabulary(size: int) -> interp.Transformer:
@@ -94,16 +94,16 @@ def test_of_a_large_vocabulary_jobs_answer_for_the_chosen_tokens_first():
     small, large = (model_of_vocabulary(LARGE_VOCABULARY + n) for n in (0, 1))
     view, chosen = View(model="m", text="x"), View(model="m", text="x", token="a")
     large.batch = lambda text, stack: Batch(torch.tensor([[5, 7, 5]]))
-    found = asks(view, large)
-    assert [(one.name, one.long) for one in found] == [
+    asked = asks(view, large)
+    assert [(ask.name, ask.long) for ask in asked] == [
         ("OV of the prompt", True),
         ("QK of the prompt", True),
         ("OV", True),
         ("QK", True),
     ]
-    assert [dict(one.question.settings).get("tokens") for one in found] == [(5, 7)] * 2 + [None] * 2
-    assert [(one.name, one.long) for one in asks(chosen, large)] == [("OV", True), ("QK", True)]
-    assert [(one.name, one.long) for one in asks(view, small)] == [("OV", False), ("QK", False)]
+    assert [dict(ask.question.settings).get("tokens") for ask in asked] == [(5, 7)] * 2 + [None] * 2
+    assert [(ask.name, ask.long) for ask in asks(chosen, large)] == [("OV", True), ("QK", True)]
+    assert [(ask.name, ask.long) for ask in asks(view, small)] == [("OV", False), ("QK", False)]
 
 
 def test_the_largest_entries_replace_those_of_the_prompts_tokens():
@@ -112,7 +112,7 @@ def test_the_largest_entries_replace_those_of_the_prompts_tokens():
     view = replace(default_view("python-2l"), head=Head(0, 0))
     before = views(view, model, {"OV of the prompt": first})
     after = views(view, model, {"OV of the prompt": first, "OV": every})
-    assert [own["id"] for own in before] == [own["id"] for own in after]
+    assert [drawing["id"] for drawing in before] == [drawing["id"] for drawing in after]
     assert before[0]["note"].startswith("Tokens of the prompt, until")
     assert after == views(view, model, {"OV": every})
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from answered import answers, loaded, numbers, opened, shown
+from answered import answers, loaded, numbers, opened, views_by_id
 from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
@@ -19,8 +19,8 @@ NAME = "python-2l"
 
 def test_contributions_stand_beside_the_effects_of_ablation():
     view = opened(WHY, NAME)
-    known, errors = answers(WHY, view)
-    bars = shown(WHY, view, known)["components"]
+    results, errors = answers(WHY, view)
+    bars = views_by_id(WHY, view, results)["components"]
     model = loaded(NAME)
     target, distractor = map(model.to_single_token, (view.target, view.distractor))
     direct = direct_logit_attribution(
@@ -32,27 +32,27 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert bars["labels"] == direct["name"].tolist()
     np.testing.assert_allclose(numbers(bars["values"]), direct["effect"], rtol=1e-6)
     second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
-    assert {name for name, own in second.items() if not np.isnan(own)} == set(effects.index)
+    assert {name for name, effect in second.items() if not np.isnan(effect)} == set(effects.index)
     for name, effect in effects.items():
         assert second[name] == pytest.approx(effect, rel=1e-6)
-    assert f"sum to {number(known['direct'].value.mean(), sign=True)} logits" in bars["note"]
+    assert f"sum to {number(results['direct'].value.mean(), sign=True)} logits" in bars["note"]
     assert np.isnan(second["embed"])
 
 
 def test_effects_that_are_not_measured_yet_are_missing():
     view = opened(WHY, NAME)
-    (ablation,) = (one for one in WHY.asks(view, loaded(NAME)) if one.name == "ablation of heads")
+    (ablation,) = (ask for ask in WHY.asks(view, loaded(NAME)) if ask.name == "ablation of heads")
     cells = []
     part = ablation.question.run(
         loaded(NAME), lambda *at: cells.append(at), cancelled=lambda: bool(cells)
     )
-    known = {"direct": answers(WHY, view)[0]["direct"], "ablation of heads": part}
-    bars = shown(WHY, view, known)["components"]
+    results = {"direct": answers(WHY, view)[0]["direct"], "ablation of heads": part}
+    bars = views_by_id(WHY, view, results)["components"]
     second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
     measured = dict(zip(part.cells["name"], part.effect[:, 0].tolist(), strict=True))
     assert 0 < np.isnan(list(measured.values())).sum() < len(measured)
-    for name, own in measured.items():
-        assert second[name] == pytest.approx(own, nan_ok=True, rel=1e-6)
+    for name, effect in measured.items():
+        assert second[name] == pytest.approx(effect, nan_ok=True, rel=1e-6)
 
 
 def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
@@ -60,8 +60,8 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
     view = opened(WHY, NAME)
     view = WHY.on_pick(view, {"view": "components", "pick": "row", "row": 0, "name": "L1H0"})
     assert (view.component, view.trail, view.head) == ("L1H0", ("L1H0",), Head(1, 0))
-    known, _ = answers(WHY, view)
-    views = shown(WHY, view, known)
+    results, _ = answers(WHY, view)
+    views = views_by_id(WHY, view, results)
     upstream = views["upstream"]
     keys = numbers(upstream["values"])[:, upstream["columns"].index("key")]
     assert "L0H5" in [upstream["rows"][row] for row in np.abs(keys).argsort()[-2:]]
@@ -75,22 +75,22 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
     assert keys[upstream["rows"].index("L0H5")] == pytest.approx(float(exact.effect), rel=1e-6)
     sources = numbers(views["sources"]["values"])
     assert views["sources"]["tokens"][int(sources.argmax())].endswith("th")
-    term = dict(zip(known["direct"].parts, known["direct"].effect[:, 0].tolist(), strict=True))
+    term = dict(zip(results["direct"].parts, results["direct"].effect[:, 0].tolist(), strict=True))
     assert sources.sum() == pytest.approx(
-        next(own for part, own in term.items() if part.name == "L1H0"), rel=1e-5
+        next(effect for part, effect in term.items() if part.name == "L1H0"), rel=1e-5
     )
 
     view = WHY.on_pick(
         view, {"view": "upstream", "pick": "cell", "name": "upstream L0H5, read as key"}
     )
     assert (view.component, view.trail, view.head) == ("L0H5", ("L1H0", "L0H5"), Head(0, 5))
-    upstream = shown(WHY, view, answers(WHY, view)[0])["upstream"]
+    upstream = views_by_id(WHY, view, answers(WHY, view)[0])["upstream"]
     assert upstream["rows"] == ["embed"]
     view = WHY.on_pick(
         view, {"view": "upstream", "pick": "cell", "name": "upstream embed, read as key"}
     )
     assert "upstream" not in answers(WHY, view)[0]
-    end = shown(WHY, view, {})["upstream"]
+    end = views_by_id(WHY, view, {})["upstream"]
     assert end["kind"] == "tokens"
     assert "embed reads no other component" in end["title"]
     assert from_address(view.to_address()) == (view, ())
@@ -107,9 +107,9 @@ def test_another_step_from_the_middle_of_a_trail_leaves_out_what_came_after():
 def test_resampling_reads_the_corrupted_prompt_and_needs_one():
     """What is much the same on both prompts, as what L0H5 writes, carries next to nothing."""
     view = opened(WHY, NAME, component="L1H0", method="resample")
-    known, errors = answers(WHY, view)
+    results, errors = answers(WHY, view)
     assert errors == {}
-    upstream = shown(WHY, view, known)["upstream"]
+    upstream = views_by_id(WHY, view, results)["upstream"]
     assert np.abs(numbers(upstream["values"])[upstream["rows"].index("L0H5")]).max() < 0.1
     assert np.abs(numbers(upstream["values"])).max() > 1
     _, errors = answers(WHY, replace(view, corrupt=""))
@@ -119,14 +119,15 @@ def test_resampling_reads_the_corrupted_prompt_and_needs_one():
 
 def test_the_lens_shows_tokens_and_the_ranks_of_the_answers():
     view = opened(WHY, NAME)
-    known, _ = answers(WHY, view)
-    views = shown(WHY, view, known)
+    results, _ = answers(WHY, view)
+    views = views_by_id(WHY, view, results)
     model = loaded(NAME)
     lens = logit_lens(model, view.text, targets=view.target, top=1)
     np.testing.assert_array_equal(numbers(views["lens"]["values"]), lens.probability[:, 0, :, 0])
     assert views["lens"]["texts"][-1][-1] == lens.token_labels[int(lens.top[-1, 0, -1, 0])] == "·th"
     probability, rank = (
-        {own["name"]: own["y"] for own in panel["curves"]} for panel in views["ranks"]["panels"]
+        {curve["name"]: curve["y"] for curve in panel["curves"]}
+        for panel in views["ranks"]["panels"]
     )
     assert rank["target"] == lens.rank[:, 0, -1].tolist()
     assert probability["target"] == lens.target_probability[:, 0, -1].tolist()
@@ -136,40 +137,40 @@ def test_the_lens_shows_tokens_and_the_ranks_of_the_answers():
 def test_a_click_in_the_lens_asks_at_its_position():
     view = opened(WHY, NAME)
     view = WHY.on_pick(view, {"view": "lens", "pick": "cell", "row": 1, "column": 9})
-    known, _ = answers(WHY, view)
+    results, _ = answers(WHY, view)
     expected = direct_logit_attribution(
         loaded(NAME), view.text, target=view.target, distractor=view.distractor, pos=9
     )
-    torch.testing.assert_close(known["direct"].value, expected.value, rtol=0, atol=0)
-    assert "position 9" in shown(WHY, view, known)["components"]["title"]
-    assert "9 ·th" in shown(WHY, view, known)["ranks"]["title"]
+    torch.testing.assert_close(results["direct"].value, expected.value, rtol=0, atol=0)
+    assert "position 9" in views_by_id(WHY, view, results)["components"]["title"]
+    assert "9 ·th" in views_by_id(WHY, view, results)["ranks"]["title"]
 
 
 @pytest.mark.parametrize("position", [None, 9])
 def test_without_a_target_the_most_probable_token_is_explained(position):
     view = opened(WHY, NAME, target="", distractor="", position=position)
-    known, errors = answers(WHY, view)
+    results, errors = answers(WHY, view)
     model = loaded(NAME)
     top = model(view.text)[0, -1 if position is None else position].argmax()
     expected = direct_logit_attribution(model, view.text, target=int(top), pos=position)
     assert errors == {}
-    torch.testing.assert_close(known["direct"].value, expected.value, rtol=0, atol=0)
-    assert f"Why {model.label(int(top))}?" in shown(WHY, view, known)["components"]["title"]
+    torch.testing.assert_close(results["direct"].value, expected.value, rtol=0, atol=0)
+    assert f"Why {model.label(int(top))}?" in views_by_id(WHY, view, results)["components"]["title"]
 
 
 def test_the_lens_is_scrolled_to_the_position_that_is_asked_about():
     for position, column in ((None, -1), (9, 9)):
         view = opened(WHY, NAME, position=position)
-        lens = shown(WHY, view, answers(WHY, view)[0])["lens"]
+        lens = views_by_id(WHY, view, answers(WHY, view)[0])["lens"]
         columns = range(len(lens["columns"]))
         assert lens["at"] == [len(lens["rows"]) - 1, columns[column]]
 
 
-def test_a_position_that_the_prompt_lacks_is_said():
+def test_a_position_that_the_prompt_lacks_is_an_error():
     view = opened(WHY, NAME, position=99)
-    known, errors = answers(WHY, view)
+    results, errors = answers(WHY, view)
     assert all("99" in text for text in errors.values())
-    assert set(shown(WHY, view, known)) == {"lens"}
+    assert set(views_by_id(WHY, view, results)) == {"lens"}
 
 
 @pytest.mark.parametrize("name", ["dates", "python-mlm"])
@@ -177,9 +178,9 @@ def test_what_cannot_be_asked_of_a_model_leaves_the_other_views(name):
     """Both normalize the stream itself; the logits of the second are no sum of contributions."""
     component = {"dates": "cross.L1H0", "python-mlm": "L1H0"}[name]
     view = opened(WHY, name, component=component)
-    known, errors = answers(WHY, view)
+    results, errors = answers(WHY, view)
     assert "no edges" in errors["upstream"]
-    views = shown(WHY, view, known)
+    views = views_by_id(WHY, view, results)
     assert {"components", "lens", "ranks"} <= set(views)
     assert ("direct" in errors) == (name == "python-mlm")
     assert ("second" in views["components"]) == (name == "dates")
@@ -188,11 +189,11 @@ def test_what_cannot_be_asked_of_a_model_leaves_the_other_views(name):
 
 def test_over_a_prompt_set_the_means_are_shown():
     view = opened(WHY, "rasp-reverse", prompts="examples")
-    known, _ = answers(WHY, view)
-    bars = shown(WHY, view, known)["components"]
-    assert len(known["direct"].value) == 36
+    results, _ = answers(WHY, view)
+    bars = views_by_id(WHY, view, results)["components"]
+    assert len(results["direct"].value) == 36
     assert "36 prompts" in bars["title"]
-    frame = known["direct"].to_frame()
+    frame = results["direct"].to_frame()
     np.testing.assert_allclose(numbers(bars["values"]), frame["effect"], rtol=1e-6)
     np.testing.assert_allclose(numbers(bars["low"]), frame["low"], rtol=1e-6)
 
@@ -201,10 +202,10 @@ def test_over_a_prompt_set_the_means_are_shown():
 def test_its_python_code_gives_its_numbers(fields):
     view = opened(WHY, "induction-by-hand", **fields)
     model = loaded(view.model)
-    for one in WHY.asks(view, model):
+    for ask in WHY.asks(view, model):
         names: dict[str, object] = {}
-        exec(one.question.code(), names)
-        expected = one.question.run(model).to_frame()
+        exec(ask.question.code(), names)
+        expected = ask.question.run(model).to_frame()
         assert names["result"].to_frame().equals(expected)
 
 
@@ -212,9 +213,9 @@ def test_a_head_of_cross_attention_reads_two_stacks():
     """Its query reads the decoder, its key and value the encoder."""
     model = build("t5")
     source, target = tokens_of("t5")
-    known = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", method="mean")}
+    results = {"upstream": patch_paths(model, (source, target), into="cross.L0H1", method="mean")}
     view = View(model="t5", component="cross.L0H1")
-    (upstream,) = WHY.views(view, model, known)
+    (upstream,) = WHY.views(view, model, results)
     assert upstream["columns"] == ["query", "key", "value"]
     values = numbers(upstream["values"])
     of_encoder = np.array([name.startswith("encoder.") for name in upstream["rows"]])
@@ -226,17 +227,17 @@ def test_a_head_of_cross_attention_reads_two_stacks():
 
 def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
     view = opened(WHY, "python-4l")
-    known, _ = answers(WHY, view)
-    bars = shown(WHY, view, known)["components"]
-    direct = known["direct"]
+    results, _ = answers(WHY, view)
+    bars = views_by_id(WHY, view, results)["components"]
+    direct = results["direct"]
     terms = dict(zip(map(str, direct.parts), direct.effect[:, 0].tolist(), strict=True))
     assert 0 < len(bars["labels"]) < len(terms)
     hidden = [name for name in terms if name not in bars["labels"]]
     rest = sum(terms[name] for name in hidden)
     smaller = f"{len(hidden)} smaller contributions are not shown; they sum to "
     assert f"{smaller}{number(rest, 2, sign=True)}" in bars["note"]
-    sizes = {name: abs(own) for name, own in terms.items()}
+    sizes = {name: abs(effect) for name, effect in terms.items()}
     for name in ("ablation of heads", "ablation of MLPs"):
-        for row in known[name].to_frame().itertuples():
+        for row in results[name].to_frame().itertuples():
             sizes[row.name] = max(sizes[row.name], abs(row.effect))
     assert min(sizes[name] for name in bars["labels"]) >= max(sizes[name] for name in hidden)

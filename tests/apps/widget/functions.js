@@ -16,8 +16,8 @@ test("arrays of every dtype are decoded", () => {
     assert.deepEqual(Array.from(decoded(sent(dtype, Kind.from(values))).data), values, dtype);
   }
   const halves = sent("float16", Uint16Array.from([0x3c00, 0xc000, 0x3555, 0x0001, 0x7c00, 0x7e00]));
-  const [one, two, third, least, most, none] = decoded(halves).data;
-  assert.deepEqual([one, two, least, most], [1, -2, 2 ** -24, Infinity]);
+  const [first, second, third, least, most, none] = decoded(halves).data;
+  assert.deepEqual([first, second, least, most], [1, -2, 2 ** -24, Infinity]);
   assert.ok(Math.abs(third - 1 / 3) < 1e-4 && Number.isNaN(none));
 });
 
@@ -135,7 +135,7 @@ test("arrows stay inside a plot", () => {
   assert.deepEqual(plot.move(null, 1, 1), [0, 0]);
 });
 
-test("a cell says its name, value and unit", () => {
+test("the text of a cell has its name, value and unit", () => {
   assert.equal(readingOf(matrixPlot(MATRIX).describe([1, 2])), "L1H2: +3 nats");
   assert.equal(readingOf(matrixPlot(MATRIX).describe([0, 1])), "L0H1: no value");
   assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: "pair" }).describe([1, 0])), "query 1 '1', key 0 '0': +0.5 nats");
@@ -203,7 +203,7 @@ test("layers may differ, or be sent small", () => {
   const small = patternStore({ patterns: { thumbnails: layer([7, 9], [2, 1, 1, 1]), layer: { index: 1, patterns: layer([1, 2, 3, 4], [1, 2, 2]) } } });
   assert.equal(small.of(0, 0), null);
   assert.deepEqual(Array.from(small.of(1, 0).data), [1, 2, 3, 4]);
-  assert.deepEqual([small.thumbnail(0, 0), small.thumbnail(1, 0)].map((own) => own.data[0]), [7, 9]);
+  assert.deepEqual([small.thumbnail(0, 0), small.thumbnail(1, 0)].map((tile) => tile.data[0]), [7, 9]);
 });
 
 test("a thumbnail keeps the largest weight of the cells it stands for", () => {
@@ -275,10 +275,10 @@ test("the number of a collected head is inside the head's own cell, on the map a
     for (const [n, head] of heads.entries()) {
       const [x, y, wide, high] = plot.box(geometry, head);
       const ctx = recorder();
-      const one = plot === map
+      const withOneHead = plot === map
         ? mapPlot({ scores: [] }, { values, unit: "" }, { contrast: 0, truth: false }, () => [head])
         : thumbnailsPlot(store, { collected: () => [head] });
-      one.over(ctx, geometry, {});
+      withOneHead.over(ctx, geometry, {});
       assert.ok(ctx.drawn.length >= 1, `${n}`);
       for (const [left, top, w, h] of ctx.drawn) {
         assert.ok(left >= x && top >= y && left + w <= x + wide && top + h <= y + high, `${head} at ${width}`);

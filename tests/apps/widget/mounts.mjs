@@ -15,7 +15,7 @@ const { default: part } = await import("./mount_parts.mjs");
 const parts = globalThis.interpParts;
 
 const mounted = (element, data) => views({ parentElement: element, data, setTriggerValue() {} });
-const held = (element, name) => part({ parentElement: element, data: { name, part: { of: name } } });
+const mountedPart = (element, name) => part({ parentElement: element, data: { name, part: { of: name } } });
 
 test("a clean-up that comes after the next call leaves its views", () => {
   const element = {};
@@ -32,8 +32,8 @@ test("a clean-up that comes after the next call leaves its views", () => {
 
 test("a clean-up that comes after the next call leaves its part", () => {
   const element = {};
-  const first = held(element, "a");
-  const second = held(element, "a");
+  const first = mountedPart(element, "a");
+  const second = mountedPart(element, "a");
   first();
   assert.ok(parts.held.has("a"));
   second();
@@ -41,14 +41,14 @@ test("a clean-up that comes after the next call leaves its part", () => {
 });
 
 test("views wait for their parts, and a part goes with its last mount", () => {
-  const [place, one, other] = [{}, {}, {}];
+  const [place, element, otherElement] = [{}, {}, {}];
   const away = mounted(place, { views: [{ part: "a" }, null] });
   assert.equal(place.drawn, undefined);
-  const [release, again] = [held(one, "a"), held(other, "a")];
+  const [release, again] = [mountedPart(element, "a"), mountedPart(otherElement, "a")];
   assert.deepEqual(place.drawn, { views: [{ of: "a" }, null] });
   release();
   assert.ok(parts.held.has("a"));
-  const next = held(other, "b");
+  const next = mountedPart(otherElement, "b");
   assert.deepEqual([...parts.held.keys()], ["b"]);
   again();
   assert.deepEqual([...parts.held.keys()], ["b"]);
