@@ -172,6 +172,7 @@ lint-format: .venv/.installed-dev
 # Named, since pyright would prefer a pyrightconfig.json that lies in a folder above.
 lint-types: .venv/.installed-dev
 	$(BIN)/pyright --project pyproject.toml
+	$(BIN)/pyright --project tools/pyright.json
 lint-imports: .venv/.installed-dev
 	$(BIN)/lint-imports
 

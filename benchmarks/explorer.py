@@ -53,6 +53,7 @@ def explorer(bench: Bench) -> Iterator[Row]:
     from tools.browser import chromium, served, visit  # noqa: PLC0415 - not on every machine
 
     opened: list[float] = []
+    rows: list[Row] = []
     with served(MODEL) as server, chromium() as browser:
         for visitor_number in range(1 + VISITORS):
             with visit(browser, server) as visitor:

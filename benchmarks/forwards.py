@@ -11,7 +11,7 @@ from benchmarks.bench import Bench, Makers
 from benchmarks.limits import Products, multiply_adds
 from benchmarks.models import KERNELS
 from benchmarks.table import Mark, Row
-from benchmarks.timing import Timed, Work, ready
+from benchmarks.timing import Forward, Timed, Work, ready
 from interp import Cache, Point
 
 PLAIN = {"default": Mark(1.0), "packed": Mark(0.55)}
@@ -27,7 +27,7 @@ NOT_THEIRS = (Point.ATTN_IN, Point.MLP_IN, Point.RESULT)
 # ---- the works --------------------------------------------------------------------------------
 
 
-def plain(bench: Bench, kernel: str, tokens: Tensor) -> Work:
+def plain(bench: Bench, kernel: str, tokens: Tensor) -> Forward:
     """Our forward, which returns logits."""
     return partial(bench.ours[kernel], tokens)
 
@@ -48,7 +48,7 @@ def all_stored(model: interp.Transformer, tokens: Tensor) -> Cache:
     return interp.run(model, tokens, store=theirs).cache
 
 
-def huggingface(bench: Bench, attention: str, tokens: Tensor) -> Work:
+def huggingface(bench: Bench, attention: str, tokens: Tensor) -> Forward:
     """The forward of transformers, without its key/value cache."""
     model = getattr(bench.peers, attention)
     return lambda: model(tokens, use_cache=False).logits
@@ -91,12 +91,12 @@ def agreement(bench: Bench) -> Iterator[Row]:
 
 
 @torch.no_grad()
-def _without_gradients(work: Work) -> Tensor:
+def _without_gradients(work: Forward) -> Tensor:
     """The logits of ``work``; packed kernels run only without gradients."""
     return work()
 
 
-def _gap(work: Work, ours: Tensor) -> float:
+def _gap(work: Forward, ours: Tensor) -> float:
     return ((_without_gradients(work) - ours).abs().max() / ours.abs().max()).item()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -139,7 +140,7 @@ def config_of(shape: Shape) -> interp.Config:
     )
 
 
-def feature(name: str) -> Callable[..., object]:
+def feature(name: str) -> Callable[..., Any]:
     """A function of ``interp``.
 
     Raises:

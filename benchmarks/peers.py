@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import interp
 from benchmarks.models import Ours, Setting
 from benchmarks.timing import Absent
 
@@ -113,7 +112,7 @@ def imported(module: str, package: str) -> ModuleType:
 
 
 @torch.no_grad()
-def copy_to_huggingface(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+def copy_to_huggingface(model: Any, ours: Any) -> None:  # noqa: ANN401 - weights by name
     """Copy our weights into a ``GPT2LMHeadModel``, whose matrices are ``[in out]``."""
     theirs, stack = model.transformer, ours.stacks[-1]
     theirs.wte.weight.copy_(ours.W_E)
@@ -134,7 +133,7 @@ def _copy(part: Any, weight: Tensor, bias: Tensor) -> None:  # noqa: ANN401 - a 
 
 
 @torch.no_grad()
-def copy_to_lens(model: Any, ours: interp.Transformer) -> None:  # noqa: ANN401
+def copy_to_lens(model: Any, ours: Any) -> None:  # noqa: ANN401 - weights by name
     """Copy our weights into a ``HookedTransformer``, which uses the same names."""
     stack = ours.stacks[-1]
     model.embed.W_E.copy_(ours.W_E)

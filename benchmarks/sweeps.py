@@ -167,7 +167,7 @@ def brute_force(
     batch = model.batch(tokens)
 
     def one(edit: Edit) -> Tensor:
-        return measure(measured, interp.run(model, tokens, edits=[edit]).logits, batch)
+        return measure(measured, interp.run(model, tokens, edits=[edit]).require_logits(), batch)
 
     return lambda: torch.stack([one(edit) for edit in edited])
 

@@ -9,10 +9,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Work = Callable[[], object]
+Forward = Callable[[], Tensor]
+"""A work that returns logits."""
+W = TypeVar("W", bound=Work)
 
 
 class Absent(Exception):
@@ -105,9 +110,9 @@ def alternate(
     return Timed(seconds, absent)
 
 
-def ready(makers: Mapping[str, Callable[[], Work]]) -> tuple[dict[str, Work], dict[str, str]]:
+def ready(makers: Mapping[str, Callable[[], W]]) -> tuple[dict[str, W], dict[str, str]]:
     """The works that can be done here, and the reasons why the others cannot."""
-    works: dict[str, Work] = {}
+    works: dict[str, W] = {}
     absent: dict[str, str] = {}
     for name, make in makers.items():
         try:

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from architectures import ARCHITECTURES
 from torch.profiler import ProfilerActivity, profile
@@ -26,7 +27,8 @@ def allocated(work: Callable[[], object]) -> tuple[int, int]:
     finally:
         gc.enable()
     now = peak = 0
-    for event in profiled.profiler.kineto_results.events():
+    profiler: Any = profiled.profiler  # what its events are is not declared
+    for event in profiler.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
             peak = max(peak, now)

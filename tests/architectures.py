@@ -33,6 +33,7 @@ from interp import (
     TokensConfig,
     Transformer,
 )
+from interp.config import ScalingKind
 
 D_MODEL, D_VOCAB, N_CTX = 12, 13, 16
 
@@ -53,21 +54,21 @@ GEGLU = MLPConfig(10, "gelu_tanh", gated=True, bias_in=False, bias_out=False)
 OFFSET = NormConfig("rmsnorm", "sandwich", bias=False, unit_offset=True)
 
 
-def scaled(kind: str, **rest: object) -> PositionsConfig:
+def scaled(kind: ScalingKind, **rest: Any) -> PositionsConfig:
     """Rotary positions stretched beyond a context of 5 tokens, so that tests cross it."""
     values = {"factor": 3.0, "original_ctx": 5} | rest
     return PositionsConfig("rotary", base=50.0, scaling=ScalingConfig(kind, **values))
 
 
-def _decoder(stack: StackConfig, **rest: object) -> Config:
+def _decoder(stack: StackConfig, **rest: Any) -> Config:
     return Config(D_MODEL, D_VOCAB, N_CTX, decoder=stack, **rest)
 
 
-def _encoder(stack: StackConfig, **rest: object) -> Config:
+def _encoder(stack: StackConfig, **rest: Any) -> Config:
     return Config(D_MODEL, D_VOCAB, N_CTX, encoder=stack, **rest)
 
 
-def _pair(encoder: StackConfig, decoder: StackConfig, **rest: object) -> Config:
+def _pair(encoder: StackConfig, decoder: StackConfig, **rest: Any) -> Config:
     tokens = TokensConfig(decoder_start=1)
     return Config(D_MODEL, D_VOCAB, N_CTX, decoder, encoder, tokens=tokens, **rest)
 

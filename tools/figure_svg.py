@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from html import unescape
 from io import StringIO
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -33,7 +33,7 @@ MISSING, INK, SOFT = "#e3e6ec", "#1f2430", "#5b6372"
 MEASURED = "DejaVu Sans"
 """The font with which texts are measured; it comes with matplotlib."""
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "interp",
     "path.simplify_threshold": 1.0,
@@ -50,26 +50,34 @@ STYLE: dict[str, Any] = {
 }
 
 
+class Parts(NamedTuple):
+    """Traces and layout of a figure of Plotly, which has no types of them."""
+
+    data: Sequence[Any]
+    layout: Any
+
+
 def figure_svg(figure: go.Figure) -> str:
     """The figure as an SVG document.
 
     Raises:
         TypeError: there is no drawing for the kind of its first trace.
     """
-    drawings: dict[str, Callable[[go.Figure], Figure]] = {
+    drawings: dict[str, Callable[[Parts], Figure]] = {
         "heatmap": _heatmap,
         "bar": _bars,
         "scatter": _curves,
         "network": _network,
     }
-    kind = figure.data[0].type
-    if any("text" in (trace.mode or "") for trace in figure.select_traces({"type": "scatter"})):
+    parts = Parts(cast("Sequence[Any]", figure.data), figure.layout)
+    kind = parts.data[0].type
+    if any("text" in (trace.mode or "") for trace in parts.data if trace.type == "scatter"):
         kind = "network"
     if kind not in drawings:
         raise TypeError(f"No drawing of a {kind}; there are {', '.join(drawings)}.")
     with mpl.rc_context(STYLE):
-        drawn = drawings[kind](figure)
-        title = wrap(_as_read(figure.layout.title.text), MAX_TITLE)[:2]
+        drawn = drawings[kind](parts)
+        title = wrap(_as_read(parts.layout.title.text), MAX_TITLE)[:2]
         drawn.suptitle("\n".join(title), x=0.01, ha="left", size=10.5)
         file = StringIO()
         drawn.savefig(file, format="svg", metadata={"Creator": None, "Date": None})
@@ -89,10 +97,10 @@ def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
 def _panels(height: float, n: int = 1) -> tuple[Figure, Sequence[Axes]]:
     """A drawing of a height in pixels, with panels one above the other."""
     drawn = Figure((WIDTH / INCH, height / INCH), layout="constrained")
-    return drawn, drawn.subplots(n, 1, sharex=True, squeeze=False)[:, 0]
+    return drawn, [*drawn.subplots(n, 1, sharex=True, squeeze=False)[:, 0]]
 
 
-def _heatmap(figure: go.Figure) -> Figure:
+def _heatmap(figure: Parts) -> Figure:
     trace, layout = figure.data[0], figure.layout
     values = np.ma.masked_invalid(np.array(trace.z, dtype=float))
     down, across = _labels(layout.yaxis), _labels(layout.xaxis)
@@ -132,7 +140,7 @@ def _heatmap(figure: go.Figure) -> Figure:
     return drawn
 
 
-def _bars(figure: go.Figure) -> Figure:
+def _bars(figure: Parts) -> Figure:
     trace, labels = figure.data[0], _labels(figure.layout.yaxis)
     drawn, (axes,) = _panels(100 + 20 * len(labels))
     error = trace.error_x
@@ -152,7 +160,7 @@ def _bars(figure: go.Figure) -> Figure:
     return drawn
 
 
-def _curves(figure: go.Figure) -> Figure:
+def _curves(figure: Parts) -> Figure:
     """Each panel with its lines; a legend below."""
     names = sorted({trace.yaxis or "y" for trace in figure.data}, key=lambda name: name[1:])
     drawn, panels = _panels(80 + 320 * len(names) + 18 * len(figure.data), len(names))
@@ -176,7 +184,7 @@ def _curves(figure: go.Figure) -> Figure:
     return drawn
 
 
-def _network(figure: go.Figure) -> Figure:
+def _network(figure: Parts) -> Figure:
     """Nodes with their names, and lines between them with the widths of the figure."""
     *edges, labels, nodes = figure.data
     drawn, (axes,) = _panels(110 + 90 * len(set(nodes.y)))

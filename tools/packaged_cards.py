@@ -5,6 +5,7 @@ writes ``interp/zoo/cards/NAME``.
 """
 
 import sys
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ SETS = (
     *("induction-words", "docstrings"),
 )
 """Prompts in English, or with English words, that models of their language can answer."""
-TEXTS = {
+TEXTS: dict[str, dict[str, Any]] = {
     "smollm2-135m": {
         "summary": (
             "SmolLM2-135M-Instruct in 4 bits (Q4_1): 30 layers × 9 heads, English, tuned to chat."

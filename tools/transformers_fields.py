@@ -27,7 +27,7 @@ from typing import Any
 
 import transformers
 from transformers.models.auto.configuration_auto import (
-    CONFIG_MAPPING_NAMES,
+    CONFIG_MAPPING,
     model_type_to_module_name,
 )
 
@@ -79,7 +79,7 @@ def to_json() -> str:
 
 def is_theirs(kind: str) -> bool:
     """Whether ``transformers`` has models of this type."""
-    return kind in CONFIG_MAPPING_NAMES
+    return kind in CONFIG_MAPPING
 
 
 def of_type(kind: str) -> set[str]:

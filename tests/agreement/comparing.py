@@ -140,8 +140,8 @@ class Family:
     pads: tuple[str, ...] = ("left", "right")
     checks: Mapping[str, Check] = field(default_factory=dict)
     places: Callable[[Tensor], Tensor] = lambda index: index
-    embedding: Callable[[nn.Module], Tensor] = lambda theirs: theirs.get_input_embeddings().weight
-    own_embedding: Callable[[Transformer], Tensor] = lambda ours: ours.stacks[0].weight_e
+    embedding: Callable[[Any], Tensor] = lambda theirs: theirs.get_input_embeddings().weight
+    own_embedding: Callable[[Transformer], Any] = lambda ours: ours.stacks[0].weight_e
 
 
 @cache
@@ -182,7 +182,7 @@ def inputs_of(model: Transformer, rows: int = 2, pos: int = 11) -> list[Tensor]:
     ]
 
 
-def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
+def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> Any:
     """The output of their forward pass; the mask is all ones unless one is given."""
     first, *second = inputs
     with exact():
@@ -197,7 +197,7 @@ def called(theirs: nn.Module, inputs: list[Tensor], **more: object) -> object:
         return of_pooled(theirs, theirs(**arguments))
 
 
-def of_pooled(theirs: nn.Module, out: Any) -> Any:
+def of_pooled(theirs: Any, out: Any) -> Any:
     """Their output; only the pooled output where their last stream differs from ours by design."""
     if not families()[theirs.config.model_type].pooled or any(name in out for name in LOGITS):
         return out

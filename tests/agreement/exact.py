@@ -15,8 +15,8 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 IN_FLOAT = Tensor.float
 
 
-def _in_double(x: Tensor, *args, **kwargs) -> Tensor:
-    return x.double(*args, **kwargs)
+def _in_double(self: Tensor, *args, **kwargs) -> Tensor:
+    return self.double(*args, **kwargs)
 
 
 @contextmanager

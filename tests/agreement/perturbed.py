@@ -13,7 +13,7 @@ from dataclasses import fields as fields_of
 from functools import cache
 from inspect import getsource
 from itertools import chain
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import transformers.configuration_utils
 import transformers.masking_utils
@@ -177,5 +177,5 @@ def ropes(value: object) -> list[object]:
     return scalings
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -57,7 +57,9 @@ class Case:
         return self.model(self.config(**deepcopy(dict(fields))))
 
 
-def small(config: type, sizes: Mapping[str, object] = SIZES, **more: object) -> Callable[..., Case]:
+def small(
+    config: type, sizes: Mapping[str, object] = SIZES, /, **more: object
+) -> Callable[..., Case]:
     """A function that makes cases, as in ``llama(LlamaForCausalLM, attention_bias=True)``.
 
     Args:

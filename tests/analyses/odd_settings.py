@@ -7,6 +7,7 @@ tests check annotations: there, an odd setting never reaches a function that is 
 import sys
 from collections.abc import Iterator
 from inspect import Parameter, signature
+from typing import Any, NoReturn
 
 from settings_asked import ASKED, EMPTY, Asked
 
@@ -25,7 +26,7 @@ class HasRun(Exception):
     """The model was run."""
 
 
-def stream(*_: object) -> None:
+def stream(*_: Any, **settings: Any) -> NoReturn:
     """In place of any forward."""
     raise HasRun
 

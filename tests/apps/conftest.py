@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import Result
 from playwright.sync_api import Browser
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from analyses import Ablation
 from apps.cli import app

@@ -5,8 +5,10 @@ heads, the groups and the heads within each group are permuted.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 import torch
@@ -159,7 +161,7 @@ class Permutation:
         """A text with the new names of its heads and neurons."""
         return COMPONENT.sub(lambda match: self._names.get(match[0], match[0]), text)
 
-    def label(self, column: str, row: dict[str, object]) -> object:
+    def label(self, column: str, row: Mapping[Any, Any]) -> object:
         """The new label of a row of a frame in one column."""
         value = row[column]
         if column in TOKEN_COLUMNS and isinstance(value, str) and value.isdigit():
@@ -213,9 +215,9 @@ def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
 
     Numbers are the columns of floats, but for levels; the other columns are labels.
     """
-    numbers = [name for name in frame.select_dtypes("float") if name != "level"]
-    labels = [name for name in frame if name not in (*numbers, *ENDS)]
-    rows = {
+    numbers = [str(name) for name in frame.select_dtypes("float") if name != "level"]
+    labels = [str(name) for name in frame if name not in (*numbers, *ENDS)]
+    rows: Rows = {
         tuple((name, permutation.label(name, row)) for name in labels): [row[n] for n in numbers]
         for row in frame.to_dict("records")
     }

@@ -21,6 +21,7 @@ import torch
 import analyses
 import interp
 from interp import InterpError, Start, edits, metrics
+from interp.errors import shorten
 from interp.model.batch import Batch
 
 LONGEST = 1000
@@ -43,7 +44,7 @@ class Unprintable:
 
 
 Rows = list[tuple[Any, str]]
-Calls = dict[str, Callable[[Any], object]]
+Calls = dict[str, Callable[[Any], Any]]
 
 THINGS: Rows = [
     (object(), "object"),
@@ -219,7 +220,7 @@ OF_MODELS: Calls = {
 SELECTIONS: Rows = [*THINGS[:-1], ("1", "'1'"), (True, "True"), (99, "99"), (-99, "-99")]
 OF_SELECTIONS: Calls = {
     name: lambda x, name=name: interp.run(
-        MODEL, IDS, edits=[edits.zero("z", **({"layer": 0} | {name: x}))]
+        MODEL, IDS, edits=[edits.zero("z", **dict[str, Any]({"layer": 0} | {name: x}))]
     )
     for name in ("layer", "batch", "pos", "head", "unit")
 }
@@ -288,10 +289,10 @@ def tables() -> list[tuple[Calls, Rows]]:
     sweep_defaults = {"edits": [ZERO], "metric": metrics.logit(3)}
 
     def run(**options: Any) -> object:
-        return interp.run(MODEL, IDS, **({"record": "z"} | options))
+        return interp.run(MODEL, IDS, **dict[str, Any]({"record": "z"} | options))
 
     def generate(**options: Any) -> object:
-        return MODEL.generate(IDS, **({"max_new_tokens": 1} | options))
+        return MODEL.generate(IDS, **dict[str, Any]({"max_new_tokens": 1} | options))
 
     def top(**options: Any) -> object:
         return MODEL.top(IDS, **options)
@@ -359,7 +360,7 @@ def faults() -> list[str]:
         for (name, call), (argument, expected) in product(calls.items(), rows):
             wrong = fault(call, argument, expected)
             if wrong is not None:
-                lines.append(f"{name}({interp.errors.shorten(argument)}): {wrong}")
+                lines.append(f"{name}({shorten(argument)}): {wrong}")
     return lines
 
 

@@ -31,7 +31,7 @@ def llama(**rest: Any) -> nn.Module:
     return randomised(LlamaForCausalLM(LlamaConfig(**fields)))
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"gpt2": gpt2, "llama": llama}
+MODELS: dict[str, Callable[..., Any]] = {"gpt2": gpt2, "llama": llama}
 EMBEDDING = {"gpt2": "transformer.wte.weight", "llama": "model.embed_tokens.weight"}
 PREFIX = {"gpt2": "transformer.", "llama": "model."}
 

@@ -1,4 +1,6 @@
 """Trials of CircuitsVis, which draws what other libraries compute."""
+# pyright: reportMissingImports=false
+# CircuitsVis is tried in an environment of its own.
 
 import torch
 

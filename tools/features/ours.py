@@ -78,7 +78,7 @@ class Ours(Library):
     def after_error(self) -> bool:
         """A function that raises."""
         before = self.model(self.tokens)
-        failing = edits.apply("z", lambda z, hook: 1 / 0, layer=0)
+        failing = edits.apply("z", lambda z, hook: z * (1 / 0), layer=0)
         return refuses(lambda: interp.run(self.model, self.tokens, edits=[failing])) and close(
             self.model(self.tokens), before
         )
@@ -128,7 +128,7 @@ class Ours(Library):
 
     def drawing(self) -> bool:
         """The figure of ``attention_patterns``."""
-        return len(attention_patterns(self.model, TOKENS[0]).figure().data) > 0
+        return any(attention_patterns(self.model, TOKENS[0]).figure().select_traces())
 
     def offline_drawing(self) -> bool:
         """The script that draws in reports and explorer."""

@@ -69,13 +69,13 @@ class Library:
 TINY = {"vocab_size": 50, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
 
 
-def huggingface(attention: str = "eager", sizes: Mapping[str, int] = TINY) -> Any:  # noqa: ANN401
+def huggingface(attention: str = "eager", sizes: Mapping[str, Any] = TINY) -> Any:  # noqa: ANN401
     """A GPT-2 of ``transformers`` with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    config = GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, attn_implementation=attention)
-    return GPT2LMHeadModel(config).eval()
+    fields = {**sizes, "bos_token_id": 0, "eos_token_id": 0, "attn_implementation": attention}
+    return GPT2LMHeadModel(GPT2Config(**fields)).eval()
 
 
 def mamba() -> Any:  # noqa: ANN401 - a class of transformers

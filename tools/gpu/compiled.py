@@ -4,6 +4,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from benchmarks.bench import Bench
 from benchmarks.forwards import plain
 from benchmarks.precision import Precision
 from benchmarks.table import Row
-from benchmarks.timing import Absent, Work
+from benchmarks.timing import Absent, Forward, Work
 from tools.gpu.measurement import Measurement, relative_difference
 
 MODES = {"default": "kernels", "reduce-overhead": "kernels replayed as a CUDA graph"}
@@ -25,10 +26,10 @@ def compiled(bench: Bench, precision: Precision) -> Iterator[Measurement]:
     tokens = bench.setting.tokens(*bench.setting.passes[0])
     shape = "×".join(map(str, tokens.shape))
     seconds: dict[str, float] = {}
-    works: dict[str, Work] = {}
+    works: dict[str, Forward] = {}
     torch.compiler.reset()
 
-    def make(mode: str) -> Work:
+    def make(mode: str) -> Forward:
         works[mode], seconds[mode] = _compile(bench, tokens, mode)
         return works[mode]
 
@@ -55,19 +56,19 @@ def compiled(bench: Bench, precision: Precision) -> Iterator[Measurement]:
 
 
 @torch.no_grad()
-def _logits(work: Work) -> Tensor:
+def _logits(work: Forward) -> Tensor:
     """A copy of the logits, since the next replay of a CUDA graph overwrites its buffers."""
     return work().clone()
 
 
 @torch.no_grad()
-def _compile(bench: Bench, tokens: Tensor, mode: str) -> tuple[Work, float]:
+def _compile(bench: Bench, tokens: Tensor, mode: str) -> tuple[Forward, float]:
     """The compiled forward, and the seconds of its first call.
 
     Raises:
         Absent: it cannot be compiled here.
     """
-    settings = {"backend": TRIAL_BACKEND} if bench.setting.quick else {"mode": mode}
+    settings: dict[str, Any] = {"backend": TRIAL_BACKEND} if bench.setting.quick else {"mode": mode}
     begun = time.perf_counter()
     try:
         work = partial(torch.compile(bench.ours.default, **settings), tokens)

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage] - in no __all__
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.bench import Bench
