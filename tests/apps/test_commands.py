@@ -15,7 +15,7 @@ from analyses import TunedLens, ablate
 from apps.commands import COMMANDS
 from apps.frame_table import table_of_frame
 from interp import load, read_prompts
-from interp.text.prompts import PROMPT_FOLDER
+from interp.text import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
 NAMES = {command.name for command in COMMANDS}
