@@ -188,11 +188,14 @@ def read_tensor(
     shape = entry.shape if index is None else entry.shape[1:]
     n_blocks = prod(shape) // per_block
     start = entry.offset + (index or 0) * n_blocks * block_bytes
-    data = np.memmap(path, np.uint8, "r", start, (n_blocks * block_bytes,))
     values = torch.empty(prod(shape), dtype=dtype)
     step = max(1, CHUNK // per_block)
     for first in range(0, n_blocks, step):
-        blocks = np.array(data[first * block_bytes : (first + step) * block_bytes])
+        # Read instead of mapped, since pages of a mapped file stay in memory.
+        n_bytes = min(step, n_blocks - first) * block_bytes
+        blocks = np.fromfile(path, np.uint8, n_bytes, offset=start + first * block_bytes)
+        if len(blocks) < n_bytes:
+            raise OSError("it ends before its last tensor")
         part = values[first * per_block : (first + step) * per_block]
         if kind in PLAIN:
             part.copy_(torch.from_numpy(blocks).view(PLAIN[kind]))
