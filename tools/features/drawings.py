@@ -1,6 +1,4 @@
 """Trials of CircuitsVis, which draws what other libraries compute."""
-# pyright: reportMissingImports=false
-# CircuitsVis is tried in an environment of its own.
 
 import torch
 

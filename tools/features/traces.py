@@ -1,6 +1,4 @@
 """Trials of nnsight, and of nnterp, which gives models of nnsight standard names."""
-# pyright: reportMissingImports=false
-# Both are tried in environments of their own.
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
