@@ -73,6 +73,8 @@ class DirectLogitAttribution(Result):
         value: the logit or the difference, before any soft-cap.
         effect: the terms that sum to it, in logits, in the order of the forward; biases of norms
             and of the unembedding come last.
+        of_target: with a distractor, the same terms of the target's logit alone: a term may raise
+            the target, lower the distractor, or both; else ``None``.
         control: the same terms for tokens drawn at random in place of target and distractor.
         by_source: with ``by="source"``, each head's term by the token that it attends to; else
             ``None``.
@@ -88,6 +90,7 @@ class DirectLogitAttribution(Result):
 
     value: Float[Tensor, " prompt"]
     effect: Float[Tensor, "term prompt"]
+    of_target: Float[Tensor, "term prompt"] | None
     control: Float[Tensor, "term prompt"]
     by_source: Float[Tensor, "head prompt key"] | None
     parts: tuple[Part, ...]
@@ -115,6 +118,8 @@ class DirectLogitAttribution(Result):
             effect, low, high: the mean term over prompts and its 95 % interval, in logits.
             size: mean of |effect|, in which effects of opposite sign do not cancel.
             n, p, q, significant: as in ``ablate_heads``, for a mean other than zero.
+            to_target, to_distractor: with a distractor, the two sides of the effect: the mean term
+                of each logit, whose difference is the effect.
             control: mean of |effect| for tokens drawn at random.
 
         Columns by source, where the tokens differ from prompt to prompt:
@@ -125,9 +130,9 @@ class DirectLogitAttribution(Result):
         if self.by_source is not None:
             return self._source_frame(self.by_source)
         control = self.control.double().abs().mean(-1).tolist()
-        frame = effect_frame({**self._cells, "control": control}, self.effect, self._noise)
-        frame["control"] = frame.pop("control")
-        return _with_integers(frame)
+        last = {**self._sides(), "control": control}
+        frame = effect_frame({**self._cells, **last}, self.effect, self._noise)
+        return _with_integers(frame[[*(name for name in frame if name not in last), *last]])
 
     def largest_terms(
         self, effects: Mapping[str, float], top: int
@@ -196,6 +201,13 @@ class DirectLogitAttribution(Result):
         """A description of what was attributed."""
         return _describe(self.target, self.distractor)
 
+    def _sides(self) -> dict[str, list[float]]:
+        """The mean term of the target's logit, and that of the distractor's."""
+        if self.of_target is None:
+            return {}
+        target, effect = (terms.double().mean(-1) for terms in (self.of_target, self.effect))
+        return {"to_target": target.tolist(), "to_distractor": (target - effect).tolist()}
+
     @property
     def _cells(self) -> dict[str, Sequence[object]]:
         axes = ("name", "kind", "layer", "head")
@@ -219,11 +231,15 @@ class DirectLogitAttribution(Result):
         lines = [
             f"{name:<{width}} {effect_text(row['effect'], places, 'logits')}"
             f"{bracketed(row['low'], row['high'], places)}"
+            f"{_sides_text(row, places)}"
             f"  control {fixed(row['control'], places)}"
             for name, row in zip(names, frame.to_dict("records"), strict=True)
         ]
         tested = significance_text(self.to_frame(), "terms")
-        return [*lines, f"{tested}; control: mean of |term| for tokens drawn at random"]
+        sides = (
+            "" if self.of_target is None else "target − distractor: what it adds to each logit; "
+        )
+        return [*lines, f"{tested}; {sides}control: mean of |term| for tokens drawn at random"]
 
     def _source_lines(self, top: int) -> list[str]:
         frame = self.to_frame()
@@ -368,6 +384,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
     return DirectLogitAttribution(
         value=attributed.values,
         effect=attributed.terms,
+        of_target=attributed.of_target,
         control=attributed.control,
         by_source=attributed.sources,
         parts=attributed.parts,
@@ -402,6 +419,14 @@ def _describe(target: Sequence[str], distractor: Sequence[str] | None) -> str:
 def _common(labels: Sequence[str], role: str) -> str:
     """The label that all prompts share, or the role of each prompt's own."""
     return labels[0] if len(set(labels)) == 1 else f"each prompt's {role}"
+
+
+def _sides_text(row: Mapping[Any, Any], places: int) -> str:
+    """``target +1.54 − distractor −0.02``; empty without a distractor."""
+    if "to_target" not in row:
+        return ""
+    target, distractor = (signed(row[f"to_{side}"], places) for side in ("target", "distractor"))
+    return f"  = {target} − ({distractor})"
 
 
 def _with_integers(frame: pd.DataFrame) -> pd.DataFrame:

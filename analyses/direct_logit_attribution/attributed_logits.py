@@ -30,6 +30,7 @@ class AttributedLogits:
         parts: what writes each term.
         values: the logits or differences, before any soft-cap.
         terms: the terms, which sum to the values.
+        of_target: the same terms of the target's logit alone; ``None`` if there is no distractor.
         control: the same terms for random tokens.
         sources: each head's term by the token that it attends to; ``None`` unless by source.
     """
@@ -37,6 +38,7 @@ class AttributedLogits:
     parts: tuple[Part, ...]
     values: Float[Tensor, " prompt"]
     terms: Float[Tensor, "term prompt"]
+    of_target: Float[Tensor, "term prompt"] | None
     control: Float[Tensor, "term prompt"]
     sources: Float[Tensor, "head prompt key"] | None
 
@@ -71,24 +73,27 @@ def attribute_logits(
     for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
         cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
-        logits, random_logits = (
-            TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn)
+        logits, random_logits, target = (
+            TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn, ids[:1])
         )
         _check_finite(logits.values(), cache)
-        terms, control = logits.terms(), random_logits.terms()
+        by_part = {"terms": logits.terms(), "control": random_logits.terms()}
+        if len(ids) > 1:
+            by_part["of_target"] = target.terms()
         if by == "component":
-            terms, control = heads_together(terms), heads_together(control)
+            by_part = {name: heads_together(terms) for name, terms in by_part.items()}
         if by == "source":
             numbers["sources"].append(_by_key(logits.sources(), some))
         numbers["values"].append(logits.values())
-        numbers["terms"].append(torch.stack([*terms.values()], -1))
-        numbers["control"].append(torch.stack([*control.values()], -1))
-        parts = tuple(terms)
+        for name, terms in by_part.items():
+            numbers[name].append(torch.stack([*terms.values()], -1))
+        parts = tuple(by_part["terms"])
     tensors = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
     return AttributedLogits(
         parts=parts,
         values=tensors["values"],
         terms=tensors["terms"].mT,
+        of_target=tensors["of_target"].mT if len(ids) > 1 else None,
         control=tensors["control"].mT,
         sources=tensors["sources"].transpose(0, 1) if by == "source" else None,
     )

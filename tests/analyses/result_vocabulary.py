@@ -68,6 +68,8 @@ VOCABULARY = {
         "weighted": "whether attention is weighted by the lengths of values",
     },
     "float": {
+        "to_distractor": "the mean of a term of the distractor's logit",
+        "to_target": "the mean of a term of the target's logit",
         "a": "the number of the first of two models",
         "ablated": "the metric with something ablated",
         "ablated_probability": "probability with parts ablated",
@@ -145,6 +147,7 @@ VOCABULARY = {
         "strength": "factor of a vector",
         "strengths": "the column strength",
         "strips": "values along a text",
+        "of_target": "the terms of the target's logit alone",
         "sum": "sum of effects over a cut",
         "support_effect": "effect of each edge of the support",
         "surprisal": "−log p of a token, in nats",

@@ -58,6 +58,14 @@ def test_terms_sum_to_the_logit_and_to_the_difference(name, by):
     difference = attributed(name, target=3, distractor=(5, 0), pos=1, by=by)
     assert_close(difference.effect.sum(0), of_target.value - of_distractor.value, BOUND)
     assert max(attribution.error for attribution in (of_target, of_distractor, difference)) <= BOUND
+    # The two sides of each term are the terms of the two logits.
+    assert of_target.of_target is None
+    assert_close(difference.of_target, of_target.effect, BOUND)
+    assert_close(difference.of_target - difference.effect, of_distractor.effect, BOUND)
+    frame = difference.to_frame()
+    sides = (frame["to_target"] - frame["to_distractor"]).to_numpy()
+    assert_close(torch.tensor(sides), torch.tensor(frame["effect"].to_numpy()), BOUND)
+    assert "to_target" not in of_target.to_frame()
 
 
 def test_the_error_that_is_stated_is_that_of_the_sum():
