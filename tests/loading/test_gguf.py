@@ -89,7 +89,9 @@ def test_blocks_have_the_values_of_the_package_gguf(kind, dtype, tmp_path, monke
         assert torch.equal(values.nan_to_num(7), part.nan_to_num(7))
 
 
-@pytest.mark.parametrize("quantisation", ["Q4_0", "Q8_0", "F16"])
+@pytest.mark.parametrize(
+    "quantisation", covering(["F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"], ["Q4_0", "F16"])
+)
 @pytest.mark.parametrize("case", ["llama", "qwen2"])
 def test_weights_are_those_that_transformers_reads(case, quantisation, written):
     sizes = {f"{case}.vocab_size": built(case).config.vocab_size}
