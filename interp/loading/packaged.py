@@ -1,6 +1,7 @@
 """Pretrained models in other packages of the Python Package Index, by short names."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,11 +32,16 @@ class Packaged:
     @property
     def path(self) -> Path | None:
         """The file; ``None`` if the package is not installed."""
-        spec = find_spec(self.package)
-        if spec is None or spec.origin is None:
-            return None
-        path = Path(spec.origin).parent / self.file
-        return path if path.is_file() else None
+        folder = _folder(self.package)
+        path = None if folder is None else folder / self.file
+        return path if path is not None and path.is_file() else None
+
+
+@cache
+def _folder(package: str) -> Path | None:
+    """The folder of a package; ``None`` if it is not installed."""
+    spec = find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 PACKAGED = {

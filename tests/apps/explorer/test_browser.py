@@ -298,7 +298,8 @@ def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server
     visitor.open(first)
     visitor.page.get_by_label("Prompt", exact=True).fill("def f(x):")
     visitor.page.get_by_role("button", name="Run").click()
-    visitor.page.wait_for_url(lambda url: "def+f" in url, timeout=TIMEOUT)
+    # The address is whole once the head of the new prompt is chosen.
+    visitor.page.wait_for_url(lambda url: "def+f" in url and "head=" in url, timeout=TIMEOUT)
     visitor.settle()
     visitor.page.go_back()
     expect(visitor.page.get_by_text("heads so far")).to_have_count(0, timeout=TIMEOUT)
