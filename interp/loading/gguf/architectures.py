@@ -119,6 +119,12 @@ GATED = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+JOINT = {
+    "attn_qkv": "self_attention.query_key_value",
+    "attn_output": "self_attention.dense",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
 NAMES = {**EMBEDDINGS, **ATTENTION, **NORMS, **GATED}
 ROUTED = {
     "ffn_gate_inp": "mlp.gate",
@@ -258,12 +264,10 @@ ARCHITECTURES: dict[str, Architecture] = {
             "token_embd": "gpt_neox.embed_in",
             "output_norm": "gpt_neox.final_layer_norm",
             "output": "embed_out",
-            "attn_norm": "input_layernorm",
+            **NORMS,
+            **JOINT,
             "attn_qkv": "attention.query_key_value",
             "attn_output": "attention.dense",
-            "ffn_norm": "post_attention_layernorm",
-            "ffn_up": "mlp.dense_h_to_4h",
-            "ffn_down": "mlp.dense_4h_to_h",
         },
         {
             **LAYER,
@@ -280,12 +284,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "token_embd_norm": "transformer.word_embeddings_layernorm",
             "output_norm": "transformer.ln_f",
             "output": "lm_head",
-            "attn_norm": "input_layernorm",
-            "attn_qkv": "self_attention.query_key_value",
-            "attn_output": "self_attention.dense",
-            "ffn_norm": "post_attention_layernorm",
-            "ffn_up": "mlp.dense_h_to_4h",
-            "ffn_down": "mlp.dense_4h_to_h",
+            **NORMS,
+            **JOINT,
         },
         {
             "context_length": "seq_length",
@@ -304,10 +304,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_norm": "transformer.ln_f",
             "output": "lm_head",
             "attn_norm": "input_layernorm",
-            "attn_qkv": "self_attention.query_key_value",
-            "attn_output": "self_attention.dense",
-            "ffn_up": "mlp.dense_h_to_4h",
-            "ffn_down": "mlp.dense_4h_to_h",
+            **JOINT,
         },
         {
             **SIZES,

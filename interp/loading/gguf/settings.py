@@ -8,6 +8,7 @@ from typing import Any
 from interp.errors import IgnoredFieldsWarning, ModelLoadError, nearest, shorten
 from interp.io import GgufHeader
 from interp.loading.gguf.architectures import ARCHITECTURES, FALCON_40B, Architecture
+from interp.loading.gguf.tensors import ROPE_TENSORS
 
 ARCHITECTURE = "general.architecture"
 TOKENS = "tokenizer.ggml"
@@ -17,14 +18,8 @@ SPECIAL_TOKENS = {
     "padding_token_id": "pad_token_id",
 }
 READ = (
-    *(
-        "vocab_size",
-        "feed_forward_length",
-        "attention.head_count_kv",
-        "attention.key_length",
-        "attention.value_length",
-        "rope.dimension_count",
-    ),
+    *("vocab_size", "feed_forward_length", "attention.head_count_kv", "rope.dimension_count"),
+    *("attention.key_length", "attention.value_length"),
     *("rope.freq_base_swa", "attention.sliding_window_pattern"),
     *(f"rope.scaling.{name}" for name in ("type", "factor", "attn_factor", "finetuned")),
     *(f"rope.scaling.{name}" for name in ("original_context_length", "yarn_beta_fast")),
@@ -51,8 +46,6 @@ ALLOWED: dict[str, tuple[object, ...]] = {
 }
 """Settings that change what a model computes, where its architecture doesn't read them, and the
 values that change nothing."""
-ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
-"""Tensors with a divisor for each frequency of rotary positions."""
 LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 """The number of layers by which llama.cpp knows the models whose scores are divided by
 √(d_model / n_heads) instead of √d_head; the file does not say."""

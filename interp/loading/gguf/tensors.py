@@ -23,8 +23,8 @@ from interp.loading.gguf.architectures import Architecture
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 """Types whose numbers are stored as they are."""
 NAME = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.(?P<kind>weight|bias)")
-IGNORED = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
-"""Tensors that are read with the configuration."""
+ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+"""Tensors with a divisor for each frequency of rotary positions, which are settings."""
 CHUNK = 2**22
 """Numbers that are dequantised at once."""
 
@@ -52,6 +52,7 @@ class GgufSource:
     Args:
         path: the file.
         header: its header.
+        types: the name of the type of each tensor.
         architecture: its architecture.
         fields: the fields of its configuration.
         dtype: the dtype of the weights; ``None`` means that of most, and float32 if those are
@@ -60,26 +61,22 @@ class GgufSource:
     Attributes:
         quantisation: the type of most of the quantised numbers, such as ``Q4_1``; ``""`` if no
             tensor is quantised.
-
-    Raises:
-        ModelLoadError: a tensor reaches beyond the end of the file, overlaps another one, or has a
-            type that is unknown.
     """
 
     def __init__(
         self,
         path: Path,
         header: GgufHeader,
+        types: Mapping[str, str],
         architecture: Architecture,
         fields: Mapping[str, Any],
         dtype: torch.dtype | None = None,
     ) -> None:
-        self._path, self._header, self._fields = path, header, fields
+        self._path, self._header, self._types, self._fields = path, header, types, fields
         self._changes = architecture.changes
-        self._types = types_of(header)
         counts = Counter[str]()
         for key, entry in header.tensors.items():
-            counts[self._types[key]] += prod(entry.shape)
+            counts[types[key]] += prod(entry.shape)
         quantised = [kind for kind, _ in counts.most_common() if kind not in PLAIN]
         self.quantisation = next(iter(quantised), "")
         common = counts.most_common(1)[0][0] if counts else "F32"
@@ -116,27 +113,10 @@ class GgufSource:
         change = self._changes.get(weight.part)
         # Gains may have 1 added, which is taken off before they are rounded.
         dtype = torch.float32 if len(weight.shape) == 1 else self._dtype
-        values = self.values(weight.key, weight.index, dtype)
+        entry, kind = self._header.tensors[weight.key], self._types[weight.key]
+        values = read_tensor(self._path, weight.key, entry, kind, dtype, weight.index)
         changed = values if change is None else change(values, self._fields)
         return changed.to(self._dtype).contiguous()
-
-    def values(self, key: str, index: int | None, dtype: torch.dtype) -> Tensor:
-        """A tensor of the file, or one entry of its first axis.
-
-        Raises:
-            ModelLoadError: the file can't be read, or the package ``gguf`` can't dequantise it.
-        """
-        try:
-            return read_tensor(
-                self._path, self._header.tensors[key], self._types[key], index, dtype
-            )
-        except NotImplementedError as error:
-            raise ModelLoadError(
-                f"{self._path}: {key} is quantised as {self._types[key]}, which the package gguf "
-                "can't dequantise."
-            ) from error
-        except UNREADABLE as error:
-            raise ModelLoadError(f"{self._path}: {key} can't be read: {reason(error)}.") from error
 
 
 def types_of(header: GgufHeader) -> dict[str, str]:
@@ -174,14 +154,31 @@ def types_of(header: GgufHeader) -> dict[str, str]:
 
 
 def read_tensor(
-    path: Path, entry: GgufEntry, kind: str, index: int | None, dtype: torch.dtype
+    path: Path,
+    key: str,
+    entry: GgufEntry,
+    kind: str,
+    dtype: torch.dtype = torch.float32,
+    index: int | None = None,
 ) -> Tensor:
-    """One tensor, or one entry of its first axis, in ``dtype``.
+    """The tensor ``key`` of a file, or one entry of its first axis, in ``dtype``.
 
     Raises:
-        OSError: the file can't be read.
-        NotImplementedError: the type can't be dequantised.
+        ModelLoadError: the file can't be read, or the package ``gguf`` can't dequantise the type.
     """
+    try:
+        return _dequantised(path, entry, kind, index, dtype)
+    except NotImplementedError as error:
+        raise ModelLoadError(
+            f"{path}: {key} is quantised as {kind}, which the package gguf can't dequantise."
+        ) from error
+    except UNREADABLE as error:
+        raise ModelLoadError(f"{path}: {key} can't be read: {reason(error)}.") from error
+
+
+def _dequantised(
+    path: Path, entry: GgufEntry, kind: str, index: int | None, dtype: torch.dtype
+) -> Tensor:
     gguf = library()
     of = gguf.GGMLQuantizationType[kind]
     per_block, block_bytes = gguf.GGML_QUANT_SIZES[of]
@@ -229,7 +226,7 @@ def _stored(key: str, entry: GgufEntry, architecture: Architecture) -> dict[str,
     match = NAME.fullmatch(key)
     name = None if match is None else architecture.names.get(match["part"])
     if match is None or name is None:
-        return {} if key in IGNORED else {key: Stored(key, key, None, entry.shape)}
+        return {} if key in ROPE_TENSORS else {key: Stored(key, key, None, entry.shape)}
     if match["layer"] is not None:
         name = f"{architecture.block.format(match['layer'])}{name}"
     name = f"{name}.{match['kind']}"

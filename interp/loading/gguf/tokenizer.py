@@ -205,7 +205,7 @@ def _bpe(tokens: Sequence[str], merges: list[list[str]]) -> dict[str, Any]:
 def _post_processor(
     metadata: Mapping[str, Any], tokens: Sequence[str], *, adds_bos: bool
 ) -> dict[str, Any] | None:
-    """Adds BOS before and EOS after a text, if the metadata says so."""
+    """The post-processor that adds BOS before or EOS after a text, as the flags ask."""
     ends: dict[str, int] = {}
     for name, default in (("bos", adds_bos), ("eos", False)):
         id_ = metadata.get(f"{PREFIX}.{name}_token_id")
