@@ -1,7 +1,7 @@
 """How long a first walk through a pretrained model takes, and how much memory, on this machine.
 
-    python -m benchmarks.real_model FOLDER                       # prints the table
-    python -m benchmarks.real_model FOLDER --docs docs/speed.md  # and writes it there
+    python -m benchmarks.real_model MODEL                        # prints the table
+    python -m benchmarks.real_model MODEL --docs docs/speed.md  # and writes it there
 
 Each step runs in a process of its own, as a user would start it: Python that loads and runs the
 model, the commands with their default options on eight pairs of prompts about two names, and the
@@ -58,11 +58,11 @@ class Cost:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model")
-    parser.add_argument("folder", type=Path, help="a folder with weights and tokenizer")
+    parser.add_argument("model", help="a name such as smollm2-135m, or a folder")
     parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
     options = parser.parse_args(arguments)
     load = load_average()
-    costs = [*_commands(options.folder), *_explorer(options.folder)]
+    costs = [*_commands(options.model), *_explorer(options.model)]
     table = to_markdown(costs, load)
     print(table)
     if options.docs:
@@ -80,13 +80,13 @@ def to_markdown(costs: Sequence[Cost], load: str) -> str:
     return "\n".join([head, *rows, "", f"Measured on {where}, load before {load}."])
 
 
-def _commands(folder: Path) -> Iterator[Cost]:
+def _commands(model: str) -> Iterator[Cost]:
     with TemporaryDirectory() as temporary:
         prompts, out = Path(temporary) / "names.jsonl", Path(temporary) / "out"
         prompts.write_text("".join(json.dumps(pair) + "\n" for pair in pairs()))
-        on_pairs = ["--model", str(folder), "--prompts", str(prompts)]
-        yield _measured("load", [LOAD, str(folder)])
-        yield _measured("load and predict the next token", [PREDICT, str(folder)])
+        on_pairs = ["--model", model, "--prompts", str(prompts)]
+        yield _measured("load", [LOAD, model])
+        yield _measured("load and predict the next token", [PREDICT, model])
         for step, command in {
             "ablate every head": "ablate",
             "attribute every edge": "attribute",
@@ -122,8 +122,8 @@ def _measured(step: str, words: list[str]) -> Cost:
     return Cost(step, time.perf_counter() - began, usage.ru_maxrss * 1024)
 
 
-def _explorer(folder: Path) -> Iterator[Cost]:
-    with served(str(folder)) as server, chromium() as browser, visit(browser, server) as visitor:
+def _explorer(model: str) -> Iterator[Cost]:
+    with served(model) as server, chromium() as browser, visit(browser, server) as visitor:
 
         def measured(step: str, began: float) -> Cost:
             return Cost(
