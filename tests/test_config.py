@@ -40,7 +40,7 @@ def attentions(draw) -> AttentionConfig:
     kv_heads, shared = draw(st.integers(1, 64)), draw(st.integers(1, 8))
     return AttentionConfig(
         kv_heads * shared,
-        2 * draw(st.integers(1, 64)),
+        2 * draw(st.integers(2, 64)),
         draw(st.sampled_from([None, kv_heads])),
         *(draw(st.booleans()) for _ in range(4)),
         draw(st.none() | positive),
@@ -104,7 +104,7 @@ positions = st.builds(
     bases,
     layouts,
 ) | st.builds(
-    PositionsConfig, st.just("rotary"), bases, layouts, st.none() | st.just(2), st.none() | scalings
+    PositionsConfig, st.just("rotary"), bases, layouts, st.none() | st.just(4), st.none() | scalings
 )
 embeddings = st.builds(
     EmbeddingConfig, st.none() | positive, st.none(), st.integers(0, 4), st.none() | norms

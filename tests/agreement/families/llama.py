@@ -44,7 +44,7 @@ FAMILIES = [
             "linear": llama(LlamaForCausalLM, rope_parameters=LINEAR | FAR),
             "llama3": llama(LlamaForCausalLM, rope_parameters=LLAMA3 | FAR),
             "yarn": llama(LlamaForCausalLM, rope_parameters=YARN | FAR),
-            "yarn-told": llama(
+            "yarn-explicit": llama(
                 LlamaForCausalLM,
                 rope_parameters={
                     **(YARN | FAR),

@@ -63,7 +63,7 @@ FAMILIES = [
         cases={
             "longrope": longrope(),
             "longrope-partial": longrope(n=2, partial_rotary_factor=0.7, rope_theta=77.0),
-            "longrope-told": longrope(
+            "longrope-explicit": longrope(
                 "su", factor=3.0, attention_factor=1.3, original_max_position_embeddings=6
             ),
             "longrope-called-yarn": longrope("yarn"),
