@@ -155,11 +155,6 @@ def configs(draw) -> Config:
     )
 
 
-# The checker of annotations draws at random which item of a tuple it looks at.
-beartype_draws = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-
-
-@beartype_draws
 @settings(max_examples=60)
 @given(config=configs())
 def test_what_is_written_is_read_back_equal(config):
@@ -169,7 +164,6 @@ def test_what_is_written_is_read_back_equal(config):
     assert hash(Config.from_json(config.to_json())) == hash(config)
 
 
-@beartype_draws
 @settings(max_examples=20)
 @given(config=configs(), other=configs())
 def test_different_configurations_are_written_differently(config, other):
