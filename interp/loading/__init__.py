@@ -18,7 +18,7 @@ from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
-from interp.loading.gguf import GGUF_SUFFIX, load_gguf
+from interp.loading.gguf import GGUF_SUFFIX, load_gguf, name_of_file
 from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
 from interp.loading.packaged import PACKAGED, installed, packaged_file
@@ -128,7 +128,7 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
     if is_folder:
         return read(path, variant=variant, allow_pickle=allow_pickle)
     _check_gguf(path, name)
-    model_name = name if name in PACKAGED else path.stem
+    model_name = name if name in PACKAGED else name_of_file(path)
     return load_gguf(path, model_name, **settings, strict=strict)
 
 

@@ -101,6 +101,24 @@ def shared(name: str, weight: Tensor, config: Any) -> dict[str, Tensor]:
     return experts(name, weight, config)
 
 
+def gpt_oss(name: str, weight: Tensor, config: Any) -> dict[str, Tensor]:
+    """Gate and up, which are interleaved in the last axis, as two tensors [expert, out, in]."""
+    if name.endswith("sinks"):
+        return {f"{name}.weight": weight}
+    before, separator, part = name.partition("mlp.experts.")
+    if not separator:
+        return {name: weight}
+    kind = "bias" if part.endswith("_bias") else "weight"
+    weight = weight if kind == "bias" else weight.mT
+    if part.startswith("down"):
+        return {f"{before}mlp.experts.down_proj.{kind}": weight}
+    axis = -1 if kind == "bias" else -2
+    return {
+        f"{before}mlp.experts.{side}_proj.{kind}": weight.unflatten(axis, (-1, 2)).select(axis, n)
+        for n, side in enumerate(("gate", "up"))
+    }
+
+
 def gemma(name: str, weight: Tensor, config: Any) -> dict[str, Tensor]:
     return {name: weight + 1 if name.endswith("norm.weight") else weight}
 
@@ -177,6 +195,12 @@ PARTIAL = {
     "rope.dimension_count": rotated,
 }
 
+
+def windows(config: Any) -> list[bool]:
+    """Which layers have a window."""
+    return [kind == "sliding_attention" for kind in config.layer_types]
+
+
 CONVERTED = {
     "llama": Converted("LlamaForCausalLM", GROUPED, LLAMA, llama),
     "llama/mixtral": Converted(
@@ -238,7 +262,72 @@ CONVERTED = {
         {**WIDE, **WINDOW},
         gemma,
     ),
+    "olmo": Converted(
+        "OlmoForCausalLM",
+        {**GROUPED, "clip_qkv": 0.5},
+        {
+            **SHAPE,
+            "attention.layer_norm_epsilon": lambda _: 1e-5,
+            "attention.clamp_kqv": of("clip_qkv"),
+        },
+        llama,
+    ),
     "olmo2": Converted("Olmo2ForCausalLM", GROUPED, RMS),
+    "olmo2/windows": Converted(
+        "Olmo3ForCausalLM",
+        {**GROUPED, "num_hidden_layers": 5, "sliding_window": 8, "pad_token_id": 1},
+        {**RMS, **WINDOW, "attention.sliding_window_pattern": windows},
+    ),
+    "olmoe": Converted(
+        "OlmoeForCausalLM",
+        {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": False},
+        {**RMS, **MIXTURE},
+        experts,
+    ),
+    "seed_oss": Converted("SeedOssForCausalLM", {**GROUPED, "head_dim": 32}, WIDE),
+    "gpt-oss": Converted(
+        "GptOssForCausalLM",
+        {**GROUPED, "num_hidden_layers": 4, "head_dim": 32, "sliding_window": 8}
+        | {"num_local_experts": 4, "num_experts_per_tok": 2},
+        {
+            **{**WIDE, **MIXTURE, **WINDOW},
+            "expert_feed_forward_length": of("intermediate_size"),
+            "rope.scaling.type": lambda _: "yarn",
+            "rope.scaling.factor": lambda config: config.rope_parameters["factor"],
+            "rope.scaling.original_context_length": lambda config: config.rope_parameters[
+                "original_max_position_embeddings"
+            ],
+        },
+        gpt_oss,
+    ),
+    "glm4": Converted(
+        "Glm4ForCausalLM",
+        {**GROUPED, "head_dim": 32, "attention_bias": True, "pad_token_id": 0},
+        {**WIDE, "rope.dimension_count": rotated},
+    ),
+    "command-r": Converted(
+        "CohereForCausalLM",
+        {**GROUPED, "use_qk_norm": False, "logit_scale": 0.25, "bos_token_id": 1}
+        | {"eos_token_id": 2},
+        {
+            **SHAPE,
+            "attention.layer_norm_epsilon": of("layer_norm_eps"),
+            "logit_scale": of("logit_scale"),
+            "rope.scaling.type": lambda _: "none",
+        },
+    ),
+    "cohere2": Converted(
+        "Cohere2ForCausalLM",
+        {**GROUPED, "num_hidden_layers": 5, "sliding_window": 8, "bos_token_id": 1}
+        | {"eos_token_id": 2},
+        {
+            **SHAPE,
+            **WINDOW,
+            "attention.layer_norm_epsilon": of("layer_norm_eps"),
+            "logit_scale": of("logit_scale"),
+            "rope.dimension_count": d_head,
+        },
+    ),
     "phi2": Converted("PhiForCausalLM", SIZES, PARTIAL),
     "phi3": Converted(
         "Phi3ForCausalLM",

@@ -14,7 +14,7 @@ import pytest
 import tokenizers
 import torch
 from architectures import covering
-from loading.gguf_files import CONVERTED, write_gguf
+from loading.gguf_files import CONVERTED, add_entry, named, write_gguf
 from tokenizers import AddedToken, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM
 
@@ -22,10 +22,9 @@ import interp
 from interp.config import TokensConfig
 from interp.errors import IgnoredFieldsWarning, ModelLoadError
 from interp.execution import Provenance
-from interp.io import GgufEntry
 from interp.io.gguf_file import shortest
 from interp.loading.gguf import tensors as reading
-from interp.loading.gguf.tensors import read_tensor
+from interp.loading.gguf.tensors import FileTensor, read_tensor
 from interp.loading.gguf.tokenizer import SPLITS
 from interp.loading.packaged import PACKAGED, Packaged
 
@@ -82,9 +81,9 @@ def test_blocks_have_the_values_of_the_package_gguf(kind, dtype, tmp_path, monke
     with np.errstate(all="ignore"):
         expected = torch.from_numpy(gguf.quants.dequantize(blocks, of)).reshape(shape).to(dtype)
     monkeypatch.setattr(reading, "CHUNK", 3 * per_block)
-    entry = GgufEntry(shape, int(of), 32)
+    tensor = FileTensor(tmp_path / "blocks", "blocks", shape, kind, 32)
     for index in (None, 0, 2):
-        values = read_tensor(tmp_path / "blocks", "blocks", entry, kind, dtype, index)
+        values = read_tensor(tensor, dtype, index)
         part = expected if index is None else expected[index]
         assert torch.equal(values.nan_to_num(7), part.nan_to_num(7))
 
@@ -119,6 +118,57 @@ def test_the_name_says_how_a_model_was_quantised(written):
 def test_a_model_in_half_precision_keeps_it(written):
     model = interp.load(written(quantisation="BF16"))
     assert (model.dtype, model.config.name) == (torch.bfloat16, "model")
+
+
+# ---- several files ------------------------------------------------------------------------------
+
+
+def split(path: Path, n_tensors: int) -> list[Path]:
+    """The parts of a file with up to ``n_tensors`` tensors each, as the package ``gguf`` writes."""
+    model = built("llama")
+    writer = gguf.GGUFWriter(path.with_name("part.gguf"), "llama", split_max_tensors=n_tensors)
+    for key, get in CONVERTED["llama"].settings.items():
+        add_entry(writer, f"llama.{key}", get(model.config))
+    for name, array in named("llama", model).items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return sorted(path.parent.glob("part-*.gguf"))
+
+
+def test_a_model_in_parts_is_that_in_one_file(written, tmp_path):
+    """Whichever of the parts is named."""
+    expected = interp.load(written())
+    parts = split(tmp_path / "whole.gguf", 10)
+    assert len(parts) > 2
+    for part in (parts[0], parts[-1]):
+        model = interp.load(part)
+        assert model.config == replace(expected.config, name="part")
+        for name, weight in expected.named_parameters():
+            assert torch.equal(dict(model.named_parameters())[name], weight), name
+
+
+def test_parts_that_are_missing_swapped_or_renamed_are_refused(tmp_path):
+    first, second, *_, last = split(tmp_path / "whole.gguf", 10)
+    renamed = first.rename(tmp_path / "first.gguf")
+    with pytest.raises(
+        ModelLoadError, match=r"first\.gguf is one of \d parts .* its name should be"
+    ):
+        interp.load(renamed)
+    with pytest.raises(ModelLoadError, match=r"part-00001-of-\d+\.gguf is missing"):
+        interp.load(second)
+    renamed.rename(first)
+    content = second.read_bytes()
+    second.write_bytes(last.read_bytes())
+    with pytest.raises(
+        ModelLoadError, match=r"part-00002-.* should be part 1 of \d, but has split\.no"
+    ):
+        interp.load(last)
+    second.write_bytes(content[:-40])
+    with pytest.raises(ModelLoadError, match=r"part-00002-.* truncated"):
+        interp.load(first)
 
 
 # ---- settings -----------------------------------------------------------------------------------
@@ -222,7 +272,7 @@ def test_what_is_not_supported_is_refused_by_name(metadata, message, written, mo
     header = interp.io.read_gguf_header(path)
     entries = {key: value for key, value in (header.metadata | metadata).items() if value}
     changed = replace(header, metadata=entries)
-    monkeypatch.setattr("interp.loading.gguf.read_gguf_header", lambda _: changed)
+    monkeypatch.setattr("interp.loading.gguf.files.read_gguf_header", lambda _: changed)
     with pytest.raises(ModelLoadError, match=message) as error:
         interp.load(path)
     assert str(path) in str(error.value)

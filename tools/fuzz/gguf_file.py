@@ -26,6 +26,8 @@ METADATA: dict[str, Any] = {
     "tokenizer.ggml.merges": ["a b", "c d"],
     "tokenizer.ggml.bos_token_id": 0,
     "tokenizer.ggml.add_bos_token": True,
+    "split.no": 0,
+    "split.count": 1,
 }
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 Q8_0, F32 = 8, 0

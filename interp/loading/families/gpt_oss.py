@@ -71,12 +71,21 @@ def mixture(fields: ForeignConfig) -> MLPConfig:
 
 
 def weights(config: Config, fields: ForeignConfig) -> Table:
-    """W_gate and W_in are interleaved, and stored as ``[expert, in, out]``."""
-    joint, bias = f"{EXPERTS}.gate_up_proj", f"{EXPERTS}.gate_up_proj_bias"
+    """The same block in every layer."""
+    is_joint = any(name.endswith(f"{EXPERTS}.gate_up_proj") for name in fields.weight_names)
     block = {
         **llama.attention_and_norms(config.stacks["decoder"]),
         "attn.softmax.sinks": from_key("self_attn.sinks"),
         **linear("mlp.weight_router", "mlp.b_router", "mlp.router"),
+        **(joint_experts() if is_joint else separate_experts()),
+    }
+    return llama.decoder(config, fields, block)
+
+
+def joint_experts() -> Table:
+    """W_gate and W_in are interleaved, and stored as ``[expert, in, out]``."""
+    joint, bias = f"{EXPERTS}.gate_up_proj", f"{EXPERTS}.gate_up_proj_bias"
+    return {
         "mlp.weight_gate": from_key(joint).map(lambda x: x[..., ::2].mT.contiguous()),
         "mlp.weight_in": from_key(joint).map(lambda x: x[..., 1::2].mT.contiguous()),
         "mlp.weight_out": from_key(f"{EXPERTS}.down_proj").map(lambda x: x.mT.contiguous()),
@@ -84,7 +93,16 @@ def weights(config: Config, fields: ForeignConfig) -> Table:
         "mlp.b_in": from_key(bias).map(lambda x: x[..., 1::2].contiguous()),
         "mlp.b_out": from_key(f"{EXPERTS}.down_proj_bias"),
     }
-    return llama.decoder(config, fields, block)
+
+
+def separate_experts() -> Table:
+    """As in GGUF files: a tensor each, ``[expert, out, in]``."""
+    parts = {"gate": "gate_proj", "in": "up_proj", "out": "down_proj"}
+    return {
+        f"mlp.{kind}_{part}": from_key(f"{EXPERTS}.{name}.{suffix}")
+        for part, name in parts.items()
+        for kind, suffix in (("weight", "weight"), ("b", "bias"))
+    }
 
 
 FAMILIES = [

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from interp.errors import ModelLoadError, reason
-from interp.io import UNREADABLE, read_gguf_header
+from interp.errors import ModelLoadError
 from interp.loading.assemble import assemble
+from interp.loading.gguf.files import name_of_file, read_files
 from interp.loading.gguf.settings import architecture_of, config_of
-from interp.loading.gguf.tensors import ROPE_TENSORS, GgufSource, read_tensor, types_of
+from interp.loading.gguf.tensors import ROPE_TENSORS, GgufSource, read_tensor
 from interp.loading.gguf.tokenizer import tokenizer_of
 from interp.loading.registry import family_of
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.transformer import Transformer
 
-__all__ = ["GGUF_SUFFIX", "load_gguf"]
+__all__ = ["GGUF_SUFFIX", "load_gguf", "name_of_file"]
 
 GGUF_SUFFIX = ".gguf"
 ENDS = ("eot_token_id", "eom_token_id")
@@ -38,7 +38,7 @@ def load_gguf(
     """Load a model from a GGUF file.
 
     Args:
-        path: the file.
+        path: the file; of a model that is split into several, any of them.
         name: the name of the model, to which the quantisation is added unless it is part of it.
         device: the device of the parameters.
         dtype: the dtype to compute in; ``None`` means that of most weights, and float32 if those
@@ -50,24 +50,19 @@ def load_gguf(
         ModelLoadError: the file is damaged; its architecture, a setting, a type of quantisation or
             its tokenizer is not supported; or the package ``gguf`` is not installed.
     """
+    metadata, tensors = read_files(path)
     try:
-        header = read_gguf_header(path)
-    except UNREADABLE as error:
-        raise ModelLoadError(f"{path} is not a valid GGUF file: {reason(error)}.") from error
-    try:
-        architecture = architecture_of(header)
-        types = types_of(header)
+        architecture = architecture_of(metadata, tensors)
         factors: dict[str, list[float]] = {
-            key: read_tensor(path, key, header.tensors[key], types[key]).tolist()
-            for key in ROPE_TENSORS
-            if key in header.tensors
+            key: read_tensor(tensors[key]).tolist() for key in ROPE_TENSORS if key in tensors
         }
-        fields = config_of(header, architecture, factors, strict=strict)
-        source = GgufSource(path, header, types, architecture, fields, dtype)
+        shapes = {key: tensor.shape for key, tensor in tensors.items()}
+        fields = config_of(metadata, shapes, architecture, factors, strict=strict)
+        source = GgufSource(tensors, architecture, fields, dtype)
         if tokenizer is None:
-            tokenizer = tokenizer_of(header.metadata)
+            tokenizer = tokenizer_of(metadata)
         model = assemble(family_of(fields), fields, source, dtype, device)
-        set_tokenizer(model, fields, as_tokenizer(tokenizer), _generation(header.metadata))
+        set_tokenizer(model, fields, as_tokenizer(tokenizer), _generation(metadata))
     except ModelLoadError as error:
         raise ModelLoadError(f"{path}: {error}") from error
     model.config = replace(model.config, name=_named(name, source.quantisation))

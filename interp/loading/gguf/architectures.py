@@ -160,6 +160,12 @@ GEMMA_2 = replace(
         "attention.sliding_window": "sliding_window",
     },
 )
+OLMO_2 = Architecture("olmo2", {**NAMES, **SANDWICH}, RMS)
+COMMAND_R = Architecture(
+    "cohere",
+    {name: part for name, part in NAMES.items() if name != "ffn_norm"},
+    {**LAYER, **GROUPED, "logit_scale": "logit_scale"},
+)
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": LLAMA,
     "mixtral": replace(
@@ -192,6 +198,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
     ),
     "smollm3": replace(LLAMA, model_type="smollm3"),
+    "olmo": Architecture(
+        "olmo",
+        {name: part for name, part in NAMES.items() if name not in (*NORMS, "output_norm")},
+        {**SIZES, **GROUPED, "attention.clamp_kqv": "clip_qkv"},
+        changes=HALF_ROTATED,
+    ),
     "qwen2": replace(QWEN_3, model_type="qwen2"),
     "qwen3": QWEN_3,
     "qwen2moe": Architecture(
@@ -214,10 +226,60 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen3moe": Architecture(
         "qwen3_moe", {**NAMES, **ROUTED}, {**RMS, **EXPERTS}, fixed={"norm_topk_prob": True}
     ),
+    "olmoe": Architecture(
+        "olmoe",
+        {**NAMES, **ROUTED},
+        {**RMS, "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+    ),
+    "seed_oss": replace(
+        QWEN_3,
+        model_type="seed_oss",
+        names={**NAMES, "post_attention_norm": "post_attention_layernorm"},
+    ),
+    "gpt-oss": Architecture(
+        "gpt_oss",
+        {
+            **EMBEDDINGS,
+            **ATTENTION,
+            "attn_sinks": "self_attn.sinks",
+            "attn_norm": "input_layernorm",
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_gate_inp": "mlp.router",
+            "ffn_gate_exps": "mlp.experts.gate_proj",
+            "ffn_up_exps": "mlp.experts.up_proj",
+            "ffn_down_exps": "mlp.experts.down_proj",
+        },
+        {
+            **RMS,
+            "expert_count": "num_local_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "intermediate_size",
+            "attention.sliding_window": "sliding_window",
+        },
+    ),
+    "glm4": Architecture(
+        "glm4",
+        {
+            **NAMES,
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+        RMS,
+    ),
+    "command-r": COMMAND_R,
+    "cohere2": replace(
+        COMMAND_R,
+        model_type="cohere2",
+        settings={**COMMAND_R.settings, "attention.sliding_window": "sliding_window"},
+    ),
     "gemma": GEMMA,
     "gemma2": GEMMA_2,
     "gemma3": replace(GEMMA_2, model_type="gemma3_text"),
-    "olmo2": Architecture("olmo2", {**NAMES, **SANDWICH}, RMS),
+    "olmo2": OLMO_2,
+    "olmo3": replace(
+        OLMO_2, model_type="olmo3", settings={**RMS, "attention.sliding_window": "sliding_window"}
+    ),
     "phi2": Architecture(
         "phi",
         {
@@ -341,6 +403,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         changes=dict.fromkeys(("attn_qkv", "attn_output", "ffn_up", "ffn_down"), transposed),
     ),
 }
-"""The architectures, by ``general.architecture``; ``mixtral`` is ``llama`` with experts."""
+"""The architectures, by ``general.architecture``; ``mixtral`` is ``llama`` with experts, and
+``olmo3`` is ``olmo2`` with windows."""
 FALCON_40B = {"attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"}
 """Names of the norms of Falcon where attention and MLP have one each."""

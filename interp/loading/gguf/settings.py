@@ -1,12 +1,12 @@
 """The configuration of a GGUF file: its metadata and tensors as the fields of a ``config.json``."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from interp.errors import IgnoredFieldsWarning, ModelLoadError, nearest, shorten
-from interp.io import GgufHeader
+from interp.io import GgufValue
 from interp.loading.gguf.architectures import ARCHITECTURES, FALCON_40B, Architecture
 from interp.loading.gguf.tensors import ROPE_TENSORS
 
@@ -29,6 +29,7 @@ READ = (
 ALLOWED: dict[str, tuple[object, ...]] = {
     "attention.sliding_window": (0,),
     "attention.clamp_kqv": (0.0,),
+    "attention.layer_norm_epsilon": (1e-5,),
     "attention.causal": (True,),
     "attention.scale": (),
     "attn_logit_softcapping": (0.0,),
@@ -51,28 +52,31 @@ LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 √(d_model / n_heads) instead of √d_head; the file does not say."""
 
 
-def architecture_of(header: GgufHeader) -> Architecture:
-    """The architecture that a file names.
+def architecture_of(metadata: Mapping[str, GgufValue], tensors: Collection[str]) -> Architecture:
+    """The architecture that a file names, given its metadata and the names of its tensors.
 
     Raises:
         ModelLoadError: it is missing or not supported.
     """
-    name = header.metadata.get(ARCHITECTURE)
-    if name == "llama" and header.metadata.get("llama.expert_count", 0):
+    name = metadata.get(ARCHITECTURE)
+    if name == "llama" and metadata.get("llama.expert_count", 0):
         name = "mixtral"
+    if name == "olmo2" and "olmo2.attention.sliding_window" in metadata:
+        name = "olmo3"
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise ModelLoadError(
             f"it has {ARCHITECTURE}={shorten(name)}, which is not supported; supported are "
             f"{', '.join(sorted(ARCHITECTURES))}.{nearest(str(name), ARCHITECTURES)}"
         )
     architecture = ARCHITECTURES[name]
-    if name == "falcon" and "blk.0.attn_norm_2.weight" in header.tensors:
+    if name == "falcon" and "blk.0.attn_norm_2.weight" in tensors:
         return replace(architecture, names={**architecture.names, **FALCON_40B})
     return architecture
 
 
 def config_of(
-    header: GgufHeader,
+    metadata: Mapping[str, GgufValue],
+    shapes: Mapping[str, tuple[int, ...]],
     architecture: Architecture,
     factors: Mapping[str, list[float]],
     *,
@@ -81,7 +85,8 @@ def config_of(
     """The fields of a ``config.json`` that describes the model of a file.
 
     Args:
-        header: the header of the file.
+        metadata: the metadata of the file.
+        shapes: the shape of each tensor.
         architecture: its architecture.
         factors: the values of the tensors among :data:`ROPE_TENSORS` that the file has.
         strict: whether metadata of the architecture that is not read is refused.
@@ -89,7 +94,7 @@ def config_of(
     Raises:
         ModelLoadError: a size is missing or not a number, or a setting is not supported.
     """
-    settings = _Settings(header, str(header.metadata[ARCHITECTURE]))
+    settings = _Settings(metadata, shapes)
     settings.check(architecture, strict=strict)
     fields: dict[str, Any] = {"model_type": architecture.model_type, **architecture.fixed}
     for key, name in architecture.settings.items():
@@ -97,12 +102,12 @@ def config_of(
         if value is not None:
             fields[name] = value
     for key, name in SPECIAL_TOKENS.items():
-        value = header.metadata.get(f"{TOKENS}.{key}")
+        value = metadata.get(f"{TOKENS}.{key}")
         if value is not None:
             fields[name] = value
-    if "token_embd.weight" in header.tensors:
-        fields["vocab_size"] = header.tensors["token_embd.weight"].shape[0]
-    fields["tie_word_embeddings"] = "output.weight" not in header.tensors
+    if "token_embd.weight" in shapes:
+        fields["vocab_size"] = shapes["token_embd.weight"][0]
+    fields["tie_word_embeddings"] = "output.weight" not in shapes
     _set_heads(fields, settings, architecture.settings.get("attention.head_count_kv"))
     _set_scaling(fields, settings, factors)
     special = SPECIAL.get(architecture.model_type)
@@ -112,14 +117,16 @@ def config_of(
 
 
 class _Settings:
-    """The metadata of a file whose names begin with its architecture, and its tensors."""
+    """The metadata of a file whose names begin with its architecture, and shapes of its tensors."""
 
-    def __init__(self, header: GgufHeader, architecture: str) -> None:
-        self.architecture, self.tensors = architecture, header.tensors
-        prefix = f"{architecture}."
+    def __init__(
+        self, metadata: Mapping[str, GgufValue], shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.architecture, self.shapes = str(metadata[ARCHITECTURE]), shapes
+        prefix = f"{self.architecture}."
         self._values = {
             key.removeprefix(prefix): value
-            for key, value in header.metadata.items()
+            for key, value in metadata.items()
             if key.startswith(prefix)
         }
 
@@ -179,10 +186,10 @@ def _set_heads(fields: dict[str, Any], settings: _Settings, kv_heads: str | None
         fields.setdefault(kv_heads, n_heads)
     d_head, queries = (
         settings.number("attention.key_length"),
-        settings.tensors.get("blk.0.attn_q.weight"),
+        settings.shapes.get("blk.0.attn_q.weight"),
     )
     if d_head is None:
-        rows = d_model if queries is None else queries.shape[0]
+        rows = d_model if queries is None else queries[0]
         d_head = rows // n_heads
     if settings.number("attention.value_length") not in (None, d_head):
         raise settings.unsupported("attention.value_length", settings.get("attention.value_length"))
@@ -253,12 +260,47 @@ def _yarn(settings: _Settings) -> dict[str, Any]:
 
 
 def _is_biased(settings: _Settings, *tensors: str) -> bool:
-    return any(f"blk.0.{tensor}.bias" in settings.tensors for tensor in tensors)
+    return any(f"blk.0.{tensor}.bias" in settings.shapes for tensor in tensors)
 
 
 def _llama(fields: dict[str, Any], settings: _Settings) -> None:
     fields["attention_bias"] = _is_biased(settings, "attn_q", "attn_output")
     fields["mlp_bias"] = _is_biased(settings, "ffn_up", "ffn_down")
+
+
+def _gpt_oss(fields: dict[str, Any], _: _Settings) -> None:
+    """The bounds of YaRN are not rounded, as in the published configuration."""
+    scaling = fields.get("rope_scaling")
+    if isinstance(scaling, dict):
+        scaling["truncate"] = False
+
+
+def _seed_oss(fields: dict[str, Any], settings: _Settings) -> None:
+    fields["attention_bias"] = _is_biased(settings, "attn_q")
+    fields["attention_out_bias"] = _is_biased(settings, "attn_output")
+    fields["mlp_bias"] = _is_biased(settings, "ffn_up")
+
+
+def _glm_4(fields: dict[str, Any], settings: _Settings) -> None:
+    """Half of each head is rotated unless the file says otherwise."""
+    fields.setdefault("head_dim", fields["hidden_size"] // fields["num_attention_heads"])
+    if settings.number("rope.dimension_count") == fields["head_dim"]:
+        fields["partial_rotary_factor"] = 1.0
+    fields["attention_bias"] = _is_biased(settings, "attn_q")
+
+
+def _command_r(fields: dict[str, Any], settings: _Settings) -> None:
+    fields["use_qk_norm"] = "blk.0.attn_q_norm.weight" in settings.shapes
+
+
+def _windows(fields: dict[str, Any], settings: _Settings) -> None:
+    """Which layers have a window, where the file lists them."""
+    pattern = settings.get("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        kinds = {True: "sliding_attention", False: "full_attention"}
+        fields["layer_types"] = [kinds[bool(slides)] for slides in pattern]
+    elif pattern is not None:
+        fields["sliding_window_pattern"] = pattern
 
 
 def _qwen_2_moe(fields: dict[str, Any], settings: _Settings) -> None:
@@ -278,16 +320,11 @@ def _gemma(fields: dict[str, Any], settings: _Settings) -> None:
     local = settings.number("rope.freq_base_swa")
     if local is not None:
         fields["rope_local_base_freq"] = local
-    pattern = settings.get("attention.sliding_window_pattern")
-    if isinstance(pattern, list):
-        kinds = {True: "sliding_attention", False: "full_attention"}
-        fields["layer_types"] = [kinds[bool(slides)] for slides in pattern]
-    elif pattern is not None:
-        fields["sliding_window_pattern"] = pattern
+    _windows(fields, settings)
 
 
 def _phi_2(fields: dict[str, Any], settings: _Settings) -> None:
-    fields["qk_layernorm"] = "blk.0.attn_q_norm.weight" in settings.tensors
+    fields["qk_layernorm"] = "blk.0.attn_q_norm.weight" in settings.shapes
 
 
 def _phi_3(fields: dict[str, Any], _: _Settings) -> None:
@@ -301,8 +338,8 @@ def _starcoder_2(fields: dict[str, Any], settings: _Settings) -> None:
 
 def _stablelm(fields: dict[str, Any], settings: _Settings) -> None:
     fields["use_qkv_bias"] = _is_biased(settings, "attn_q")
-    fields["qk_layernorm"] = "blk.0.attn_q_norm.weight" in settings.tensors
-    fields["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in settings.tensors
+    fields["qk_layernorm"] = "blk.0.attn_q_norm.weight" in settings.shapes
+    fields["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in settings.shapes
 
 
 def _neox(fields: dict[str, Any], settings: _Settings) -> None:
@@ -311,7 +348,7 @@ def _neox(fields: dict[str, Any], settings: _Settings) -> None:
 
 
 def _falcon(fields: dict[str, Any], settings: _Settings) -> None:
-    two_norms = "blk.0.attn_norm_2.weight" in settings.tensors
+    two_norms = "blk.0.attn_norm_2.weight" in settings.shapes
     n_kv = fields["num_kv_heads"]
     is_new = two_norms or n_kv not in (1, fields["num_attention_heads"])
     fields["new_decoder_architecture"] = is_new
@@ -324,6 +361,11 @@ def _falcon(fields: dict[str, Any], settings: _Settings) -> None:
 SPECIAL = {
     **dict.fromkeys(("llama", "granite", "smollm3"), _llama),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), _gemma),
+    **dict.fromkeys(("olmo3", "cohere2"), _windows),
+    "gpt_oss": _gpt_oss,
+    "seed_oss": _seed_oss,
+    "glm4": _glm_4,
+    "cohere": _command_r,
     "qwen2_moe": _qwen_2_moe,
     "phi": _phi_2,
     "phi3": _phi_3,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line, reason, shorten
-from interp.io import UNREADABLE, GgufEntry, GgufHeader
+from interp.io import UNREADABLE, GgufHeader
 from interp.loading.gguf.architectures import Architecture
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
@@ -25,8 +25,29 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F6
 NAME = re.compile(r"(blk\.(?P<layer>\d+)\.)?(?P<part>\w+)\.(?P<kind>weight|bias)")
 ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 """Tensors with a divisor for each frequency of rotary positions, which are settings."""
+WITHOUT_SUFFIX = ("attn_sinks",)
+"""Tensors whose name in the family does not end in ``.weight``."""
 CHUNK = 2**22
 """Numbers that are dequantised at once."""
+
+
+@dataclass(frozen=True)
+class FileTensor:
+    """A tensor of a file.
+
+    Attributes:
+        file: the file.
+        key: its name.
+        shape: its shape.
+        kind: the name of its type, such as ``Q4_1``.
+        offset: the position of its first byte in the file.
+    """
+
+    file: Path
+    key: str
+    shape: tuple[int, ...]
+    kind: str
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -47,13 +68,11 @@ class Stored:
 
 
 class GgufSource:
-    """The weights of a GGUF file.
+    """The weights of a model in GGUF files.
 
     Args:
-        path: the file.
-        header: its header.
-        types: the name of the type of each tensor.
-        architecture: its architecture.
+        tensors: the tensors by name.
+        architecture: their architecture.
         fields: the fields of its configuration.
         dtype: the dtype of the weights; ``None`` means that of most, and float32 if those are
             quantised.
@@ -65,25 +84,22 @@ class GgufSource:
 
     def __init__(
         self,
-        path: Path,
-        header: GgufHeader,
-        types: Mapping[str, str],
+        tensors: Mapping[str, FileTensor],
         architecture: Architecture,
         fields: Mapping[str, Any],
         dtype: torch.dtype | None = None,
     ) -> None:
-        self._path, self._header, self._types, self._fields = path, header, types, fields
-        self._changes = architecture.changes
+        self._tensors, self._changes, self._fields = tensors, architecture.changes, fields
         counts = Counter[str]()
-        for key, entry in header.tensors.items():
-            counts[types[key]] += prod(entry.shape)
+        for tensor in tensors.values():
+            counts[tensor.kind] += prod(tensor.shape)
         quantised = [kind for kind, _ in counts.most_common() if kind not in PLAIN]
         self.quantisation = next(iter(quantised), "")
         common = counts.most_common(1)[0][0] if counts else "F32"
         self._dtype = dtype or PLAIN.get(common, torch.float32)
         self._weights: dict[str, Stored] = {}
-        for key, entry in header.tensors.items():
-            self._weights |= _stored(key, entry, architecture)
+        for tensor in tensors.values():
+            self._weights |= _stored(tensor, architecture)
 
     def keys(self) -> list[str]:
         """The names of all weights."""
@@ -113,21 +129,20 @@ class GgufSource:
         change = self._changes.get(weight.part)
         # Gains may have 1 added, which is taken off before they are rounded.
         dtype = torch.float32 if len(weight.shape) == 1 else self._dtype
-        entry, kind = self._header.tensors[weight.key], self._types[weight.key]
-        values = read_tensor(self._path, weight.key, entry, kind, dtype, weight.index)
+        values = read_tensor(self._tensors[weight.key], dtype, weight.index)
         changed = values if change is None else change(values, self._fields)
         return changed.to(self._dtype).contiguous()
 
 
-def types_of(header: GgufHeader) -> dict[str, str]:
-    """The name of the type of each tensor.
+def tensors_of(file: Path, header: GgufHeader) -> dict[str, FileTensor]:
+    """The tensors of a file by name.
 
     Raises:
         ModelLoadError: a type is unknown, or a tensor reaches beyond the end of the file, overlaps
             another one, or has rows that are not whole blocks.
     """
     gguf = library()
-    types: dict[str, str] = {}
+    tensors: dict[str, FileTensor] = {}
     end, before = 0, ""
     for key, entry in sorted(header.tensors.items(), key=lambda item: item[1].offset):
         try:
@@ -149,53 +164,49 @@ def types_of(header: GgufHeader) -> dict[str, str]:
             raise ModelLoadError(
                 f"{shorten(key)} reaches beyond the end of the file, which is truncated."
             )
-        types[key] = kind.name
-    return types
+        tensors[key] = FileTensor(file, key, entry.shape, kind.name, entry.offset)
+    return tensors
 
 
 def read_tensor(
-    path: Path,
-    key: str,
-    entry: GgufEntry,
-    kind: str,
-    dtype: torch.dtype = torch.float32,
-    index: int | None = None,
+    tensor: FileTensor, dtype: torch.dtype = torch.float32, index: int | None = None
 ) -> Tensor:
-    """The tensor ``key`` of a file, or one entry of its first axis, in ``dtype``.
+    """The values of a tensor, or those of one entry of its first axis, in ``dtype``.
 
     Raises:
         ModelLoadError: the file can't be read, or the package ``gguf`` can't dequantise the type.
     """
     try:
-        return _dequantised(path, entry, kind, index, dtype)
+        return _dequantised(tensor, dtype, index)
     except NotImplementedError as error:
         raise ModelLoadError(
-            f"{path}: {key} is quantised as {kind}, which the package gguf can't dequantise."
+            f"{tensor.file}: {tensor.key} is quantised as {tensor.kind}, which the package gguf "
+            "can't dequantise."
         ) from error
     except UNREADABLE as error:
-        raise ModelLoadError(f"{path}: {key} can't be read: {reason(error)}.") from error
+        raise ModelLoadError(
+            f"{tensor.file}: {tensor.key} can't be read: {reason(error)}."
+        ) from error
 
 
-def _dequantised(
-    path: Path, entry: GgufEntry, kind: str, index: int | None, dtype: torch.dtype
-) -> Tensor:
+def _dequantised(tensor: FileTensor, dtype: torch.dtype, index: int | None) -> Tensor:
     gguf = library()
-    of = gguf.GGMLQuantizationType[kind]
+    of = gguf.GGMLQuantizationType[tensor.kind]
     per_block, block_bytes = gguf.GGML_QUANT_SIZES[of]
-    shape = entry.shape if index is None else entry.shape[1:]
+    shape = tensor.shape if index is None else tensor.shape[1:]
     n_blocks = prod(shape) // per_block
-    start = entry.offset + (index or 0) * n_blocks * block_bytes
+    start = tensor.offset + (index or 0) * n_blocks * block_bytes
     values = torch.empty(prod(shape), dtype=dtype)
     step = max(1, CHUNK // per_block)
     for first in range(0, n_blocks, step):
         # Read instead of mapped, since pages of a mapped file stay in memory.
         n_bytes = min(step, n_blocks - first) * block_bytes
-        blocks = np.fromfile(path, np.uint8, n_bytes, offset=start + first * block_bytes)
+        blocks = np.fromfile(tensor.file, np.uint8, n_bytes, offset=start + first * block_bytes)
         if len(blocks) < n_bytes:
             raise OSError("it ends before its last tensor")
         part = values[first * per_block : (first + step) * per_block]
-        if kind in PLAIN:
-            part.copy_(torch.from_numpy(blocks).view(PLAIN[kind]))
+        if tensor.kind in PLAIN:
+            part.copy_(torch.from_numpy(blocks).view(PLAIN[tensor.kind]))
         else:
             with np.errstate(all="ignore"):  # what is not finite is refused by its name
                 part.copy_(torch.from_numpy(gguf.quants.dequantize(blocks, of)))
@@ -218,21 +229,23 @@ def library() -> Any:  # noqa: ANN401 - a module
     return gguf
 
 
-def _stored(key: str, entry: GgufEntry, architecture: Architecture) -> dict[str, Stored]:
+def _stored(tensor: FileTensor, architecture: Architecture) -> dict[str, Stored]:
     """Where the weights are that a tensor holds, by their names in the family.
 
     Tensors that the architecture does not name keep their names, which no family knows.
     """
+    key, shape = tensor.key, tensor.shape
     match = NAME.fullmatch(key)
     name = None if match is None else architecture.names.get(match["part"])
     if match is None or name is None:
-        return {} if key in ROPE_TENSORS else {key: Stored(key, key, None, entry.shape)}
+        return {} if key in ROPE_TENSORS else {key: Stored(key, key, None, shape)}
     if match["layer"] is not None:
         name = f"{architecture.block.format(match['layer'])}{name}"
-    name = f"{name}.{match['kind']}"
+    if match["part"] not in WITHOUT_SUFFIX:
+        name = f"{name}.{match['kind']}"
     if "*" not in name:
-        return {name: Stored(key, match["part"], None, entry.shape)}
+        return {name: Stored(key, match["part"], None, shape)}
     return {
-        name.replace("*", str(index)): Stored(key, match["part"], index, entry.shape[1:])
-        for index in range(entry.shape[0])
+        name.replace("*", str(index)): Stored(key, match["part"], index, shape[1:])
+        for index in range(shape[0])
     }

@@ -34,6 +34,8 @@ LLAMA_3 = (
     rf"{CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{END}"
 )
 QWEN_2 = rf"{CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{END}"
+SEED = rf"{CASE}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{END}"
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 TEKKEN = rf"{WORD[0]}|{WORD[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{END}"
 GPT_4O = rf"{WORD[0]}{CASE}?|{WORD[1]}{CASE}?|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{END}"
 
@@ -44,15 +46,24 @@ def _split(pattern: str) -> list[dict[str, Any]]:
     return [{**split, "invert": False}, {**BYTE_LEVEL, "use_regex": False}]
 
 
+FALCON = [
+    {"type": "Punctuation", "behavior": "Contiguous"},
+    *WORDS,
+    {"type": "Digits", "individual_digits": False},
+    *_split("[0-9][0-9][0-9]")[:1],
+]
 SPLITS: dict[str, list[dict[str, Any]]] = {
     **dict.fromkeys(("default", "gpt-2", "phi-2", "olmo", "mpt", "jais", "trillion"), WORDS),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), DIGITS),
     **dict.fromkeys(("exaone", "minerva-7b"), DIGITS),
     **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral"), _split(LLAMA_3)),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), _split(LLAMA_3)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _split(LLAMA_3)),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"), _split(QWEN_2)),
     "tekken": _split(TEKKEN),
     **dict.fromkeys(("gpt-4o", "llama4"), _split(GPT_4O)),
+    "seed-coder": _split(SEED),
+    "bloom": _split(BLOOM),
+    "falcon": FALCON,
 }
 """Pre-tokenizers, by ``tokenizer.ggml.pre``."""
 
