@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-from interp.errors import shorten
+from interp.errors import nearest, shorten
 
 PAGES = ("prompt", "heads", "why", "patch", "weights", "report")
 ANSWERED = ("", "right", "wrong")
@@ -165,8 +165,11 @@ def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
     view, notes = DEFAULT, list[str]()
     for name, text in address.items():
         read = READERS.get(name)
-        value = None if read is None else read(text)
-        if value is None:
+        if read is None:
+            notes.append(
+                f"{shorten(name)} in this link is no field of a view.{nearest(name, READERS)}"
+            )
+        elif (value := read(text)) is None:
             notes.append(f"{shorten(name)}={shorten(text)} in this link can't be read.")
         else:
             view = replace(view, **{name: value})

@@ -173,6 +173,7 @@ def test_a_link_opens_the_same_view_in_a_new_session(session):
         ({"text": "abc", "position": "9"}, "position=9: the prompt has positions 0 to 3"),
         ({"text": "abc", "query": "-1"}, "query=-1"),
         ({"layer": "7"}, "layer=7"),
+        ({"prompt": "abc"}, "'prompt' in this link is no field of a view. Nearest: prompts"),
         ({"contrast": "11"}, "'contrast'='11' in this link can't be read"),
         ({"pinned": "broken"}, "'pinned'='broken' in this link can't be read"),
         ({"pinned": "page=heads&model=%2Fetc"}, "pinned: its model '/etc'"),
