@@ -147,7 +147,10 @@ class LogitLens(Result):
     figure = plotted(drawing)
 
     def summary(self) -> str:
-        """Entropy and KL from the final prediction at each place, mean over all tokens."""
+        """Entropy and KL from the final prediction at each place, mean over all tokens.
+
+        With targets, also their probability after the last token of each prompt, mean over prompts.
+        """
         kl, entropy = (x[:, self.real].mean(-1).tolist() for x in (self.kl, self.entropy))
         width = max(map(len, self._places))
         rows = [
@@ -155,6 +158,13 @@ class LogitLens(Result):
             for place, mean_kl, spread in zip(self._places, kl, entropy, strict=True)
         ]
         rows[-1] = f"{self._places[-1]:<{width}} the output, entropy {fixed(entropy[-1], 3)} nats"
+        if self.target_probability is not None:
+            last = self.real.shape[-1] - 1 - self.real.flip(-1).int().argmax(-1)
+            at_last = self.target_probability[:, torch.arange(len(last)), last].mean(-1)
+            rows = [
+                f"{row}; target after the last token {percent(probability)}"
+                for row, probability in zip(rows, at_last, strict=True)
+            ]
         return "\n".join([self.headline(), *rows])
 
     def headline(self) -> str:

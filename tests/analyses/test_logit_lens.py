@@ -10,6 +10,7 @@ from architectures import ARCHITECTURES, assert_close, assert_identical, build, 
 from analyses import TunedLens, logit_lens
 from analyses.logit_lens import NORMS
 from analyses.methods.lens.decode import decode
+from analyses.results import percent
 from interp import load, run
 from interp.errors import InvalidInput
 from interp.metrics import logits
@@ -137,6 +138,19 @@ def test_the_figure_and_the_summary_of_a_bundled_model():
     first, *lines = result.summary().splitlines()
     assert "nowhere before the output is the likeliest token the final one" in first
     assert lines[-1].startswith("resid_post 1 the output, entropy ")
+
+
+def test_the_summary_has_the_probability_of_the_targets_after_each_prompt():
+    """At the last token of each prompt, also where a shorter one is padded."""
+    model, texts = load("python-2l"), ["def f(self):", "import os, sys"]
+    targets = [model.to_single_token(text) for text in ("\n", " as")]
+    after = [
+        model(model.to_tokens(text))[0, -1].softmax(-1)[target].item()
+        for text, target in zip(texts, targets, strict=True)
+    ]
+    *_, last = logit_lens(model, texts, targets=targets).summary().splitlines()
+    assert last.endswith(f"; target after the last token {percent(sum(after) / 2)}")
+    assert "target" not in logit_lens(model, texts).summary()
 
 
 def test_the_provenance_has_the_lens():
