@@ -12,7 +12,7 @@ from interp.loading import (
     find_folder,
     hub,
     load,
-    packaged_file,
+    named_file,
     steps_of,
 )
 from interp.transformer import CONFIG
@@ -60,23 +60,24 @@ def check_name(name: str) -> None:
 
     Raises:
         ModelLoadError: the name is not that of a bundled model or of one of another package, not
-            a folder with a configuration, no GGUF file and not of the form ``hub:org/name``; or the
-            package is not installed.
+            a folder with a configuration, no GGUF file and not one of Ollama's, and not of the form
+            ``hub:org/name``; or it is not installed.
     """
     if name.startswith(hub.PREFIX):
         hub.parse_name(name)
         return
     try:
-        path = packaged_file(name) or Path(name)
-        is_file = path.suffix.lower() == GGUF_SUFFIX and path.is_file()
+        file = named_file(name)
+        path = file or Path(name)
+        is_file = file is not None or (path.suffix.lower() == GGUF_SUFFIX and path.is_file())
         is_model = is_file or find_folder(name) is not None or (path / CONFIG).is_file()
     except OSError:  # no file can have this name
         is_model = False
     if not is_model:
         raise ModelLoadError(
             f"{shorten(name)} is not a model: expected one of the bundled models "
-            f"({', '.join([*bundled(), *PACKAGED])}), a folder with {CONFIG}, a GGUF file, or "
-            f"{hub.PREFIX}org/name."
+            f"({', '.join([*bundled(), *PACKAGED])}), a folder with {CONFIG}, a GGUF file, "
+            f"ollama:NAME, or {hub.PREFIX}org/name."
         )
 
 

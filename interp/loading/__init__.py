@@ -21,6 +21,7 @@ from interp.loading.folder import load_folder, steps_of
 from interp.loading.gguf import GGUF_SUFFIX, load_gguf, name_of_file
 from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
+from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
@@ -35,7 +36,8 @@ AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
 SOURCES = (
     "a bundled name, a folder with config.json and safetensors, a GGUF file, "
-    '"hub:org/name@revision", a live model of transformers, or a checkpoint of nanoGPT'
+    '"ollama:NAME", "hub:org/name@revision", a live model of transformers, or a checkpoint of '
+    "nanoGPT"
 )
 
 
@@ -65,8 +67,9 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
     Args:
         source: the name of a bundled model; a folder with ``config.json``, weights (safetensors or
             ``pytorch_model.bin``, one file or shards) and optionally ``tokenizer.json``; a GGUF
-            file of llama.cpp, whose weights are dequantised; ``"smollm2-135m"``, a pretrained model
-            in a package; ``"hub:org/name@revision"``; a live model of ``transformers``, base or
+            file of llama.cpp, whose weights are dequantised; ``"ollama:NAME:TAG"``, one that Ollama
+            has downloaded; ``"smollm2-135m"``, a pretrained model in a package;
+            ``"hub:org/name@revision"``; a live model of ``transformers``, base or
             with a head, whose weights are copied; or a checkpoint of nanoGPT. ``"NAME@400"`` is a
             model after 400 training steps, if its folder has the weights of that step.
         device: the device of the parameters; by default that of a live model, else the CPU.
@@ -117,7 +120,8 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
         return _renamed(read(folder, variant=variant, allow_pickle=allow_pickle), hub_name)
     try:
         folder_and_step = find_folder(name)
-        path = packaged_file(name) or as_path(source)
+        file = named_file(name)
+        path = file or as_path(source)
         is_folder, is_nanogpt = path.is_dir(), is_checkpoint(path)
     except OSError as error:
         raise ModelLoadError(f"{name[:200]!r} can't be read: {error.strerror}.") from error
@@ -127,9 +131,17 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
         return load_checkpoint(path, **settings, allow_pickle=allow_pickle)
     if is_folder:
         return read(path, variant=variant, allow_pickle=allow_pickle)
-    _check_gguf(path, name)
-    model_name = name if name in PACKAGED else name_of_file(path)
-    return load_gguf(path, model_name, **settings, strict=strict)
+    gguf_name = _gguf_name(path, name) if file is None else name
+    return load_gguf(path, gguf_name, **settings, strict=strict)
+
+
+def named_file(name: str) -> Path | None:
+    """The GGUF file of a model of another package or of Ollama; ``None`` if it is another name.
+
+    Raises:
+        ModelLoadError: it is not installed.
+    """
+    return packaged_file(name) or ollama_file(name)
 
 
 def load_towers(  # noqa: PLR0913 - one function for every source
@@ -216,8 +228,8 @@ def _check_variant(variant: str | None, source: object, config: Config | None) -
         )
 
 
-def _check_gguf(path: Path, name: str) -> None:
-    """Refuse anything but a GGUF file.
+def _gguf_name(path: Path, name: str) -> str:
+    """The name of a model in a GGUF file.
 
     Raises:
         ModelLoadError: the path has another suffix.
@@ -227,6 +239,7 @@ def _check_gguf(path: Path, name: str) -> None:
             f"{shorten(name)} is neither a bundled model nor a folder.{_advice(name)} A model is "
             f"loaded from {SOURCES}. Bundled are {', '.join(bundled())}."
         )
+    return name_of_file(path)
 
 
 def _checked_live(source: object) -> Any:  # noqa: ANN401 - a model of transformers has no type here
@@ -314,7 +327,7 @@ __all__ = [
     "load",
     "load_folder",
     "load_towers",
-    "packaged_file",
+    "named_file",
     "parse_name",
     "save_folder",
     "steps_of",

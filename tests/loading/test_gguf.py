@@ -522,6 +522,65 @@ def test_a_float32_is_the_decimal_number_that_was_written(number):
     assert shortest(rounded) == expected
 
 
+# ---- models of Ollama ---------------------------------------------------------------------------
+
+DIGEST = "0123456789abcdef" * 4
+LAYERS = {
+    "layers": [
+        {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'f' * 64}"},
+        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{DIGEST}"},
+    ]
+}
+
+
+@pytest.fixture
+def ollama(tmp_path, monkeypatch, written):
+    """The manifest of a model of Ollama, whose weights are a quantised model."""
+    folder = tmp_path / "ollama"
+    manifest = folder / "manifests" / "host" / "library" / "tiny" / "latest"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(json.dumps(LAYERS))
+    (folder / "blobs").mkdir()
+    written(quantisation="Q8_0").rename(folder / "blobs" / f"sha256-{DIGEST}")
+    monkeypatch.setenv("OLLAMA_MODELS", str(folder))
+    return manifest
+
+
+def test_a_model_of_ollama_is_loaded_by_its_name(ollama, written):
+    expected = interp.load(written(quantisation="Q8_0"))
+    for name in ("ollama:tiny", "ollama:tiny:latest", "ollama:library/tiny"):
+        model = interp.load(name)
+        assert model.config == replace(expected.config, name=f"{name} (Q8_0)")
+        for key, weight in expected.named_parameters():
+            assert torch.equal(dict(model.named_parameters())[key], weight), key
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "ollama:tinny",
+            None,
+            r"no tinny in .*It has \['tiny:latest'\].* Nearest: tiny",
+        ),
+        ("ollama:tiny:7b", None, "Ollama has no model tiny:7b in"),
+        ("ollama:../tiny", None, "not of the form ollama:MODEL"),
+        ("ollama:..", None, "not of the form ollama:MODEL"),
+        ("ollama:", None, "not of the form ollama:MODEL"),
+        ("ollama:tiny", "{", "latest can't be read"),
+        ("ollama:tiny", "[]", "no layer application/vnd.ollama.image.model with a digest"),
+        ("ollama:tiny", '{"layers": [3]}', "no layer application/vnd.ollama.image.model"),
+        ("ollama:tiny", json.dumps(LAYERS).replace(DIGEST, "../x"), "with a digest"),
+        ("ollama:tiny", json.dumps(LAYERS).replace(DIGEST, "0" * 64), "sha256-000.* is missing"),
+    ],
+)
+def test_what_ollama_does_not_have_or_is_damaged_is_refused(ollama, name, content, message):
+    if content is not None:
+        ollama.write_text(content)
+    with pytest.raises(ModelLoadError, match=message):
+        interp.load(name)
+
+
 # ---- models in packages -------------------------------------------------------------------------
 
 
