@@ -561,7 +561,7 @@ def test_a_model_of_ollama_is_loaded_by_its_name(ollama, written):
         (
             "ollama:tinny",
             None,
-            r"no tinny in .*It has \['tiny:latest'\].* Nearest: tiny",
+            r"no model tinny in .* has tiny:latest; .*: tiny:latest",
         ),
         ("ollama:tiny:7b", None, "Ollama has no model tiny:7b in"),
         ("ollama:../tiny", None, "not of the form ollama:MODEL"),
