@@ -14,7 +14,7 @@ from interp.errors import first_line
 from interp.loading import PREFIX, fetch, parse_name
 from interp.transformer import Transformer
 
-FILES = ("tokenizer.json", "tokenizer_config.json")
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 WITHOUT_BOS = ("Olmo", "Olmo2")
 """Architectures whose tokenizers TransformerLens does not ask to add BOS."""
 

@@ -23,7 +23,7 @@ PREFIX = "hub:"
 ADAPTER = "adapter_config.json"
 REQUIRED = [
     *("config.json", "generation_config.json", "adapter_config.json"),
-    *("tokenizer.json", "tokenizer_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 ]
 """Files that the cache must have if the repository has them, in addition to the weights."""
 ORGANISATIONS = {

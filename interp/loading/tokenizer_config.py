@@ -7,6 +7,8 @@ precedence. They are applied here in the same way:
     do_lower_case strip_accents tokenize_chinese_chars      the normalizer BertNormalizer
     added_tokens_decoder, bos_token and other special tokens    added tokens
 
+Without ``added_tokens_decoder``, the special tokens of ``special_tokens_map.json`` come first.
+
 A setting that contradicts a component that it can't be applied to is refused by name. Everything
 else is as ``tokenizer.json`` says: normalizers and pre-tokenizers that version 5 of
 ``transformers`` replaces by those of the tokenizer's class (as for Llama and T5) are kept, and
@@ -25,7 +27,7 @@ from interp.errors import ModelLoadError, reason, shorten
 from interp.io import UNREADABLE, as_object, read_json
 from interp.text import MAX_CHARACTERS, NormalizedLength
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 MAX_BYTES = 2**24
 PREFIXING = (
     "AlbertTokenizer",
@@ -66,10 +68,20 @@ SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
     """The content of ``tokenizer_config.json``; empty if there is none.
 
+    Special tokens of ``special_tokens_map.json``, which older versions of ``transformers`` wrote,
+    take precedence, unless the tokens are listed with their ids.
+
     Raises:
-        ModelLoadError: it can't be read, or is not a JSON object.
+        ModelLoadError: a file can't be read, or is not a JSON object.
     """
-    path = folder / TOKENIZER_CONFIG
+    settings = _object(folder / TOKENIZER_CONFIG)
+    if "added_tokens_decoder" in settings:
+        return settings
+    special = _object(folder / SPECIAL_TOKENS)
+    return settings | {name: value for name, value in special.items() if name in SPECIAL}
+
+
+def _object(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:

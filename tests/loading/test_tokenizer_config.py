@@ -26,7 +26,7 @@ from interp.loading.tokenizer_config import (
 from interp.text.tokenizer import Tokenizer
 from training.bpe import train_bpe
 
-FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 TEXT = "Hello world, the cat and the dog. I'm here: 1234 + 3.14; naïve É é café <x> [x]"
 PIECES = [
     *("Hello", " world", " the cat", "  ", "\n", "\t", "é", "É", "e\u0301", "ß", "中文", "日本"),
@@ -196,6 +196,24 @@ def test_texts_have_the_ids_of_transformers(case, tmp_path):
     for text in odd_texts():
         expected = theirs(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.encode(text) == expected, text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_map_of_special_tokens_is_read_unless_the_tokens_are_listed(listed, tmp_path):
+    settings = {**GENERIC, "mask_token": "[CLS]", **(NEW if listed else {})}
+    write(tmp_path, "gpt2", byte_level(), settings)
+    (tmp_path / MAP).write_text(json.dumps({"mask_token": "<mask>", "pad_token": "<x>"}))
+    tokenizer, theirs = read(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    for text in [*odd_texts(), TEXT]:
+        assert tokenizer.encode(text) == theirs(text, add_special_tokens=False)["input_ids"], text
+    assert ("<x>" in tokenizer.display(tokenizer.encode(TEXT))) is not listed
+    (tmp_path / MAP).write_text("[")
+    if listed:
+        read(tmp_path)
+    else:
+        with pytest.raises(ModelLoadError, match=MAP):
+            read(tmp_path)
 
 
 CHANGING = ["gpt2-prefix", "gpt2-no-prefix", "gpt2-added", "generic-special", "bert-cased"]
