@@ -239,9 +239,9 @@ class Neurons(Result):
         """See :meth:`Result.headline`."""
         frame, lost = self.to_frame(), (self.control < 0.5 * self.value[:, 0]).sum()
         return (
-            f"{len(frame)} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
-            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}{lost} of "
-            f"{len(frame)} largest activations halve in random order"
+            f"{counted(len(frame), 'neuron')} of {self._mlp} on {counted(self.n_texts, 'text')}, "
+            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}random "
+            f"order halves {lost} of {counted(len(frame), 'largest activation')}"
         )
 
     @property
