@@ -61,7 +61,7 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
             one number for all, such as 0.
         metric: one of ``interp.metrics``.
         mask: as for ``model(...)``.
-        memory: bytes that the forwards may take; by default a quarter of the free memory.
+        memory: bytes that the forwards may take; by default as for :func:`interp.sweep`.
         progress: called after each forward with the number of circuits × prompts that are done, and
             the number of all.
 
