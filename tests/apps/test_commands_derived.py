@@ -19,7 +19,7 @@ OPTIONS = {
     "ablate": "units=heads metric=None method=mean part=z layers=None reference=None "
     "per_position=False",
     "patch": "at=resid_pre over=layer-pos direction=denoise metric=logit-diff",
-    "paths": "method=resample mode=edge metric=logit-diff",
+    "paths": "into=None method=resample mode=edge metric=logit-diff",
     "attribute": "method=conductance metric=logit-diff steps=None tolerance=None check=64",
     "nodes": "method=atp-star metric=logit-diff positions=False check=64",
     "prune": "scores=conductance rank=size method=resample metric=logit-diff heldout=None",
