@@ -211,11 +211,12 @@ COMMANDS = (
         held_out=Option(
             kind=str,
             help="Prompts that the lens is evaluated on: a file or a bundled set.",
-            shown="a fifth of the prompts, drawn with the seed",
+            shown="a fifth of the prompts, at most 32, drawn with the seed",
             read=prompts_of,
         ),
         steps=AT_LEAST_ONE,
         rows=Option("batch", min=1),
+        tokens=Option(min=1, shown="those whose logits take 10 MiB"),
     ),
     _own(
         "circuits",

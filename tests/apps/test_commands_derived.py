@@ -26,7 +26,7 @@ OPTIONS = {
     "explain": "metric=logit-diff most=64",
     "dla": "by=head",
     "lens": "at=None norm=recomputed lens=None",
-    "train-lens": "steps=250 batch=4 lr=0.003 held_out=None",
+    "train-lens": "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
     "circuits": "ov=None qk=None token=None offset=None first_mlp=False",
     "positions": "longest=256",
     "frequencies": "pos=-1",
