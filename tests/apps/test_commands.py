@@ -186,6 +186,15 @@ def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
 
 
 @pytest.mark.slow
+def test_a_table_of_very_many_rows_is_parquet_alone(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.commands.outputs.MAX_CSV_ROWS", 8)
+    assert command("ablate", *of_model(["--method", "zero"]), "--out", tmp_path).exit_code == 0
+    heads = pd.read_csv(tmp_path / "heads.csv")
+    assert len(heads) == 8
+    assert len(pd.read_parquet(tmp_path / "heads_by_prompt.parquet")) > 8
+    assert not (tmp_path / "heads_by_prompt.csv").exists()
+
+
 def test_of_very_many_edges_only_those_into_the_logits_are_patched(monkeypatch):
     inputs = Inputs(load("rasp-reverse"), ())
     assert into_of(inputs, None) is None
