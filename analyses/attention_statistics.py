@@ -168,19 +168,23 @@ class AttentionStatistics(Result):
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
+        return self._furthest(1)
+
+    def conclusion(self) -> list[str]:
+        """The headline, with more heads."""
+        return [self._furthest(NAMED)]
+
+    def _furthest(self, n: int) -> str:
+        """The entropy, and the ``n`` heads that exceed uniform attention most."""
+        heads = self.to_largest_frame().head(n)
+        columns = zip(heads["name"], heads["statistic"], heads["mean"], strict=True)
+        texts = (f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in columns)
         return (
             f"{self._which}{counted(len(self._heads), 'head')} on "
             f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
-            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; the heads furthest above "
-            "uniform attention:"
+            f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; furthest above uniform "
+            f"attention: {', '.join(texts) or 'none'}"
         )
-
-    def conclusion(self) -> list[str]:
-        """The headline with the heads that it announces."""
-        heads = self.to_largest_frame().head(NAMED)
-        columns = zip(heads["name"], heads["statistic"], heads["mean"], strict=True)
-        texts = (f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in columns)
-        return [f"{self.headline()} {', '.join(texts)}"]
 
     def _line(self, statistic: str) -> str:
         control = self.uniform[..., self._index(statistic)].nanmean(-1)
@@ -270,8 +274,8 @@ def attention_statistics(
     Examples:
         >>> model, texts = interp.load("python-2l"), ["def f(x): return x", "class A(B): pass"]
         >>> print(analyses.attention_statistics(model, texts, offsets=1).summary())
-        16 heads on 2 prompts: entropy 0.699 nats on average; the heads furthest above uniform
-        attention:
+        16 heads on 2 prompts: entropy 0.699 nats on average; furthest above uniform attention: L0H5
+        (previous 0.97)
         bos            L1H0 0.905  (value-weighted 0.617, uniform 0.214)
         self           L0H0 0.738  (value-weighted 0.730, uniform 0.214)
         previous       L0H5 0.968  (value-weighted 0.967, uniform 0.214)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.methods.circuits import KINDS, head_pairs, rotates
-from analyses.results import Drawing, Heatmap, Progress, Result, fixed, plotted
+from analyses.results import Drawing, Heatmap, Progress, Result, counted, fixed, plotted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -138,9 +138,9 @@ def _top_pair(frame: pd.DataFrame) -> str:
         return "no pair of heads with weights other than 0"
     kind, writer, reader, value, baseline, spread, _ = frame.iloc[0]
     return (
-        f"of {len(frame) // len(KINDS)} pairs of heads, {writer} → {reader} is furthest above the "
-        f"baseline: {kind}-composition {fixed(value, 3)}, by chance {fixed(baseline, 3)} ± "
-        f"{fixed(spread, 3)}"
+        f"of {counted(len(frame) // len(KINDS), 'pair')} of heads, {writer} → {reader} is furthest "
+        f"above the baseline: {kind}-composition {fixed(value, 3)}, "
+        f"by chance {fixed(baseline, 3)} ± {fixed(spread, 3)}"
     )
 
 
@@ -165,7 +165,7 @@ def composition(
 
     Examples:
         >>> analyses.composition(interp.load("induction-by-hand"))
-        Composition(induction-by-hand: of 1 pairs of heads, L0H0 → L1H0 is furthest above the
+        Composition(induction-by-hand: of 1 pair of heads, L0H0 → L1H0 is furthest above the
         baseline: K-composition 0.126, by chance 0.062 ± 0.001)
     """
     check_finite_weights(model)

@@ -21,7 +21,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.methods.circuits import Written, next_writers, replaced
+from analyses.methods.circuits import LOGITS, Written, next_writers, replaced
 from analyses.methods.components import Batches, aligned
 from analyses.results import (
     Drawing,
@@ -157,7 +157,8 @@ def patch_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         corrupt: as many prompts, each with as many tokens as its clean counterpart; needed by
             ``resample`` alone.
         edges: pairs of names as in :func:`interp.computation_graph`, e.g. ``("L0H1", "L1H0.q")``.
-        into: a head or an MLP, e.g. ``L1H0``: patch every edge that it reads, instead of ``edges``.
+        into: a head or an MLP, e.g. ``L1H0``, or ``logits``: patch every edge that it reads,
+            instead of ``edges``.
         method: what an edge carries: ``resample`` (of the corrupted prompt), ``mean`` (over all
             tokens of the clean ones) or ``zero``.
         mode: ``edge``, or ``frozen heads``, where heads and MLPs write, and heads or the logits
@@ -253,17 +254,26 @@ def _select_edges(
     if edges is not None:
         chosen = tuple(graph.edge(*pair) for pair in pairs_of(edges))
     else:
-        following = None if into is None else next_writers(graph)
-        component = "" if into is None else _component(graph, into)
+        readers = _readers(graph, into)
         chosen = tuple(
             (writer, reader)
             for writer, reader in graph.edges
-            if writer in senders and (following is None or component in following[reader.name])
+            if writer in senders and (readers is None or reader.name in readers)
         )
     if not chosen:
         what = "edges=" if into is None else f"into={shorten(into)}"
         raise InvalidInput(f"{what} names no edge to patch.")
     return chosen
+
+
+def _readers(graph: Graph, into: str | None) -> set[str] | None:
+    """The names of the readers of a component or the logits; ``None`` for all."""
+    if into is None:
+        return None
+    if into == LOGITS:
+        return {LOGITS}
+    component = _component(graph, into)
+    return {reader for reader, following in next_writers(graph).items() if component in following}
 
 
 def _component(graph: Graph, into: object) -> str:

@@ -239,9 +239,9 @@ class Neurons(Result):
         """See :meth:`Result.headline`."""
         frame, lost = self.to_frame(), (self.control < 0.5 * self.value[:, 0]).sum()
         return (
-            f"{len(frame)} neurons of {self._mlp} on {counted(self.n_texts, 'text')}, "
-            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}{lost} of "
-            f"{len(frame)} largest activations halve in random order"
+            f"{counted(len(frame), 'neuron')} of {self._mlp} on {counted(self.n_texts, 'text')}, "
+            f"{counted(self.n_tokens, 'token')}: {self._largest_effect(frame)}random "
+            f"order halves {lost} of {counted(len(frame), 'largest activation')}"
         )
 
     @property
@@ -348,8 +348,8 @@ def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
         >>> model, prompts = interp.load("python-4l"), interp.read_prompts("docstrings")
         >>> analyses.neurons(model, [p.text for p in prompts[:2]], layer=3, neurons=[411, 412])
         Neurons(2 neurons of L3MLP on 2 texts, 88 tokens: loss, largest effect of 2 neurons (mean
-        ablation on 2 texts): L3N411 −0.0638 nats; ≥ 10 % of the metric: 0 of 2; 2 of 2 largest
-        activations halve in random order)
+        ablation on 2 texts): L3N411 −0.0638 nats; ≥ 10 % of the metric: 0 of 2; random order
+        halves 2 of 2 largest activations)
     """
     check_finite_weights(model)
     mlp = mlp_of(model, layer, stack)

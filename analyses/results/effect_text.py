@@ -31,8 +31,9 @@ def largest_text(frame: pd.DataFrame, unit: str, cells: str, how: str) -> str:
     if measured.empty:
         return f"none of {len(frame)} {cells} has an effect ({how})"
     first = measured.iloc[0]
+    number_of_cells = counted(len(frame), cells.removesuffix("s"))
     text = (
-        f"largest effect of {len(frame)} {cells} ({how}): {first['name']} "
+        f"largest effect of {number_of_cells} ({how}): {first['name']} "
         f"{effect_text(first['effect'], places_of_effects(frame), unit)}"
     )
     if "share" not in frame or frame["share"].isna().all():

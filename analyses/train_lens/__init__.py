@@ -43,8 +43,8 @@ from interp.execution import Provenance
 from interp.model import Batch
 from interp.weights import check_finite_weights
 
-HELD_OUT = 5
-"""One in this many prompts is held out by default."""
+HELD_OUT, MOST_HELD_OUT = 5, 32
+"""One in this many prompts is held out by default, and the most that are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,6 +144,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     held_out: Any = None,  # noqa: ANN401 - likewise
     steps: int = 250,
     rows: int = 4,
+    tokens: int | None = None,
     lr: float = 3e-3,
     seed: int = 0,
     progress: Progress | None = None,
@@ -159,10 +160,12 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         model: a model with an unembedding; for an encoder–decoder, the decoder is read.
         prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder.
         held_out: prompts that the lens is measured on; ``None`` takes every fifth of ``prompts``,
-            drawn by ``seed``. Windows of one document are not independent prompts: then hold out
-            whole documents.
+            at most 32, drawn by ``seed``. Windows of one document are not independent prompts: then
+            hold out whole documents.
         steps: number of updates.
         rows: prompts per update.
+        tokens: the most tokens of these prompts per update, drawn by ``seed``; ``None``: as many as
+            have logits of 10 MiB, which are 53 of a vocabulary of 49 152.
         lr: initial learning rate of Adam; it falls linearly to zero.
         seed: seed for the order of the prompts, and for those held out.
         progress: called with ``(steps done, steps in total)``.
@@ -184,7 +187,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         of 3 layers, on 4 held-out prompts)
     """
     check_finite_weights(model)
-    settings = Settings(steps, rows, lr, seed).checked()
+    settings = Settings(steps, rows, lr, seed, tokens).checked()
     if not isinstance(resume, LensTraining | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
             f"resume={shorten(resume)} should be what a cancelled train_lens returned."
@@ -224,7 +227,7 @@ def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch
             "held_out=. Give more prompts, or some to hold out."
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    n_held_out = max(1, n // HELD_OUT)
+    n_held_out = min(max(1, n // HELD_OUT), MOST_HELD_OUT)
     parts = order.to(batches[0].ids.device).split([n - n_held_out, n_held_out])
     used, measured = ([batch.rows(part.sort().values) for batch in batches] for part in parts)
     return used, measured

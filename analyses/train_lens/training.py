@@ -5,8 +5,10 @@
 (Belrose et al. 2023, equation 5.) The loss of a layer depends on its own translator only. The paper
 takes 250 steps of SGD with Nesterov momentum, of 2¹⁸ tokens each. Here, Adam takes as many steps of
 a few hundred tokens: with so few, SGD learns little where the stream is small. The learning rate
-falls linearly to zero, as in the paper. The prompts of a step depend only on the seed and the
-step's index, so training that was stopped resumes bit-identically on the same processor.
+falls linearly to zero, as in the paper. With a large vocabulary, a step takes some tokens of its
+prompts, drawn at random, so that 250 steps take minutes. The prompts and tokens of a step depend
+only on the seed and the step's index, so training that was stopped resumes bit-identically on the
+same processor.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.lens import TunedLens, decode, decoded_places, translated
@@ -24,7 +26,11 @@ from interp.execution import Provenance, check_forward, run
 from interp.integers import as_seed, at_least
 from interp.io import ProgressLike, as_progress
 from interp.metrics import at_least_float32, divergence
-from interp.model import Batch, Logits, Network, Stream
+from interp.model import Batch, Network
+
+LOGITS_BYTES = 10 * 2**20
+"""By default, the logits of the tokens of a step, in float32, take at most so many bytes: 53 tokens
+of a vocabulary of 49 152."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,14 @@ class Settings:
         rows: prompts per update.
         lr: learning rate of the first step.
         seed: seed of the order of the prompts.
+        tokens: the most tokens per update; ``None``: those whose logits take ``LOGITS_BYTES``.
     """
 
     steps: int
     rows: int
     lr: float
     seed: int
+    tokens: int | None = None
 
     def checked(self) -> "Settings":
         """The same settings, validated and converted to Python numbers.
@@ -53,7 +61,8 @@ class Settings:
         if not is_number or not 0 < self.lr < float("inf"):
             raise InvalidInput(f"lr={shorten(self.lr)} must be a positive number.")
         steps, rows = at_least(1, self.steps, "steps"), at_least(1, self.rows, "rows")
-        return Settings(steps, rows, float(self.lr), as_seed(self.seed))
+        tokens = None if self.tokens is None else at_least(1, self.tokens, "tokens")
+        return Settings(steps, rows, float(self.lr), as_seed(self.seed), tokens)
 
     def prompts_of_steps(self, n: int) -> Iterator[Int[Tensor, " row"]]:
         """The prompts of each step, from repeated passes over all ``n``, each in random order."""
@@ -64,6 +73,19 @@ class Settings:
                 left = torch.cat([left, torch.randperm(n, generator=generator)])
             yield left[: self.rows]
             left = left[self.rows :]
+
+    def tokens_of_step(
+        self, step: int, real: Bool[Tensor, "batch pos"], most: int
+    ) -> Bool[Tensor, "batch pos"]:
+        """The tokens of a step: all, or ``most`` of them, drawn at random."""
+        n = int(real.sum())
+        if n <= most:
+            return real
+        generator = torch.Generator().manual_seed(self.seed + step)
+        drawn = torch.randperm(n, generator=generator)[:most].to(real.device)
+        tokens = torch.zeros_like(real)
+        tokens.view(-1)[real.flatten().nonzero()[drawn, 0]] = True
+        return tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +142,10 @@ def train(
     for step, rows in enumerate(settings.prompts_of_steps(len(batches[0].ids))):
         if step < len(kl):
             continue
-        step_batches = [batch.rows(rows.to(batch.ids.device)) for batch in batches]
-        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, step_batches)
+        step_batches = _rows(batches, rows)
+        most = settings.tokens or _tokens_at_once(model)
+        tokens = settings.tokens_of_step(step, step_batches[-1].is_real, most)
+        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, step_batches, tokens)
         if not bool(losses.isfinite().all()):
             check_forward(model, step_batches)
             raise InvalidInput(
@@ -152,47 +176,67 @@ def lens_divergence(
     """
     kl: list[Tensor] = []
     for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
-        part_batches = [batch.rows(part) for batch in batches]
+        part_batches = _rows(batches, part)
         real = part_batches[-1].is_real
-        streams, final = _forward(model, part_batches)
+        streams, final = _forward(model, part_batches, real)
+        size = _tokens_at_once(model)
+        table = torch.zeros(len(streams), *real.shape, dtype=lens.A.dtype, device=real.device)
         with torch.no_grad():
-            each = [
-                _divergence(model, lens.translate(x, layer), final)
-                for layer, x in enumerate(streams)
-            ]
-        kl.append(torch.stack(each).where(real, 0.0).sum(-1) / real.sum(-1))
+            for layer, x in enumerate(streams):
+                parts = zip(x.split(size, 1), final.split(size, 1), strict=True)
+                each = [_divergence(model, lens.translate(y, layer), last) for y, last in parts]
+                table[layer, real] = torch.cat(each, 1)[0].to(table.dtype)
+        kl.append(table.sum(-1) / real.sum(-1))
     return torch.cat(kl, dim=1)
 
 
+def _rows(batches: Sequence[Batch], rows: Int[Tensor, " row"]) -> list[Batch]:
+    """Some rows, with no more padding than they need."""
+    return [batch.rows(rows.to(batch.ids.device)).padded_right() for batch in batches]
+
+
+def _tokens_at_once(model: Network) -> int:
+    """The number of tokens whose logits take at most ``LOGITS_BYTES``."""
+    return max(1, LOGITS_BYTES // (model.config.n_logits * torch.float32.itemsize))
+
+
 def _gradients(
-    model: Network, lens: TunedLens, batches: Sequence[Batch]
+    model: Network, lens: TunedLens, batches: Sequence[Batch], tokens: Bool[Tensor, "batch pos"]
 ) -> tuple[Tensor, Tensor, Float[Tensor, " layer"]]:
     """The gradients of the loss with respect to A and b, and the loss of each layer.
 
     They are computed one layer at a time, so that only the logits of that layer are in memory; the
     weights of the model get no gradients.
     """
-    real = batches[-1].is_real
-    streams, final = _forward(model, batches)
+    streams, final = _forward(model, batches, tokens)
     of_A, of_b = torch.zeros_like(lens.A), torch.zeros_like(lens.b)
     losses: list[Tensor] = []
     for layer, x in enumerate(streams):
         A, b = (tensor[layer].detach().requires_grad_() for tensor in (lens.A, lens.b))
         with torch.enable_grad():
-            loss = _divergence(model, translated(x, A, b), final)[real].mean()
+            loss = _divergence(model, translated(x, A, b), final).mean()
         of_A[layer], of_b[layer] = torch.autograd.grad(loss, (A, b))
         losses.append(loss.detach())
     return of_A, of_b, torch.stack(losses)
 
 
-def _forward(model: Network, batches: Sequence[Batch]) -> tuple[list[Stream], Logits]:
-    """The stream before each block of the last stack, and the logits."""
+def _forward(
+    model: Network, batches: Sequence[Batch], tokens: Bool[Tensor, "batch pos"]
+) -> tuple[list[Float[Tensor, "one token d_model"]], Float[Tensor, "one token vocab"]]:
+    """The stream before each block of the last stack, and the logits, at some tokens as one row."""
     *places, _ = decoded_places(model).values()
     done = run(model, *batches, record=places)
-    return [done.cache[place] for place in places], done.require_logits()
+    return (
+        [done.cache[place][tokens][None] for place in places],
+        done.require_logits()[tokens][None],
+    )
 
 
-def _divergence(model: Network, x: Stream, final: Logits) -> Float[Tensor, "batch pos"]:
+def _divergence(
+    model: Network,
+    x: Float[Tensor, "one token d_model"],
+    final: Float[Tensor, "one token vocab"],
+) -> Float[Tensor, "one token"]:
     """KL(final prediction ‖ prediction of ``x``) in nats."""
     return divergence(at_least_float32(final), at_least_float32(decode(model, x)))
 

@@ -15,6 +15,7 @@ from apps.commands.readers import (
     attention_of,
     classes_of,
     cost_of_attribution,
+    into_of,
     lens_of,
     metric_of,
     prompts_of,
@@ -121,7 +122,11 @@ COMMANDS = (
         "Patch every edge of the computation graph in turn and report which ones matter.",
         "Patching edges",
         edges=HIDDEN,
-        into=HIDDEN,
+        into=Option(
+            help="Patch the edges into this head or MLP, e.g. L1H0, or into the logits; or all.",
+            shown="all; logits if the model has more than 5000 edges",
+            read=into_of,
+        ),
         method=PATCHES,
         mode=Option(
             choices=("edge", "frozen-heads"),
@@ -206,11 +211,12 @@ COMMANDS = (
         held_out=Option(
             kind=str,
             help="Prompts that the lens is evaluated on: a file or a bundled set.",
-            shown="a fifth of the prompts, drawn with the seed",
+            shown="a fifth of the prompts, at most 32, drawn with the seed",
             read=prompts_of,
         ),
         steps=AT_LEAST_ONE,
         rows=Option("batch", min=1),
+        tokens=Option(min=1, shown="those whose logits take 10 MiB"),
     ),
     _own(
         "circuits",

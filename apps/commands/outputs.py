@@ -19,6 +19,8 @@ MEASURED = ("metric", "unit", "method")
 """Fields of results that become columns of their tables."""
 MAX_PROMPTS_BYTES = 2**20
 """Size in bytes up to which ``run.json`` holds the prompts, so that it can be repeated alone."""
+MAX_CSV_ROWS = 2**20 - 1
+"""The most rows of a table that is written as CSV: as many as spreadsheet programs open."""
 LENS_FILE = "lens.safetensors"
 """Name of the file of a trained lens, in the folder of its run."""
 
@@ -33,9 +35,10 @@ def write_files(run: AnalysisRun, folder: Path) -> None:
 
 
 def write_tables(run: AnalysisRun, folder: Path) -> None:
-    """Write the tables as CSV and Parquet."""
+    """Write the tables as CSV and Parquet; those with very many rows as Parquet alone."""
     for name, frame in tables(run).items():
-        (folder / f"{name}.csv").write_text(csv_text(frame), encoding="utf-8", newline="")
+        if len(frame) <= MAX_CSV_ROWS:
+            (folder / f"{name}.csv").write_text(csv_text(frame), encoding="utf-8", newline="")
         # As bytes, because pyarrow opens only UTF-8 paths, even of an open file with pandas 2.
         (folder / f"{name}.parquet").write_bytes(frame.to_parquet(index=False))
 

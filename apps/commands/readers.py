@@ -1,5 +1,6 @@
 """What the commands make of values that are typed: files of prompts, metrics, names, JSON."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,10 @@ if TYPE_CHECKING:
     from analyses import TunedLens
     from apps.commands.inputs import Inputs
     from interp.metrics import Metric
+
+MANY_EDGES = 5000
+"""The most edges that ``interp paths`` patches if it is not asked for them."""
+EVERY = "all"
 
 
 def metric_of(inputs: "Inputs", name: str | None) -> "str | Metric":
@@ -63,6 +68,28 @@ def classes_of(_: "Inputs", classes: str | None) -> Any:  # noqa: ANN401 - check
         f"--classes {shorten(classes)} should be a JSON object from the name of each class to its "
         f'tokens, such as {{"digits": ["0", "1"]}}; got {reason}.'
     )
+
+
+def into_of(inputs: "Inputs", component: str | None) -> str | None:
+    """The component whose edges are patched; ``None`` for every edge.
+
+    Of a model with very many edges, only those into the logits are patched unless others are asked
+    for; a warning says so.
+    """
+    import interp  # noqa: PLC0415 - imports torch
+
+    if component is not None:
+        return None if component == EVERY else component
+    n = len(interp.computation_graph(inputs.model).edges)
+    if n <= MANY_EDGES:
+        return None
+    warnings.warn(
+        f"This model has {n} edges, and patching each takes up to a forward pass of every pair: "
+        "only those into the logits are patched. --into L1H0 patches those into a head, --into "
+        f"{EVERY} every edge; interp attribute estimates the effects of all at once.",
+        stacklevel=2,
+    )
+    return "logits"
 
 
 def cost_of_attribution(options: Mapping[str, Any]) -> str:

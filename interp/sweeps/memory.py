@@ -19,6 +19,8 @@ from interp.points import Place, Point
 
 SHARE = 0.25
 """Share of the free memory that the forwards of a sweep may take by default."""
+MOST_ON_CPU = 3 * 2**29
+"""On a CPU, maximum bytes that they may take by default: more rows at once are not faster there."""
 WIDEST = 20 * 2**20
 """On a CPU, maximum bytes of the largest tensor of a forward: larger tensors are allocated anew
 each time, page by page, which costs more than running a few more forwards."""
@@ -45,14 +47,16 @@ class Budget:
 
     @classmethod
     def of(cls, model: Network, requested: object) -> "Budget":
-        """The requested number of bytes, or a share of the free memory.
+        """The requested number of bytes, or a share of the free memory, limited on a CPU.
 
         Raises:
             InvalidInput: ``requested`` is not a positive number of bytes.
         """
-        widest = None if model.device.type == "cuda" else WIDEST
+        on_gpu = model.device.type == "cuda"
+        widest = None if on_gpu else WIDEST
         if requested is None:
-            return cls(int(free_bytes(model.device) * SHARE), widest)
+            share = int(free_bytes(model.device) * SHARE)
+            return cls(share if on_gpu else min(share, MOST_ON_CPU), widest)
         is_number = isinstance(requested, SupportsFloat) and requested is not True
         number = float(requested) if is_number else 0.0  # pyright: ignore[reportArgumentType]
         if not isfinite(number) or number <= 0:

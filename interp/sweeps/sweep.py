@@ -52,9 +52,9 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             :func:`interp.metrics.measure`). A metric at one position is the fastest, as only what
             it reads is computed to the end.
         mask: as for ``model(...)``.
-        memory: bytes that the forwards may take; by default a quarter of the free memory. It
-            determines how many run as one, and thereby the rounding of the values, within the
-            bounds above; see :func:`interp.estimate_sweep`.
+        memory: bytes that the forwards may take; by default a quarter of the free memory, on a
+            CPU at most 1.5 GiB. It determines how many run as one, and thereby the rounding of the
+            values, within the bounds above; see :func:`interp.estimate_sweep`.
         progress: called after each forward with the number of cells done and of all cells; True
             draws a bar with the time left in a notebook or a terminal.
         cancelled: called after each forward; if it returns True, the sweep stops and returns what

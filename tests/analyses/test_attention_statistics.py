@@ -47,6 +47,16 @@ def with_zeros(name, **heads):
     return model
 
 
+def test_the_headline_names_the_head_furthest_above_uniform_attention():
+    result = attention_statistics(build("gpt2"), padded(ROWS, "left"))
+    first, second = result.to_largest_frame()["name"].head(2)
+    assert f"furthest above uniform attention: {first} (" in result.headline()
+    assert f"{second} (" not in result.headline()
+    (conclusion,) = result.conclusion()
+    assert conclusion.startswith(result.headline())
+    assert f"{second} (" in conclusion
+
+
 @pytest.mark.parametrize("name", covering(name for name in SINGLE if name not in SINKS))
 def test_masses_on_disjoint_classes_sum_to_one(name):
     """Σ_K mass(K) = 1, by attention, by values and by uniform weights."""

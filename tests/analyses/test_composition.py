@@ -15,6 +15,11 @@ def test_the_two_heads_that_were_set_by_hand_compose_by_keys_alone():
     assert frame.loc[["Q", "V"], "composition"].max() < 1e-6
 
 
+def test_pairs_are_counted():
+    assert "of 1 pair of heads," in composition(load("induction-by-hand")).headline()
+    assert "of 16 pairs of heads," in composition(build("llama")).headline()
+
+
 def test_rows_are_all_pairs_the_furthest_above_the_baseline_first():
     result = composition(build("llama"))
     frame = result.to_frame()

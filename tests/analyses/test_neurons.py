@@ -41,6 +41,16 @@ def test_the_ablation_is_that_of_the_first_texts():
     assert len(description.to_prompt_frame()) == 4 * 10
 
 
+def test_neurons_are_counted():
+    model, texts = build("gpt2"), rows()
+    one, two = (neurons(model, texts, layer=1, neurons=n, ablate=2) for n in ([7], [7, 2]))
+    assert one.headline().startswith("1 neuron of L1MLP on 6 texts")
+    assert "largest effect of 1 neuron (" in one.headline()
+    assert one.headline().endswith(" of 1 largest activation")
+    assert two.headline().startswith("2 neurons of L1MLP on 6 texts")
+    assert two.headline().endswith(" of 2 largest activations")
+
+
 def test_batches_do_not_matter():
     model, texts = build("llama"), rows()
     few, many = (neurons(model, texts, layer=0, rows=n, ablate=3) for n in (2, 64))

@@ -161,6 +161,8 @@ def test_the_edges_into_a_component_are_all_that_it_reads(name):
     assert_close(patching.patched, same.patched)
     mlp = patch_paths(model, clean, corrupt, into="L1MLP", metric=METRIC)
     assert {reader for _, reader in mlp.edges} == {"L1MLP"}
+    logits = patch_paths(model, clean, corrupt, into="logits", metric=METRIC)
+    assert logits.edges == tuple(edge for edge in every if edge[1] == "logits")
 
 
 @pytest.mark.parametrize("method", ["mean", "zero"])

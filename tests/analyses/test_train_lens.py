@@ -1,5 +1,7 @@
 """A tuned lens is measured on prompts that it was not trained on, beside the logit lens."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from architectures import assert_close, assert_identical, build, tokens_of
@@ -11,6 +13,7 @@ from interp.errors import InvalidInput
 from training.bpe import encode_corpus
 from training.corpus import read_corpus
 
+TRAINING = import_module("analyses.train_lens.training")
 WINDOW = 128
 
 
@@ -43,6 +46,33 @@ def test_every_fifth_prompt_is_held_out():
     assert_close(training.logit_lens, all_kl[:, held_out])
     same = train_lens(model, tokens[used], held_out=tokens[held_out], steps=2, seed=3)
     assert_identical(training.lens.A, same.lens.A)
+
+
+def test_at_most_32_prompts_are_held_out():
+    training = train_lens(build("gpt2"), prompts(200), steps=1, rows=1)
+    assert training.logit_lens.shape == (2, 32)
+
+
+def test_a_step_takes_as_many_tokens_as_have_logits_of_limited_size(monkeypatch):
+    """Drawn by the seed; the KL of held-out prompts is still that of all of their tokens."""
+    model, tokens, held_out = build("gpt2"), prompts(6), prompts(3, seed=1)
+    real = torch.tensor([[True, True, False], [True, True, True]])
+    drawn = [TRAINING.Settings(9, 2, 0.1, seed).tokens_of_step(4, real, 3) for seed in (0, 0, 1, 2)]
+    assert all(int(mask.sum()) == 3 and bool(real[mask].all()) for mask in drawn)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not all(torch.equal(drawn[0], mask) for mask in drawn)
+    assert TRAINING.Settings(9, 2, 0.1, 0).tokens_of_step(4, real, 5) is real
+
+    def trained(n=None):
+        return train_lens(model, tokens, held_out=held_out, steps=2, tokens=n)
+
+    whole, two = trained(), trained(2)
+    limit = 2 * model.config.n_logits * torch.float32.itemsize
+    monkeypatch.setattr(TRAINING, "LOGITS_BYTES", limit)
+    some = trained()
+    assert_identical(some.lens.A, two.lens.A)
+    assert_close(some.logit_lens, whole.logit_lens)
+    assert not torch.allclose(some.training_kl, whole.training_kl)
 
 
 def test_a_cancelled_call_has_a_result_that_can_be_resumed():

@@ -13,6 +13,8 @@ from tables import each
 
 from analyses import TunedLens, ablate
 from apps.commands import COMMANDS
+from apps.commands.inputs import Inputs
+from apps.commands.readers import into_of
 from apps.frame_table import table_of_frame
 from interp import load, read_prompts
 from interp.text import PROMPT_FOLDER
@@ -184,6 +186,25 @@ def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
 
 
 @pytest.mark.slow
+def test_a_table_of_very_many_rows_is_parquet_alone(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.commands.outputs.MAX_CSV_ROWS", 8)
+    assert command("ablate", *of_model(["--method", "zero"]), "--out", tmp_path).exit_code == 0
+    heads = pd.read_csv(tmp_path / "heads.csv")
+    assert len(heads) == 8
+    assert len(pd.read_parquet(tmp_path / "heads_by_prompt.parquet")) > 8
+    assert not (tmp_path / "heads_by_prompt.csv").exists()
+
+
+def test_of_very_many_edges_only_those_into_the_logits_are_patched(monkeypatch):
+    inputs = Inputs(load("rasp-reverse"), ())
+    assert into_of(inputs, None) is None
+    monkeypatch.setattr("apps.commands.readers.MANY_EDGES", 301)
+    with pytest.warns(UserWarning, match="302 edges"):
+        assert into_of(inputs, None) == "logits"
+    assert into_of(inputs, "all") is None
+    assert into_of(inputs, "L1MLP") == "L1MLP"
+
+
 def test_circuits_are_run_on_pairs_that_were_held_out(command, tmp_path):
     """A share of the prompts, or another file; edges are scored on the rest alone."""
     few = tmp_path / "few.jsonl"

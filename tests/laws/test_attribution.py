@@ -190,6 +190,25 @@ def test_prompts_are_scored_in_parts_of_any_size(tolerance):
     assert in_parts.points.tolist() == whole.points.tolist()
 
 
+def test_conductance_runs_the_points_of_a_long_path_in_blocks(monkeypatch):
+    """Of which each begins where the one before ends; the sums over cuts stay complete."""
+    model, times, run = build("gpt2"), [], Path.run
+
+    def noted(path, block, record):
+        times.append(block)
+        return run(path, block, record)
+
+    monkeypatch.setattr(Path, "run", noted)
+    in_blocks = scored(model, "conductance", 7, memory=1)
+    n = in_blocks.scores.shape[1]
+    assert {block.shape for block in times} == {(2, 1)}
+    assert len(times) == 7 * n
+    assert torch.equal(times[0][-1], times[1][0])
+    times.clear()
+    assert_close(in_blocks.scores, scored(model, "conductance", 7).scores)
+    assert [block.shape for block in times] == [(8, n)]
+
+
 def test_a_metric_without_a_gradient_is_refused():
     path = path_of(build("gpt2"))
     flat = Path(path.model, path.batches, path.ends, metrics.accuracy(1))

@@ -104,6 +104,12 @@ def test_a_metric_of_all_positions():
     assert_close(losses[0], metrics.loss()(plain.logits, plain.batch), BOUND)
 
 
+def test_a_whole_number_can_be_the_value_of_all_writers():
+    model, tokens = build("gpt2"), tokens_of("gpt2")
+    whole, fraction = (run_circuits(model, *tokens, [[]], value, METRIC) for value in (0, 0.0))
+    assert torch.equal(whole, fraction)
+
+
 def test_circuits_are_named_by_their_edges():
     model, tokens = build("gpt2"), tokens_of("gpt2")
     graph = computation_graph(model)

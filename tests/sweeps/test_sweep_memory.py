@@ -253,6 +253,14 @@ def test_distances_of_padded_prompts_take_room():
     assert estimate("gpt2", [ragged], HEADS).peak == estimate("gpt2", [tokens], HEADS).peak
 
 
+def test_the_default_is_a_share_of_the_free_memory_with_a_limit_on_a_cpu(monkeypatch):
+    sizes = import_module("interp.sweeps.memory")
+    for free, default in ((2**30, 2**28), (2**40, sizes.MOST_ON_CPU)):
+        monkeypatch.setattr(sizes, "free_bytes", lambda _, free=free: free)
+        assert Budget.of(MODEL, None).nbytes == default
+        assert Budget.of(MODEL, 2**35).nbytes == 2**35
+
+
 def test_files_that_a_container_has_read_do_not_count_as_used(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     monkeypatch.setattr(memory, "_free_in_system", lambda: 10**12)

@@ -72,7 +72,8 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         tolerance: halve steps until the error of every cut is at most this share of the metric's
             range; see :func:`analyses.methods.attribution.refine.refined`. ``None``: exactly
             ``steps`` steps.
-        memory: approximate number of bytes to use; by default a quarter of the free memory.
+        memory: approximate number of bytes to use; by default as for
+            :func:`interp.sweep`.
         progress: called with the number of prompts done, and of all prompts.
 
     Raises:
@@ -85,18 +86,8 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         part = path.rows(rows)
         times = _times(part, method, steps, tolerance)
         for prompts_part in _parts(len(rows), most // len(times)):
-            chosen = _trimmed(times[:, prompts_part])
-            points = part.rows(prompts_part).run(chosen, record)
-            with torch.no_grad():
-                scores = scores_at(path.model, graph, points, RULES[method](chosen))
-            parts.append(
-                EdgeScores(
-                    scores,
-                    points.values[0],
-                    points.values[-1],
-                    1 + (chosen.diff(dim=0) > 0).sum(0),
-                )
-            )
+            chosen, some = _trimmed(times[:, prompts_part]), part.rows(prompts_part)
+            parts.append(_scores_along(some, graph, method, chosen, record, most))
             if report is not None:
                 report(sum(len(part.clean) for part in parts), path.prompts)
     return EdgeScores(
@@ -106,6 +97,25 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
             for of in ("clean", "corrupt", "points")
         ),
     )
+
+
+def _scores_along(
+    path: Path, graph: Graph, method: str, times: Times, record: Sequence[Place], most: int
+) -> EdgeScores:
+    """The scores of all prompts of a path at some times.
+
+    Conductance is a sum over the steps of a path, so that a path of more than ``most`` points is
+    run in blocks, of which each begins with the last point of the one before.
+    """
+    size = max(2, most // path.prompts) if method == "conductance" else len(times)
+    scores, values = torch.zeros(()), list[Tensor]()
+    for first in range(0, max(1, len(times) - 1), size - 1):
+        block = times[first : first + size]
+        points = path.run(block, record)
+        with torch.no_grad():
+            scores = scores_at(path.model, graph, points, RULES[method](block)) + scores
+        values += [points.values[0], points.values[-1]]
+    return EdgeScores(scores, values[0], values[-1], 1 + (times.diff(dim=0) > 0).sum(0))
 
 
 def places_of_edges(model: Network, graph: Graph) -> list[Place]:

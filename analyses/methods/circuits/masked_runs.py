@@ -43,7 +43,7 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
     model: Network,
     tokens: Any,  # noqa: ANN401 - what model.check reads; a pair of them for a pair
     circuits: Bool[Tensor, "circuit edge"] | Sequence[Iterable[tuple[str, str]]],
-    values: Values | float,
+    values: Values | int | float,
     metric: Metric,
     *,
     mask: object = None,
@@ -61,7 +61,7 @@ def run_circuits(  # noqa: PLR0913 - independent options, by keyword
             one number for all, such as 0.
         metric: one of ``interp.metrics``.
         mask: as for ``model(...)``.
-        memory: bytes that the forwards may take; by default a quarter of the free memory.
+        memory: bytes that the forwards may take; by default as for :func:`interp.sweep`.
         progress: called after each forward with the number of circuits × prompts that are done, and
             the number of all.
 
@@ -146,7 +146,7 @@ def _select_prompts(
 
 
 def _checked_values(
-    graph: Graph, values: Values | float, model: Network, batches: Sequence[Batch]
+    graph: Graph, values: Values | int | float, model: Network, batches: Sequence[Batch]
 ) -> dict[str, Tensor]:
     """The checked values of every writer."""
     if not isinstance(values, Mapping):
