@@ -37,6 +37,10 @@ PROBES = {
 
 _Ends = tuple[int, int]
 """The start and the end of what is between two marks, in a content."""
+_Side = tuple[int, bool]
+"""The index of a message, and whether the end of its content is meant, not the start."""
+MAX_TRIES = 200
+"""Maximum number of renderings to find white space that is not trimmed."""
 
 
 class Span(NamedTuple):
@@ -156,13 +160,12 @@ class _Chat:
         """
         marks = self._marks(plain)
         ends = [_without_white_space(message.content) for message in self.messages]
-        if marks.removed_from(self._marked(marks, ends)) != plain:
+        text = self._marked(marks, ends)
+        if marks.removed_from(text) != plain:
             raise _UnmarkedError(
                 "the template writes another text if characters without a meaning stand beside the "
                 "contents"
             )
-        ends = self._with_white_space(marks, ends, plain)
-        text = self._marked(marks, ends)
         for number, (start, end) in enumerate(ends):
             if start < end and not any(mark in text for mark in marks.pairs[number]):
                 raise InvalidInput(
@@ -170,19 +173,58 @@ class _Chat:
                     f"{shorten(self.messages[number].role)}. The roles that it takes: "
                     f"{', '.join(self.roles_taken()) or 'none'}."
                 )
-        return marks.spans_in(text, [message.content[slice(*e)] for message, e in self._zip(ends)])
+        spans = marks.spans_in(text, self._between(ends))
+        wider = self._wider(marks, ends, plain, self._beside(spans, ends, plain))
+        if wider == ends:
+            return spans
+        return marks.spans_in(self._marked(marks, wider), self._between(wider))
 
-    def _with_white_space(self, marks: "_Marks", ends: list[_Ends], plain: str) -> list[_Ends]:
-        """The ends with the white space at both sides of each content that is not trimmed."""
-        for number, message in enumerate(self.messages):
-            length = len(message.content)
-            for is_start in (True, False):
-                start, end = ends[number]
-                wider = (0, end or length) if is_start else (start, length)
-                tried = [*ends[:number], wider, *ends[number + 1 :]]
-                if tried != ends and marks.removed_from(self._marked(marks, tried)) == plain:
-                    ends = tried
+    def _beside(self, spans: Sequence[Span], ends: Sequence[_Ends], plain: str) -> list[_Side]:
+        """The sides of contents at which the text has the same white space as the content."""
+        sides: dict[_Side, bool] = {}
+        for start, end, number in spans:
+            content, (first, last) = self.messages[number].content, ends[number]
+            before, after = content[:first], content[last:]
+            same = plain.endswith(before, 0, start), plain.startswith(after, end)
+            for is_end, white_space in enumerate((before, after)):
+                side = number, bool(is_end)
+                sides[side] = bool(white_space) and same[is_end] and sides.get(side, True)
+        blank = [
+            (number, True)
+            for number, message in enumerate(self.messages)
+            if message.content and ends[number] == (0, 0)
+        ]
+        return [*(side for side, is_same in sides.items() if is_same), *blank]
+
+    def _wider(
+        self, marks: "_Marks", ends: list[_Ends], plain: str, sides: list[_Side]
+    ) -> list[_Ends]:
+        """The ends with the white space at those sides of contents at which it is not trimmed.
+
+        All sides are tried at once; where the text changes, each half of them by itself.
+
+        Raises:
+            _UnmarkedError: too many would have to be tried.
+        """
+        groups, tries = [sides] if sides else [], 0
+        while groups:
+            group, tried = groups.pop(), [*ends]
+            for number, is_end in group:
+                start, end = tried[number]
+                tried[number] = (start, len(self.messages[number].content)) if is_end else (0, end)
+            tries += 1
+            if tries > MAX_TRIES:
+                raise _UnmarkedError("too many contents have white space at their ends")
+            if marks.removed_from(self._marked(marks, tried)) == plain:
+                ends = tried
+            elif len(group) > 1:
+                half = len(group) // 2
+                groups += [group[half:], group[:half]]
         return ends
+
+    def _between(self, ends: Sequence[_Ends]) -> list[str]:
+        """What is between the marks of each content."""
+        return [message.content[slice(*e)] for message, e in self._zip(ends)]
 
     def _marked(self, marks: "_Marks", ends: Sequence[_Ends]) -> str:
         """The text with marks; empty if the template does not take them."""
@@ -217,6 +259,7 @@ class _Marks:
 
     def __init__(self, characters: Sequence[str]) -> None:
         self.pairs = [*zip(characters[::2], characters[1::2], strict=True)]
+        self._removal = dict.fromkeys(map(ord, characters))
         self._pattern = re.compile(f"([{''.join(characters)}])")
 
     def around(self, number: int, content: str, start: int, end: int) -> str:
@@ -227,7 +270,7 @@ class _Marks:
 
     def removed_from(self, text: str) -> str:
         """The text without marks."""
-        return self._pattern.sub("", text)
+        return text.translate(self._removal)
 
     def spans_in(self, text: str, expected: Sequence[str]) -> tuple[Span, ...]:
         """What is between marks, in the text without them.
