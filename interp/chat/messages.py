@@ -58,7 +58,8 @@ def _message(message: object, template: str, where: str) -> Message:
             f'{where} should be {{"role": …, "content": …}}, got {shorten(message)}.'
         )
     missing = [key for key in KEYS if key not in message]
-    unknown = [key for key in message if key not in KEYS]
+    # The rows of a dataset have all keys, with None where there is no value.
+    unknown = [key for key in message if key not in KEYS and message[key] is not None]
     if missing or unknown:
         problem = f"lacks {missing[0]!r}" if missing else f"has the unknown key {unknown[0]!r:.40}"
         raise InvalidInput(f"{where} {problem}; a message has a 'role' and a 'content'.")

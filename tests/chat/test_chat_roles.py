@@ -324,4 +324,5 @@ def test_smollm2_answers_a_chat():
         [user("What is the capital of France?"), assistant("The capital of France is")],
         continue_final_message=True,
     )
-    assert model.top(begun, 1, answer=" Paris").to_frame is not None
+    with torch.no_grad():
+        assert model.to_string([int(model(begun)[0, -1].argmax())]) == " Paris"
