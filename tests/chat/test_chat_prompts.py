@@ -79,10 +79,10 @@ def test_a_dataset_may_have_messages():
 
 def test_a_corpus_of_chats_is_read_to_the_end(tmp_path):
     model, path = chat_model(CHATML), write(tmp_path, LINES[1:2])
-    result = top_texts(model, path, "L0H0")
+    result = top_texts(model, path, of="L0H0")
     text = model.chat(LINES[1]["messages"], add_generation_prompt=False)
     assert text.endswith("<|im_end|>\n")
-    assert result.to_frame().equals(top_texts(model, [text], "L0H0").to_frame())
+    assert result.to_frame().equals(top_texts(model, [text], of="L0H0").to_frame())
 
 
 def test_commands_read_chats(tmp_path):

@@ -26,6 +26,7 @@ from analyses.methods.circuits import KINDS
 from analyses.methods.components import components_of
 from analyses.results import Result, fixed, signed
 from apps.explorer.canvas import Pick, ViewData
+from apps.explorer.chat_text import text_read
 from apps.explorer.controls import choose, write
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
@@ -121,7 +122,8 @@ def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
 def _tokens_of_prompt(view: View, model: interp.Transformer) -> tuple[int, ...]:
     """The ids of the last tokens of the prompt, each once; none if the model can't read it."""
     try:
-        ids = model.batch(view.text, stack=model.stacks[0].name).ids[0].tolist()
+        text = text_read(view, model, view.text)
+        ids = model.batch(text, stack=model.stacks[0].name).ids[0].tolist()
     except InterpError:
         return ()
     return tuple(dict.fromkeys(ids[-TOP:]))
