@@ -6,12 +6,12 @@ from dataclasses import replace
 import streamlit as st
 
 import interp
-from apps.explorer.chat_text import has_chat
 from apps.explorer.controls import choose, key_of, picked_value
 from apps.explorer.default_views import EXAMPLES, default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
+from apps.explorer.validate import has_chat
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
 from interp.text import Prompt, visible

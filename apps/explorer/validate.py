@@ -6,7 +6,6 @@ from typing import Any
 import interp
 from analyses.methods.components import components_of
 from apps.defaults import default_metric
-from apps.explorer.chat_text import has_chat, text_read
 from apps.explorer.offered import source_of
 from apps.explorer.view import DEFAULT, Head, View
 from interp.errors import InterpError
@@ -16,6 +15,20 @@ MAX_CHARACTERS = 20_000
 """Largest number of characters of a prompt; the model's context is usually shorter."""
 PROMPTS = {"text": "prompt", "corrupt": "corrupted prompt", "prefix": "decoder's prefix"}
 """The fields that have a prompt, with their names on the page."""
+
+
+def has_chat(model: interp.Transformer) -> bool:
+    """Whether the model has a chat template."""
+    return model.tokenizer is not None and model.tokenizer.chat is not None
+
+
+def text_read(view: View, model: interp.Transformer, text: str) -> str:
+    """What the model reads for a text that was entered: the text, or a chat with this message.
+
+    Raises:
+        InvalidInput: the chat template can't be used.
+    """
+    return model.chat(text).text if view.chat and text else text
 
 
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from interp.text.bundled import PROMPT_FOLDER, bundled_prompts, path_of_prompts
 from interp.text.growth import NormalizedLength
 from interp.text.parquet_pages import largest_page
-from interp.text.prompt import FIELDS, MESSAGES, ChatRenderer, Prompt
+from interp.text.prompt import FIELDS, ChatRenderer, Prompt, with_texts
 from interp.text.prompts import (
     PromptFile,
     iter_prompts,
@@ -22,7 +22,6 @@ from interp.text.tokenizer_file import MAX_CHARACTERS
 __all__ = [
     "FIELDS",
     "MAX_CHARACTERS",
-    "MESSAGES",
     "PAD_LABEL",
     "PROMPT_FOLDER",
     "READERS",
@@ -43,4 +42,5 @@ __all__ = [
     "records_of",
     "sha256_of_prompts",
     "visible",
+    "with_texts",
 ]

@@ -180,7 +180,8 @@ class Chat(str):
     def _table(self) -> Table:
         """One row for neighbouring tokens of the same message."""
         labels = self._tokens.labels
-        title = f"Chat: {len(self.messages)} messages, {len(labels)} tokens"
+        number = len(self.messages)
+        title = f"Chat: {number} message{'s' * (number > 1)}, {len(labels)} tokens"
         if self.unmarked:
             return Table(f"{title}; roles unknown: {self.unmarked}", (), [("text", self.text)])
         roles, rows, place = self.roles, list[tuple[str, str, str]](), 0

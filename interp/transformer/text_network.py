@@ -97,7 +97,10 @@ class TextNetwork(Network):
         Examples:
             >>> model = interp.load("python-2l")
             >>> model.chat("x = 1", template="{% for m in messages %}# {{ m.content }}{% endfor %}")
-            Chat: 1 messages, 6 tokens
+            Chat: 1 message, 6 tokens
+              role      positions  tokens
+              template  0–2        <|bos|> # ·
+              user      3–5        x ·= ·1
         """
         tokenizer = self._tokenizer()
         checked, rendered = chat_of(

@@ -276,7 +276,7 @@ def test_positions_are_those_of_a_role():
 def test_the_repr_lists_the_tokens_by_role():
     made = chat_model(MISTRAL).chat("<img onerror>")
     assert repr(made).splitlines() == [
-        "Chat: 1 messages, 17 tokens",
+        "Chat: 1 message, 17 tokens",
         "  role      positions  tokens",
         "  template  0–2        <s> [INST] ·",
         "  user      3–15       < i m g · o n e r r o r >",

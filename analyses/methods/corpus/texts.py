@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.io import is_file
 from interp.model import PAD, Batch, TokenInput, is_text
-from interp.text import MESSAGES, READERS, is_dataset, records_of
+from interp.text import READERS, is_dataset, records_of, with_texts
 from interp.transformer import TextNetwork
 
 SUFFIXES = (".txt", *READERS)
@@ -168,7 +168,9 @@ def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
     paired = len(model.stacks) > 1
     for record in records_of(source):
         values = record.values
-        text = _text_of(model, values, record.source) if isinstance(values, dict) else None
+        if isinstance(values, dict) and "text" not in values:
+            values = with_texts(values, model.chat, record.source)
+        text = values.get("text") if isinstance(values, dict) else None
         if not isinstance(text, str) or not text:
             raise InvalidInput(
                 f'{record.source}: expected an object with a "text", got {shorten(values)}.'
@@ -179,17 +181,6 @@ def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
                 f'{record.source}: an encoder–decoder needs a "target" in every line.'
             )
         yield _Item((text, target) if paired else text, record.source, record.done, record.total)
-
-
-def _text_of(model: TextNetwork, values: dict[str, Any], source: str) -> object:
-    """The text of a record; that of messages ends with the last of them."""
-    messages = values.get(MESSAGES["text"])
-    if messages is None or "text" in values:
-        return values.get("text")
-    try:
-        return model.chat(messages, add_generation_prompt=False)
-    except InvalidInput as error:
-        raise InvalidInput(f"{source}: {error}") from error
 
 
 def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:

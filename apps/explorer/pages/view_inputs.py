@@ -6,10 +6,10 @@ import interp
 from analyses import Predictions, predictions
 from apps.commands.inputs import Inputs
 from apps.defaults import MASKED_LOSS
-from apps.explorer.chat_text import text_read
 from apps.explorer.default_views import examples
 from apps.explorer.page import JOBS
 from apps.explorer.questions import Question, question
+from apps.explorer.validate import text_read
 from apps.explorer.view import View
 from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, masked_loss

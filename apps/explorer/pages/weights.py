@@ -26,13 +26,12 @@ from analyses.methods.circuits import KINDS
 from analyses.methods.components import components_of
 from analyses.results import Result, fixed, signed
 from apps.explorer.canvas import Pick, ViewData
-from apps.explorer.chat_text import text_read
 from apps.explorer.controls import choose, write
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.validate import attention_of, heads_of
+from apps.explorer.validate import attention_of, heads_of, text_read
 from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
