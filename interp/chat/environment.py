@@ -5,11 +5,11 @@ be left early, and templates can call ``raise_exception``, ``strftime_now`` and 
 ``tojson``. Templates come with models of unknown origin, so what they compute is bounded: loops and
 calls take steps, of which there are :data:`MAX_STEPS`; a value that is stored, passed or returned,
 and the whole output, have at most :data:`MAX_LENGTH` characters or elements. Not bounded is what a
-single filter or format with a large width makes of a value, which can exhaust the memory.
+single expression makes of such values before it is stored, such as by the width in a format.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,8 +27,9 @@ MAX_BITS = 2**10
 """Maximum number of bits of an integer."""
 LOWEST = (3, 1, 6)
 """The first version of Jinja without known ways out of the sandbox."""
-STEPS, BOUNDED = "interp_steps", "interp_bounded"
-"""Filters that are added to a template: around what loops run over, and around what is stored."""
+STEPS, BOUNDED, CALLED = "interp_steps", "interp_bounded", "interp_called"
+"""Filters that are added to a template: around what loops run over, what is stored, and arguments
+of filters."""
 
 
 class RefusedByTemplate(InvalidInput):
@@ -131,12 +132,13 @@ def _counted(values: Any) -> Any:  # noqa: ANN401 - of a template
     return values
 
 
-def _called(value: object) -> None:
-    """Count and check an argument of a call."""
+def _called(value: Any) -> Any:  # noqa: ANN401 - of a template
+    """An argument of a call or a filter, counted and checked."""
     if isinstance(value, int) and abs(value) > MAX_LENGTH:
         raise _OutOfBoundsError(f"it calls a function with a number over {MAX_LENGTH}")
     if isinstance(_bounded(value), list | tuple | dict):
         _RENDERING.get().take(len(value))  # pyright: ignore
+    return value
 
 
 def _check_operands(operator: str, left: Any, right: Any) -> None:  # noqa: ANN401
@@ -233,7 +235,7 @@ def _environment() -> Any:  # noqa: ANN401 - of Jinja
         optimized=False,
         extensions=[_generation_block(library), library.ext.loopcontrols],
     )
-    filters: dict[str, Callable[..., Any]] = {STEPS: _counted, BOUNDED: _bounded, "tojson": _tojson}
+    filters = {STEPS: _counted, BOUNDED: _bounded, CALLED: _called, "tojson": _tojson}
     environment.filters.update(filters)
     environment.globals |= {
         "raise_exception": _raise_exception,
@@ -283,14 +285,18 @@ def _namespace(library: Any) -> Any:  # noqa: ANN401 - of Jinja
 
 
 def _limit(tree: Any, nodes: Any, environment: object) -> None:  # noqa: ANN401 - of Jinja
-    """Put filters that check limits around what loops run over and what is stored."""
+    """Put filters that check limits around values; see :data:`STEPS`."""
 
     def filtered(value: Any, name: str, line: int) -> Any:  # noqa: ANN401
         node = nodes.Filter(value, name, [], [], None, None, lineno=line)
         return node.set_environment(environment)
 
-    for node in [*tree.find_all((nodes.For, nodes.Assign, nodes.AssignBlock))]:
-        if isinstance(node, nodes.For):
+    for node in [*tree.find_all((nodes.Filter, nodes.For, nodes.Assign, nodes.AssignBlock))]:
+        if isinstance(node, nodes.Filter):
+            node.args = [filtered(argument, CALLED, node.lineno) for argument in node.args]
+            for argument in node.kwargs:
+                argument.value = filtered(argument.value, CALLED, node.lineno)
+        elif isinstance(node, nodes.For):
             node.iter = filtered(node.iter, STEPS, node.lineno)
         elif isinstance(node, nodes.Assign):
             node.node = filtered(node.node, BOUNDED, node.lineno)

@@ -198,7 +198,8 @@ class Tokenizer:
 
         A token that is a part of a character has the whole character. If the tokens do not spell
         the text byte by byte, the spans are those of the backend, which may leave out white space;
-        a token of white space alone then has that between its neighbours.
+        a token of white space alone then has that between its neighbours, and an added token its
+        own text.
 
         Raises:
             InvalidTokens: As for `encode`.
@@ -213,7 +214,12 @@ class Tokenizer:
                 for start, end in pairwise(ends)
             ]
         spans, before = list[tuple[int, int]](), 0
-        for start, end in self.backend.encode(text, add_special_tokens=False).offsets:
+        offsets = self.backend.encode(text, add_special_tokens=False).offsets
+        for id_, (start, end) in zip(ids, offsets, strict=True):
+            # An added token may take the white space beside it, which is no part of it.
+            place = text.find(self._added[id_], start, end) if id_ in self._added else -1
+            if place >= 0:
+                start, end = place, place + len(self._added[id_])  # noqa: PLW2901
             spans.append((start, end) if start < end else (min(before, start), end))
             before = max(before, end)
         return spans

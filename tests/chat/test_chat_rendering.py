@@ -168,6 +168,8 @@ HOSTILE = {
     "doubled block": "{% set n = namespace(x='a') %}{% for i in range(99) %}"
     "{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
     "padded": "{{ 'a'.center(10 ** 9) }}",
+    "padded by a filter": "{{ 'a' | center(10 ** 9) }}",
+    "indented": "{{ 'a' | indent(width=10 ** 9, first=true) }}",
     "long": "{% for i in range(9999) %}{{ 'a'.center(9999) }}{% endfor %}",
     "class": "{{ ''.__class__.__mro__ }}",
     "globals": "{{ raise_exception.__globals__['sys'] }}",

@@ -24,7 +24,7 @@ from chat_models import (
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
-from tokenizers import normalizers, processors
+from tokenizers import AddedToken, normalizers, processors
 
 import interp
 from analyses import predictions
@@ -222,6 +222,15 @@ def test_offsets_of_a_tokenizer_that_changes_texts():
         ("·", None),
         ("b", None),
     ]
+
+
+def test_an_added_token_that_takes_white_space_is_not_that_of_a_message():
+    """As the tokens of headers of Phi 3, which take what follows them."""
+    backend = merging_tokenizer([])
+    backend.add_special_tokens([AddedToken("<u>", rstrip=True), AddedToken("<e>", lstrip=True)])
+    tokens, mixed = roles_of(backend, [user(" a ")], "<u>\n{{ messages[0].content }}<e>b")
+    assert tokens == [("<u>", None), ("a", 0), ("<e>", None), ("b", None)]
+    assert mixed == ()
 
 
 def test_tokens_of_sentencepiece_have_the_space_before_them():
