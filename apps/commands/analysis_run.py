@@ -160,7 +160,7 @@ def run_analysis(
     started, begin = datetime.now(UTC), time.monotonic()
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
     model = load(settings.model, parse_device(settings.device), dtype=dtype)
-    settings, file = _read_prompts(settings)
+    settings, file = _read_prompts(settings, model)
     prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes
     inputs = Inputs(model, prompts, settings.seed, settings.rows, settings.memory, budget, progress)
@@ -186,13 +186,15 @@ def run_analysis(
     )
 
 
-def _read_prompts(settings: Settings) -> tuple[Settings, PromptFile | None]:
+def _read_prompts(
+    settings: Settings, model: interp.Transformer
+) -> tuple[Settings, PromptFile | None]:
     """The settings with the prompt set that is used, and the prompts."""
     if not settings.spec.reads:
         return settings, None
     pairs = "corrupt" in settings.spec.reads
     source = settings.prompts or default_prompts(settings.model, pairs=pairs)
-    return replace(settings, prompts=source), read_prompt_file(source)
+    return replace(settings, prompts=source), read_prompt_file(source, model.chat)
 
 
 def _report_prompts(

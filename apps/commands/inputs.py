@@ -150,7 +150,7 @@ class Inputs:
         Raises:
             InvalidInput: there is no such file or set, or it can't be read.
         """
-        return replace(self, prompts=read_prompt_file(source).prompts)
+        return replace(self, prompts=read_prompt_file(source, self.model.chat).prompts)
 
     def divided(self, share: float) -> tuple["Inputs", "Inputs"]:
         """Split the prompts at random: the rest, and the share, each with at least one prompt.

@@ -66,12 +66,11 @@ def check(
 
     The exit code is 1 if a prompt has a problem; a wrong prediction is not one.
     """
-    from interp.text import iter_prompts, path_of_prompts  # noqa: PLC0415
+    from interp.text import path_of_prompts  # noqa: PLC0415
 
-    prompts = iter_prompts(file)
     path = path_of_prompts(file)
     same = path.suffix.lower() == ".toml" if same_length is None else same_length
-    report = _checked(model, prompts, device, same_length=same)
+    report = _checked(model, file, device, same_length=same)
     if as_json:
         typer.echo(json.dumps({"file": str(path), "model": model, **report.to_dict()}, indent=2))
     else:
@@ -134,13 +133,17 @@ def fill(  # noqa: PLR0913 - the options of one command
 
 
 def _checked(
-    model: str, prompts: "Iterable[Prompt]", device: str, *, same_length: bool
+    model: str, prompts: "str | Iterable[Prompt]", device: str, *, same_length: bool
 ) -> "PromptCheck":
+    """The check of prompts, or of those of a file."""
     from analyses.check_prompts import check_prompts  # noqa: PLC0415
     from apps.devices import parse_device  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
+    from interp.text import iter_prompts  # noqa: PLC0415
 
     loaded = load(model, parse_device(device))
+    if isinstance(prompts, str):
+        prompts = iter_prompts(prompts, loaded.chat)
     return check_prompts(loaded, prompts, same_length=same_length)
 
 

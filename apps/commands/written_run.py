@@ -18,7 +18,7 @@ from apps.commands.partial_run import MAX_BUDGET
 from apps.commands.saved_table import saved_table
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.io import UNREADABLE, parse_json, read_file_or_pipe, value_of
-from interp.text import path_of_prompts, read_prompt_file
+from interp.text import path_of_prompts, sha256_of_prompts
 
 FILE = "run.json"
 MAX_BYTES = 2**26
@@ -95,7 +95,7 @@ class WrittenRun:
         then = self.prompts
         if source is None or then is None:
             return source
-        if path_of_prompts(source).is_file() and read_prompt_file(source).sha256 == then.sha256:
+        if path_of_prompts(source).is_file() and sha256_of_prompts(source) == then.sha256:
             return source
         if then.prompts is None:
             raise InvalidInput(

@@ -88,7 +88,7 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
     Raises:
         InvalidInput: the prompt of an encoder–decoder has no input for the decoder.
     """
-    inputs = Inputs(model, (prompt_of(view),))
+    inputs = Inputs(model, (prompt_of(view, model),))
     has_targets = len(model.stacks) == 1 or bool(view.prefix)
     answers = {
         name: answer if has_targets and single_token(model, answer) is not None else None

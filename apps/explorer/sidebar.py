@@ -11,6 +11,7 @@ from apps.explorer.default_views import EXAMPLES, default_view, examples, with_p
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
+from apps.explorer.validate import has_chat
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
 from interp.text import Prompt, visible
@@ -62,6 +63,16 @@ def prompt_form(model: interp.Transformer) -> None:
             on_change=_change_example,
             args=(prompts, key),
             placeholder="your own prompt",
+        )
+    if has_chat(model):
+        key = key_of("switch_chat", view.chat)
+        st.toggle(
+            "As a chat message",
+            key=key,
+            on_change=_change_chat,
+            args=(key,),
+            help="Sends the prompt, and the corrupted prompt, as the user's message through the "
+            "model's chat template; the model then begins its answer.",
         )
     with st.form("prompt", border=False):
         for field in FIELDS:
@@ -153,6 +164,12 @@ def _change_example(prompts: list[Prompt], key: str) -> None:
     number = picked_value("choose_example", key)
     if number is not None:
         change(with_prompt(current(), prompts[number]))
+
+
+def _change_chat(key: str) -> None:
+    """The tokens of the prompt change, so nothing in it stays chosen, and sweeps run over it."""
+    chosen = dict.fromkeys(("position", "query", "key"))
+    change(chat=picked_value("switch_chat", key), prompts="", **chosen)
 
 
 def _submit_form() -> None:

@@ -7,7 +7,7 @@ import interp
 from analyses.methods.components import components_of
 from apps.defaults import default_metric
 from apps.explorer.offered import source_of
-from apps.explorer.view import Head, View
+from apps.explorer.view import DEFAULT, Head, View
 from interp.errors import InterpError
 from interp.model import AttentionName, attentions_of
 
@@ -17,9 +17,28 @@ PROMPTS = {"text": "prompt", "corrupt": "corrupted prompt", "prefix": "decoder's
 """The fields that have a prompt, with their names on the page."""
 
 
+def has_chat(model: interp.Transformer) -> bool:
+    """Whether the model has a chat template."""
+    return model.tokenizer is not None and model.tokenizer.chat is not None
+
+
+def text_read(view: View, model: interp.Transformer, text: str) -> str:
+    """What the model reads for a text that was entered: the text, or a chat with this message.
+
+    Raises:
+        InvalidInput: the chat template can't be used.
+    """
+    return model.chat(text).text if view.chat and text else text
+
+
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view without what this model lacks, and a note on each field that was left out."""
+    notes: list[str] = []
+    if view.chat and not has_chat(model):
+        notes.append(f"chat=True: {view.model} has no chat template; the prompt is read as it is.")
+        view = replace(view, chat=False)
     view, lacking = _within_prompt(view, model)
+    lacking = [*notes, *lacking]
     changes: dict[str, Any] = {}
     blocks = heads_of(view, model)
     heads = [head for head in (view.head, *view.heads) if head is not None]
@@ -81,7 +100,7 @@ def n_tokens(view: View, model: interp.Transformer, stack: str) -> int | None:
     if not text or len(text) > MAX_CHARACTERS:
         return None
     try:
-        return model.to_tokens(text, stack=stack).shape[1]
+        return model.to_tokens(text_read(view, model, text), stack=stack).shape[1]
     except InterpError:
         return None
 
@@ -99,7 +118,7 @@ def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[s
     for field, stack in of.items():
         whole = getattr(view, field)
         end = whole[-MAX_CHARACTERS:]
-        text, n_cut = cut_text(model, end, stack) if whole else (whole, 0)
+        text, n_cut = cut_text(model, end, stack, view) if whole else (whole, 0)
         if text != whole:
             changes[field] = text
         if end != whole and field in PROMPTS:
@@ -116,14 +135,26 @@ def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[s
     return replace(view, **changes, **selection), tuple(notes)
 
 
-def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int]:
+def cut_text(
+    model: interp.Transformer, text: str, stack: str, view: View = DEFAULT
+) -> tuple[str, int]:
     """The end of a text that fits the model's context, and the number of tokens that were cut.
 
     A text that the model can't read is returned unchanged; the error is reported elsewhere.
+
+    Args:
+        model: the model.
+        text: the text, as it was entered.
+        stack: the stack that reads it.
+        view: the view, which says how it is read.
     """
     tokenizer, n_ctx = model.tokenizer, model.config.n_ctx
+
+    def length(text: str) -> int:
+        return model.to_tokens(text_read(view, model, text), stack=stack).shape[1]
+
     try:
-        n = model.to_tokens(text, stack=stack).shape[1]
+        n = length(text)
     except InterpError:
         return text, 0
     if tokenizer is None or n <= n_ctx:
@@ -132,7 +163,7 @@ def cut_text(model: interp.Transformer, text: str, stack: str) -> tuple[str, int
     first = n - n_ctx
     rest = tokenizer.decode(ids[first:])
     # The rest of a text may be tokenized differently, into more tokens.
-    while first < len(ids) - 1 and model.to_tokens(rest, stack=stack).shape[1] > n_ctx:
+    while first < len(ids) - 1 and length(rest) > n_ctx:
         first += 1
         rest = tokenizer.decode(ids[first:])
     return rest, first

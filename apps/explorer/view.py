@@ -67,6 +67,7 @@ class View:
         prefix: the input of the decoder of an encoder–decoder.
         prompts: the prompt set that sweeps run over; ``""`` for this prompt alone.
         answered: filter of that set: prompts answered ``right`` or ``wrong``; ``""`` for all.
+        chat: whether the prompt is sent as the user's message through the model's chat template.
         hidden: the prompt before tokens were masked; ``""`` if none were masked here.
         position: the position at which predictions are read; ``None`` for that of the answer.
         head: the chosen head.
@@ -109,6 +110,7 @@ class View:
     prefix: str = ""
     prompts: str = ""
     answered: str = ""
+    chat: bool = False
     hidden: str = ""
     position: int | None = None
     head: Head | None = None
@@ -281,6 +283,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "direction": _direction,
     "edges": _count,
     "ablated": _flag,
+    "chat": _flag,
     "asked": _names,
     "pinned": _view,
 }

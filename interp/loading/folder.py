@@ -17,6 +17,7 @@ from interp.config import Config
 from interp.errors import InvalidConfig, ModelLoadError, reason, shorten
 from interp.io import read_json
 from interp.loading.assemble import assemble, assemble_native
+from interp.loading.chat_templates import chat_of_folder
 from interp.loading.registry import family_of
 from interp.loading.source import SafetensorsSource, open_weights
 from interp.loading.special_tokens import as_tokenizer, attach_tokenizer, set_tokenizer
@@ -110,7 +111,11 @@ def tokenizer_of(folder: Path, tokenizer: object = None) -> Tokenizer | None:
     if not path.exists():
         return None
     settings = read_tokenizer_config(folder)
-    return Tokenizer.from_file(path, configure=lambda backend: configure(backend, settings))
+    return Tokenizer.from_file(
+        path,
+        configure=lambda backend: configure(backend, settings),
+        chat=chat_of_folder(folder, settings),
+    )
 
 
 def generation_of(folder: Path) -> dict[str, Any]:

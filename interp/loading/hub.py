@@ -26,6 +26,8 @@ REQUIRED = [
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 ]
 """Files that the cache must have if the repository has them, in addition to the weights."""
+CHATS = ["chat_template.jinja", "additional_chat_templates/*.jinja", "chat_templates.json"]
+"""Chat templates, without which a model loads from the cache."""
 ORGANISATIONS = {
     "EleutherAI": "gpt-neo-125m gpt-neo-1.3b gpt-neo-2.7b gpt-j-6b pythia-14m pythia-31m "
     "pythia-70m pythia-160m pythia-410m pythia-1b pythia-1.4b pythia-2.8b pythia-6.9b pythia-12b",
@@ -63,11 +65,11 @@ def fetch(name: str, *, variant: str | None = None, allow_pickle: bool = False) 
     repo, revision = parse_name(name)
     folder = _from_cache(repo, revision, variant, allow_pickle=allow_pickle)
     if folder is None:
-        patterns = [*REQUIRED, *weight_patterns(SAFETENSORS, variant)]
+        patterns = [*REQUIRED, *CHATS, *weight_patterns(SAFETENSORS, variant)]
         folder = _download(repo, revision, patterns)
         has_weights = (folder / ADAPTER).exists() or is_stored(folder, SAFETENSORS, variant)
         if allow_pickle and not has_weights:
-            patterns = [*REQUIRED, *weight_patterns(PICKLE, variant)]
+            patterns = [*REQUIRED, *CHATS, *weight_patterns(PICKLE, variant)]
             folder = _download(repo, revision, patterns)
         elif not has_weights and not is_stored(folder, PICKLE, variant):
             raise ModelLoadError(

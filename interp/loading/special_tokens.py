@@ -12,6 +12,7 @@ import tokenizers
 
 from interp.config import Config, TokensConfig
 from interp.errors import ModelLoadError
+from interp.loading.chat_templates import chat_of_tokenizer
 from interp.loading.registry import family_of
 from interp.text import Tokenizer
 from interp.transformer import Transformer
@@ -31,7 +32,7 @@ def as_tokenizer(tokenizer: object) -> Tokenizer | None:
     if backend is None or isinstance(backend, Tokenizer):
         return backend
     if isinstance(backend, tokenizers.Tokenizer):
-        return Tokenizer(backend)
+        return Tokenizer(backend, chat=chat_of_tokenizer(tokenizer))
     raise ModelLoadError(
         f"tokenizer= takes an interp.Tokenizer, a tokenizers.Tokenizer or a fast tokenizer of "
         f"transformers; got {type(tokenizer).__name__}."

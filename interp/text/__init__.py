@@ -3,8 +3,14 @@
 from interp.text.bundled import PROMPT_FOLDER, bundled_prompts, path_of_prompts
 from interp.text.growth import NormalizedLength
 from interp.text.parquet_pages import largest_page
-from interp.text.prompt import FIELDS, Prompt
-from interp.text.prompts import PromptFile, iter_prompts, read_prompt_file, read_prompts
+from interp.text.prompt import FIELDS, ChatRenderer, Prompt, with_texts
+from interp.text.prompts import (
+    PromptFile,
+    iter_prompts,
+    read_prompt_file,
+    read_prompts,
+    sha256_of_prompts,
+)
 from interp.text.records import READERS, records_of
 from interp.text.saved_dataset import is_dataset
 from interp.text.template import Template
@@ -19,6 +25,7 @@ __all__ = [
     "PAD_LABEL",
     "PROMPT_FOLDER",
     "READERS",
+    "ChatRenderer",
     "NormalizedLength",
     "Prompt",
     "PromptFile",
@@ -33,5 +40,7 @@ __all__ = [
     "read_prompts",
     "read_template",
     "records_of",
+    "sha256_of_prompts",
     "visible",
+    "with_texts",
 ]

@@ -1,12 +1,18 @@
 """A prompt: a text, the tokens compared after it, and its corrupted counterpart."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from interp.errors import InvalidInput, shorten
 
 FIELDS = ("text", "corrupt", "prefix", "target", "distractor")
+MESSAGES = {"text": "messages", "corrupt": "corrupt_messages"}
+"""Fields in a file that are lists of messages, by the text that a chat template makes of them."""
+
+
+ChatRenderer = Callable[..., str]
+"""Makes a text of messages, as :meth:`interp.Transformer.chat` does."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,38 @@ def prompt_of(values: Mapping[str, Any], source: str) -> Prompt:
             "none."
         )
     return Prompt(**values, source=source)
+
+
+def with_texts(values: Mapping[str, Any], chat: ChatRenderer | None, source: str) -> dict[str, Any]:
+    """The fields of a prompt, in which messages are rendered as texts.
+
+    A text ends with the beginning of an answer or, if the last message is the assistant's, with the
+    content of that message, so that the target comes next.
+
+    Args:
+        values: the fields.
+        chat: renders messages; ``None`` if there is no model that could.
+        source: where they were read, for messages.
+
+    Raises:
+        InvalidInput: a text is given twice; the messages can't be rendered.
+    """
+    rendered = {name: value for name, value in values.items() if name not in MESSAGES.values()}
+    for field, name in MESSAGES.items():
+        messages = values.get(name)
+        if messages is None:
+            continue
+        if values.get(field) is not None:
+            raise InvalidInput(f"{source}: give {field} or {name}, not both.")
+        if chat is None:
+            raise InvalidInput(
+                f"{source}: {name} are rendered with the chat template of a model; pass "
+                "chat=model.chat."
+            )
+        last = messages[-1] if isinstance(messages, list) and messages else None
+        answers = isinstance(last, Mapping) and last.get("role") == "assistant"
+        try:
+            rendered[field] = chat(messages, continue_final_message=answers)
+        except InvalidInput as error:
+            raise InvalidInput(f"{source}: {error}") from error
+    return rendered

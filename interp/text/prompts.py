@@ -3,9 +3,11 @@
 ``text`` is required; ``target`` and ``distractor`` are texts of one token each, for logit
 differences. ``corrupt`` is a text with the same number of tokens that differs where the answer
 depends on it: the two are a minimal pair. ``prefix`` is the input of the decoder of an
-encoder–decoder before the target. Tables (CSV, Parquet, a dataset of the library `datasets`) have a
-column for each field, templates (TOML) are filled, and files with other names hold one plain-text
-prompt per line: see :mod:`interp.text.records`.
+encoder–decoder before the target. For a chat model, ``messages`` and ``corrupt_messages`` stand in
+place of ``text`` and ``corrupt``; a model's chat template makes texts of them. Tables (CSV,
+Parquet, a dataset of the library `datasets`) have a column for each field, templates (TOML) are
+filled, and files with other names hold one plain-text prompt per line: see
+:mod:`interp.text.records`.
 """
 
 import json
@@ -18,7 +20,7 @@ from pathlib import Path
 from interp.errors import InvalidInput, reason, shorten
 from interp.io import UNREADABLE, is_folder, read_file_or_pipe
 from interp.text.bundled import bundled_prompts, path_of_prompts
-from interp.text.prompt import FIELDS, Prompt, prompt_of
+from interp.text.prompt import FIELDS, MESSAGES, ChatRenderer, Prompt, prompt_of, with_texts
 from interp.text.record import Record
 from interp.text.records import records_of, records_of_bytes
 from interp.text.saved_dataset import OBJECT, is_dataset
@@ -43,16 +45,17 @@ class PromptFile:
     sha256: str
 
 
-def read_prompts(path: object) -> list[Prompt]:
+def read_prompts(path: object, chat: ChatRenderer | None = None) -> list[Prompt]:
     """The prompts of a file, a bundled set given by name, or a dataset.
 
     Args:
         path: a file (see :mod:`interp.text.records`), a folder that ``Dataset.save_to_disk`` wrote,
             the name of a bundled set, or a dataset of the library `datasets`.
+        chat: ``model.chat``, which makes texts of the messages of prompts for chat models.
 
     Raises:
         InvalidInput: the file is missing, empty, too large, a device or not UTF-8, or a line is
-            malformed; the message has file and line.
+            malformed; the message has file and line. Also if there are messages without ``chat``.
 
     Examples:
         >>> prompt = interp.read_prompts("letters")[0]
@@ -60,34 +63,46 @@ def read_prompts(path: object) -> list[Prompt]:
         ('8jzPde0Igx8j', 'z', 'e')
     """
     if is_dataset(path):
-        return list(_at_most(iter_prompts(path), OBJECT))
-    return list(read_prompt_file(path).prompts)
+        return list(_at_most(iter_prompts(path, chat), OBJECT))
+    return list(read_prompt_file(path, chat).prompts)
 
 
-def read_prompt_file(path: object) -> PromptFile:
+def read_prompt_file(path: object, chat: ChatRenderer | None = None) -> PromptFile:
     """The prompts of a file with its hash; the file is read once.
 
     Args:
         path: as for :func:`read_prompts`, but not a dataset.
+        chat: as there.
 
     Raises:
         InvalidInput: as for :func:`read_prompts`.
     """
     file = path_of_prompts(path)
     if is_folder(file):
-        prompts = tuple(_at_most(iter_prompts(file), str(file)))
+        prompts = tuple(_at_most(iter_prompts(file, chat), str(file)))
         data = "".join(f"{json.dumps(prompt.fields())}\n" for prompt in prompts).encode()
     else:
         data = _content(file)
-        prompts = tuple(_at_most(_prompts(records_of_bytes(data, file), str(file)), str(file)))
+        records = records_of_bytes(data, file)
+        prompts = tuple(_at_most(_prompts(records, str(file), chat), str(file)))
     return PromptFile(file, prompts, sha256(data).hexdigest())
 
 
-def iter_prompts(path: object) -> Iterator[Prompt]:
+def sha256_of_prompts(path: object) -> str:
+    """The SHA-256 of a file of prompts, as in :class:`PromptFile`, without reading its prompts.
+
+    Raises:
+        InvalidInput: the file can't be read.
+    """
+    return sha256(_content(path_of_prompts(path))).hexdigest()
+
+
+def iter_prompts(path: object, chat: ChatRenderer | None = None) -> Iterator[Prompt]:
     """Iterate over the prompts of a file of any size, without reading it as a whole.
 
     Args:
         path: as for :func:`read_prompts`.
+        chat: as there.
 
     Raises:
         InvalidInput: as for :func:`read_prompts`, when the line is reached; the number of prompts
@@ -98,13 +113,13 @@ def iter_prompts(path: object) -> Iterator[Prompt]:
         '8jzPde0Igx8j'
     """
     if is_dataset(path):
-        return _prompts(records_of(path), OBJECT)
+        return _prompts(records_of(path), OBJECT, chat)
     file = path_of_prompts(path)
     try:
         file.stat()
     except UNREADABLE as error:
         raise _unreadable(file, reason(error)) from error
-    return _prompts(records_of(file), str(file))
+    return _prompts(records_of(file), str(file), chat)
 
 
 def _content(file: Path) -> bytes:
@@ -119,10 +134,11 @@ def _unreadable(file: Path, why: str) -> InvalidInput:
     return InvalidInput(f"{file} can't be read: {why}. Bundled prompt sets: {bundled}.")
 
 
-def _prompts(records: Iterable[Record], name: str) -> Iterator[Prompt]:
+def _prompts(records: Iterable[Record], name: str, chat: ChatRenderer | None) -> Iterator[Prompt]:
     is_empty = True
     for record in records:
-        yield prompt_of(_known_fields(record), record.source)
+        fields = with_texts(_known_fields(record), chat, record.source)
+        yield prompt_of(fields, record.source)
         is_empty = False
     if is_empty:
         raise InvalidInput(f"{name} holds no prompts; it should hold one per line or row.")
@@ -142,10 +158,13 @@ def _at_most(prompts: Iterator[Prompt], name: str) -> Iterator[Prompt]:
 def _known_fields(record: Record) -> dict[str, object]:
     """The fields of a record, checked to be known."""
     values, source = record.values, record.source
-    if not isinstance(values, dict) or "text" not in values:
-        raise InvalidInput(f'{source}: expected an object with a "text", got {shorten(values)}.')
+    if not isinstance(values, dict) or not ("text" in values or MESSAGES["text"] in values):
+        raise InvalidInput(
+            f'{source}: expected an object with a "text" (or "messages"), got {shorten(values)}.'
+        )
+    known = (*FIELDS, *MESSAGES.values())
     for name in values:
-        if name not in FIELDS:
-            allowed = ", ".join(FIELDS)
+        if name not in known:
+            allowed = ", ".join(known)
             raise InvalidInput(f"{source}: unknown field {shorten(name)}; known: {allowed}.")
     return values

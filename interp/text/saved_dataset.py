@@ -1,7 +1,7 @@
 """Datasets of the library `datasets` of Hugging Face: objects, and folders that it saved.
 
 The library is only imported to read such a folder. A dataset has a column for each field of a
-prompt, as in :mod:`interp.text.tables`.
+prompt, as in :mod:`interp.text.tables`, or a column ``messages`` in place of ``text``.
 """
 
 import sys
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, first_line
+from interp.text.prompt import FIELDS, MESSAGES
 from interp.text.record import Record
 from interp.text.tables import columns_read
 
@@ -68,7 +69,9 @@ def dataset_records(dataset: Any, name: str) -> Iterator[Record]:  # noqa: ANN40
             f"{name} has the splits {', '.join(splits)}; give one of them: {example}."
         )
     columns = dataset.column_names or list(next(iter(dataset), {}))
-    fields = columns_read(columns, name)
+    is_chat = "text" not in columns and MESSAGES["text"] in columns
+    chat_fields = {*MESSAGES.values(), *FIELDS} - {*MESSAGES}
+    fields = [c for c in columns if c in chat_fields] if is_chat else columns_read(columns, name)
     total = len(dataset) if hasattr(dataset, "__len__") else 0
     try:
         for row, values in enumerate(dataset.select_columns(fields).with_format(None)):

@@ -7,15 +7,18 @@ Reference: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with 
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from copy import copy
 from functools import cached_property
+from itertools import accumulate, pairwise
 from operator import index
 from pathlib import Path
 from typing import Any, Final, SupportsIndex, TypeVar
 
 import tokenizers
 
+from interp.chat import ChatTemplates
 from interp.errors import InterpError, InvalidTokens, ModelLoadError, first_line, shorten
 from interp.io import is_file, write_text_whole
 from interp.text.growth import NormalizedLength
@@ -49,16 +52,23 @@ class Tokenizer:
         required_rows: The smallest number of embedding rows that a model needs: 1 + the largest id
             of a token other than a special one. Some models have no row for a special token that
             their tokenizer has, such as Gemma 3 1B for `<image_soft_token>`.
+        chat: The chat templates of the model, or None if there are none.
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, bos: int | None = None, eos: int | None = None
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        bos: int | None = None,
+        eos: int | None = None,
+        chat: ChatTemplates | None = None,
     ) -> None:
         """Wrap a copy of `backend`.
 
         Raises:
             InvalidTokens: `bos` or `eos` is not in the vocabulary.
         """
+        self.chat = chat
         text = backend.to_str()
         self._set(tokenizers.Tokenizer.from_str(text), json.loads(text))
         self._set_special_tokens(bos, eos)
@@ -92,6 +102,7 @@ class Tokenizer:
         bos: int | None = None,
         eos: int | None = None,
         configure: Callable[[tokenizers.Tokenizer], object] | None = None,
+        chat: ChatTemplates | None = None,
     ) -> "Tokenizer":
         """Read a `tokenizer.json`; `configure` is called with the backend, and may change it.
 
@@ -114,6 +125,7 @@ class Tokenizer:
             if configure is not None:
                 configure(backend)
             tokenizer = cls.__new__(cls)
+            tokenizer.chat = chat
             tokenizer._set(backend, description)
             tokenizer._set_special_tokens(bos, eos)
             return tokenizer
@@ -147,7 +159,7 @@ class Tokenizer:
         return next((id_ for id_, token in self._added.items() if token in MASK_TOKENS), None)
 
     def save(self, path: str | Path) -> None:
-        """Write a `tokenizer.json` atomically; `bos` and `eos` are not part of it."""
+        """Write a `tokenizer.json` atomically; `bos`, `eos` and `chat` are not part of it."""
         text = self.backend.to_str(pretty=True)
         write_text_whole(Path(path), text)
 
@@ -180,6 +192,37 @@ class Tokenizer:
                 f"token ({why})."
             ),
         )
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """The start and the end of the characters of each token of `encode(text)`.
+
+        A token that is a part of a character has the whole character. If the tokens do not spell
+        the text byte by byte, the spans are those of the backend, which may leave out white space;
+        a token of white space alone then has that between its neighbours, and an added token its
+        own text.
+
+        Raises:
+            InvalidTokens: As for `encode`.
+        """
+        ids = self.encode(text)
+        pieces = [self.token_bytes(id_) or b"" for id_ in ids]
+        if b"".join(pieces) == text.encode():
+            starts = [0, *accumulate(len(char.encode()) for char in text)]
+            ends = [0, *accumulate(map(len, pieces))]
+            return [
+                (bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)))
+                for start, end in pairwise(ends)
+            ]
+        spans, before = list[tuple[int, int]](), 0
+        offsets = self.backend.encode(text, add_special_tokens=False).offsets
+        for id_, (start, end) in zip(ids, offsets, strict=True):
+            # An added token may take the white space beside it, which is no part of it.
+            place = text.find(self._added[id_], start, end) if id_ in self._added else -1
+            if place >= 0:
+                start, end = place, place + len(self._added[id_])  # noqa: PLW2901
+            spans.append((start, end) if start < end else (min(before, start), end))
+            before = max(before, end)
+        return spans
 
     def fewest_tokens(self, text: str) -> int:
         """A lower bound of the number of tokens of `text`, without tokenizing it.

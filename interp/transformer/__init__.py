@@ -1,7 +1,9 @@
 """The model of the public API: a network that reads text, generates, and is saved."""
 
+from interp.transformer.chat import Chat
 from interp.transformer.predictions import surprisals
 from interp.transformer.saving import (
+    CHAT,
     COMPUTE_DTYPE,
     CONFIG,
     STEPS,
@@ -16,10 +18,12 @@ from interp.transformer.transformer import Transformer
 from interp.transformer.two_towers import EmbeddingAt, TwoTowers
 
 __all__ = [
+    "CHAT",
     "COMPUTE_DTYPE",
     "CONFIG",
     "STEPS",
     "TOKENIZER",
+    "Chat",
     "EmbeddingAt",
     "TextNetwork",
     "Transformer",

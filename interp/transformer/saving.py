@@ -1,8 +1,9 @@
-"""Saves a model as a folder: ``config.json``, weights as safetensors, ``tokenizer.json``.
+"""Saves a model as a folder: configuration, weights as safetensors, tokenizer, chat templates.
 
 :func:`interp.load` reads it and returns a bit-identical model.
 """
 
+import json
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ from interp.transformer.text_network import TextNetwork
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 STEPS = "steps"
 """The subfolder of a model's folder with the weights after some steps of its training."""
+CHAT = "chat_templates.json"
+"""The file of a folder with the chat templates of the model."""
 COMPUTE_DTYPE = "computes_in"
 """Metadata entry of a weights file: the dtype of the model that was saved."""
 
@@ -56,6 +59,9 @@ def write_files(model: TextNetwork, folder: Path, dtype: torch.dtype | None = No
         write_text_whole(folder / CONFIG, model.config.to_json())
         if model.tokenizer is not None:
             model.tokenizer.save(folder / TOKENIZER)
+            chat = model.tokenizer.chat
+            if chat is not None and not chat.problem:
+                write_text_whole(folder / CHAT, json.dumps(chat.to_json(), indent=1))
     except OSError as error:
         raise OutOfResources(f"{folder} can't be written: {error}.") from error
 

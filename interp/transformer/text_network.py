@@ -1,6 +1,6 @@
 """A model that reads and writes text: a :class:`Network` with a tokenizer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from interp.integers import as_integer
 from interp.io import Table
 from interp.model import PAD, Batch, Network, is_text, whole_numbers
 from interp.text import Tokenizer
+from interp.transformer.chat import Chat, ChatTokens, chat_of, owners_of
 from interp.transformer.encoding import TextEncoding, as_text, padded, texts_of
 
 
@@ -62,6 +63,62 @@ class TextNetwork(Network):
         encoding = TextEncoding(self._tokenizer(), self.config.tokens, prepend_bos)
         rows = [encoding.target(t) if is_target else encoding.prompt(t) for t in several]
         return padded(rows, padding_side, self.device)
+
+    def chat(
+        self,
+        messages: object,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Chat:
+        """The text of a chat as the model was trained on it, with the role of each token.
+
+        The model's chat template is rendered as ``transformers`` renders it, in a sandbox. The
+        result is a text, which is accepted wherever a text is; as for every text, the model adds
+        BOS if the template does not write it and ``config.tokens.prepend_bos`` is set.
+
+        Args:
+            messages: a list of ``{"role": …, "content": …}``, or a text: the user's only message.
+            add_generation_prompt: whether the text ends with the beginning of an answer.
+            continue_final_message: whether the text ends with the content of the last message, so
+                that the model continues it; there is then no other beginning of an answer.
+            template: the name of one of the model's templates, or a template of Jinja; by default
+                the model's own.
+            variables: JSON values by name that the template may read, such as
+                ``{"enable_thinking": False}``.
+
+        Raises:
+            InvalidInput: the model has no tokenizer or no chat template; a message is no object
+                with ``role`` and ``content``, or has an unknown role; the template is not valid,
+                fails, refuses the messages or leaves one out; Jinja is not installed.
+
+        Examples:
+            >>> model = interp.load("python-2l")
+            >>> model.chat("x = 1", template="{% for m in messages %}# {{ m.content }}{% endfor %}")
+            Chat: 1 message, 6 tokens
+              role      positions  tokens
+              template  0–2        <|bos|> # ·
+              user      3–5        x ·= ·1
+        """
+        tokenizer = self._tokenizer()
+        checked, rendered = chat_of(
+            tokenizer,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template=template,
+            variables=variables,
+        )
+        ids = self.to_tokens(rendered.text)[0].tolist()
+        spans = tokenizer.spans(rendered.text)
+        # BOS is added unless the text begins with it.
+        before = int(tokenizer.encode(rendered.text)[0] != ids[0])
+        owners = owners_of(rendered, spans, before, len(ids) - len(spans) - before)
+        labels = tuple(tokenizer.display(ids))
+        tokens = ChatTokens(checked, tuple(ids), labels, owners, rendered.problem)
+        return Chat(rendered.text, tokens, self.device)
 
     def to_string(self, tokens: Any) -> str | list[str]:  # noqa: ANN401 - ids, checked
         """The text of one id or one row ``[pos]``, or of each row ``[batch pos]``, without padding.

@@ -121,8 +121,8 @@ class Transformer(TextNetwork):
         """Write the model to a folder, from which :func:`interp.load` loads the same model.
 
         Weights, tokenizer and configuration are bit-identical. The folder contains ``config.json``,
-        ``model.safetensors``, ``tokenizer.json`` and a manifest; it is replaced atomically, and
-        only if this package wrote all files in it.
+        ``model.safetensors``, ``tokenizer.json``, ``chat_templates.json`` if there are any, and a
+        manifest; it is replaced atomically, and only if this package wrote all files in it.
 
         Args:
             folder: created if missing.

@@ -284,7 +284,8 @@ def test_no_code_is_downloaded(monkeypatch, tmp_path, cache):
     with pytest.raises(ModelLoadError):
         interp.load(f"hub:{REPO}")
     assert patterns
-    assert all(pattern.endswith((".json", ".safetensors")) for pattern in patterns)
+    assert "chat_template.jinja" in patterns  # rendered in a sandbox
+    assert all(pattern.endswith((".jinja", ".json", ".safetensors")) for pattern in patterns)
 
 
 @pytest.mark.parametrize(

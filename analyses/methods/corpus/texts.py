@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.io import is_file
 from interp.model import PAD, Batch, TokenInput, is_text
-from interp.text import READERS, is_dataset, records_of
+from interp.text import READERS, is_dataset, records_of, with_texts
 from interp.transformer import TextNetwork
 
 SUFFIXES = (".txt", *READERS)
@@ -168,6 +168,8 @@ def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
     paired = len(model.stacks) > 1
     for record in records_of(source):
         values = record.values
+        if isinstance(values, dict) and "text" not in values:
+            values = with_texts(values, model.chat, record.source)
         text = values.get("text") if isinstance(values, dict) else None
         if not isinstance(text, str) or not text:
             raise InvalidInput(

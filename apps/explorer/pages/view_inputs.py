@@ -9,6 +9,7 @@ from apps.defaults import MASKED_LOSS
 from apps.explorer.default_views import examples
 from apps.explorer.page import JOBS
 from apps.explorer.questions import Question, question
+from apps.explorer.validate import text_read
 from apps.explorer.view import View
 from interp.errors import InterpError, InvalidInput
 from interp.metrics import Metric, masked_loss
@@ -20,10 +21,20 @@ TOP = 10
 NO_PROMPT = "There is no prompt yet: enter one in the sidebar, and press Run."
 
 
-def prompt_of(view: View) -> Prompt:
-    """The prompt of a view."""
-    fields = {name: getattr(view, name) or None for name in ("target", "distractor", "corrupt")}
-    return Prompt(view.text, source="the prompt", prefix=view.prefix or None, **fields)
+def prompt_of(view: View, model: interp.Transformer) -> Prompt:
+    """The prompt of a view, as the model reads it.
+
+    Raises:
+        InvalidInput: the model's chat template can't be used.
+    """
+    return Prompt(
+        text_read(view, model, view.text),
+        target=view.target or None,
+        distractor=view.distractor or None,
+        source="the prompt",
+        corrupt=text_read(view, model, view.corrupt) or None,
+        prefix=view.prefix or None,
+    )
 
 
 def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> Inputs:
@@ -37,7 +48,7 @@ def inputs_of(view: View, model: interp.Transformer, *, swept: bool = False) -> 
     if not (swept and view.prompts):
         if not view.text:
             raise InvalidInput(NO_PROMPT)
-        prompt = prompt_of(view)
+        prompt = prompt_of(view, model)
         target = prompt.target or probable_target(view, model)
         return Inputs(model, (replace(prompt, target=target),))
     prompts = examples(view.model)
@@ -71,7 +82,7 @@ def prompt_problem(view: View, model: interp.Transformer) -> str:
     if len(model.stacks) > 1 and not (view.prefix or view.target):
         return "Enter what the decoder has written so far (Decoder's prefix), and press Run."
     try:
-        model.batches(Inputs(model, (prompt_of(view),)).batch)
+        model.batches(Inputs(model, (prompt_of(view, model),)).batch)
     except InterpError as error:
         return str(error)
     return ""
@@ -81,9 +92,10 @@ def target_question(view: View, model: interp.Transformer) -> Question:
     """The most probable tokens at the view's position.
 
     Raises:
-        InvalidInput: the prompt of an encoder–decoder has no input for the decoder.
+        InvalidInput: the prompt of an encoder–decoder has no input for the decoder, or the model's
+            chat template can't be used.
     """
-    batch = Inputs(model, (prompt_of(view),)).batch
+    batch = Inputs(model, (prompt_of(view, model),)).batch
     settings = {"pos": view.position, "top": TOP, "hidden": view.hidden or None}
     return question(predictions, view.model, batch, **settings)
 

@@ -31,7 +31,7 @@ from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
-from apps.explorer.validate import attention_of, heads_of
+from apps.explorer.validate import attention_of, heads_of, text_read
 from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
@@ -121,7 +121,8 @@ def _head_asks(view: View, model: interp.Transformer) -> list[Ask]:
 def _tokens_of_prompt(view: View, model: interp.Transformer) -> tuple[int, ...]:
     """The ids of the last tokens of the prompt, each once; none if the model can't read it."""
     try:
-        ids = model.batch(view.text, stack=model.stacks[0].name).ids[0].tolist()
+        text = text_read(view, model, view.text)
+        ids = model.batch(text, stack=model.stacks[0].name).ids[0].tolist()
     except InterpError:
         return ()
     return tuple(dict.fromkeys(ids[-TOP:]))

@@ -13,6 +13,7 @@ from typing import Any
 import tokenizers
 
 from interp.errors import ModelLoadError, first_line, shorten
+from interp.loading.chat_templates import chat_of_gguf
 from interp.text import Tokenizer
 
 PREFIX = "tokenizer.ggml"
@@ -104,7 +105,8 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> Tokenizer | None:
         "post_processor": _post_processor(metadata, tokens, adds_bos=kind == "llama"),
     }
     try:
-        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(description)))
+        backend = tokenizers.Tokenizer.from_str(json.dumps(description))
+        return Tokenizer(backend, chat=chat_of_gguf(metadata))
     except Exception as error:  # tokenizers raises Exception itself
         raise ModelLoadError(f"its tokenizer can't be rebuilt: {first_line(error)}.") from error
 

@@ -1,0 +1,102 @@
+"""The prompt as a chat message: a switch, in links, on every page that reads the prompt."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from apps.explorer.default_views import default_view
+from apps.explorer.links import completed
+from apps.explorer.offered import model_of, offer, source_of
+from apps.explorer.pages.view_inputs import inputs_of, prompt_problem
+from apps.explorer.pages.weights import asks as weights_asks
+from apps.explorer.prediction import prediction_question
+from apps.explorer.validate import n_tokens, within_context
+from apps.explorer.view import View, from_address
+from apps.serve import APP
+from interp.loading import MODEL_FOLDER
+
+TEMPLATE = "{% for m in messages %}# {{ m.content }}\n{% endfor %}x ="
+LABEL = "As a chat message"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model with a chat template, offered as ``chats``; that of ``broken`` is damaged."""
+    folders = [tmp_path_factory.mktemp("models") / name for name in ("chats", "broken")]
+    for folder, template in zip(folders, (TEMPLATE, "{% if %}"), strict=True):
+        shutil.copytree(MODEL_FOLDER / "python-2l", folder, ignore=shutil.ignore_patterns("steps"))
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    offer([str(folder) for folder in folders])
+    yield model_of("chats")
+    offer([])
+
+
+VIEW = View("prompt", "chats", text="y = 1", corrupt="y = 2", target=" 1", metric="loss", chat=True)
+
+
+def test_texts_are_sent_through_the_template(model):
+    inputs = inputs_of(VIEW, model)
+    assert (inputs.texts, inputs.prompts[0].corrupt) == (["# y = 1\nx ="], "# y = 2\nx =")
+    assert inputs.texts == [model.chat("y = 1").text]
+    assert prediction_question(VIEW, model) == prediction_question(
+        replace(VIEW, text="# y = 1\nx =", chat=False), model
+    )
+    assert n_tokens(VIEW, model, "decoder") == model.chat("y = 1").tokens.shape[1]
+    weights = replace(VIEW, weights="head", page="weights")
+    assert [ask.question for ask in weights_asks(weights, model)] == [
+        ask.question
+        for ask in weights_asks(replace(weights, text="# y = 1\nx =", chat=False), model)
+    ]
+    plain = replace(VIEW, chat=False)
+    assert inputs_of(plain, model).texts == ["y = 1"]
+
+
+def test_a_long_text_is_cut_so_that_the_message_fits(model):
+    view, notes = within_context(replace(VIEW, text="y = 1\n" * 400), model)
+    assert len(notes) == 1
+    assert n_tokens(view, model, "decoder") <= model.config.n_ctx
+    assert n_tokens(replace(view, text=f"0 {view.text}"), model, "decoder") > model.config.n_ctx - 4
+
+
+def test_a_link_records_the_switch(model):
+    assert VIEW.to_address()["chat"] == "True"
+    assert from_address(VIEW.to_address()) == (VIEW, ())
+    assert "chat" not in replace(VIEW, chat=False).to_address()
+    opened, notes = completed(VIEW, "chats")
+    assert (opened.chat, notes) == (True, ())
+    assert model.tokenizer is not None
+
+
+@pytest.mark.usefixtures("model")
+def test_without_a_usable_template_the_page_says_why():
+    opened, notes = completed(replace(default_view("python-2l"), chat=True), "python-2l")
+    assert not opened.chat
+    assert notes == ("chat=True: python-2l has no chat template; the prompt is read as it is.",)
+    broken = replace(VIEW, model="broken")
+    assert "not a valid template of Jinja" in prompt_problem(broken, model_of("broken"))
+    assert not prompt_problem(replace(broken, chat=False), model_of("broken"))
+
+
+@pytest.mark.usefixtures("model")
+def test_the_switch_is_beside_the_prompt_of_a_model_with_a_template(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["explorer", "--model", source_of("chats")])
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    for name, value in {"model": "chats", "page": "weights", "text": "y = 1", "query": "2"}.items():
+        app.query_params[name] = value
+    app.run()
+    (switch,) = [toggle for toggle in app.toggle if toggle.label == LABEL]
+    assert not switch.value
+    switch.set_value(True).run()
+    view = app.session_state["view"]
+    assert not app.exception
+    assert (view.chat, view.text, view.query, app.text_area(key="form_text").value) == (
+        *(True, "y = 1", None),
+        "y = 1",
+    )
+    assert app.query_params["chat"] in ("True", ["True"])
+    app.selectbox(key="choose_model").set_value("python-2l").run()
+    assert not app.exception
+    assert not [toggle for toggle in app.toggle if toggle.label == LABEL]
+    assert not app.session_state["view"].chat
