@@ -31,6 +31,9 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert errors == {}
     assert bars["labels"] == direct["name"].tolist()
     np.testing.assert_allclose(numbers(bars["values"]), direct["effect"], rtol=1e-6)
+    for mark, side in zip(bars["marks"], ("target", "distractor"), strict=True):
+        assert mark["title"] == f"to the {side}"
+        np.testing.assert_allclose(numbers(mark["values"]), direct[f"to_{side}"], rtol=1e-6)
     second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
     assert {name for name, effect in second.items() if not np.isnan(effect)} == set(effects.index)
     for name, effect in effects.items():
