@@ -44,6 +44,7 @@ from analyses.ablate import Ablation, ablate
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.head_effects.answer_attention import CLASSES, AnswerAttention, attention_at_answer
 from analyses.head_effects.labels import RULES, Evidence, label_of
+from analyses.methods.components import check_method
 from analyses.results import (
     FEWEST,
     LARGE,
@@ -477,6 +478,7 @@ def head_effects(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(
             "head_effects compares two logits: give a distractor beside the target of each prompt."
         )
+    check_method(method)
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
     names = _names(model, heads)
