@@ -24,6 +24,7 @@ from analyses.direct_logit_attribution import DirectLogitAttribution, direct_log
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
+from analyses.head_effects import HeadEffects, head_effects
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.methods.circuits import run_circuits
@@ -59,6 +60,7 @@ __all__ = [
     "Erasing",
     "Explanation",
     "Frequencies",
+    "HeadEffects",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
@@ -92,6 +94,7 @@ __all__ = [
     "erase",
     "explain",
     "frequencies",
+    "head_effects",
     "head_roles",
     "logit_lens",
     "neurons",

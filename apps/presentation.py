@@ -12,6 +12,7 @@ from analyses import (
     AttentionStatistics,
     DirectLogitAttribution,
     Explanation,
+    HeadEffects,
     HeadRoles,
     LogitLens,
     OrderSensitivity,
@@ -20,7 +21,7 @@ from analyses import (
     QKCircuit,
 )
 from analyses.head_roles import BACKGROUND
-from analyses.results import Result
+from analyses.results import NONE, Result
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution import Provenance
@@ -96,6 +97,18 @@ def _(result: HeadRoles, top: int | None = None) -> Table:
     frame = _clearest_roles(result)
     columns = ["name", "role", "score", "control", "difference", "low", "high", "has_role"]
     return table_of_frame(frame[columns].rename(columns={"has_role": "has role"}), top)
+
+
+@table.register
+def _(result: HeadEffects, top: int | None = None) -> Table:
+    """The evidence on each head in short, the largest first; or what a label lacks."""
+    frame = result.to_frame()
+    label = frame["label"].where(frame["label"] != NONE, f"{NONE} (" + frame["missing"] + ")")
+    columns = ["attends", "on_target", "on_distractor", "strongest_key", "direct", "to_target"]
+    columns += ["to_distractor", "control", "effect", "low", "high"]
+    short = frame[["name", *columns]].rename(columns=lambda name: name.replace("_", " "))
+    short.insert(1, "label", label)
+    return table_of_frame(short.rename(columns={"effect": "ablation"}), top)
 
 
 @table.register

@@ -27,6 +27,8 @@ def check_matrix(view, figure):
         (view["columns"], figure.layout.xaxis),
     ):
         assert labels == [unescape(text) for text in axis.ticktext]
+    for beside in view.get("beside", ()):
+        assert f"{beside['title']} %{{customdata[" in unescape(drawn.hovertemplate)
     if drawn.texttemplate:
         assert view["texts"] == [[unescape(text) for text in row] for row in drawn.text]
 
@@ -39,6 +41,10 @@ def check_bars(view, figure):
     np.testing.assert_allclose(values - numbers(view["low"]), drawn.error_x.arrayminus, atol=1e-6)
     assert view["unit"] == figure.layout.xaxis.title.text
     assert view["labels"] == [unescape(text) for text in figure.layout.yaxis.ticktext]
+    for mark, trace in zip(view.get("marks", ()), figure.data[1:], strict=True):
+        assert mark["title"] == unescape(trace.name)
+        np.testing.assert_array_equal(numbers(mark["values"]), as_sent(trace.x))
+        assert trace.y == drawn.y
 
 
 def check_curves(view, figure):

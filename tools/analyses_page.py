@@ -184,6 +184,13 @@ EXAMPLES = {
         '    distractor=[p.distractor for p in prompts],\n    by="head",\n)',
         "interp dla",
     ),
+    "head_effects": Example(
+        on("python-2l", "repeated"),
+        f"analyses.head_effects(\n    model,\n    {TEXTS},\n"
+        "    target=[p.target for p in prompts],\n"
+        "    distractor=[p.distractor for p in prompts],\n)",
+        "interp head-effects",
+    ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
     ),

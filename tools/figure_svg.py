@@ -32,6 +32,8 @@ SHADES, HALF = 257, 0.5
 MISSING, INK, SOFT = "#e3e6ec", "#1f2430", "#5b6372"
 MEASURED = "DejaVu Sans"
 """The font with which texts are measured; it comes with matplotlib."""
+SHAPES = {"diamond": "D", "circle": "o", "square": "s"}
+"""Marks of matplotlib for those on bars."""
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center"}
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -157,6 +159,11 @@ def _bars(figure: Parts) -> Figure:
     axes.set_yticks(rows, labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel(_as_read(figure.layout.xaxis.title.text))
+    for marks in figure.data[1:]:
+        shape, colour = SHAPES[marks.marker.symbol], marks.marker.color
+        axes.plot(marks.x, rows, shape, color=colour, mec="white", ms=7, label=_as_read(marks.name))
+    if figure.data[1:]:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, title=_as_read(trace.name))
     return drawn
 
 

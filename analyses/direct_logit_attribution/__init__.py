@@ -61,6 +61,7 @@ from interp.weights import check_finite_weights
 
 SHOWN = 30
 """The most bars, or heads, of a figure."""
+DIFFERENCE = "target minus distractor"
 FIRST = 3
 """Terms in the first line of a summary."""
 
@@ -130,7 +131,8 @@ class DirectLogitAttribution(Result):
         if self.by_source is not None:
             return self._source_frame(self.by_source)
         control = self.control.double().abs().mean(-1).tolist()
-        last = {**self._sides(), "control": control}
+        sides = {f"to_{side}": terms.tolist() for side, terms in self._sides().items()}
+        last = {**sides, "control": control}
         frame = effect_frame({**self._cells, **last}, self.effect, self._noise)
         return _with_integers(frame[[*(name for name in frame if name not in last), *last]])
 
@@ -170,6 +172,15 @@ class DirectLogitAttribution(Result):
 
     figure = plotted(drawing)
 
+    def drawings(self) -> dict[str, Drawing]:
+        """The drawing; by head, also a map of each side of a difference, on the same scale."""
+        maps = {
+            side: self._map_of_heads(terms, f"logit of {_common(getattr(self, side), side)}")
+            for side, terms in self._sides().items()
+            if self.by == "head"
+        }
+        return {"figure": self.drawing(), **maps}
+
     def summary(self, top: int = 10) -> str:
         """The value, its ``top`` largest terms, and how exactly all of them sum to it."""
         top = at_least(1, top, "top")
@@ -201,12 +212,12 @@ class DirectLogitAttribution(Result):
         """A description of what was attributed."""
         return _describe(self.target, self.distractor)
 
-    def _sides(self) -> dict[str, list[float]]:
+    def _sides(self) -> dict[str, Float[Tensor, " term"]]:
         """The mean term of the target's logit, and that of the distractor's."""
         if self.of_target is None:
             return {}
         target, effect = (terms.double().mean(-1) for terms in (self.of_target, self.effect))
-        return {"to_target": target.tolist(), "to_distractor": (target - effect).tolist()}
+        return {"target": target, "distractor": target - effect}
 
     @property
     def _cells(self) -> dict[str, Sequence[object]]:
@@ -286,30 +297,53 @@ class DirectLogitAttribution(Result):
             labels=[self.parts[term].name for term in largest],
             unit="logits",
             places=places_of_effects(self.to_frame()),
+            name=DIFFERENCE,
+            marks={f"to the {side}": terms[largest] for side, terms in self._sides().items()},
         )
 
-    def _head_drawing(self) -> Drawing:
-        """Heads, and the MLP in the last column."""
-        cells: dict[tuple[str, str], Tensor] = {}
-        for part, mean in zip(self.parts, self.interval().mean, strict=True):
-            if part.kind in ("head", "mlp"):
-                column = "MLP" if part.head is None else f"H{part.head}"
-                cells[part.name.removesuffix(column), column] = mean
-        rows, columns = (list(dict.fromkeys(axis)) for axis in zip(*cells, strict=True))
-        columns.sort(key="MLP".__eq__)
-        none = torch.tensor(torch.nan, dtype=torch.float64)
-        table = [
-            torch.stack([cells.get((row, column), none) for column in columns]) for row in rows
+    def _head_drawing(self) -> Heatmap:
+        """The difference or the logit; of a difference, hover texts with both sides of each."""
+        beside = {f"to the {side}": terms for side, terms in self._sides().items()}
+        return self._map_of_heads(self.interval().mean, self._what, beside)
+
+    def _map_of_heads(
+        self,
+        means: Float[Tensor, " term"],
+        what: str,
+        beside: Mapping[str, Float[Tensor, " term"]] | None = None,
+    ) -> Heatmap:
+        """Heads, and the MLP in the last column; both sides and the difference share a scale."""
+        cells = [
+            (part.name.removesuffix(column), column, row)
+            for row, part in enumerate(self.parts)
+            if part.kind in ("head", "mlp")
+            for column in ("MLP" if part.head is None else f"H{part.head}",)
         ]
+        rows, columns = (list(dict.fromkeys(axis)) for axis in list(zip(*cells, strict=True))[:2])
+        columns.sort(key="MLP".__eq__)
+        places = tuple(
+            torch.tensor([axis.index(cell[n]) for cell in cells])
+            for n, axis in enumerate((rows, columns))
+        )
+        terms = torch.tensor([row for *_, row in cells])
+
+        def table(values: Float[Tensor, " term"]) -> Float[Tensor, "row column"]:
+            empty = torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
+            return empty.index_put(places, values[terms].double())
+
+        sides = self._sides().values()
+        of_heads = torch.stack([self.interval().mean, *sides])[:, terms]
         return Heatmap(
-            torch.stack(table),
-            title=f"Direct attribution of the {self._what}, mean over prompts",
+            table(means),
+            title=f"Direct attribution of the {what}, mean over prompts",
             rows=rows,
             columns=columns,
             axes=("layer", "head"),
             unit="logits",
             diverging=True,
+            top=float(of_heads.abs().max()) if sides else None,
             places=places_of_effects(self.to_frame()),
+            beside={name: table(values) for name, values in (beside or {}).items()},
         )
 
     def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:

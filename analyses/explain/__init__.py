@@ -87,6 +87,8 @@ class Explanation(Result):
         names: names of the components of the circuit and of ``support``, in the order of the
             forward.
         direct: their direct effects on the metric; NaN if it is not a logit or a logit difference.
+        of_target: of a logit difference, their direct effects on the target's logit alone; else
+            ``None``.
         effect: the effect of replacing each component by its mean over tokens.
         roles: roles of each head on repeated random tokens; ``""`` for none.
         attends: what each head attends to most above uniform attention on these prompts, weighted
@@ -113,6 +115,7 @@ class Explanation(Result):
     support_effect: Float[Tensor, "support prompt"]
     names: tuple[str, ...]
     direct: Float[Tensor, "component prompt"]
+    of_target: Float[Tensor, "component prompt"] | None
     effect: Float[Tensor, "component prompt"]
     roles: tuple[str, ...]
     attends: tuple[str, ...]
@@ -149,6 +152,8 @@ class Explanation(Result):
             role, attends: the role of a head and what it attends to; ``–`` for none.
             score: sum of the scores of the circuit's edges that leave it.
             direct: mean direct effect on the metric.
+            to_target, to_distractor: of a logit difference, the two sides of the direct effect, as
+                in ``direct_logit_attribution``.
             effect, low, high: mean effect of replacing it by its mean over tokens, and its 95 %
                 interval.
             reads, feeds: its incoming and outgoing edges.
@@ -163,6 +168,7 @@ class Explanation(Result):
                 "attends": [attended or NONE for attended in self.attends],
                 "score": [float(score.get(name, torch.nan)) for name in self.names],
                 "direct": self.direct.mean(-1).tolist(),
+                **self._sides(),
                 "effect": effects.mean.tolist(),
                 "low": effects.low.tolist(),
                 "high": effects.high.tolist(),
@@ -264,6 +270,13 @@ class Explanation(Result):
         share = f"{percent(self.faithfulness)} of the {self.metric}"
         return f"{self._size} (of {self.n_edges}) keep {share}{more}"
 
+    def _sides(self) -> dict[str, list[float]]:
+        """The two sides of the direct effects, if there are two."""
+        if self.of_target is None:
+            return {}
+        sides = {"to_target": self.of_target, "to_distractor": self.of_target - self.direct}
+        return {name: side.mean(-1).tolist() for name, side in sides.items()}
+
     def _path_text(self, path: Sequence[Names]) -> str:
         """The nodes of a path, with the roles of heads."""
         role = dict(zip(self.names, self.roles, strict=True))
@@ -284,6 +297,7 @@ class Explanation(Result):
             numbers = (("score", "score"), ("direct", "direct"), ("effect", "ablated"))
             measured = [
                 f"{word} {number(row[name], 3, sign=True)}"
+                + (_sides_text(row) if name == "direct" else "")
                 for name, word in numbers
                 if row[name] == row[name]
             ]
@@ -382,7 +396,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     components = tuple(name for name in ablated if name in carrying | alike)
     answering = {writer for writer, reader in edges if reader == LOGITS}
-    direct, attends = pairs.direct(), pairs.attends(answering)
+    (direct, of_target), attends = pairs.direct(), pairs.attends(answering)
     roles, notes = pairs.roles(seed)
     absent = torch.full_like(scored.clean, torch.nan)
 
@@ -404,6 +418,9 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         support_effect=stacked(support.values()),
         names=components,
         direct=stacked(direct.get(name, absent) for name in components),
+        of_target=stacked(of_target.get(name, absent) for name in components)
+        if of_target
+        else None,
         effect=stacked(ablated[name] for name in components),
         roles=tuple(roles.get(name, "") for name in components),
         attends=tuple(attends.get(name, "") for name in components),
@@ -441,6 +458,15 @@ def _input(edge: Names) -> str:
     writer, reader = edge
     letter = reader.rpartition(".")[2]
     return f"{writer} ({letter})" if letter in LETTERS else writer
+
+
+def _sides_text(row: Mapping[Any, Any]) -> str:
+    """``(target +0.08, distractor −2.39)``; empty if there are no sides."""
+    if "to_target" not in row:
+        return ""
+    sides = (("target", "to_target"), ("distractor", "to_distractor"))
+    texts = (f"{side} {number(row[column], 3, sign=True)}" for side, column in sides)
+    return f" ({', '.join(texts)})"
 
 
 def _joined(names: Iterable[str]) -> str:

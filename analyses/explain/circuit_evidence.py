@@ -62,10 +62,13 @@ class Pairs:
         ablation = ablate(self.model, self.prompts, units=units, metric=self.metric)
         return dict(zip(names, ablation.effect, strict=True))
 
-    def direct(self) -> ByName:
-        """The direct effect of each component; empty if the metric is not a logit (difference)."""
+    def direct(self) -> tuple[ByName, ByName]:
+        """The direct effect of each component, and its side of the target's logit.
+
+        Both are empty if the metric is not a logit (difference); of a logit there are no sides.
+        """
         if not isinstance(self.metric, Logit | LogitDiff):
-            return {}
+            return {}, {}
         attribution = direct_logit_attribution(
             self.model,
             self.prompts,
@@ -74,8 +77,12 @@ class Pairs:
             pos=self.metric.pos,
             by="head",
         )
-        terms = zip(attribution.parts, attribution.effect.double(), strict=True)
-        return {part.name: effect for part, effect in terms}
+        names = [part.name for part in attribution.parts]
+        of_target = () if attribution.of_target is None else attribution.of_target.double()
+        return (
+            dict(zip(names, attribution.effect.double(), strict=True)),
+            dict(zip(names, of_target, strict=False)),
+        )
 
     def attends(self, answering: Collection[str]) -> dict[str, str]:
         """What each head attends to on average; heads in ``answering``, from the answer alone."""

@@ -5,7 +5,7 @@ and the widget of :mod:`apps.widget` on a canvas.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from math import isfinite, nan
 from typing import Any, Literal
 
@@ -67,6 +67,7 @@ class Heatmap:
             ``None`` shows three digits of the largest value.
         hover: hover text of each cell, in lines; ``None`` shows row, column and value.
         text: text shown in each cell, such as tokens.
+        beside: other numbers of each cell, in the same unit, by name: hover texts show them.
     """
 
     values: Float[Tensor, "row column"]
@@ -81,6 +82,7 @@ class Heatmap:
     places: int | None = None
     hover: Sequence[Sequence[str]] | None = None
     text: Sequence[Sequence[str]] | None = None
+    beside: Mapping[str, Float[Tensor, "row column"]] = field(default_factory=dict[str, Tensor])
 
     @property
     def table(self) -> Float[Tensor, "row column"]:
@@ -182,6 +184,9 @@ class Bars:
         labels: label of each bar.
         unit: unit of the values.
         places: as for a :class:`Heatmap`.
+        name: what the bars are, in the legend, where there are marks.
+        marks: at most three other numbers of each row, in the same unit, by name: drawn over its
+            bar as marks of different shapes and colours. NaN for none.
     """
 
     values: Float[Tensor, " cell"]
@@ -192,11 +197,14 @@ class Bars:
     labels: Sequence[str]
     unit: str
     places: int | None = None
+    name: str = ""
+    marks: Mapping[str, Float[Tensor, " cell"]] = field(default_factory=dict[str, Tensor])
 
     @property
     def scale(self) -> Scale:
-        """The range of zero, the bars and their intervals."""
-        low, high = ends([0.0, *torch.cat([self.values, self.low, self.high]).tolist()])
+        """The range of zero, the bars, their intervals and marks."""
+        numbers = torch.cat([self.values, self.low, self.high, *self.marks.values()])
+        low, high = ends([0.0, *numbers.tolist()])
         return Scale("diverging" if low < 0 else "sequential", low, high)
 
 

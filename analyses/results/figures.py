@@ -10,6 +10,7 @@ from typing import Any, ParamSpec
 import plotly.graph_objects as go
 import plotly.io
 from plotly.subplots import make_subplots
+from torch import Tensor
 
 from analyses.results.drawing import Bars, Curves, Drawing, Heatmap, Network, Node
 from analyses.results.number_text import fixed, number, places_of, signed
@@ -26,9 +27,14 @@ DIVERGING = "PuOr_r"
 """For values around zero; purple and orange differ without colour vision."""
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of curves, distinguishable without colour vision (Okabe and Ito 2008)."""
+INK = "#1f2430"
+MARKS = (("diamond", LINES[2]), ("circle", INK), ("square", LINES[5]))
+"""Shapes and colours of marks on bars, in the order of their names."""
 ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
+MARK_EDGE = {"color": "white", "width": 1.5}
+"""Sets a mark off from its bar."""
 FONT = "system-ui, sans-serif"
 BELOW_NODE = 0.27
 """Where the label of a node stands, in rows."""
@@ -61,20 +67,30 @@ def plotly_figure(drawing: Drawing) -> go.Figure:
 @plotly_figure.register
 def _(drawing: Heatmap) -> go.Figure:
     table, axes = drawing.table, drawing.axes
-    written, write = None, signed if drawing.diverging else fixed
+    write = signed if drawing.diverging else fixed
+    written: list[list[Any]] | None = None
     hover, template = None, "%{hovertext}<extra></extra>"
     if drawing.hover is not None:
         hover = [[escaped(text).replace("\n", "<br>") for text in row] for row in drawing.hover]
     else:
         numbers = table[table.isfinite()].abs().tolist()
         places = places_of(numbers) if drawing.places is None else drawing.places
-        variable = f"z:.{places}f"
+        variable, lines = f"z:.{places}f", ""
         if table.numel() <= MOST_WRITTEN:
             variable = "customdata"
             written = [[write(x, places) for x in row] for row in drawing.values.tolist()]
-        template = (
-            f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: %{{{variable}}} {drawing.unit}<extra></extra>"
-        )
+        if drawing.beside and written is not None:
+            variable = "customdata[0]"
+            tables = [written, *(_signed(values, places) for values in drawing.beside.values())]
+            written = [
+                [[*cell] for cell in zip(*rows, strict=True)] for rows in zip(*tables, strict=True)
+            ]
+            lines = "".join(
+                f"<br>{escaped(name)} %{{customdata[{n}]}} {drawing.unit}"
+                for n, name in enumerate(drawing.beside, 1)
+            )
+        cell = f"{axes[0]} %{{y}}, {axes[1]} %{{x}}"
+        template = f"{cell}: %{{{variable}}} {drawing.unit}{lines}<extra></extra>"
     text = drawing.text
     trace = go.Heatmap(
         z=[[value if isfinite(value) else None for value in row] for row in table.tolist()],
@@ -100,22 +116,53 @@ def _(drawing: Bars) -> go.Figure:
     places = places_of(values.tolist()) if drawing.places is None else drawing.places
     above, below = drawing.high - values, values - drawing.low
     ends = {"array": above.tolist(), "arrayminus": below.tolist()}
+    hover = _bar_hover(drawing, places)
     trace = go.Bar(
         x=values.tolist(),
         y=list(range(len(labels))),
         orientation="h",
         marker={"color": LINES[0]},
         error_x={"type": "data", "symmetric": False, **ends, "color": FAINT},
-        customdata=[
-            [escaped(label), signed(value, places)]
-            for label, value in zip(labels, values.tolist(), strict=True)
-        ],
-        hovertemplate=f"%{{customdata[0]}}: %{{customdata[1]}} {drawing.unit}<extra></extra>",
+        name=escaped(drawing.name),
+        **hover,
     )
+    marks = [
+        go.Scatter(
+            x=x.tolist(),
+            y=list(range(len(labels))),
+            name=escaped(name),
+            mode="markers",
+            marker={"symbol": symbol, "color": colour, "size": 9, "line": MARK_EDGE},
+            **hover,
+        )
+        for (name, x), (symbol, colour) in zip(drawing.marks.items(), MARKS, strict=False)
+    ]
     across = {"title": drawing.unit}
     down = {**_ticks(labels), "autorange": "reversed", "automargin": True}
     height = max(450, 130 + 20 * len(labels))
-    return go.Figure(trace, _layout(drawing.title, xaxis=across, yaxis=down, height=height))
+    legend = {"legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"}} if marks else {}
+    layout = _layout(drawing.title, xaxis=across, yaxis=down, height=height, **legend)
+    return go.Figure([trace, *marks], layout)
+
+
+def _signed(values: Tensor, places: int) -> list[list[str]]:
+    """The numbers of a table as texts."""
+    return [[signed(x, places) for x in row] for row in values.tolist()]
+
+
+def _bar_hover(drawing: Bars, places: int) -> dict[str, Any]:
+    """The hover text of each row: its value, then its marks by name."""
+    names = ["", *(f"{escaped(name)} " for name in drawing.marks)]
+    columns = [[signed(x, places) for x in drawing.values.tolist()]]
+    columns += [[signed(x, places) for x in values.tolist()] for values in drawing.marks.values()]
+    numbers = (
+        f"{name}%{{customdata[{n}]}} {drawing.unit}".rstrip() for n, name in enumerate(names, 1)
+    )
+    labels = [escaped(label) for label in drawing.labels]
+    return {
+        "customdata": [[*row] for row in zip(labels, *columns, strict=True)],
+        "hovertemplate": f"%{{customdata[0]}}: {'<br>'.join(numbers)}<extra></extra>",
+    }
 
 
 @plotly_figure.register
@@ -242,7 +289,7 @@ def _layout(title: str, **more: object) -> dict[str, Any]:
     return {
         "template": TEMPLATE,
         "title": {"text": escaped(title), "x": 0.0, "xanchor": "left"},
-        "font": {"family": FONT, "size": 13, "color": "#1f2430"},
+        "font": {"family": FONT, "size": 13, "color": INK},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "margin": {"l": 80, "r": 20, "t": 60, "b": 70},

@@ -192,6 +192,15 @@ COMMANDS = (
         by=Option(choices=("component", "head", "source"), default="head"),
     ),
     _own(
+        "head-effects",
+        "analyses:head_effects",
+        "Say what each head does for the answer: where it attends, what it writes, its ablation.",
+        "Ablating heads",
+        pos=HIDDEN,
+        heads=Option("head", help="A head to ablate, e.g. L0H5; may be repeated.", shown="all"),
+        method=REPLACEMENTS,
+    ),
+    _own(
         "lens",
         "analyses:logit_lens",
         "Read a prediction from the residual stream at each layer (logit lens or tuned lens).",

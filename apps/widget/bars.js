@@ -1,23 +1,29 @@
 "use strict";
-// Horizontal bars with intervals, one per row, or two if the view has a second quantity.
+// Horizontal bars with intervals, one per row, or two if the view has a second quantity. Over the first
+// bar of a row, marks for other numbers of the row, which differ in shape and colour.
 
 const BAR = 24;
 const BAR_GAP = 5;
 const AXIS = 34;
+/** Half the size of a mark, in pixels. */
+const MARK_SIZE = 4.5;
+/** Shapes of marks and their colours in LINES, or that of text, as in analyses/results/figures.py. */
+const MARK_STYLES = [["diamond", 2], ["circle", null], ["square", 5]];
 
 /** The plot of a view "bars". */
 function barsPlot(view) {
   const list = (sent) => (sent ? decodedOnce(sent).data : null);
   const sets = [{
     values: list(view.values), low: list(view.low), high: list(view.high),
-    title: view.second ? view.first || "" : "",
+    title: view.first || "",
   }];
   if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
+  const marks = (view.marks || []).map((sent) => ({ title: sent.title, values: list(sent.values) }));
   const rows = view.labels.length;
   const ends = [0];
-  for (const set of sets) for (const own of [
-    set.values, set.low, set.high,
-  ]) if (own) ends.push(...extent(own.length ? own : [0]));
+  for (const drawn of [...sets, ...marks]) for (const numbersOf of [
+    drawn.values, drawn.low, drawn.high,
+  ]) if (numbersOf) ends.push(...extent(numbersOf.length ? numbersOf : [0]));
   const [low, high] = extent([
     ...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : []),
   ]);
@@ -27,10 +33,11 @@ function barsPlot(view) {
     const left = labelRoom(view.labels, measure, width) + 10;
     const right = 58;
     const thick = sets.length * 9 + 7 > BAR ? sets.length * 11 + 4 : BAR;
-    const top = sets.length > 1 ? 26 : 6;
     const drawn = Math.max(60, Math.min(width, 860) - left - right);
+    const keys = keyPlaces(left, Math.max(left + drawn + right, 200), measure);
+    const top = keys.length ? keys[keys.length - 1].y + 17 : 6;
     return {
-      left, top, drawn, thick, measure, labelWidth: left - 10,
+      left, top, drawn, thick, measure, keys, labelWidth: left - 10,
       origin: left + (low < 0 ? 44 : 0), span: drawn - (low < 0 ? 44 : 0),
       width: Math.ceil(left + drawn + right), height: top + thick * rows + AXIS,
     };
@@ -47,10 +54,16 @@ function barsPlot(view) {
       const label = elided(view.labels[row], labelWidth, measure);
       write(ctx, label, left - 8, y + thick / 2, { colour: theme.ink, align: "right" });
       sets.forEach((set, n) => bar(ctx, geometry, theme, set, n, row));
+      marks.forEach((_, n) => markOf(ctx, geometry, theme, n, row));
     }
     ctx.fillStyle = theme.soft;
     ctx.fillRect(Math.round(xOf(geometry, 0)), top, 1, thick * rows);
-    if (sets.length > 1) key(ctx, geometry, theme);
+    for (const { n, isMark, title, x, y } of geometry.keys) {
+      ctx.fillStyle = barColour(theme, 1, n);
+      if (isMark) markShape(ctx, theme, n, x + 6, y);
+      else ctx.fillRect(x, y - 5, 12, 10);
+      write(ctx, title, x + 17, y + 0.5, { colour: theme.soft, size: SMALL });
+    }
   }
 
   function axis(ctx, geometry, theme, bottom) {
@@ -77,7 +90,7 @@ function barsPlot(view) {
     ctx.fillStyle = barColour(theme, value, n);
     ctx.fillRect(x, y, width, height);
     interval(ctx, geometry, theme, set, row, y + height / 2);
-    if (sets.length > 1) return;
+    if (sets.length > 1 || marks.length) return;
     const edge = set.high && set.high[row] === set.high[row] ? [set.low[row], set.high[row]] : [value, value];
     const beyond = value < 0 ? xOf(
       geometry, Math.min(value, edge[0]),
@@ -110,14 +123,43 @@ function barsPlot(view) {
     ctx.fillRect(to - 0.5, y - 4, 1.5, 8);
   }
 
-  function key(ctx, geometry, theme) {
-    let x = geometry.left;
-    sets.forEach((set, n) => {
-      ctx.fillStyle = barColour(theme, 1, n);
-      ctx.fillRect(x, 4, 12, 10);
-      write(ctx, set.title, x + 17, 9.5, { colour: theme.soft, size: SMALL });
-      x += 17 + geometry.measure(set.title) + 18;
+  /** The entries of the legend with their places, in as many lines as they need; none for bars alone. */
+  function keyPlaces(left, width, measure) {
+    if (sets.length + marks.length < 2) return [];
+    const entries = [[sets[0], false, 0], ...marks.map((mark, n) => [mark, true, n])];
+    if (sets[1]) entries.push([sets[1], false, 1]);
+    let [x, y] = [left, 9];
+    return entries.map(([{ title }, isMark, n]) => {
+      const room = 17 + measure(title);
+      if (x > left && x + room > width) [x, y] = [left, y + 16];
+      const entry = { title, isMark, n, x, y };
+      x += room + 18;
+      return entry;
     });
+  }
+
+  function markOf(ctx, geometry, theme, n, row) {
+    const value = marks[n].values[row];
+    if (Number.isNaN(value)) return;
+    const [, y, , height] = barBox(geometry, sets[0].values[row], 0, row);
+    markShape(ctx, theme, n, xOf(geometry, value), y + height / 2);
+  }
+
+  function markShape(ctx, theme, n, x, y) {
+    const [shape, colour] = MARK_STYLES[n % MARK_STYLES.length];
+    const [size, diagonal] = [MARK_SIZE, 1.3 * MARK_SIZE];
+    ctx.beginPath();
+    if (shape === "circle") ctx.arc(x, y, size, 0, 2 * Math.PI);
+    else if (shape === "square") ctx.rect(x - 0.9 * size, y - 0.9 * size, 1.8 * size, 1.8 * size);
+    else for (const [across, down] of [[0, -1], [1, 0], [0, 1], [-1, 0]]) {
+      ctx.lineTo(x + diagonal * across, y + diagonal * down);
+    }
+    ctx.closePath();
+    ctx.strokeStyle = theme.paper;
+    ctx.lineWidth = 3;
+    ctx.stroke();
+    ctx.fillStyle = colour === null ? theme.ink : LINES[theme.dark ? "dark" : "light"][colour];
+    ctx.fill();
   }
 
   function box({ top, thick, left, drawn }, [row]) {
@@ -144,10 +186,12 @@ function barsPlot(view) {
   function describe([row]) {
     const set = sets[0];
     const between = set.low ? intervalText(set.low[row], set.high[row], signed) : "";
-    const other = sets[1] ? `${sets[1].title} ${withUnit(sets[1].values[row], view.unit, signed)}` : "";
+    const others = [...marks, ...sets.slice(1)].map(
+      ({ title, values }) => `${title} ${withUnit(values[row], view.unit, signed)}`,
+    );
     return {
       name: view.labels[row], value: set.values[row], unit: view.unit, signed,
-      lines: [between, other].filter(Boolean),
+      lines: [between, ...others].filter(Boolean),
     };
   }
 

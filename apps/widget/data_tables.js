@@ -11,6 +11,13 @@ function dataTablesOf(view) {
 }
 
 function matrixDataTable(view) {
+  const beside = (view.beside || []).map(({ title, values }) => (
+    { ...view, values, beside: [], title: `${view.title}: ${title}` }
+  ));
+  return [matrixTableOf(view), ...beside.map(matrixTableOf)];
+}
+
+function matrixTableOf(view) {
   const { shape: [, columns], data } = decodedOnce(view.values);
   const head = [view.row_axis || "", view.column_axis].filter(Boolean).join(" \\ ");
   const rows = view.rows.map((label, r) => {
@@ -24,7 +31,9 @@ function matrixDataTable(view) {
 function barsDataTable(view) {
   const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
   if (view.low) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
-  if (view.second) columns.push([view.second.title, numbers(view.second.values)]);
+  for (const other of [...(view.marks || []), ...(view.second ? [view.second] : [])]) {
+    columns.push([other.title, numbers(other.values)]);
+  }
   return ofColumns(captionOf(view), columns);
 }
 

@@ -152,9 +152,13 @@ function matrixPlot(view, settings = {}) {
     const [row, column] = cell;
     const name = matrixCellName(view, cell);
     const text = texts && texts[row][column];
-    const lines = (view.hover && view.hover[row][column]) || [];
+    const signed = scale.kind === "diverging";
+    const beside = (view.beside || []).map(({ title, values }) => (
+      `${title} ${withUnit(decodedOnce(values).data[row * columns + column], view.unit, signed)}`
+    ));
+    const lines = [...((view.hover && view.hover[row][column]) || []), ...beside];
     const value = settings.places ? Number(at(cell).toFixed(settings.places)) : at(cell);
-    return { name, value, unit: view.unit, text: text || "", signed: scale.kind === "diverging", lines };
+    return { name, value, unit: view.unit, text: text || "", signed, lines };
   }
 
   return {

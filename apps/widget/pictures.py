@@ -111,7 +111,14 @@ def _(drawing: Heatmap) -> View:
         view["texts"] = [[*row] for row in drawing.text]
     if drawing.hover is not None and drawing.axes != PAIR_AXES:
         view["hover"] = [[text.split("\n") for text in row] for row in drawing.hover]
+    if drawing.beside:
+        view["beside"] = _named(drawing.beside)
     return view
+
+
+def _named(tensors: Mapping[str, Any]) -> list[View]:
+    """Further numbers of a view, with their titles."""
+    return [{"title": name, "values": encoded(values)} for name, values in tensors.items()]
 
 
 def _pick(titles: tuple[str, str], rows: Sequence[str], columns: Sequence[str]) -> str | None:
@@ -125,6 +132,7 @@ def _pick(titles: tuple[str, str], rows: Sequence[str], columns: Sequence[str]) 
 
 @_view.register
 def _(drawing: Bars) -> View:
+    marks = _named(drawing.marks)
     return {
         "kind": "bars",
         "labels": [*drawing.labels],
@@ -134,6 +142,7 @@ def _(drawing: Bars) -> View:
         "unit": drawing.unit,
         "scale": asdict(drawing.scale),
         "pick": "row",
+        **({"first": drawing.name, "marks": marks} if marks else {}),
     }
 
 

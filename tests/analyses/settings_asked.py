@@ -154,6 +154,20 @@ ASKED = (
         },
     ),
     Asked(
+        analyses.head_effects,
+        (MODEL, CLEAN),
+        {"target": 1, "distractor": 12},
+        {
+            "target": (*TOKEN, NOTHING, 12),
+            "distractor": (*TOKEN, NOTHING, 1),
+            "pos": (TEXT, BROKEN, LISTED),
+            "heads": (TEXT, BELOW, BROKEN, LISTED, [], ["L9H0"], [[]]),
+            "method": CHOICE,
+            **SAMPLED,
+            **SWEPT,
+        },
+    ),
+    Asked(
         analyses.attribute_edges,
         PAIR,
         METRIC,

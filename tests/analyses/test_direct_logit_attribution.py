@@ -269,6 +269,30 @@ def test_figures_are_bars_layers_by_heads_and_heads_by_tokens():
     assert "logit of 3" in source.layout.title.text
 
 
+@pytest.mark.parametrize("by", ["component", "head"])
+def test_figures_show_both_sides_of_a_difference(by):
+    """As marks on bars; by head beside each cell, and as maps on the scale of the difference."""
+    result = attributed("gpt2", distractor=5, by=by)
+    frame = result.to_frame().set_index("name")
+    sides = {"to the target": "to_target", "to the distractor": "to_distractor"}
+    figure, *maps = result.drawings().values()
+    if by == "component":
+        assert not maps
+        for name, column in sides.items():
+            expected = frame.loc[[*figure.labels], column].tolist()
+            assert figure.marks[name].tolist() == pytest.approx(expected)
+        assert not attributed("gpt2", by=by).drawing().marks
+        return
+    assert [*result.drawings()] == ["figure", "target", "distractor"]
+    for (name, column), drawing in zip(sides.items(), maps, strict=True):
+        assert_close(figure.beside[name].nan_to_num(), drawing.table.nan_to_num(), 0)
+        assert drawing.scale == figure.scale
+        assert drawing.table[1, 2] == pytest.approx(frame.loc["L1H2", column], rel=1e-6)
+    difference = maps[0].table - maps[1].table
+    assert_close(difference.nan_to_num(), figure.table.nan_to_num(), 1e-6)
+    assert [*attributed("gpt2", by=by).drawings()] == ["figure"]
+
+
 def test_padding_is_neither_in_the_rows_nor_in_the_figure():
     tokens = padded([torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])], "left")
     attribution = analyse(build("gpt2"), tokens, target=3, by="source")

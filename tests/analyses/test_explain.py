@@ -86,7 +86,13 @@ def test_a_metric_that_is_no_logit_has_no_direct_effects():
     model = build("llama")
     explanation = explain(model, CLEAN, CORRUPT, metric=metrics.prob(1))
     assert explanation.direct.isnan().all()
-    assert not of("llama").direct.isnan().any()
+    difference = of("llama")
+    assert not difference.direct.isnan().any()
+    frame = difference.to_frame()
+    sides = frame["to_target"] - frame["to_distractor"]
+    assert sides.tolist() == pytest.approx(frame["direct"].tolist(), abs=1e-12)
+    assert " (target " in difference.summary()
+    assert "to_target" not in explanation.to_frame()
 
 
 @pytest.mark.slow

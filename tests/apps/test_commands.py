@@ -36,6 +36,7 @@ RUNS = {
     "explain": (PAIRS, "explain", "2 edges keep 100 %"),
     "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
     "dla": ([], "dla", "L1H"),
+    "head-effects": ([], "head-effects", "L1H0 (moves the target)"),
     "covariance": ([], "covariance", "6 symmetries"),
     "positions": ([], "positions", "the shift by 1 is no linear map"),
     "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
@@ -59,7 +60,15 @@ RUNS = {
 """Each command's own options, the name of its table, and a part of what it finds."""
 MORE = {
     *("prompts.csv", "prompts.parquet", "tokens.csv", "tokens.parquet"),
-    *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
+    *(
+        "evidence.csv",
+        "evidence.parquet",
+        "edges.csv",
+        "edges.parquet",
+        "by_position.csv",
+        "by_position.parquet",
+        "lens.safetensors",
+    ),
 }
 """Files that only some commands write."""
 

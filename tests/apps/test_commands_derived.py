@@ -25,6 +25,7 @@ OPTIONS = {
     "prune": "scores=conductance rank=size method=resample metric=logit-diff heldout=None",
     "explain": "metric=logit-diff most=64",
     "dla": "by=head",
+    "head-effects": "head=None method=mean",
     "lens": "at=None norm=recomputed lens=None",
     "train-lens": "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
     "circuits": "ov=None qk=None token=None offset=None first_mlp=False",

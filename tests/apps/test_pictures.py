@@ -25,6 +25,45 @@ def test_bars_hold_what_they_show():
     assert np.isnan(numbers(view["low"])[1])
 
 
+def test_marks_on_bars_are_in_the_scale_and_in_hover_texts():
+    """And bars without marks have no legend."""
+    values = torch.tensor([1.0, -0.5])
+    marks = {"up": torch.tensor([3.0, 0.5]), EVIL: torch.tensor([2.0, float("nan")])}
+    drawing = Bars(
+        values,
+        values - 1,
+        values + 1,
+        title="t",
+        labels=["a", "b"],
+        unit="u",
+        name="d",
+        marks=marks,
+    )
+    figure, view = plotly_figure(drawing), view_of(drawing, "own")
+    check_view(view, figure)
+    assert view["scale"] == {"kind": "diverging", "low": -1.5, "high": 3.0}
+    assert [trace.name for trace in figure.data] == ["d", "up", escape(EVIL, quote=False)]
+    assert len({trace.marker.symbol for trace in figure.data[1:]}) == 2
+    assert figure.data[0].customdata[0] == ["a", "+1.00", "+3.00", "+2.00"]
+    assert {trace.hovertemplate for trace in figure.data} == {figure.data[0].hovertemplate}
+    bare = Bars(values, values, values, title="t", labels=["a", "b"], unit="u")
+    assert "marks" not in view_of(bare, "own")
+    assert len(plotly_figure(bare).data) == 1
+
+
+def test_numbers_beside_those_of_a_cell_are_in_its_hover_text():
+    table = torch.tensor([[1.0, float("nan")]])
+    drawing = Heatmap(
+        table, title="t", rows=["r"], columns=["a", "b"], axes=("r", "c"), unit="u",
+        diverging=True, beside={EVIL: 2 * table},
+    )  # fmt: skip
+    view, figure = view_of(drawing, "own"), plotly_figure(drawing)
+    check_view(view, figure)
+    assert numbers(view["beside"][0]["values"])[0, 0] == 2.0
+    assert figure.data[0].customdata[0][0] == ["+1.00", "+2.00"]
+    assert f"<br>{escape(EVIL, quote=False)} %{{customdata[1]}} u" in figure.data[0].hovertemplate
+
+
 def test_texts_come_back_as_they_were():
     drawing = Heatmap(
         torch.eye(1), title=EVIL, rows=[EVIL], columns=[EVIL], axes=("row", "column"), unit="u",

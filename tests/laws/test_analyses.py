@@ -35,6 +35,7 @@ from analyses import (
     attribute_nodes,
     direct_logit_attribution,
     explain,
+    head_effects,
     logit_lens,
     neurons,
     order_sensitivity,
@@ -152,6 +153,19 @@ def attributed(model: Transformer, prompts: Any, n: int) -> Rows:
     return [
         {"terms": result.effect[:, i], "sources": result.by_source[:, i, real[i]]} for i in range(n)
     ]
+
+
+def effects_of_heads(model: Transformer, prompts: Any, n: int) -> Rows:
+    """Attention that sums to 1, and two sides that sum to the effect."""
+    result = head_effects(model, prompts, target=3, distractor=5, method="zero")
+    bound = 1e-12 if model.dtype == torch.float64 else 1e-5
+    for shares in (result.shares.sum(-1), result.uniform.sum(-1)):
+        assert_close(shares, torch.ones_like(shares), bound)
+    frame = result.to_prompt_frame()
+    sides = torch.tensor((frame["to_target"] - frame["to_distractor"]).tolist())
+    assert_close(sides, torch.tensor(frame["direct"].tolist()), bound)
+    tensors = ("shares", "uniform", "strongest", "key", "direct", "of_target", "effect")
+    return [{name: getattr(result, name)[:, i] for name in tensors} for i in range(n)]
 
 
 def ordered(model: Transformer, prompts: Any, n: int, **settings: Any) -> Rows:
@@ -290,6 +304,7 @@ ANALYSES = {
     "steer": steered,
     "top_texts": top_cells,
     "train_lens": trained,
+    "head_effects": effects_of_heads,
 }
 NO_EDGES = ("a ready-made batch of an encoder", "a mask", "token types")
 """Prompts of a model whose norms change the stream."""

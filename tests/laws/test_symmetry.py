@@ -34,6 +34,7 @@ from analyses import (
     erase,
     explain,
     frequencies,
+    head_effects,
     head_roles,
     logit_lens,
     neurons,
@@ -211,6 +212,9 @@ ANALYSES: dict[str, Analysis] = {
     "frequencies": lambda case: frequencies(
         case.model, torch.tensor([case.some[:2]]), residues=case.some
     ),
+    "head_effects": lambda case: head_effects(
+        case.model, case.clean, target=case.target, distractor=case.distractor
+    ),
     "head_roles": lambda case: head_roles(case.model, rows=5, half=4),
     "logit_lens": lambda case: logit_lens(case.model, case.clean, targets=case.target),
     "attribute_edges": lambda case: attribute_edges(
@@ -259,6 +263,7 @@ ANALYSES: dict[str, Analysis] = {
 LEFT_OUT = {
     "direct_logit_attribution": ["control"],
     "erase": ["control", "removed_control"],
+    "head_effects": ["control"],
     "permutation_covariance": ["error"],
     "predictions": ["id"],
     "neurons": ["rank"],

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from analyses import direct_logit_attribution
+from analyses import direct_logit_attribution, head_effects
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick
 from apps.explorer.questions import Question, question
@@ -87,6 +87,25 @@ def direct_question(view: View, inputs: Inputs, by: str) -> Question:
         distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
         pos=answer.pos,
         by=by,
+    )
+
+
+def head_question(view: View, inputs: Inputs) -> Question:
+    """What the chosen head does for the answer.
+
+    Raises:
+        InvalidInput: as for :func:`target_metric`.
+    """
+    answer = target_metric(view, inputs)
+    return question(
+        head_effects,
+        view.model,
+        inputs.batch,
+        target=answer.target,
+        distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
+        pos=answer.pos,
+        heads=(view.component,),
+        method=view.method,
     )
 
 

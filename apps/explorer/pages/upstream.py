@@ -11,15 +11,25 @@ from dataclasses import asdict
 from math import isnan, nan
 
 import interp
-from analyses import DirectLogitAttribution, PathPatching, patch_paths
-from analyses.results import Result, Scale, encoded, number
+from analyses import DirectLogitAttribution, HeadEffects, PathPatching, patch_paths
+from analyses.results import NONE, Result, Scale, encoded, number
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
-from apps.explorer.pages.target import corrupted, direct_question, head_of, target_metric, where
+from apps.explorer.pages.target import (
+    corrupted,
+    direct_question,
+    head_of,
+    head_question,
+    target_metric,
+    where,
+)
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import is_input
 from apps.explorer.view import View
+from apps.frame_table import table_of_frame
+from apps.widget.pictures import table_view
+from interp.errors import InvalidInput
 
 MOST = 24
 """Largest number of components that are shown."""
@@ -39,7 +49,7 @@ def size_of(effect: float) -> float:
 
 
 def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """The questions about what the chosen component reads; of a head, also from which tokens."""
+    """The questions about what the chosen component reads; of a head, also what it does."""
 
     def into() -> Question:
         inputs = inputs_of(view, model, swept=True)
@@ -53,21 +63,40 @@ def upstream_asks(view: View, model: interp.Transformer) -> list[Ask]:
             metric=target_metric(view, inputs),
         )
 
+    def head() -> Question:
+        return head_question(view, inputs_of(view, model, swept=True))
+
     view_inputs = inputs_of(view, model)
     has_inputs = bool(view.component) and not is_input(view.component)
     sources = ask("sources", lambda: direct_question(view, view_inputs, "source"))
     return [
         *([] if head_of(view.component) is None else [sources]),
+        *([ask("head", head, long=True)] if _has_head_effects(view, model) else []),
         *([ask("upstream", into, long=True)] if has_inputs else []),
     ]
+
+
+def _has_head_effects(view: View, model: interp.Transformer) -> bool:
+    """Whether a head is chosen, and the analysis of heads takes this model, prompts and method.
+
+    Resampled values come from corrupted prompts on this page, which that analysis has not.
+    """
+    if head_of(view.component) is None or len(model.stacks) > 1 or view.method == RESAMPLE:
+        return False
+    try:
+        return inputs_of(view, model, swept=True).all_have("distractor")
+    except InvalidInput:
+        return False
 
 
 def upstream_views(
     view: View, model: interp.Transformer, results: Mapping[str, Result]
 ) -> list[ViewData]:
-    """The source tokens of the chosen component and what it reads, or the end of the path."""
+    """What the chosen head does, its source tokens, what it reads, or the end of the path."""
     drawings: list[ViewData] = []
-    sources, upstream = results.get("sources"), results.get("upstream")
+    head, sources, upstream = (results.get(name) for name in ("head", "sources", "upstream"))
+    if isinstance(head, HeadEffects):
+        drawings.append(_head(view, head))
     if isinstance(sources, DirectLogitAttribution):
         drawings += _sources(view, sources)
     if isinstance(upstream, PathPatching):
@@ -75,6 +104,25 @@ def upstream_views(
     if view.component and is_input(view.component):
         drawings.append(_end(view, model))
     return drawings
+
+
+def _head(view: View, result: HeadEffects) -> ViewData:
+    """The evidence on the chosen head, and its label if the evidence agrees."""
+    row = result.to_frame().iloc[0]
+    does = row["label"]
+    if does == NONE:
+        does = f"no label ({row['missing']})"
+    frame = result.to_evidence_frame().drop(columns="name")
+    return table_view(
+        "head",
+        f"{view.component}: {does}{where(view)}",
+        table_of_frame(frame.drop(columns=["layer", "head"])),
+        f"Attention is from the position of the answer, most to {row['strongest_key']}; its "
+        "control is uniform attention. To the target, to the distractor: what the head adds to "
+        "each logit, and the difference of the two; its control is for tokens drawn at random. "
+        f"Ablation ({result.method}): the change of the difference. A head has a label where "
+        "attention, both sides and ablation agree.",
+    )
 
 
 def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:

@@ -115,6 +115,7 @@ def _components(
     """Direct contributions, largest first, beside the effects of ablation."""
     largest, hidden = direct.largest_terms(effects, MOST)
     terms = direct.to_frame()
+    sides = [side for side in ("target", "distractor") if f"to_{side}" in terms]
     note = (
         f"The {len(terms)} contributions, biases included, sum to "
         f"{number(direct.value.mean(), 4, sign=True)} "
@@ -124,6 +125,8 @@ def _components(
         "Ablation: the "
         "change from the unablated model, below 0 if the component helps. "
     )
+    if sides:
+        note += "Marks: what it adds to each of the two logits, whose difference the bar is. "
     if len(hidden):
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
         note += f"{number(hidden['effect'].sum(), 2, sign=True)} logits. "
@@ -135,6 +138,10 @@ def _components(
         "low": encoded(largest["low"].tolist()),
         "high": encoded(largest["high"].tolist()),
         "first": "direct contribution",
+        "marks": [
+            {"title": f"to the {side}", "values": encoded(largest[f"to_{side}"].tolist())}
+            for side in sides
+        ],
         "second": {
             "title": f"{view.method} ablation",
             "values": encoded(largest["other"].tolist()),

@@ -31,6 +31,9 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert errors == {}
     assert bars["labels"] == direct["name"].tolist()
     np.testing.assert_allclose(numbers(bars["values"]), direct["effect"], rtol=1e-6)
+    for mark, side in zip(bars["marks"], ("target", "distractor"), strict=True):
+        assert mark["title"] == f"to the {side}"
+        np.testing.assert_allclose(numbers(mark["values"]), direct[f"to_{side}"], rtol=1e-6)
     second = dict(zip(bars["labels"], numbers(bars["second"]["values"]), strict=True))
     assert {name for name, effect in second.items() if not np.isnan(effect)} == set(effects.index)
     for name, effect in effects.items():
@@ -94,6 +97,29 @@ def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
     assert end["kind"] == "tokens"
     assert "embed reads no other component" in end["title"]
     assert from_address(view.to_address()) == (view, ())
+
+
+def test_a_head_is_described_by_attention_both_sides_and_ablation():
+    """With a label on a prompt set, and none on a single prompt or without a distractor."""
+    view = opened(WHY, NAME, component="L1H0", prompts="examples")
+    results, errors = answers(WHY, view)
+    assert errors == {}
+    table = views_by_id(WHY, view, results)["head"]
+    assert table["title"].startswith("L1H0: moves the target")
+    quantities = [row[0] for row in table["rows"]]
+    assert quantities[0] == "attention on target"
+    assert quantities[-4:] == ["to the target", "to the distractor", "difference", "ablation"]
+    result = results["head"]
+    assert result.cells["name"] == ("L1H0",)
+    bars = views_by_id(WHY, view, results)["components"]
+    place = bars["labels"].index("L1H0")
+    assert numbers(bars["values"])[place] == pytest.approx(float(result.direct.mean()), rel=1e-5)
+    assert numbers(bars["second"]["values"])[place] == pytest.approx(float(result.effect.mean()))
+    single = opened(WHY, NAME, component="L1H0")
+    title = views_by_id(WHY, single, answers(WHY, single)[0])["head"]["title"]
+    assert "no label (no intervals with fewer than 5 prompts)" in title
+    bare = replace(single, distractor="")
+    assert "head" not in {ask.name for ask in WHY.asks(bare, loaded(NAME))}
 
 
 def test_another_step_from_the_middle_of_a_trail_leaves_out_what_came_after():

@@ -142,6 +142,23 @@ test("the text of a cell has its name, value and unit", () => {
   assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: null }).describe([1, 0])), "layer 1, head 0: +0.5 nats");
   assert.equal(readingOf(barsPlot(BARS).describe([0])), "one: +1 logits, 95 % interval +0.5 to +1.5");
   assert.equal(readingOf(networkPlot(NETWORK).describe([0, 1])), "L0H1 → logits: −1 nats");
+  const beside = [{ title: "target", values: float32([[1, 2, 3], [4, 5, -6]]) }];
+  assert.equal(readingOf(matrixPlot({ ...MATRIX, beside }).describe([1, 2])), "L1H2: +3 nats, target −6 nats");
+});
+
+test("marks on bars are in the scale, the text of a row and the data table, and have a legend", () => {
+  const marks = [{ title: "target", values: float32([[4, NaN]]) }, { title: "distractor", values: float32([[3, -1]]) }];
+  const plot = barsPlot({ ...BARS, first: "difference", marks });
+  assert.equal(readingOf(plot.describe([0])), "one: +1 logits, 95 % interval +0.5 to +1.5, target +4 logits, distractor +3 logits");
+  for (const width of [320, 1000]) {
+    const { keys, top, origin, span, left } = plot.layout(width, measure);
+    assert.deepEqual(keys.map(({ title, isMark }) => [title, isMark]), [["difference", false], ["target", true], ["distractor", true]]);
+    assert.ok(keys.every(({ y }) => y < top) && origin + span > left);
+  }
+  assert.deepEqual(barsPlot(BARS).layout(320, measure).keys, []);
+  const [table] = dataTablesOf({ ...BARS, first: "difference", marks });
+  assert.deepEqual(table.columns.slice(-2), ["target", "distractor"]);
+  assert.deepEqual(table.rows[1].slice(-1), [-1]);
 });
 
 test("labels for another shape are refused", () => {
