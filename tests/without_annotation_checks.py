@@ -19,7 +19,11 @@ def printed_by(program: Path) -> str:
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests"))),
+            "OMP_NUM_THREADS": "1",
+        },
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
-from settings_asked import ASKED, EMPTY, Asked
+from declared import Declared, declarations, odd
 
-import analyses
 from interp import InterpError
 from interp.model.network import Network
 
@@ -31,37 +30,38 @@ def stream(*_: Any, **settings: Any) -> NoReturn:
     raise HasRun
 
 
-def failures(asked: Asked) -> Iterator[str]:
-    """What an analysis does otherwise than expected."""
-    analysis = asked.analysis.__name__
-    parameters = signature(asked.analysis).parameters
+def failures(declared: Declared) -> Iterator[str]:
+    """What an analysis does otherwise than declared."""
+    call = declared.call
+    parameters = signature(declared.analysis).parameters
     settings = set(parameters) - OTHERS
-    if settings != set(asked.odd):
-        yield f"{analysis}: asked of {sorted(asked.odd)}, but it has {sorted(settings)}"
-    if asked.runs != has_run(asked):
-        yield f"{analysis} {'does not run' if asked.runs else 'runs'} the model"
-    for name, values in asked.odd.items():
-        for odd in values:
-            yield from taken(asked, name, odd, NAMED.get(name, name.removesuffix("s")))
+    if settings != set(call.odd):
+        yield f"{declared.name}: odd= has {sorted(call.odd)}, its settings are {sorted(settings)}"
+    if call.runs != has_run(declared):
+        yield f"{declared.name} {'does not run' if call.runs else 'runs'} the model"
+    for name, values in call.odd.items():
+        for value in values:
+            yield from taken(declared, name, value, NAMED.get(name, name.removesuffix("s")))
     for name in sorted(set(parameters).intersection(PROMPTS)):
-        for empty in EMPTY if parameters[name].default is Parameter.empty else EMPTY[1:]:
-            yield from taken(asked, name, empty, "")
+        optional = parameters[name].default is not Parameter.empty
+        for value in odd.PROMPTS[1:] if optional else odd.PROMPTS:
+            yield from taken(declared, name, value, "")
 
 
-def has_run(asked: Asked) -> bool:
+def has_run(declared: Declared) -> bool:
     """Whether an analysis runs the model, if its settings mean something."""
     try:
-        asked()
+        declared.result_of_call()
     except HasRun:
         return True
     return False
 
 
-def taken(asked: Asked, name: str, odd: object, named: str) -> Iterator[str]:
+def taken(declared: Declared, name: str, value: object, named: str) -> Iterator[str]:
     """What is wrong about the error of a value that means nothing, in which ``named`` stands."""
-    call = f"{asked.analysis.__name__}({name}={odd!r})"
+    call = f"{declared.name}({name}={value!r})"
     try:
-        asked(**{name: odd})
+        declared.result_of_call(**{name: value})
         yield f"{call} is taken"
     except InterpError as error:
         if named not in str(error).lower():
@@ -70,15 +70,7 @@ def taken(asked: Asked, name: str, odd: object, named: str) -> Iterator[str]:
         yield f"{call}: {type(error).__name__}: {error}"
 
 
-def forgotten() -> Iterator[str]:
-    """Public analyses that are asked nothing."""
-    asked = {entry.analysis.__name__ for entry in ASKED}
-    for name in analyses.available():
-        if name not in asked:
-            yield f"{name} is not listed in settings_asked.py"
-
-
 if __name__ == "__main__":
     Network.stream = stream
-    lines = [*forgotten(), *(line for asked in ASKED for line in failures(asked))]
+    lines = [line for declared in declarations().values() for line in failures(declared)]
     sys.stdout.write("".join(f"{line}\n" for line in lines))

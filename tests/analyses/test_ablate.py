@@ -6,6 +6,7 @@ from math import nan
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, covering, in_turn, padded, tokens_of
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
 
 import interp
 from analyses import ablate, ablate_heads
@@ -433,3 +434,57 @@ def test_what_a_model_does_not_have_is_refused_by_name():
         ablate(build("t5"), tokens)
     with pytest.raises(InvalidInput, match="at least two prompts"):
         ablate(build("gpt2"), tokens[:1], method="resample")
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    result = ablate(model, prompts, units="layers", method="zero", metric=METRIC)
+    return [{"clean": result.clean[i], "ablated": result.ablated[:, i]} for i in range(n)]
+
+
+def ablation(units, **settings):
+    return lambda case: ablate(case.model, case.clean, units=units, metric=case.metric, **settings)
+
+
+DECLARED = Declared(
+    analysis=ablate,
+    made=Made(
+        lambda: ablate(example.model(), ["abcab", "xyxy"], units="pairs"), ("effect", "effect")
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        small.METRIC,
+        {
+            "units": (*odd.CHOICE, {"a": 3}, {"a": [3]}, {"a": ["L0H0", "L0H0"]}),
+            "layers": (odd.TEXT, 1, odd.BROKEN, odd.LISTED, [odd.BELOW], [odd.BROKEN], [True], []),
+            "method": odd.CHOICE,
+            "part": odd.CHOICE,
+            "per_position": odd.SWITCH,
+            "metric": odd.CHOICE,
+            **odd.SAMPLED,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "ablate",
+        ("--units", "layers"),
+        "layers",
+        "largest effect of 2 layers (mean ablation)",
+        "units=heads metric=None method=mean part=z layers=None reference=None per_position=False",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric(
+        {
+            "heads": ablation("heads", part="pattern", method="zero"),
+            "key/value heads": ablation("heads", part="v"),
+            "layers": ablation("layers"),
+            "mlps": ablation("mlps", per_position=True),
+            "neurons": ablation("neurons"),
+            "pairs": ablation("pairs", method="zero"),
+        },
+        of_experts=("mlps",),
+    ),
+)

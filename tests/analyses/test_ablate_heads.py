@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from declared import Call, Declared, EachPrompt, Symmetric, Without, odd, small
 
 import interp
 from analyses import ablate_heads
@@ -321,3 +322,27 @@ def test_the_share_is_of_the_metric(model, tokens):
     divergence = ablate_heads(model, tokens, metric="kl", method="zero")
     assert divergence.to_frame()["share"].isna().all()
     assert "%" not in divergence.summary()
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, method="zero", **settings):
+    metric = interp.metrics.logit(3)
+    result = ablate_heads(model, prompts, metric=metric, method=method, **settings)
+    return [{"clean": result.clean[i], "ablated": result.ablated[..., i]} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=ablate_heads,
+    made=Without("its result is that of ablate"),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        small.METRIC,
+        {"metric": odd.CHOICE, "method": odd.CHOICE, **odd.SAMPLED, **odd.SWEPT},
+    ),
+    command=Without("the command ablate is that of ablate"),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair=Without("it takes models with one stack"),
+    symmetric=Symmetric({"": lambda case: ablate_heads(case.model, case.clean, metric="kl")}),
+)

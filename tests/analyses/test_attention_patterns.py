@@ -1,7 +1,10 @@
 """The pattern that is shown is the one that the model forms."""
 
+import pandas as pd
 import pytest
 import torch
+from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, example, odd, small
+from declared.prompts import row_of
 
 import interp
 from analyses import attention_pattern, attention_patterns, attention_statistics
@@ -187,3 +190,96 @@ class TestEncoderDecoder:
             attention_pattern(dates, two[0], 0, 0, target=two[1], attention="cross")
         with pytest.raises(InvalidInput, match="layer=7 must be"):
             attention_pattern(dates, ids[0], 7, 0, target=ids[1], attention="cross")
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def pattern_of_prompts(model, prompts, n):
+    results = [attention_pattern(model, row_of(prompts, i), 1, 2) for i in range(n)]
+    assert all(
+        result.pattern.shape == (len(result.query_tokens), len(result.key_tokens))
+        for result in results
+    )
+    return [{"pattern": result.pattern} for result in results]
+
+
+def patterns_of_prompts(model, prompts, n):
+    results = [attention_patterns(model, row_of(prompts, i), weighted=True) for i in range(n)]
+    for result in results:
+        assert {pattern.shape[1:] for pattern in result.patterns} == {
+            (len(result.query_tokens), len(result.key_tokens))
+        }
+    return [
+        {f"layer {n}": pattern for n, pattern in enumerate(result.patterns)} for result in results
+    ]
+
+
+def pattern_of_pairs(attention):
+    def numbers(model, pair, n):
+        rows = [[row_of(prompts, i) for prompts in pair] for i in range(n)]
+        results = [
+            attention_pattern(model, source, 0, 2, target=target, attention=attention)
+            for source, target in rows
+        ]
+        return [{"pattern": result.pattern} for result in results]
+
+    return numbers
+
+
+def of_each_head(case):
+    """Of every head of a layer on every prompt."""
+    frames = [
+        attention_pattern(case.model, case.clean[n : n + 1], 1, head).to_frame().assign(prompt=n)
+        for n in range(len(case.clean))
+        for head in range(case.model.blocks[1].attn.n_heads)
+    ]
+    return {"patterns": pd.concat(frames)}
+
+
+def of_all_heads(case):
+    """Of every head of every layer on every prompt, by attention and by values."""
+    frames = {
+        weighted: [
+            attention_patterns(case.model, case.clean[n : n + 1], weighted=weighted)
+            .to_frame()
+            .assign(prompt=n)
+            for n in range(len(case.clean))
+        ]
+        for weighted in (False, True)
+    }
+    return {f"weighted {name}": pd.concat(parts) for name, parts in frames.items()}
+
+
+DECLARED = (
+    Declared(
+        analysis=attention_pattern,
+        made=Made(lambda: attention_pattern(example.model(), "abcab", 1, 0)),
+        call=Call(
+            (small.MODEL, small.CLEAN[:1]),
+            {"layer": 0, "head": 0},
+            {
+                **dict.fromkeys(("layer", "head"), odd.INDEX),
+                "attention": odd.CHOICE,
+                "target": odd.SOMETHING,
+            },
+        ),
+        command=Without("the explorer shows it"),
+        of_each_prompt=EachPrompt(pattern_of_prompts),
+        of_each_pair={kind: pattern_of_pairs(kind) for kind in ("encoder", "decoder", "cross")},
+        symmetric=Symmetric({"": of_each_head}),
+    ),
+    Declared(
+        analysis=attention_patterns,
+        made=Made(lambda: attention_patterns(example.model(), "abcab")),
+        call=Call(
+            (small.MODEL, small.CLEAN[:1]),
+            {},
+            {"attention": odd.CHOICE, "target": odd.SOMETHING, "weighted": odd.SWITCH},
+        ),
+        command=Without("the explorer shows it"),
+        of_each_prompt=EachPrompt(patterns_of_prompts),
+        of_each_pair=Without("a test of this file compares it with attention_pattern"),
+        symmetric=Symmetric({"": of_all_heads}),
+    ),
+)

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import date, timedelta
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,17 @@ from architectures import (
     covering,
     padded,
     tokens_of,
+)
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    example,
+    odd,
+    small,
 )
 
 import interp
@@ -330,3 +342,49 @@ def test_attention_that_is_not_a_number_is_named():
         model.blocks[0].attn.W_Q[0] = torch.finfo(torch.float64).max
     with pytest.raises(InvalidInput, match=r'\("pattern", 0\) is not finite'):
         attention_statistics(model, torch.tensor([[1, 2, 3]]))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, **settings):
+    result = attention_statistics(model, prompts, **settings)
+    numbers = {"values": result.value, "uniform": result.uniform}
+    return [{name: x[..., i, :].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=attention_statistics,
+    made=Made(
+        lambda: attention_statistics(example.model(), ["abcab", "xyxy"], classes={"a": "a"}),
+        ("value", "mean"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "offsets": (*odd.COUNT, 10**30),
+            "classes": (
+                *(odd.TEXT, odd.BELOW, odd.LISTED),
+                *({"a": odd.NOTHING}, {"a": odd.BROKEN}, {"a": 99}, {3: 1}),
+            ),
+            "attention": odd.CHOICE,
+            "queries": (odd.TEXT, odd.BELOW, odd.LISTED, torch.ones(3, 4)),
+        },
+    ),
+    command=Command(
+        "patterns",
+        (),
+        "patterns",
+        "L0H0 (previous 1.00)",
+        "offsets=8 classes=None attention=None",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={
+        kind: partial(numbers_of_prompts, attention=kind)
+        for kind in ("encoder", "decoder", "cross")
+    },
+    symmetric=Symmetric(
+        {"": lambda case: attention_statistics(case.model, case.clean, classes={"some": case.some})}
+    ),
+)

@@ -2,6 +2,20 @@
 
 import pytest
 import torch
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import WITHOUT_EDGES, other_tokens
+from permuted import NORMALIZING_THE_STREAM
 from torch import Tensor
 
 import interp
@@ -217,3 +231,57 @@ def test_of_a_call_that_was_cancelled_only_what_was_measured_is_drawn():
     figure = plotly_figure(edge_drawing(edges, effect, title="Effect", unit="logits"))
     assert sum(1 for trace in figure.data if trace.meta) == 7
     assert figure.layout.title.text == "Effect: the 7 strongest of 501 edges"
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    result = attribute_edges(
+        model, clean, other_tokens(model, clean), metric=metrics.logit(3), steps=2, check=0
+    )
+    return [{"effect": result.effect[:, i], "sums": result.sum[:, i]} for i in range(n)]
+
+
+def of_case(**settings):
+    return lambda case: attribute_edges(
+        case.model, case.clean, case.corrupt, metric=case.metric, **settings
+    )
+
+
+DECLARED = Declared(
+    analysis=attribute_edges,
+    made=Made(
+        lambda: attribute_edges(example.model(), *example.PAIR, metric=example.LOGIT),
+        ("effect", "effect"),
+    ),
+    call=Call(
+        small.PAIR,
+        small.METRIC,
+        {
+            "metric": odd.CHOICE,
+            "method": odd.CHOICE,
+            "steps": (odd.TEXT, odd.BELOW, 0, odd.BROKEN, odd.LISTED, True),
+            "tolerance": (odd.TEXT, odd.BELOW, 0.0, odd.BROKEN, odd.LISTED, True),
+            "check": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            "seed": odd.SEED,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "attribute",
+        ("--model", "rasp-reverse", "--check", "8"),
+        "attribute",
+        "edges",
+        "method=conductance metric=logit-diff steps=None tolerance=None check=64",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts, WITHOUT_EDGES),
+    of_each_pair=Without("tests/laws/test_edges.py has the edges of two stacks"),
+    symmetric=Symmetric(
+        {
+            "": of_case(check=1000),
+            "integrated gradients": of_case(method="eap-ig", check=0),
+        },
+        refused=NORMALIZING_THE_STREAM,
+    ),
+)

@@ -16,6 +16,19 @@ from architectures import (
     padded,
     tokens_of,
 )
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import other_tokens
 from torch import Tensor
 
 import interp
@@ -205,3 +218,52 @@ def test_what_cannot_be_attributed_is_refused(settings, message):
 def test_a_model_with_two_stacks_is_refused():
     with pytest.raises(InvalidInput, match="models with one stack"):
         nodes_of(build("t5"))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    other = other_tokens(model, clean)
+    result = attribute_nodes(model, clean, other, metric=metrics.logit(3), check=1)
+    return [{"clean": result.clean[i], "effect": result.effect[:, i]} for i in range(n)]
+
+
+def of_case(**settings):
+    return lambda case: attribute_nodes(
+        case.model, case.clean, case.corrupt, metric=case.metric, **settings
+    )
+
+
+DECLARED = Declared(
+    analysis=attribute_nodes,
+    made=Made(
+        lambda: attribute_nodes(example.model(), *example.PAIR, metric=example.LOGIT),
+        ("effect", "effect"),
+    ),
+    call=Call(
+        small.PAIR,
+        small.METRIC,
+        {
+            "metric": odd.CHOICE,
+            "method": odd.CHOICE,
+            "positions": (*odd.SWITCH, True),
+            "check": odd.COUNT,
+            "seed": odd.SEED,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "nodes",
+        ("--model", "rasp-reverse", "--method", "atp", "--positions"),
+        "nodes",
+        "nodes (atp)",
+        "method=atp-star metric=logit-diff positions=False check=64",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair=Without("it takes models with one stack"),
+    symmetric=Symmetric(
+        {"": of_case(check=1000), "positions": of_case(method="atp", positions=True)},
+        of_experts=("positions",),
+    ),
+)

@@ -4,7 +4,7 @@ from importlib import import_module
 from inspect import signature
 
 import pytest
-from settings_asked import ASKED, Asked
+from declared import Declared, declarations
 
 from interp.errors import Cancelled
 from interp.model.network import Network
@@ -13,9 +13,9 @@ from interp.sweeps.worker import Worker
 run_module = import_module("interp.execution.run")
 
 WITH_SWEEP = [
-    asked
-    for asked in ASKED
-    if {"cancelled", "memory", "resume"} <= signature(asked.analysis).parameters.keys()
+    declared
+    for declared in declarations().values()
+    if {"cancelled", "memory", "resume"} <= signature(declared.analysis).parameters.keys()
 ]
 
 
@@ -40,22 +40,22 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize("asked", WITH_SWEEP, ids=lambda asked: asked.analysis.__name__)
-def test_each_forward_of_the_preparation_can_be_the_last(asked: Asked, monkeypatch):
+@pytest.mark.parametrize("declared", WITH_SWEEP, ids=lambda declared: declared.name)
+def test_each_forward_of_the_preparation_can_be_the_last(declared: Declared, monkeypatch):
     seen, settings = counting(monkeypatch), {}
-    if "rows" in signature(asked.analysis).parameters:
+    if "rows" in signature(declared.analysis).parameters:
         settings["rows"] = 1
-    asked(**settings)
+    declared.result_of_call(**settings)
     forwards = seen.index("job")
     assert forwards > 0
     for last in range(1, forwards + 1):
         seen.clear()
         with pytest.raises(Cancelled, match="before the first value was measured"):
-            asked(**settings, cancelled=lambda last=last: len(seen) >= last)
+            declared.result_of_call(**settings, cancelled=lambda last=last: len(seen) >= last)
         assert seen == ["forward"] * last
 
 
 def test_analyses_with_a_sweep_are_all_tested():
-    names = {asked.analysis.__name__ for asked in WITH_SWEEP}
+    names = {declared.name for declared in WITH_SWEEP}
     assert names >= {"ablate", "ablate_heads", "patch_activations", "patch_paths", "erase"}
     assert names >= {"attribute_nodes", "attribute_edges"}

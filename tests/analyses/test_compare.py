@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 from architectures import build, covering, tokens_of
+from declared import Call, Command, Declared, Made, Symmetric, Without, odd, small
 
 from analyses import (
     ablate,
@@ -143,3 +144,55 @@ def test_models_with_other_heads_are_refused_and_the_axis_is_named():
     rows = tokens_of("gpt2")[0]
     with pytest.raises(InvalidInput, match=r"only .* has head 3"):
         compare(build("gpt2"), build("llama"), rows)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def scaled(model):
+    """Another model of the same shape: all weights are a tenth larger."""
+    other = deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1.1)
+    return other
+
+
+DECLARED = Declared(
+    analysis=compare,
+    made=Made(
+        lambda: compare("python-2l@0", "python-2l", ["x = 1", "import os"]),
+        ("difference", "difference"),
+    ),
+    call=Call(
+        (small.MODEL, small.MODEL, small.CLEAN),
+        {},
+        {
+            **dict.fromkeys(
+                ("model_a", "model_b"),
+                (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING),
+            ),
+            "analysis": (*odd.SOMETHING, odd.NOTHING, lambda *_: 3),
+            "column": (odd.BELOW, odd.BROKEN, odd.LISTED, {}),
+        },
+    ),
+    command=Command(
+        "compare",
+        ("--model", "python-2l", "--analysis", "roles"),
+        "compare",
+        "L0H5 previous-token",
+        "other=None analysis=ablate metric=None",
+    ),
+    of_each_prompt=Without("its numbers are those of the analysis that it is given"),
+    of_each_pair=Without("its numbers are those of the analysis that it is given"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: compare(
+                case.model,
+                scaled(case.model),
+                case.clean,
+                analysis=lambda model, prompts: ablate_heads(model, prompts, metric="kl"),
+            )
+        }
+    ),
+)

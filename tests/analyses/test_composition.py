@@ -2,6 +2,7 @@
 
 import pytest
 from architectures import build
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 from analyses import composition
 from interp import load
@@ -60,3 +61,23 @@ def test_bad_input_is_refused():
         composition(build("gpt2")).figure("A")
     with pytest.raises(InvalidInput, match="single layer"):
         composition(build("seed"))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=composition,
+    made=Made(lambda: composition(example.model())),
+    call=Call((small.MODEL,), {}, {"offset": odd.OFFSET}, runs=False),
+    command=Command(
+        "circuits",
+        (),
+        "circuits",
+        "L0H0 → L1H0",
+        "ov=None qk=None token=None offset=None first_mlp=False",
+    ),
+    of_each_prompt=Without("it reads weights alone"),
+    of_each_pair=Without("it reads weights alone"),
+    symmetric=Symmetric({"": lambda case: composition(case.model, offset=2)}),
+)

@@ -16,6 +16,18 @@ from architectures import (
     padded,
     tokens_of,
 )
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
 
 import interp
 from analyses import DirectLogitAttribution
@@ -343,3 +355,48 @@ def test_a_logit_that_is_nan_is_refused_with_the_first_place_that_is():
 def test_an_encoder_decoder_needs_source_and_target():
     with pytest.raises(InvalidInput, match=r"\(source, target\)"):
         analyse(build("t5"), tokens_of("t5")[0], target=3)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    result = analyse(model, prompts, target=3, by="source")
+    real = [torch.tensor([token is not None for token in row]) for row in result.tokens]
+    return [
+        {"terms": result.effect[:, i], "sources": result.by_source[:, i, real[i]]} for i in range(n)
+    ]
+
+
+def of_case(by):
+    return lambda case: analyse(
+        case.model, case.clean, target=case.target, distractor=case.distractor, by=by
+    )
+
+
+DECLARED = Declared(
+    analysis=analyse,
+    made=Made(
+        lambda: analyse(example.model(), ["abcab", "xyxy"], target="c", by="source"),
+        Without("by source, to_frame has a row for each prompt"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {"target": 1},
+        {
+            "target": (*odd.TOKEN, odd.NOTHING),
+            "distractor": odd.TOKEN,
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED),
+            "by": odd.CHOICE,
+            "seed": odd.SEED,
+        },
+    ),
+    command=Command("dla", (), "dla", "L1H", "by=head"),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric(
+        {by: of_case(by) for by in ("component", "head", "source")},
+        not_compared=("control",),
+        of_experts=("component",),
+    ),
+)

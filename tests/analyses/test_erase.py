@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from architectures import assert_close, build, padded
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 from torch.nn.functional import one_hot
 
 import interp
@@ -135,3 +136,45 @@ def test_what_cannot_be_asked_is_refused(changed, message):
     settings = {"labels": [0, 1] * 3, "metric": METRIC} | changed
     with pytest.raises(InterpError, match=message):
         erase(build("gpt2"), drawn(6), settings.pop("labels"), **settings)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=erase,
+    made=Made(
+        lambda: erase(example.model(), ["ab", "cb", "xa", "ya"], "bbaa"), ("effect", "effect")
+    ),
+    call=Call(
+        (small.MODEL, small.LABELLED, small.LABELS),
+        {},
+        {
+            "labels": odd.LABELS,
+            "metric": odd.CHOICE,
+            "at": odd.POINTS,
+            "pos": odd.POSITION,
+            "method": (*odd.CHOICE, odd.NOTHING),
+            "stack": odd.CHOICE,
+            "seed": odd.SEED,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "erase",
+        ("--model", "rasp-histogram", "--metric", "kl"),
+        "erase",
+        "erased at resid_post 0",
+        "metric=None at=None pos=-1 method=leace",
+    ),
+    of_each_prompt=Without("what is erased depends on all prompts"),
+    of_each_pair=Without("what is erased depends on all prompts"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: erase(
+                case.model, case.clean, case.is_long, metric=case.metric, at=("resid_pre", "z")
+            )
+        },
+        not_compared=("control", "removed_control"),
+    ),
+)

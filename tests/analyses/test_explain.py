@@ -3,6 +3,20 @@
 import pytest
 import torch
 from architectures import assert_close, build, padded, tokens_of
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import WITHOUT_EDGES, other_tokens
+from permuted import NORMALIZING_THE_STREAM
 
 from analyses import EdgeAttribution, explain, prune, run_circuits
 from analyses.explain import ALIKE, CARRIES, FAITHFUL
@@ -153,3 +167,50 @@ def test_the_scores_of_all_edges_are_listed_once(monkeypatch):
     monkeypatch.setattr(EdgeAttribution, "scores", property(scores))
     of("llama")
     assert len(calls) == 1
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    """Which circuit is found depends on all prompts; its ends are those of each."""
+    other = other_tokens(model, clean)
+    result = explain(model, clean, other, metric=metrics.logit(3), steps=2)
+    return [{"whole": result.whole[i], "empty": result.empty[i]} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=explain,
+    made=Made(lambda: explain(example.model(), *example.PAIR, metric=example.LOGIT)),
+    call=Call(
+        small.PAIR,
+        small.METRIC,
+        {
+            "metric": odd.CHOICE,
+            "most": odd.COUNT,
+            "steps": odd.COUNT,
+            "seed": odd.SEED,
+            "memory": odd.MEMORY,
+        },
+    ),
+    command=Command(
+        "explain",
+        ("--model", "rasp-reverse"),
+        "explain",
+        "2 edges keep 100 %",
+        "metric=logit-diff most=64",
+    ),
+    of_each_prompt=EachPrompt(
+        numbers_of_prompts, {**WITHOUT_EDGES, "texts": "faithfulness is undefined"}, is_slow=True
+    ),
+    of_each_pair=Without("tests/laws/test_edges.py has the edges of two stacks"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: explain(
+                case.model, case.clean, case.corrupt, metric=case.metric, steps=3
+            )
+        },
+        draws_tokens=True,
+        refused=NORMALIZING_THE_STREAM,
+    ),
+)

@@ -5,7 +5,8 @@ import re
 
 import pytest
 import torch
-from settings_asked import ASKED, CLEAN, MODEL, Asked
+from declared import Declared, declarations
+from declared.small import CLEAN, MODEL
 
 from analyses import steer
 from interp import InterpError, LowRank, Transformer
@@ -13,11 +14,11 @@ from interp.errors import InvalidInput, NotANumber
 from interp.execution.first_nan import naming_first_nan
 from interp.weights.finite import check_finite_weights
 
-OF_A_MODEL = [asked for asked in ASKED if MODEL in asked.arguments]
-IN_FLOAT64 = ("permutation_covariance", "positions")
-"""Analyses that compute in float64, or read embeddings alone, where nothing overflows."""
-OF_WEIGHTS = ("composition", "ov", "qk")
-"""Analyses that read weights alone, which are named as such."""
+OF_A_MODEL = [
+    declared
+    for declared in declarations().values()
+    if any(argument is MODEL for argument in declared.call.arguments)
+]
 PLACE = re.compile(r"""\("(scores|pattern|z|q|resid_post|post)", 0\)""")
 """A place of layer 0, with the name of its point."""
 
@@ -30,35 +31,38 @@ def with_value(value: float) -> Transformer:
     return model
 
 
-def asked_of(asked: Asked, model: Transformer) -> object:
-    arguments = (model if argument is MODEL else argument for argument in asked.arguments)
-    return asked.analysis(*arguments, **asked.settings)
+def call_with(declared: Declared, model: Transformer) -> object:
+    arguments = (model if argument is MODEL else argument for argument in declared.call.arguments)
+    return declared.analysis(*arguments, **declared.call.settings)
 
 
-def name_of(asked: Asked) -> str:
-    return asked.analysis.__name__
+def name_of(declared: Declared) -> str:
+    return declared.name
 
 
-@pytest.mark.parametrize("asked", OF_A_MODEL, ids=name_of)
-def test_every_analysis_names_a_weight_that_is_not_finite(asked):
+@pytest.mark.parametrize("declared", OF_A_MODEL, ids=name_of)
+def test_every_analysis_names_a_weight_that_is_not_finite(declared):
     for value in (torch.nan, torch.inf, -torch.inf):
         with pytest.raises(InvalidInput, match=r"blocks\.0\.attn\.weight_o .* at 1 of 144 indices"):
-            asked_of(asked, with_value(value))
+            call_with(declared, with_value(value))
 
 
-@pytest.mark.parametrize("asked", OF_A_MODEL, ids=name_of)
-def test_every_analysis_names_what_overflows(asked):
-    """All weights are finite, and the scores of layer 0 are not; so a place there is named."""
+@pytest.mark.parametrize("declared", OF_A_MODEL, ids=name_of)
+def test_every_analysis_names_what_overflows(declared):
+    """All weights are finite, and the scores of layer 0 are not; so a place there is named.
+
+    An analysis of weights alone does not name a place.
+    """
     model = copy.deepcopy(MODEL)
     with torch.no_grad():
         for weight in model.stacks[-1].blocks.parameters():
             weight.mul_(1e25)
-    if name_of(asked) in IN_FLOAT64:
-        asked_of(asked, model)
+    if not declared.call.overflows:
+        call_with(declared, model)
         return
     with pytest.raises(InterpError, match=r"NaN|not finite") as refused:
-        asked_of(asked, model)
-    assert name_of(asked) in OF_WEIGHTS or PLACE.search(str(refused.value))
+        call_with(declared, model)
+    assert not declared.call.runs or PLACE.search(str(refused.value))
 
 
 def test_a_metric_that_is_nan_though_the_forward_is_not_is_refused_as_before():

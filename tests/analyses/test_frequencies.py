@@ -6,6 +6,7 @@ from math import tau
 import pytest
 import torch
 from architectures import assert_close, build
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 import interp
 from analyses import frequencies
@@ -165,3 +166,40 @@ def test_ids_outside_the_vocabulary_are_refused():
         frequencies(build("gpt2"), torch.tensor([[1, 2]]), residues=[1, 2, 99])
     with pytest.raises(InvalidInput, match="no position 7"):
         frequencies(build("gpt2"), torch.tensor([[1, 2]]), residues=[1, 2, 3], pos=7)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=frequencies,
+    made=Made(lambda: frequencies(example.model(), [[2, 3]], residues=range(6))),
+    call=Call(
+        (small.MODEL, [0, 1, 12]),
+        {"residues": range(5)},
+        {
+            "residues": (
+                *(odd.TEXT, odd.BELOW, odd.BROKEN, [], [0, 1], [0, 0, 1], [0, 1, 99]),
+                *([odd.TEXT], odd.NOTHING),
+            ),
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED, odd.NOTHING, True, 99, -99),
+            "seed": odd.SEED,
+        },
+    ),
+    command=Command(
+        "frequencies",
+        ("--model", "addition-mod-113"),
+        "frequencies",
+        "frequencies 27, 10, 9",
+        "pos=-1",
+    ),
+    of_each_prompt=Without("it makes its own prompts of one"),
+    of_each_pair=Without("it makes its own prompts of one"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: frequencies(
+                case.model, torch.tensor([case.some[:2]]), residues=case.some
+            )
+        }
+    ),
+)

@@ -1,10 +1,24 @@
 """Where heads attend, what they write and what their ablation does; labels where these agree."""
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
 from architectures import assert_close, build, tokens_of
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import Rows
 
 import interp
 from analyses import HeadEffects, ablate_heads, direct_logit_attribution, head_effects
@@ -221,3 +235,64 @@ def test_the_heads_of_smollm2_on_ioi():
     assert abs(suppressing["to_target"]) < 0.15
     assert moving["to_target"] > 3 * moving["to_distractor"] > 0
     assert moving["low"] < 0 < moving["high"]  # later heads make up for it
+
+
+# ---- what the tests of all analyses have to know --------------------------------------------
+
+
+def numbers_of_prompts(model: Transformer, prompts: Any, n: int) -> Rows:
+    """Attention that sums to 1, and two sides that sum to the effect."""
+    result = head_effects(model, prompts, target=3, distractor=5, method="zero")
+    bound = 1e-12 if model.dtype == torch.float64 else 1e-5
+    for shares in (result.shares.sum(-1), result.uniform.sum(-1)):
+        assert_close(shares, torch.ones_like(shares), bound)
+    frame = result.to_prompt_frame()
+    sides = torch.tensor((frame["to_target"] - frame["to_distractor"]).tolist())
+    assert_close(sides, torch.tensor(frame["direct"].tolist()), bound)
+    tensors = ("shares", "uniform", "strongest", "key", "direct", "of_target", "effect")
+    return [{name: getattr(result, name)[:, i] for name in tensors} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=head_effects,
+    made=Made(
+        lambda: head_effects(
+            example.model(),
+            ["abcab", "xyzxy", "klmkl", "pqrpq", "uvwuv"],
+            target=[*"czmrw"],
+            distractor="e",
+            heads=["L1H0", "L0H0", "L0H1"],
+        ),
+        Without("to_frame has the means of several quantities, to_prompt_frame their parts"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {"target": 1, "distractor": 12},
+        {
+            "target": (*odd.TOKEN, odd.NOTHING, 12),
+            "distractor": (*odd.TOKEN, odd.NOTHING, 1),
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED),
+            "heads": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, [], ["L9H0"], [[]]),
+            "method": odd.CHOICE,
+            **odd.SAMPLED,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "head-effects",
+        (),
+        "head-effects",
+        "L1H0 (moves the target)",
+        "head=None method=mean",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair=Without("it takes models with one stack"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: head_effects(
+                case.model, case.clean, target=case.target, distractor=case.distractor
+            )
+        },
+        not_compared=("control",),
+    ),
+)

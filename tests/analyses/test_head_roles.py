@@ -3,6 +3,7 @@
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, covering
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 import interp
 from analyses import head_roles
@@ -293,3 +294,35 @@ def test_copying_is_not_measured_of_few_tokens():
     heads = head_roles(build("gpt2"), rows=5)
     assert "copying" not in heads.score
     assert "copying: not measured, for it needs 32 tokens or more" in heads.summary()
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=head_roles,
+    made=Made(lambda: head_roles(example.model(), rows=5)),
+    call=Call(
+        (small.MODEL,),
+        {},
+        {
+            "tokens": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NESTED, True),
+            "half": (odd.TEXT, odd.BELOW, 0, odd.BROKEN, odd.LISTED, 99, True),
+            "repeats": (*odd.COUNT, 1),
+            "first_mlp": odd.SWITCH,
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "roles",
+        ("--sequences", "8"),
+        "roles",
+        "stand out most",
+        "half=None sequences=32 repeats=2 first_mlp=False",
+    ),
+    of_each_prompt=Without("it draws its own prompts"),
+    of_each_pair=Without("it draws its own prompts"),
+    symmetric=Symmetric(
+        {"": lambda case: head_roles(case.model, rows=5, half=4)}, draws_tokens=True
+    ),
+)

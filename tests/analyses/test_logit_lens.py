@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, assert_identical, build, padded, tokens_of
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
 
 from analyses import TunedLens, logit_lens
 from analyses.logit_lens import NORMS
@@ -193,3 +194,42 @@ def test_what_has_no_logits_or_no_such_token_is_refused():
 def test_a_place_without_a_prediction_is_refused_by_name(name, asked, message):
     with pytest.raises(InvalidInput, match=message):
         logit_lens(build(name), prompts_of(name), **asked)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    result = logit_lens(model, prompts)
+    numbers = {name: getattr(result, name) for name in ("entropy", "kl", "probability")}
+    return [{name: x[:, i, result.real[i]] for name, x in numbers.items()} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=logit_lens,
+    made=Made(lambda: logit_lens(example.model(), ["abcab", "xy"], targets=3)),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "at": odd.CHOICE,
+            "norm": odd.CHOICE,
+            "lens": odd.SOMETHING,
+            "targets": odd.TOKEN,
+            "top": (*odd.COUNT, 99),
+        },
+    ),
+    command=Command(
+        "lens",
+        ("--at", "resid_pre", "--at", "attn_out"),
+        "lens",
+        "Logit lens on 24 prompts",
+        "at=None norm=recomputed lens=None",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric(
+        {"": lambda case: logit_lens(case.model, case.clean, targets=case.target)},
+        of_experts=("",),
+    ),
+)

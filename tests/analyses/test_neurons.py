@@ -1,8 +1,11 @@
 """What neurons respond to, and what they do."""
 
+from functools import partial
+
 import pytest
 import torch
 from architectures import ANYWHERE, BARE, HEADLESS, assert_close, build, build_new, padded
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, odd, small
 
 import interp
 from analyses import ablate, neurons, top_texts
@@ -152,3 +155,63 @@ def test_a_call_cancelled_before_neurons_are_ablated_has_the_corpus():
 def test_what_can_not_be_described_is_refused(name, settings, error, message):
     with pytest.raises(error, match=message):
         neurons(build(name), rows(), **settings)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, stack=None):
+    """Every activation of each prompt, and what its ablation does."""
+    settings = {"layer": 0, "stack": stack, "top": 1000, "method": "zero"}
+    result = neurons(model, prompts, metric=interp.metrics.logit(3), **settings)
+    order = result.pos.argsort(dim=-1, stable=True)
+    text, value = (cells.gather(-1, order) for cells in (result.text, result.value))
+    return [
+        {
+            "value": torch.stack([v[t == i] for v, t in zip(value, text, strict=True)]),
+            "clean": result.ablation.clean[i],
+            "ablated": result.ablation.ablated[:, i],
+        }
+        for i in range(n)
+    ]
+
+
+DECLARED = Declared(
+    analysis=neurons,
+    made=Made(
+        lambda: neurons(interp.load("rasp-reverse"), ["abc", "bca"], layer=1, ablate=2),
+        ("effect", "effect"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {"layer": 0},
+        {
+            "layer": odd.INDEX,
+            "neurons": odd.NUMBERS,
+            "stack": odd.CHOICE,
+            "top": odd.COUNT,
+            "tokens": (*odd.COUNT, 99),
+            "bos": odd.SWITCH,
+            "ablate": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            "method": (*odd.CHOICE, odd.NOTHING),
+            "metric": odd.CHOICE,
+            "memory": odd.MEMORY,
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "neurons",
+        ("--model", "rasp-reverse", "--neuron", "3", "--neuron", "0", "--layer", "1"),
+        "neurons",
+        "2 neurons of L1MLP",
+        "layer=0 neuron=None stack=None texts=None ablate=32 method=mean bos=False",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts, {"texts": "no MLP"}),
+    of_each_pair={
+        stack: partial(numbers_of_prompts, stack=stack) for stack in ("encoder", "decoder")
+    },
+    symmetric=Symmetric(
+        {"": lambda case: neurons(case.model, case.clean, layer=1, top=999, metric=case.metric)},
+        not_compared=("rank",),
+    ),
+)

@@ -1,6 +1,7 @@
 """s is 0 where neither mask nor positions encode order; its variants show which of them does."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +16,17 @@ from architectures import (
     covering,
     padded,
     tokens_of,
+)
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    example,
+    odd,
+    small,
 )
 
 from analyses import order_sensitivity
@@ -279,3 +291,48 @@ def test_a_variant_that_was_not_measured_is_named():
         order_use.of("mask")
     with pytest.raises(InvalidInput, match="there are random, swap, block, bag"):
         order_use.of("positions", "shuffled")
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, **settings):
+    result = order_sensitivity(model, prompts, permutations=["random"], draws=1, **settings)
+    numbers = {"values": result.value, "unmoved": result.unmoved}
+    return [{name: x[..., i].nan_to_num(-1) for name, x in numbers.items()} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=order_sensitivity,
+    made=Made(
+        lambda: order_sensitivity(example.model(), ["abcab", "xyz"], draws=1),
+        ("value", "mean"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "permutations": (odd.TEXT, odd.BELOW, odd.LISTED, [], ["random"] * 2, odd.NOTHING),
+            "scope": (*odd.CHOICE, odd.NOTHING),
+            **dict.fromkeys(("mask", "positions"), ("no", 1, odd.LISTED)),
+            "draws": odd.COUNT,
+            "seed": odd.SEED,
+        },
+    ),
+    command=Command(
+        "order",
+        ("--draws", "1"),
+        "order",
+        "2 of 8 heads use order",
+        "permutation=None scope=whole draws=4",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts, "own": partial(numbers_of_prompts, scope="own")},
+    symmetric=Symmetric(
+        {
+            "": lambda case: order_sensitivity(
+                case.model, case.clean, permutations=["random"], draws=1
+            )
+        }
+    ),
+)

@@ -14,6 +14,8 @@ from architectures import (
     covering,
 )
 from changed_basis import in_another_basis
+from declared import Call, Declared, Made, Symmetric, Without, example, odd, small
+from permuted import of_each_head
 
 from analyses import ov, qk
 from analyses.methods.circuits.token_circuits import TokenCircuits
@@ -181,3 +183,29 @@ def test_bad_input_is_refused():
 def _of_images() -> Config:
     patches = EmbeddingConfig(patches=PatchConfig(4, 6, 2, channels=2, n_special=2))
     return Config(12, 7, 8, encoder=StackConfig(2, PLAIN, MLPConfig(10), embedding=patches))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=ov,
+    made=Made(lambda: ov(example.model(), 1, 0, "a")),
+    call=Call(
+        (small.MODEL, 0, 0),
+        {},
+        {
+            **dict.fromkeys(("layer", "head"), odd.INDEX),
+            "tokens": odd.TOKENS,
+            "top": odd.COUNT,
+            "attention": odd.CHOICE,
+            "first_mlp": odd.SWITCH,
+            "seed": odd.SEED,
+        },
+        runs=False,
+    ),
+    command=Without("the command circuits is that of composition"),
+    of_each_prompt=Without("it reads weights alone"),
+    of_each_pair=Without("it reads weights alone"),
+    symmetric=Symmetric({"": of_each_head(ov)}),
+)

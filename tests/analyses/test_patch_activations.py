@@ -3,6 +3,8 @@
 import pytest
 import torch
 from architectures import D_VOCAB, assert_close, assert_identical, build, padded, tokens_of
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
+from declared.prompts import other_tokens
 from tables import each
 
 import interp
@@ -11,6 +13,7 @@ from analyses.methods.components.minimal_pairs import aligned_prompts
 from analyses.methods.components.patching import Recorded
 from interp import Interrupted, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
+from interp.metrics.logits import at_position
 from interp.metrics.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(3, 5)
@@ -239,3 +242,64 @@ def test_the_mean_effect_is_over_the_prompts_that_are_long_enough():
             effect, rel=1e-9, abs=1e-12
         )
     assert all(line in result.summary() for line in result.control_lines)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    if isinstance(clean, list) and isinstance(clean[0], str):
+        clean = [2 * text for text in clean]  # of which the last token is predicted
+    several = isinstance(clean, list | tuple) and not isinstance(clean[0], str)
+    pair = clean if several else (clean,)
+    done = run(model, *pair)
+    metric = metrics.logit(at_position(done.logits, done.batch, None).argmax(-1))
+    names = [stack.name for stack in model.stacks]
+    other = tuple(other_tokens(model, side, name) for name, side in zip(names, pair, strict=True))
+    result = patch_activations(model, clean, other, metric=metric, at=["resid_pre", "z"])
+    lengths = result.lengths.tolist()
+    return [{"patched": result.patched[..., : lengths[i], i]} for i in range(n)]
+
+
+def of_case(*at, **settings):
+    return lambda case: patch_activations(
+        case.model, case.clean, case.corrupt, metric=case.metric, at=at, **settings
+    )
+
+
+DECLARED = Declared(
+    analysis=patch_activations,
+    made=Made(
+        lambda: patch_activations(example.model(), *example.PAIR, metric=example.LOGIT),
+        ("effect", "effect"),
+    ),
+    call=Call(
+        small.PAIR,
+        small.METRIC,
+        {
+            "metric": odd.CHOICE,
+            "at": (*odd.CHOICE, odd.NOTHING),
+            "over": (*odd.CHOICE, odd.NOTHING),
+            "direction": odd.CHOICE,
+            "stack": odd.CHOICE,
+            "rows": odd.COUNT,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "patch",
+        ("--model", "rasp-reverse", "--at", "z", "--over", "layer-head"),
+        "patch",
+        "L2H0",
+        "at=resid_pre over=layer-pos direction=denoise metric=logit-diff",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric(
+        {
+            "": of_case("resid_pre", "mlp_out", over=("layer", "pos")),
+            "heads": of_case("z", "q", over=("layer", "head")),
+            "key/value heads": of_case("v", over=("layer", "head"), direction="noise"),
+        }
+    ),
+)

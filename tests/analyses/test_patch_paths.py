@@ -3,6 +3,20 @@
 import pytest
 import torch
 from architectures import assert_close, build, tokens_of
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import WITHOUT_EDGES, other_tokens
+from permuted import NORMALIZING_THE_STREAM
 
 from analyses import patch_paths
 from analyses.methods.circuits.written import written
@@ -189,3 +203,64 @@ def test_what_cannot_be_patched_alone(settings, error, match):
     model, clean, _ = pair("gpt2")
     with pytest.raises(error, match=match):
         patch_paths(model, clean, metric=METRIC, **settings)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    graph = computation_graph(model)
+    edges = [(writer.name, reader.name) for writer, reader in graph.edges[::7]]
+    other = other_tokens(model, clean)
+    result = patch_paths(model, clean, other, metric=metrics.logit(3), edges=edges)
+    return [{"clean": result.clean[i], "patched": result.patched[:, i]} for i in range(n)]
+
+
+def of_case(case, **settings):
+    return patch_paths(case.model, case.clean, case.corrupt, metric=case.metric, **settings)
+
+
+def to_logits(case):
+    """The edges from whatever is computed from a prompt."""
+    sources = computation_graph(case.model).reader("logits").sources
+    return [(writer.name, "logits") for writer in sources if writer.place is not None]
+
+
+DECLARED = Declared(
+    analysis=patch_paths,
+    made=Made(
+        lambda: patch_paths(example.model(), *example.PAIR, metric=example.LOGIT),
+        ("effect", "effect"),
+    ),
+    call=Call(
+        small.PAIR,
+        small.METRIC,
+        {
+            "edges": (odd.TEXT, odd.BELOW, odd.LISTED, [], [("L0H0", 3)]),
+            "into": odd.CHOICE,
+            "method": odd.CHOICE,
+            "mode": odd.CHOICE,
+            "metric": odd.CHOICE,
+            **odd.SWEPT,
+        },
+    ),
+    command=Command(
+        "paths",
+        ("--model", "rasp-reverse", "--method", "zero"),
+        "paths",
+        "edges (zero patching)",
+        "into=None method=resample mode=edge metric=logit-diff",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts, WITHOUT_EDGES),
+    of_each_pair=Without("tests/laws/test_edges.py has the edges of two stacks"),
+    symmetric=Symmetric(
+        {
+            "": of_case,
+            "frozen heads": lambda case: of_case(
+                case, method="mean", mode="frozen heads", edges=to_logits(case)
+            ),
+        },
+        refused=NORMALIZING_THE_STREAM,
+        of_experts=("",),
+    ),
+)

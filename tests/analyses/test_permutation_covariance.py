@@ -17,6 +17,7 @@ from architectures import (
     covering,
     distance,
 )
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 import interp
 from analyses import permutation_covariance
@@ -189,3 +190,19 @@ def test_heads_with_biases_of_their_own_have_an_order():
     orders = head_orders(attn, torch.Generator().manual_seed(0))
     with pytest.raises(InvalidInput, match="belong to heads by their index"):
         reorder_heads(attn, *orders)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=permutation_covariance,
+    made=Made(lambda: permutation_covariance(example.model())),
+    call=Call((small.MODEL,), {}, {"seed": odd.SEED}, overflows=False),
+    command=Command("covariance", (), "covariance", "6 symmetries", ""),
+    of_each_prompt=Without("it draws its own prompts"),
+    of_each_pair=Without("it draws its own prompts"),
+    symmetric=Symmetric(
+        {"": lambda case: permutation_covariance(case.model)}, not_compared=("error",)
+    ),
+)

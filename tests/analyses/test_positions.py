@@ -17,6 +17,7 @@ from architectures import (
     build_new,
     scaled,
 )
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 import interp
 from analyses import positions
@@ -275,3 +276,23 @@ def test_biases_between_patches_are_those_along_a_row_and_a_column():
     for column, n in enumerate(along_column.offsets):
         query = 2 + 3 * max(n, 0)
         assert_close(scores[:, query, query - 3 * n], along_column.bias[:, column])
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=positions,
+    made=Made(lambda: positions(example.model(), longest=12)),
+    call=Call(
+        (small.MODEL,),
+        {},
+        {"longest": (*odd.COUNT, 1), "seed": odd.SEED},
+        runs=False,
+        overflows=False,
+    ),
+    command=Command("positions", (), "positions", "the shift by 1 is no linear map", "longest=256"),
+    of_each_prompt=Without("it reads weights alone"),
+    of_each_pair=Without("it reads weights alone"),
+    symmetric=Symmetric({"": lambda case: positions(case.model)}),
+)

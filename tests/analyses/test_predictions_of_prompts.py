@@ -1,6 +1,7 @@
 """Predictions: those of the forward, and ablated together as the sweep ablates a group."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +16,18 @@ from architectures import (
     in_turn,
     padded,
     tokens_of,
+)
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
 )
 from torch import Tensor
 
@@ -252,3 +265,73 @@ def test_a_bundled_model_is_described_in_words():
 def test_what_cannot_be_asked_is_refused(settings, error, message):
     with pytest.raises(error, match=message):
         predictions(build("gpt2"), torch.tensor([[1, 2]]), **settings)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, ablated="L1H0"):
+    result = predictions(model, prompts, targets=3, distractors=2, ablate=[ablated], method="zero")
+    numbers = {"surprisal": result.surprisal.nan_to_num(-1.0), "kl": result.kl[None]}
+    real = result.kl.isfinite()
+    return [
+        {
+            **{name: x[:, i, real[i]] for name, x in numbers.items()},
+            "probability": result.probability[:, :, i],
+            "answers": result.answer_logit[..., i],
+        }
+        for i in range(n)
+    ]
+
+
+def of_case(method):
+    """With the attention of a layer ablated."""
+    return lambda case: predictions(
+        case.model,
+        case.clean,
+        targets=case.target,
+        distractors=case.distractor,
+        ablate=["L0ATTN"],
+        method=method,
+    )
+
+
+DECLARED = Declared(
+    analysis=predictions,
+    made=Made(
+        lambda: predictions(
+            example.model(), ["abcab", "xyxy"], targets="b", distractors="a", ablate=["L1H0"]
+        ),
+        Without("to_frame has rows for each prompt"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED, True),
+            "top": odd.COUNT,
+            "targets": odd.TOKEN,
+            "distractors": odd.TOKEN,
+            "hidden": (small.CLEAN,),
+            "ablate": (
+                *(odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING),
+                *(["L9H0"], ["L0H0", "L0H0"], [odd.TEXT]),
+            ),
+            "method": (*odd.CHOICE, odd.NOTHING),
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "predict",
+        ("--ablate", "L1H0", "--ablate", "L1H1"),
+        "predict",
+        "Predictions on 24 prompts",
+        "pos=None likeliest=10 ablate=None method=mean reference=None",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={
+        head: partial(numbers_of_prompts, ablated=head)
+        for head in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1")
+    },
+    symmetric=Symmetric({"": of_case("mean"), "zeros": of_case("zero")}, not_compared=("id",)),
+)

@@ -1,14 +1,16 @@
 """probe: what is planted in the stream is read, and what is not is not."""
 
+import pandas as pd
 import pytest
 import torch
 from architectures import assert_close, build, build_new, padded
+from declared import Call, Command, Declared, Made, Symmetric, Without, example, odd, small
 
 import interp
 from analyses import probe
 from analyses.methods.components.labelled import labelled_activations
 from analyses.probe.classifiers import CLASSIFIERS
-from interp import run
+from interp import PAD, run
 from interp.errors import InterpError, InvalidInput
 
 
@@ -142,3 +144,50 @@ def test_activations_that_are_not_finite_are_refused():
             block.mlp.b_out.fill_(torch.finfo(torch.float64).max)
     with pytest.raises(InvalidInput, match="not finite"):
         probe(model, drawn(6), [0, 1] * 3)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def of_case(case):
+    """Whether a prompt is long, predicted between prompts of even and of odd length, both ways."""
+    folds = (case.clean != PAD).sum(-1) % 2
+    result = probe(case.model, case.clean, case.is_long, at=("resid_post", "z"), folds=folds)
+    rows = [
+        {"name": place, "prompt": prompt, "correct": float(correct)}
+        for place, row in enumerate(result.correct)
+        for prompt, correct in enumerate(row)
+    ]
+    return {"accuracy": pd.DataFrame(rows)}
+
+
+DECLARED = Declared(
+    analysis=probe,
+    made=Made(
+        lambda: probe(example.model(), ["ab", "cb", "xa", "ya"], "bbaa", folds=2),
+        ("correct", "accuracy"),
+    ),
+    call=Call(
+        (small.MODEL, small.LABELLED, small.LABELS),
+        {"folds": 2},
+        {
+            "labels": odd.LABELS,
+            "at": odd.POINTS,
+            "pos": odd.POSITION,
+            "kind": (*odd.CHOICE, odd.NOTHING),
+            "folds": (*odd.COUNT, 1, 5, [0, 0, 0, 0], [[0, 1]], [0, 0.5, 1, torch.nan]),
+            "stack": odd.CHOICE,
+            "seed": odd.SEED,
+        },
+    ),
+    command=Command(
+        "probe",
+        ("--model", "rasp-histogram"),
+        "probe",
+        "at resid_post 0: accuracy 1.00",
+        "at=None pos=-1 kind=ridge folds=5",
+    ),
+    of_each_prompt=Without("a probe is fitted to all prompts"),
+    of_each_pair=Without("a probe is fitted to all prompts"),
+    symmetric=Symmetric({"": of_case}),
+)

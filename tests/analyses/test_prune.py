@@ -3,6 +3,20 @@
 import pytest
 import torch
 from architectures import assert_close, build, tokens_of
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import WITHOUT_EDGES, other_tokens
+from permuted import NORMALIZING_THE_STREAM
 
 from analyses import patch_paths, prune, run_circuits
 from analyses.methods.circuits.written import written
@@ -99,3 +113,61 @@ def test_the_circuit_is_drawn_by_layers():
 def test_what_can_not_be_pruned_is_refused(scores, more, message):
     with pytest.raises(InvalidInput, match=message):
         prune(scores, MODEL, CLEAN, CORRUPT, **{"metric": METRIC} | more)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, clean, n):
+    edges = computation_graph(model).edges
+    scores = {(writer.name, reader.name): float(i % 7) for i, (writer, reader) in enumerate(edges)}
+    other = other_tokens(model, clean)
+    result = prune(scores, model, clean, other, metric=metrics.prob(3), draws=1)
+    return [{"values": result.value[:, i], "empty": result.empty[i]} for i in range(n)]
+
+
+def by_paths(model, clean, corrupt, metric, **settings):
+    """Edges ranked by patching each."""
+    scores = patch_paths(model, clean, corrupt, metric=metric).scores
+    return prune(scores, model, clean, corrupt, metric=metric, **settings)
+
+
+DECLARED = Declared(
+    analysis=prune,
+    made=Made(
+        lambda: by_paths(example.model(), *example.PAIR, metric=example.LOGIT), ("value", "value")
+    ),
+    call=Call(
+        (
+            {(w.name, r.name): 1.0 for w, r in computation_graph(small.MODEL).edges},
+            *small.PAIR,
+        ),
+        small.METRIC,
+        {
+            "metric": odd.CHOICE,
+            "sizes": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, [odd.TEXT]),
+            "rank": odd.CHOICE,
+            "method": odd.CHOICE,
+            "heldout": odd.SOMETHING,
+            "draws": odd.COUNT,
+            "seed": odd.SEED,
+            "memory": odd.MEMORY,
+        },
+    ),
+    command=Command(
+        "prune",
+        ("--model", "rasp-reverse"),
+        "prune",
+        "CMD 0",
+        "scores=conductance rank=size method=resample metric=logit-diff heldout=None",
+    ),
+    of_each_prompt=EachPrompt(
+        numbers_of_prompts, {**WITHOUT_EDGES, "texts": "faithfulness is undefined"}
+    ),
+    of_each_pair=Without("tests/laws/test_edges.py has the edges of two stacks"),
+    symmetric=Symmetric(
+        {"": lambda case: by_paths(case.model, case.clean, case.corrupt, case.metric, draws=1)},
+        not_compared=("control", "rank"),
+        refused=NORMALIZING_THE_STREAM,
+    ),
+)

@@ -4,6 +4,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, CLIPPED, assert_close, build, covering
 from changed_basis import in_another_basis
+from declared import Call, Declared, Made, Symmetric, Without, example, odd, small
+from permuted import of_each_head
 
 from analyses import qk
 from interp import load, run
@@ -158,3 +160,35 @@ def test_bad_input_is_refused():
         qk(model, 0, 0, top=0)
     with pytest.raises(InvalidInput, match="direction='out' should be keys or queries"):
         qk(model, 0, 0).figure("out")
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=qk,
+    made=Made(lambda: qk(example.model(), 1, 0, ["a", "b"])),
+    call=Call(
+        (small.MODEL, 0, 0),
+        {},
+        {
+            **dict.fromkeys(("layer", "head"), odd.INDEX),
+            "tokens": odd.TOKENS,
+            "offset": odd.OFFSET,
+            "positions": (*odd.COUNT, 1),
+            "top": odd.COUNT,
+            "attention": odd.CHOICE,
+            "first_mlp": odd.SWITCH,
+        },
+        runs=False,
+    ),
+    command=Without("the command circuits is that of composition"),
+    of_each_prompt=Without("it reads weights alone"),
+    of_each_pair=Without("it reads weights alone"),
+    symmetric=Symmetric(
+        {
+            "": of_each_head(qk, positions=4),
+            "given tokens": lambda case: of_each_head(qk, tokens=case.some, positions=4)(case),
+        }
+    ),
+)

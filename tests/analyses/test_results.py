@@ -17,105 +17,20 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 import torch
+from declared import declarations, declared_as
 from pictured import check_view
 from result_vocabulary import KIND, VOCABULARY
 from torch import Tensor
 
 import analyses
-import interp
-from analyses import (
-    ablate,
-    attention_pattern,
-    attention_patterns,
-    attention_statistics,
-    attribute_edges,
-    attribute_nodes,
-    compare,
-    composition,
-    direct_logit_attribution,
-    erase,
-    explain,
-    frequencies,
-    head_effects,
-    head_roles,
-    logit_lens,
-    neurons,
-    order_sensitivity,
-    ov,
-    patch_activations,
-    patch_paths,
-    permutation_covariance,
-    positions,
-    predictions,
-    probe,
-    prune,
-    qk,
-    steer,
-    top_texts,
-    train_lens,
-    training_history,
-)
 from analyses.results import Scale, plotly_figure
 from analyses.results.payload import encoded, plain
 from analyses.results.result import MAX_LINES, Result
 from apps.widget.pictures import view_of
 from interp.errors import InvalidInput
 
-MODEL = "induction-by-hand"
-LOGIT = interp.metrics.logit(3)
-PAIR = ("abcxab", "abdxab")
-MADE = {
-    "Ablation": lambda: ablate(interp.load(MODEL), ["abcab", "xyxy"], units="pairs"),
-    "AttentionPattern": lambda: attention_pattern(interp.load(MODEL), "abcab", 1, 0),
-    "AttentionPatterns": lambda: attention_patterns(interp.load(MODEL), "abcab"),
-    "AttentionStatistics": lambda: attention_statistics(
-        interp.load(MODEL), ["abcab", "xyxy"], classes={"a": "a"}
-    ),
-    "Erasing": lambda: erase(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa"),
-    "Composition": lambda: composition(interp.load(MODEL)),
-    "OVCircuit": lambda: ov(interp.load(MODEL), 1, 0, "a"),
-    "QKCircuit": lambda: qk(interp.load(MODEL), 1, 0, ["a", "b"]),
-    "Frequencies": lambda: frequencies(interp.load(MODEL), [[2, 3]], residues=range(6)),
-    "HeadEffects": lambda: head_effects(
-        interp.load(MODEL),
-        ["abcab", "xyzxy", "klmkl", "pqrpq", "uvwuv"],
-        target=[*"czmrw"],
-        distractor="e",
-        heads=["L1H0", "L0H0", "L0H1"],
-    ),
-    "HeadRoles": lambda: head_roles(interp.load(MODEL), rows=5),
-    "TrainingHistory": lambda: training_history("python-2l", interp.history("python-2l")),
-    "EdgeAttribution": lambda: attribute_edges(interp.load(MODEL), *PAIR, metric=LOGIT),
-    "Comparison": lambda: compare("python-2l@0", "python-2l", ["x = 1", "import os"]),
-    "Explanation": lambda: explain(interp.load(MODEL), *PAIR, metric=LOGIT),
-    "DirectLogitAttribution": lambda: direct_logit_attribution(
-        interp.load(MODEL), ["abcab", "xyxy"], target="c", by="source"
-    ),
-    "Neurons": lambda: neurons(interp.load("rasp-reverse"), ["abc", "bca"], layer=1, ablate=2),
-    "NodeAttribution": lambda: attribute_nodes(interp.load(MODEL), *PAIR, metric=LOGIT),
-    "ActivationPatching": lambda: patch_activations(interp.load(MODEL), *PAIR, metric=LOGIT),
-    "PathPatching": lambda: patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT),
-    "OrderSensitivity": lambda: order_sensitivity(interp.load(MODEL), ["abcab", "xyz"], draws=1),
-    "PermutationCovariance": lambda: permutation_covariance(interp.load(MODEL)),
-    "Positions": lambda: positions(interp.load(MODEL), longest=12),
-    "Predictions": lambda: predictions(
-        interp.load(MODEL), ["abcab", "xyxy"], targets="b", distractors="a", ablate=["L1H0"]
-    ),
-    "Probe": lambda: probe(interp.load(MODEL), ["ab", "cb", "xa", "ya"], "bbaa", folds=2),
-    "Pruning": lambda: prune(
-        patch_paths(interp.load(MODEL), *PAIR, metric=LOGIT).scores,
-        interp.load(MODEL),
-        *PAIR,
-        metric=LOGIT,
-    ),
-    "Steering": lambda: steer(
-        interp.load(MODEL), ["abcab", "xy"], layer=1, contrast=("ab", "xyz"), new_tokens=3
-    ),
-    "TopTexts": lambda: top_texts(interp.load(MODEL), ["abcab", "xyxy"], of="L1H0"),
-    "LensTraining": lambda: train_lens(interp.load(MODEL), ["abcab", "xy"], steps=2),
-    "LogitLens": lambda: logit_lens(interp.load(MODEL), ["abcab", "xy"], targets=3),
-}
-"""How each result is made."""
+MADE = {declarations()[name].result: made for name, made in declared_as("made").items()}
+"""How each result is made, by the name of its class."""
 OF_SOME_ROWS = [
     kind.__name__
     for kind in Result.__subclasses__()
@@ -126,14 +41,14 @@ OF_SOME_ROWS = [
 
 @cache
 def made(name: str) -> Result:
-    return MADE[name]()
+    return MADE[name].make()
 
 
-def test_every_kind_of_result_is_in_the_table():
+def test_every_kind_of_result_is_made():
     for module in iter_modules(analyses.__path__):
         import_module(f"analyses.{module.name}")
     kinds = [kind for kind in Result.__subclasses__() if kind.__module__.startswith("analyses.")]
-    assert {kind.__name__ for kind in kinds} == set(MADE)
+    assert {kind.__name__ for kind in kinds} == set(MADE), "see made= of declared.Declared"
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -146,30 +61,14 @@ def test_a_result_pickles_and_copies(name):
         assert twin.figure() == result.figure()
 
 
-MEANS = {
-    **dict.fromkeys(("Ablation", "Neurons", "Erasing"), ("effect", "effect")),
-    **dict.fromkeys(("ActivationPatching", "PathPatching"), ("effect", "effect")),
-    **dict.fromkeys(("EdgeAttribution", "NodeAttribution"), ("effect", "effect")),
-    "Comparison": ("difference", "difference"),
-    "Probe": ("correct", "accuracy"),
-    "Pruning": ("value", "value"),
-    "LensTraining": ("tuned_lens", "tuned_lens"),
-}
+MEANS = {name: made.means for name, made in MADE.items() if isinstance(made.means, tuple)}
 """The column of single prompts, and that of the means, of results that have both."""
-OTHERWISE = {
-    "AttentionStatistics",
-    "DirectLogitAttribution",
-    "HeadEffects",
-    "OrderSensitivity",
-    "Predictions",
-    "Steering",
-}
-"""Results whose tables of single prompts have other quantities."""
 
 
-def test_results_with_values_of_single_prompts_are_in_the_table():
+def test_results_with_values_of_single_prompts_name_their_columns():
     having = {name for name in MADE if hasattr(made(name), "to_prompt_frame")}
-    assert having == {*MEANS, *OTHERWISE}
+    declaring = {name for name, declared in MADE.items() if declared.means is not None}
+    assert having == declaring, "see means= of declared.Made"
 
 
 @pytest.mark.parametrize("name", MEANS)

@@ -13,6 +13,20 @@ from architectures import (
     tokens_of,
     with_eos,
 )
+from declared import (
+    Call,
+    Command,
+    Declared,
+    EachPrompt,
+    Made,
+    Symmetric,
+    Without,
+    example,
+    odd,
+    small,
+)
+from declared.prompts import OF_ENCODERS, OF_IMAGES
+from permuted import ENCODERS, tables_of
 from torch import Tensor
 
 import interp
@@ -241,3 +255,71 @@ def test_frames_and_summary_show_texts_side_by_side():
 def test_what_can_not_be_steered_is_refused(name, settings, error, message):
     with pytest.raises(error, match=message):
         steer(build(name), padded(rows(), "left"), **({"layer": 0, "new_tokens": 2} | settings))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    """With a fixed vector, each prompt has the continuation that it has alone."""
+    generator = torch.Generator().manual_seed(0)
+    fixed = torch.randn(model.d_model, generator=generator, dtype=torch.float64)
+    result = steer(model, prompts, vector=fixed, layer=0, new_tokens=3)
+    numbers = {"kl": result.kl, "control": result.control, "steered": result.steered.double()}
+    return [{name: values[:, i] for name, values in numbers.items()} for i in range(n)]
+
+
+def of_case(case):
+    """Continuations of the prompts, with the strength as a label."""
+    settings = {"layer": 1, "contrast": (case.clean, case.corrupt), "new_tokens": 4}
+    result = steer(case.model, case.clean, strengths=(0.0, 3.0), **settings)
+    return {name: frame.astype({"strength": str}) for name, frame in tables_of(result).items()}
+
+
+DECLARED = Declared(
+    analysis=steer,
+    made=Made(
+        lambda: steer(
+            example.model(), ["abcab", "xy"], layer=1, contrast=("ab", "xyz"), new_tokens=3
+        ),
+        Without("its tables go by strength, which is a number"),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {"layer": 0, "vector": torch.ones(12), "new_tokens": 2},
+        {
+            "layer": odd.INDEX,
+            "vector": (
+                *(*odd.SOMETHING, odd.NOTHING),
+                *(torch.ones(4), torch.zeros(12), torch.full((12,), torch.nan)),
+            ),
+            "contrast": (odd.TEXT, odd.BELOW, odd.LISTED, (small.CLEAN, small.CLEAN, small.CLEAN)),
+            "at": (*odd.CHOICE, odd.NOTHING, "pattern"),
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED, True),
+            "strengths": (
+                *(odd.TEXT, 1.0, [], [odd.TEXT], [torch.nan], [torch.inf], odd.NOTHING),
+                *([odd.NOTHING], [[1.0]], [True]),
+            ),
+            "ablate": (
+                *(odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING),
+                *(["L9H0"], ["L0H0", "L0H0"]),
+            ),
+            "method": (*odd.CHOICE, odd.NOTHING, "resample"),
+            "new_tokens": (*odd.COUNT, 99),
+            "temperature": (odd.TEXT, odd.BELOW, odd.LISTED, odd.NOTHING, torch.nan),
+            "seed": odd.SEED,
+        },
+    ),
+    command=Command(
+        "steer",
+        ("--model", "python-2l", "--layer", "1", "--new-tokens", "3"),
+        "steer",
+        "Steering at resid_pre 1 on 36 prompts",
+        "layer=-1 at=resid_pre strength=None new_tokens=20 temperature=0.0",
+    ),
+    of_each_prompt=EachPrompt(
+        numbers_of_prompts, dict.fromkeys((*OF_ENCODERS, *OF_IMAGES), "continue a text")
+    ),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric({"": of_case}, refused=ENCODERS),
+)

@@ -1,8 +1,13 @@
 """The largest cells of a corpus, shown in proportion."""
 
+from functools import partial
+
+import pandas as pd
 import pytest
 import torch
 from architectures import build, padded
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
+from permuted import tables_of
 
 import interp
 from analyses import top_texts
@@ -134,3 +139,69 @@ def test_every_head_and_sublayer_can_be_measured():
     parts = components_of(model)
     for component in (*parts.heads, *parts.sublayers):
         assert top_texts(model, rows(), of=component.name, top=1).value.isfinite().all()
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n, of="L1H0"):
+    """Every cell of each prompt, by position and key."""
+    result = top_texts(model, prompts, of=of, top=1000)
+    order = (result.pos * 1000 + result.key).argsort(stable=True)
+    control = result.control.nan_to_num(-1.0)  # of images
+    return [
+        {"value": result.value[cells], "control": control[cells]}
+        for cells in (order[result.text[order] == i] for i in range(n))
+    ]
+
+
+def of_each_head(case):
+    """All cells of the heads of a layer."""
+    frames = {}
+    for head in range(case.model.blocks[1].attn.n_heads):
+        result = top_texts(case.model, case.clean, of=f"L1H{head}", top=999)
+        for kind, frame in tables_of(result).items():
+            frames.setdefault(kind, []).append(frame.assign(name=f"L1H{head}"))
+    return {kind: pd.concat(parts) for kind, parts in frames.items()}
+
+
+DECLARED = Declared(
+    analysis=top_texts,
+    made=Made(lambda: top_texts(example.model(), ["abcab", "xyxy"], of="L1H0")),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {"of": "L0H0"},
+        {
+            "of": (
+                *(odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING),
+                *("L9H0", "L0H99", ("resid_post", 9)),
+            ),
+            "by": odd.CHOICE,
+            "top": odd.COUNT,
+            "end": (*odd.CHOICE, odd.NOTHING),
+            "bos": odd.SWITCH,
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "top-texts",
+        ("--of", "L1H0"),
+        "top-texts",
+        "L1H0 attention on 24 texts",
+        "of=L0H0 texts=None by=None end=highest bos=False",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={
+        of: partial(numbers_of_prompts, of=of)
+        for of in ("encoder.L1H0", "decoder.L1H2", "cross.L0H1", "decoder.L0N3")
+    },
+    symmetric=Symmetric(
+        {
+            "": of_each_head,
+            "a stream": lambda case: top_texts(
+                case.model, case.clean, of=("resid_post", 1), top=999
+            ),
+        },
+        not_compared=("rank", "source"),
+    ),
+)

@@ -5,11 +5,13 @@ from importlib import import_module
 import pytest
 import torch
 from architectures import assert_close, assert_identical, build, tokens_of
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
 
 import analyses
 import interp
 from analyses import logit_lens, train_lens
 from interp.errors import InvalidInput
+from interp.model import ImageInput
 from training.bpe import encode_corpus
 from training.corpus import read_corpus
 
@@ -128,3 +130,57 @@ def test_on_text_the_divergence_falls_by_a_fifth_at_every_layer():
     frame = training.to_frame()
     assert (frame["tuned_lens"] <= 0.8 * frame["logit_lens"]).all()
     assert frame["significant"].all()
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def training_prompts(model):
+    read_by = model.stacks[0].input
+    if isinstance(read_by, ImageInput):
+        shape = (read_by.patches.channels, read_by.patches.height, read_by.patches.width)
+        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    tokens = tokens_of(model.config)
+    return tokens if len(tokens) > 1 else tokens[0]
+
+
+def numbers_of_prompts(model, held_out, n):
+    """Held out, each prompt is measured by the same lens."""
+    result = train_lens(model, training_prompts(model), held_out=held_out, steps=1)
+    kl = {"logit lens": result.logit_lens, "tuned lens": result.tuned_lens}
+    return [{name: values[:, i] for name, values in kl.items()} for i in range(n)]
+
+
+DECLARED = Declared(
+    analysis=train_lens,
+    made=Made(
+        lambda: train_lens(example.model(), ["abcab", "xy"], steps=2), ("tuned_lens", "tuned_lens")
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "steps": odd.COUNT,
+            "lr": (odd.TEXT, odd.BELOW, 0, odd.LISTED, odd.NOTHING, True),
+            "tokens": (odd.TEXT, odd.BELOW, 0, odd.BROKEN, odd.LISTED, True),
+            "resume": odd.SOMETHING,
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "train-lens",
+        ("--steps", "3"),
+        "train-lens",
+        "Tuned lens, 3 steps: closer",
+        "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric(
+        {
+            "": lambda case: train_lens(
+                case.model, case.clean, held_out=case.corrupt, steps=3, rows=len(case.clean)
+            )
+        }
+    ),
+)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from declared import Call, Declared, Made, Without, odd
 
 from analyses import compare, head_roles, training_history
 from interp import history
@@ -90,3 +91,27 @@ def test_any_analysis_is_asked_of_the_steps_whose_weights_were_kept():
 def test_steps_without_weights_can_not_be_scored():
     with pytest.raises(InvalidInput, match="weights of the steps of x"):
         training_history("x", History(losses=[1.0]), score=roles)
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+DECLARED = Declared(
+    analysis=training_history,
+    made=Made(lambda: training_history("python-2l", history("python-2l"))),
+    call=Call(
+        ("model", History([2.0, 1.0], {}, [])),
+        {},
+        {
+            "name": (odd.BELOW, odd.LISTED, odd.NOTHING),
+            "history": (*odd.SOMETHING, odd.NOTHING, History([], {}, [])),
+            "score": (odd.TEXT, odd.BELOW, odd.LISTED, {}),
+            "column": (odd.BELOW, odd.BROKEN, odd.LISTED, {}),
+        },
+        runs=False,
+    ),
+    command=Without("a model's card and the explorer show it"),
+    of_each_prompt=Without("it reads what was saved in training"),
+    of_each_pair=Without("it reads what was saved in training"),
+    symmetric=Without("it reads what was saved in training"),
+)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from architectures import covering
+from declared import Command, declared_as, turn_of
 from tables import each
 
 from analyses import TunedLens, ablate
@@ -22,74 +23,34 @@ from interp.text import PROMPT_FOLDER
 MODEL = "induction-by-hand"
 NAMES = {command.name for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
-RUNS = {
-    "predict": (["--ablate", "L1H0", "--ablate", "L1H1"], "predict", "Predictions on 24 prompts"),
-    "patterns": ([], "patterns", "L0H0 (previous 1.00)"),
-    "roles": (["--sequences", "8"], "roles", "stand out most"),
-    "circuits": ([], "circuits", "L0H0 → L1H0"),
-    "ablate": (["--units", "layers"], "layers", "largest effect of 2 layers (mean ablation)"),
-    "patch": ([*PAIRS, "--at", "z", "--over", "layer-head"], "patch", "L2H0"),
-    "paths": ([*PAIRS, "--method", "zero"], "paths", "edges (zero patching)"),
-    "attribute": ([*PAIRS, "--check", "8"], "attribute", "edges"),
-    "nodes": ([*PAIRS, "--method", "atp", "--positions"], "nodes", "nodes (atp)"),
-    "prune": (PAIRS, "prune", "CMD 0"),
-    "explain": (PAIRS, "explain", "2 edges keep 100 %"),
-    "compare": (["--model", "python-2l", "--analysis", "roles"], "compare", "L0H5 previous-token"),
-    "dla": ([], "dla", "L1H"),
-    "head-effects": ([], "head-effects", "L1H0 (moves the target)"),
-    "covariance": ([], "covariance", "6 symmetries"),
-    "positions": ([], "positions", "the shift by 1 is no linear map"),
-    "frequencies": (["--model", "addition-mod-113"], "frequencies", "frequencies 27, 10, 9"),
-    "neurons": (
-        ["--model", "rasp-reverse", "--neuron", "3", "--neuron", "0", "--layer", "1"],
-        "neurons",
-        "2 neurons of L1MLP",
-    ),
-    "steer": (
-        ["--model", "python-2l", "--layer", "1", "--new-tokens", "3"],
-        "steer",
-        "Steering at resid_pre 1 on 36 prompts",
-    ),
-    "probe": (["--model", "rasp-histogram"], "probe", "at resid_post 0: accuracy 1.00"),
-    "erase": (["--model", "rasp-histogram", "--metric", "kl"], "erase", "erased at resid_post 0"),
-    "top-texts": (["--of", "L1H0"], "top-texts", "L1H0 attention on 24 texts"),
-    "order": (["--draws", "1"], "order", "2 of 8 heads use order"),
-    "lens": (["--at", "resid_pre", "--at", "attn_out"], "lens", "Logit lens on 24 prompts"),
-    "train-lens": (["--steps", "3"], "train-lens", "Tuned lens, 3 steps: closer"),
-}
-"""Each command's own options, the name of its table, and a part of what it finds."""
+RUNS: dict[str, Command] = {command.name: command for command in declared_as("command").values()}
+"""What each command prints and writes, as its analysis declares it."""
 MORE = {
     *("prompts.csv", "prompts.parquet", "tokens.csv", "tokens.parquet"),
-    *(
-        "evidence.csv",
-        "evidence.parquet",
-        "edges.csv",
-        "edges.parquet",
-        "by_position.csv",
-        "by_position.parquet",
-        "lens.safetensors",
-    ),
+    *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
+    *("evidence.csv", "evidence.parquet"),
 }
 """Files that only some commands write."""
 
 
-def of_model(options: list[str]) -> list[str]:
+def of_model(words: tuple[str, ...]) -> tuple[str, ...]:
     """The options, with the model unless they name one."""
-    return options if "--model" in options else ["--model", MODEL, *options]
+    return words if "--model" in words else ("--model", MODEL, *words)
 
 
-def test_every_command_is_in_the_table():
-    assert set(RUNS) == NAMES
+def test_every_command_is_declared_by_one_analysis():
+    names = [command.name for command in declared_as("command").values()]
+    assert sorted(names) == sorted(NAMES), "see command= of declared.Declared"
 
 
-@pytest.mark.parametrize("name", covering(RUNS, [*RUNS][::4]))
+@pytest.mark.parametrize("name", covering(RUNS, [name for name in RUNS if turn_of(name) % 4 == 3]))
 def test_a_command_writes_tables_that_agree_and_prints_what_it_found(command, tmp_path, name):
-    options, table, excerpt = RUNS[name]
+    table = RUNS[name].table
     out = tmp_path / "a" / "b"
-    done = command(name, *of_model(options), "--top", 3, "--out", out)
+    done = command(name, *of_model(RUNS[name].words), "--top", 3, "--out", out)
     assert done.exit_code == 0, done.output
     printed = " ".join(done.stdout.split())
-    assert excerpt in printed
+    assert RUNS[name].excerpt in printed
     files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
     by_prompt = {f"{table}_by_prompt.csv", f"{table}_by_prompt.parquet"}
     assert {path.name for path in out.iterdir()} - MORE - by_prompt == files
@@ -105,15 +66,18 @@ def test_a_command_writes_tables_that_agree_and_prints_what_it_found(command, tm
     assert unescape(conclusion[1]) == described["answer"]
 
 
-@pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"], nightly=[*RUNS][::2]))
+NIGHTLY = [name for name in RUNS if turn_of(name) % 2]
+
+
+@pytest.mark.parametrize("name", covering(RUNS, ["lens", "patch"], nightly=NIGHTLY))
 def test_the_command_in_run_json_repeats_the_run(command, tmp_path, name):
-    options, table, _ = RUNS[name]
     first, again = tmp_path / "first", tmp_path / "again"
-    command(name, *of_model(options), "--out", first)
+    command(name, *of_model(RUNS[name].words), "--out", first)
     words = shlex.split(json.loads((first / "run.json").read_text())["command"])
     assert words[:2] == ["interp", name]
     assert command(*words[1:], "--out", again).exit_code == 0
-    assert (again / f"{table}.csv").read_bytes() == (first / f"{table}.csv").read_bytes()
+    table = f"{RUNS[name].table}.csv"
+    assert (again / table).read_bytes() == (first / table).read_bytes()
 
 
 @each(
@@ -197,7 +161,7 @@ def test_patterns_take_classes_of_tokens(command, tmp_path, prompts):
 @pytest.mark.slow
 def test_a_table_of_very_many_rows_is_parquet_alone(command, tmp_path, monkeypatch):
     monkeypatch.setattr("apps.commands.outputs.MAX_CSV_ROWS", 8)
-    assert command("ablate", *of_model(["--method", "zero"]), "--out", tmp_path).exit_code == 0
+    assert command("ablate", *of_model(("--method", "zero")), "--out", tmp_path).exit_code == 0
     heads = pd.read_csv(tmp_path / "heads.csv")
     assert len(heads) == 8
     assert len(pd.read_parquet(tmp_path / "heads_by_prompt.parquet")) > 8
@@ -214,6 +178,7 @@ def test_of_very_many_edges_only_those_into_the_logits_are_patched(monkeypatch):
     assert into_of(inputs, "L1MLP") == "L1MLP"
 
 
+@pytest.mark.slow
 def test_circuits_are_run_on_pairs_that_were_held_out(command, tmp_path):
     """A share of the prompts, or another file; edges are scored on the rest alone."""
     few = tmp_path / "few.jsonl"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import pytest
+from declared import declared_as
 from torch import Tensor
 
 from apps.commands import COMMANDS
@@ -12,44 +13,13 @@ from apps.commands.derive import Input, Option, derive
 from interp import Sweep, Transformer
 from interp.errors import InvalidInput
 
-OPTIONS = {
-    "predict": "pos=None likeliest=10 ablate=None method=mean reference=None",
-    "patterns": "offsets=8 classes=None attention=None",
-    "roles": "half=None sequences=32 repeats=2 first_mlp=False",
-    "ablate": "units=heads metric=None method=mean part=z layers=None reference=None "
-    "per_position=False",
-    "patch": "at=resid_pre over=layer-pos direction=denoise metric=logit-diff",
-    "paths": "into=None method=resample mode=edge metric=logit-diff",
-    "attribute": "method=conductance metric=logit-diff steps=None tolerance=None check=64",
-    "nodes": "method=atp-star metric=logit-diff positions=False check=64",
-    "prune": "scores=conductance rank=size method=resample metric=logit-diff heldout=None",
-    "explain": "metric=logit-diff most=64",
-    "dla": "by=head",
-    "head-effects": "head=None method=mean",
-    "lens": "at=None norm=recomputed lens=None",
-    "train-lens": "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
-    "circuits": "ov=None qk=None token=None offset=None first_mlp=False",
-    "positions": "longest=256",
-    "frequencies": "pos=-1",
-    "probe": "at=None pos=-1 kind=ridge folds=5",
-    "erase": "metric=None at=None pos=-1 method=leace",
-    "covariance": "",
-    "order": "permutation=None scope=whole draws=4",
-    "top-texts": "of=L0H0 texts=None by=None end=highest bos=False",
-    "compare": "other=None analysis=ablate metric=None",
-    "neurons": "layer=0 neuron=None stack=None texts=None ablate=32 method=mean bos=False",
-    "steer": "layer=-1 at=resid_pre strength=None new_tokens=20 temperature=0.0",
-}
-"""The options of each command with their defaults, which saved runs and scripts rely on."""
-
 
 def test_commands_have_the_options_that_saved_runs_were_made_with():
     specs = {spec.name: spec for spec in COMMANDS}
-    for command, recorded in OPTIONS.items():
-        options = {
-            f"{name}={parameter.default}" for name, parameter in specs[command].parameters.items()
-        }
-        assert options == {*recorded.split()}, command
+    for command in declared_as("command").values():
+        parameters = specs[command.name].parameters
+        options = {f"{name}={parameter.default}" for name, parameter in parameters.items()}
+        assert options == {*command.options.split()}, command.name
 
 
 def test_every_option_has_a_help_text():

@@ -5,7 +5,7 @@ heads, the groups and the heads within each group are permuted.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from analyses.permutation_covariance.parts import (
     reorder_neurons,
     reorder_vocabulary,
 )
+from analyses.results import Result
 from interp import PAD, Transformer, metrics
 from interp.metrics import Metric
 from interp.model.mlp import MLP
@@ -45,8 +46,13 @@ TOGETHER = " + "
 """Separates the names of a pair, whose order does not matter."""
 ENDS = ("first", "second")
 """Columns that repeat the two names of a pair."""
+ENCODERS = ("bert",)
+NORMALIZING_THE_STREAM = ("bert",)
+"""Architectures of cases that have no edges."""
 Rows = dict[tuple[object, ...], list[float]]
 """The numbers of each row of a table, by its labels."""
+Frames = dict[str, pd.DataFrame]
+"""Tables by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +79,11 @@ class Case:
     def metric(self) -> Metric:
         """The difference of two logits at the last token."""
         return metrics.logit_diff(self.target, self.distractor)
+
+    @property
+    def is_long(self) -> Tensor:
+        """A label of prompts that does not depend on their order, nor on that of tokens."""
+        return (self.clean != PAD).sum(-1) > 4
 
 
 def case_of(architecture: str) -> Case:
@@ -208,6 +219,29 @@ class Permutation:
     def without(self, *orders: str) -> "Permutation":
         """The same permutation, without changing the given orders."""
         return replace(self, **{name: getattr(self.nothing, name) for name in orders})
+
+
+def tables_of(result: Result | Frames) -> Frames:
+    """All tables of a result, by name."""
+    if isinstance(result, dict):
+        return result
+    methods = [name for name in dir(result) if name.endswith("_frame") and name[0] != "_"]
+    return {name: getattr(result, name)() for name in methods}
+
+
+def of_each_head(ask: Callable[..., Any], **settings: object) -> Callable[[Case], Frames]:
+    """All tables of every head of layer 1, concatenated."""
+
+    def frames(case: Case) -> Frames:
+        heads = range(case.model.blocks[1].attn.n_heads)
+        results = [ask(case.model, 1, head, top=4, **settings) for head in heads]
+        named = [
+            {kind: frame.assign(name=result.name) for kind, frame in tables_of(result).items()}
+            for result in results
+        ]
+        return {kind: pd.concat([tables[kind] for tables in named]) for kind in named[0]}
+
+    return frames
 
 
 def labelled(frame: pd.DataFrame, permutation: Permutation) -> Rows:
