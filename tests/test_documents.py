@@ -30,8 +30,8 @@ SLOW = {
     "reference/commands.md",
 }
 """Pages that take more than a second."""
-OWN_TESTS = ("reference/analyses.md", "notebooks/")
-"""Pages whose blocks other tests run: test_analyses_page.py, and the notebooks themselves."""
+OWN_TESTS = ("reference/analyses/", "notebooks/")
+"""Pages whose blocks other tests run: test_analyses_pages.py, and the notebooks themselves."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}
 """Languages that nothing can run."""
 
