@@ -34,6 +34,8 @@ WIDTH = 100
 LINES, ROWS = 12, 6
 """Number of lines of a summary, and of rows of a table, on a page."""
 GIGA = 1e9
+SETTINGS = "show_root_heading: false, show_root_toc_entry: false"
+"""How mkdocstrings writes the parameters of an analysis."""
 ROOT = Path(__file__).parents[1]
 QUESTIONS = {
     "What does the model predict?": ("predictions", "logit_lens", "train_lens"),
@@ -414,7 +416,7 @@ def options(name: str) -> Iterator[str]:
     """The place where mkdocstrings writes the parameters."""
     function = getattr(analyses, name)
     yield "## Options"
-    yield f"::: {function.__module__}.{name}\n    options: {{ show_root_heading: false }}"
+    yield f"::: {function.__module__}.{name}\n    options: {{ {SETTINGS} }}"
 
 
 def index(names: Sequence[str]) -> str:
