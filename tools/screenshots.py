@@ -12,12 +12,25 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from tools.browser import chromium, served, visit
+from playwright.sync_api import ViewportSize
+
+from interp.loading import PACKAGED, installed
+from tools.browser import DRAWN, chromium, served, visit
 
 WIDTHS = {1280: 800, 400: 900}
 """Width and height of the window."""
+HEIGHTS = {"smollm2": 1130}
+"""Heights of windows that show more: a map of 30 layers."""
 SCHEMES = ("light", "dark")
 ADDRESSES: dict[str, dict[str, str]] = {
+    "smollm2": {
+        "page": "heads",
+        "model": "smollm2-135m",
+        "text": "When Mary and John went to the store, John gave a drink to",
+        "target": " Mary",
+        "distractor": " John",
+        "head": "L23H0",
+    },
     "prompt": {"page": "prompt", "model": "python-4l"},
     "heads": {"page": "heads", "model": "python-4l"},
     "why": {"page": "why", "model": "python-2l"},
@@ -30,22 +43,30 @@ ADDRESSES: dict[str, dict[str, str]] = {
     "encoder": {"page": "prompt", "model": "python-mlm"},
 }
 FOLDER = Path("docs/images")
-IN_README = ("heads", "why", "patch")
+IN_README = ("smollm2", "heads", "why", "patch")
 FIRST = ("light", 1280)
 """Colour scheme and width of the screenshots in the README."""
+REPORT: ViewportSize = {"width": 1000, "height": 800}
+"""The window of a report."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Take the screenshots."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("reports/screenshots"))
-    parser.add_argument("--only", default=",".join(ADDRESSES), help="names, separated by commas")
+    missing = {*PACKAGED} - {*installed()}
+    available = [name for name, fields in ADDRESSES.items() if fields["model"] not in missing]
+    parser.add_argument("--only", default=",".join(available), help="names, separated by commas")
     parser.add_argument("--readme", action="store_true", help=f"also write {FOLDER}")
+    parser.add_argument("--report", type=Path, help="take a picture of this report instead")
     options = parser.parse_args(arguments)
+    if options.report:
+        take_report(options.report)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     with served() as server, chromium() as browser:
         for name, scheme, width in product(options.only.split(","), SCHEMES, WIDTHS):
-            size = {"width": width, "height": WIDTHS[width]}
+            size = {"width": width, "height": HEIGHTS.get(name, WIDTHS[width])}
             with visit(browser, server, viewport=size, color_scheme=scheme) as visitor:
                 visitor.open(server.address(**ADDRESSES[name]))
                 visitor.finish()
@@ -54,6 +75,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(file)
                 if options.readme and name in IN_README and (scheme, width) == FIRST:
                     visitor.page.screenshot(path=FOLDER / f"explorer-{name}.png")
+
+
+def take_report(report: Path) -> None:
+    """Take a picture of the top of a report, for the documentation."""
+    with chromium() as browser:
+        page = browser.new_page(viewport=REPORT, color_scheme="light")
+        page.goto(report.resolve().as_uri())
+        page.wait_for_selector(DRAWN)
+        page.screenshot(path=FOLDER / "report.png")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from apps.commands.options import (
     Rows,
     Seed,
 )
-from apps.terminal import Tick, print_stdout, progress
+from apps.terminal import Tick, print_stderr, print_stdout, progress
 
 if TYPE_CHECKING:
     from apps.commands.analysis_run import AnalysisRun, Settings
@@ -97,8 +97,7 @@ def report(  # noqa: PLR0913 - the options of a command
     specs = _specs(section or SECTIONS)
     place = out or Path("reports") / Path(model).resolve().name
     with atomic_folder(place) as temporary:
-        with progress("Writing sections") as tick:
-            runs, left_out = _run(specs, shared, tick)
+        runs, left_out = _run(specs, shared)
         _write(runs, left_out, temporary)
     for name, run in runs.items():
         print_stdout(f"{name}: {conclusion(run.result)}")
@@ -171,9 +170,11 @@ def _specs(names: tuple[str, ...] | list[str]) -> dict[str, CommandSpec]:
 
 
 def _run(
-    specs: Mapping[str, CommandSpec], shared: Mapping[str, Any], tick: Tick
+    specs: Mapping[str, CommandSpec], shared: Mapping[str, Any]
 ) -> "tuple[dict[str, AnalysisRun], dict[str, str]]":
     """Run each analysis; returns the runs, and the reasons why analyses were left out.
+
+    Sections differ in length, so each has its own progress, and its time is printed.
 
     Raises:
         InvalidInput: all analyses were left out.
@@ -183,27 +184,30 @@ def _run(
 
     runs: dict[str, AnalysisRun] = {}
     left_out: dict[str, str] = {}
-    for done, (name, spec) in enumerate(specs.items()):
-        tick(done, len(specs), name)
+    for number, (name, spec) in enumerate(specs.items(), 1):
+        label = f"Section {number} of {len(specs)}, {name}"
         try:
             settings = Settings(spec, options=spec.options(shared["model"], {}), **shared)
-            runs[name] = _run_with_what_it_takes(settings)
+            with progress(label) as tick:
+                runs[name] = _run_with_what_it_takes(settings, tick)
         except InvalidInput as error:
             left_out[name] = str(error)
+        else:
+            print_stderr(f"{label}: {runs[name].seconds:.0f} s")
     if not runs:
         raise InvalidInput("; ".join(f"{name}: {reason}" for name, reason in left_out.items()))
     return runs, left_out
 
 
-def _run_with_what_it_takes(settings: "Settings") -> "AnalysisRun":
+def _run_with_what_it_takes(settings: "Settings", tick: Tick) -> "AnalysisRun":
     """Run an analysis, without ``--rows`` or ``--memory`` if it takes no such setting."""
     from apps.commands.analysis_run import run_analysis  # noqa: PLC0415
     from apps.commands.inputs import OptionWithoutEffect  # noqa: PLC0415
 
     try:
-        return run_analysis(settings)
+        return run_analysis(settings, tick)
     except OptionWithoutEffect as error:
-        return _run_with_what_it_takes(replace(settings, **{error.option: None}))
+        return _run_with_what_it_takes(replace(settings, **{error.option: None}), tick)
 
 
 def _write(runs: "Mapping[str, AnalysisRun]", left_out: Mapping[str, str], folder: Path) -> None:

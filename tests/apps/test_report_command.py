@@ -51,6 +51,19 @@ def test_what_a_model_does_not_allow_is_left_out_with_the_reason(written):
     assert not (out / "roles").exists()
 
 
+def test_the_time_of_each_section_is_printed(written):
+    done, _ = written
+    times = re.findall(r"Section (\d) of 3, (\w+): \d+ s", done.stderr)
+    assert times == [("2", "ablate"), ("3", "explain")]
+
+
+def test_a_section_has_progress_of_its_own(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("apps.terminal.LOG_INTERVAL", 0.0)
+    words = ["--model", "induction-by-hand", "--section", "ablate", "--out", tmp_path / "out"]
+    done = command("report", *words)
+    assert "Section 1 of 1, ablate: 8 of 8" in done.stderr, done.output
+
+
 def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
     _, out = written
     run = json.loads((out / "explain" / "run.json").read_text())

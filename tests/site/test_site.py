@@ -21,7 +21,8 @@ PAGES = {
     "how-to": "how-to/from-transformerlens.html",
     "explanation": "explanation/cache.html",
     "reference": "reference/api/execution.html",
-    "analyses": "reference/analyses.html",
+    "analyses": "reference/analyses/index.html",
+    "analysis": "reference/analyses/neurons.html",
     "notebook": "notebooks/2-induction-heads.html",
 }
 """A page of each kind."""

@@ -1,6 +1,6 @@
 """The code blocks of Markdown pages: they are run unchanged, and their outputs are compared.
 
-    python -m tools.site.pages docs/how-to/*.md     # run the pages, rewrite their outputs
+    python -m tools.site.pages docs/how-to/*.md     # run the pages, rewrite outputs and figures
 
 All Python blocks of a page share one namespace and one empty folder, in which its commands run,
 too. A text block that follows a Python block has its output. In a ``console`` block, lines that
@@ -10,8 +10,17 @@ library, the code of that column is run, too. A block that can't be run gives th
 title, which readers see::
 
     ```bash title="Not run in the tests: needs a GPU"
+
+A block that needs a pretrained model of another package names it in its title, as in ``title="On
+smollm2-135m"``. It runs only where such models are asked for (``--packaged``); later blocks without
+a title can't use what it defines.
+
+A picture in ``figures/`` that follows a Python block, or its output, is that block's figure: the
+value of its last line, drawn as SVG.
 """
 
+import argparse
+import ast
 import contextlib
 import io
 import os
@@ -22,6 +31,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,10 +39,15 @@ from typing import Any
 from typer.testing import CliRunner
 
 from apps.cli import app
+from interp.loading import PACKAGED
+from tools.figure_svg import figure_svg
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILINE)
 TITLE = re.compile(r'title="Not run in the tests: ([^"]+)"')
+ON_MODEL = re.compile(r'title="On ([^"]+)"')
+FIGURE = re.compile(r"\s*!\[[^]]+\]\((figures/[^)]+\.svg)\)")
+SVG_TEXT = re.compile(r"<text[^>]*>([^<]*)</text>")
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+−-]?\d+)?)(?!\.?\w)")
 ROUNDING_ERROR = Decimal("1e-9")
@@ -55,7 +70,9 @@ class Block:
         line: number of its first line on the page, from 1.
         not_run: why it is not run; empty if it is run.
         start: offset of its text in the page.
+        packaged: the model of another package that it needs; empty if it needs none.
         printed: the text block with its output, if the page has one.
+        figure: the file of its figure, from the folder of the page; empty if it draws none.
     """
 
     language: str
@@ -63,7 +80,24 @@ class Block:
     line: int
     not_run: str
     start: int
+    packaged: str = ""
     printed: "Block | None" = None
+    figure: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a block gave.
+
+    Attributes:
+        block: the block.
+        printed: what it printed; for a ``console`` block the whole block, commands included.
+        figure: its figure, as SVG; empty if it draws none.
+    """
+
+    block: Block
+    printed: str
+    figure: str = ""
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -71,9 +105,16 @@ def blocks_of(page: str) -> list[Block]:
     blocks: list[Block] = []
     end = 0
     for match in FENCE.finditer(page):
-        reason = TITLE.search(match[2])
+        reason, model = TITLE.search(match[2]), ON_MODEL.search(match[2])
         line = page.count("\n", 0, match.start()) + 1
-        block = Block(match[1], match[3], line, reason[1] if reason else "", match.start(3))
+        block = Block(
+            match[1],
+            match[3],
+            line,
+            reason[1] if reason else "",
+            match.start(3),
+            model[1] if model else "",
+        )
         follows = (
             bool(blocks) and blocks[-1].printed is None and not page[end : match.start()].strip()
         )
@@ -82,6 +123,8 @@ def blocks_of(page: str) -> list[Block]:
         else:
             blocks.append(block)
         end = match.end()
+        if blocks[-1].language == "python" and (picture := FIGURE.match(page, end)):
+            blocks[-1] = replace(blocks[-1], figure=picture[1])
     return sorted([*blocks, *_calls(page)], key=lambda block: block.start)
 
 
@@ -166,39 +209,49 @@ class PageRun:
     Attributes:
         name: name of the page, for tracebacks.
         folder: the working directory of the run, which is empty at first.
+        packaged: whether blocks that need a model of another package run as well.
         names: the names that its code has defined.
     """
 
     name: str
     folder: Path
+    packaged: bool = False
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
 
-    def outputs(self, page: str) -> Iterator[tuple[Block, str]]:
-        """Run the blocks in order, and yield each with its output.
-
-        The output of a ``console`` block is the whole block, commands included.
+    def outputs(self, page: str) -> Iterator[Output]:
+        """Run the blocks in order, and yield the output of each.
 
         Raises:
             PageError: a command fails, or is not one that a page may have.
         """
         for block in blocks_of(page):
-            if block.not_run:
+            if block.packaged and block.packaged not in PACKAGED:
+                raise PageError(f"{self.name}:{block.line}: there is no model {block.packaged}")
+            if block.not_run or (block.packaged and not self.packaged):
                 continue
             with contextlib.chdir(self.folder):
                 if block.language == "python":
-                    yield block, self._python(block)
+                    yield self._python(block)
                 elif block.language == "console":
-                    yield block, self._console(block)
+                    yield Output(block, self._console(block))
                 elif block.language == "bash":
                     for command in commands_of(block.text):
                         self._command(command, block)
-                    yield block, block.text
+                    yield Output(block, block.text)
 
-    def _python(self, block: Block) -> str:
-        code = "\n" * block.line + block.text  # line numbers are those of the page
+    def _python(self, block: Block) -> Output:
+        # Line numbers are those of the page.
+        tree = ast.parse("\n" * block.line + block.text, self.name)
+        last = tree.body.pop() if block.figure else None
+        figure = ""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(code, self.name, "exec"), self.names)
-        return printed.getvalue()
+            exec(compile(tree, self.name, "exec"), self.names)
+            if last is not None:
+                if not isinstance(last, ast.Expr):
+                    raise PageError(f"{self.name}:{block.line}: its last line is no figure")
+                code = compile(ast.Expression(last.value), self.name, "eval")
+                figure = figure_svg(eval(code, self.names))
+        return Output(block, printed.getvalue(), figure)
 
     def _console(self, block: Block) -> str:
         lines: list[str] = []
@@ -240,42 +293,75 @@ def _makefile() -> str:
     return (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-def check(path: Path, folder: Path) -> None:
+def check(path: Path, folder: Path, *, packaged: bool = False) -> None:
     """Run a page, and compare its outputs with those on the page.
+
+    Args:
+        path: the page.
+        folder: an empty folder, in which it runs.
+        packaged: whether blocks that need a model of another package run as well.
 
     Raises:
         PageError: outputs differ, or a block fails.
     """
     text = path.read_text(encoding="utf-8")
-    for block, printed in PageRun(path.name, folder).outputs(text):
+    for output in PageRun(path.name, folder, packaged).outputs(text):
+        block = output.block
         expected = block.text if block.language == "console" else None
         if block.printed is not None and not block.printed.not_run:
             expected = block.printed.text
-        if expected is not None and not agrees(printed, expected):
+        if expected is not None and not agrees(output.printed, expected):
             raise PageError(
                 f"{path.name}:{block.line}: the page has\n{expected}\nbut this was printed:\n"
-                f"{printed}\nIf that is right: python -m tools.site.pages {path}"
+                f"{output.printed}\nIf that is right: python -m tools.site.pages {path}"
             )
+        if output.figure:
+            _check_figure(path.parent / block.figure, output.figure)
 
 
-def rewritten(path: Path, folder: Path) -> str:
-    """The page with the new outputs of its blocks; outputs that still agree are not changed."""
+def _check_figure(path: Path, drawn: str) -> None:
+    """Compare the texts of a figure, which its numbers are among, with those of the page's file."""
+    texts = [
+        "\n".join(unescape(text) for text in SVG_TEXT.findall(svg))
+        for svg in (drawn, path.read_text(encoding="utf-8") if path.is_file() else "")
+    ]
+    if not agrees(*texts):
+        raise PageError(f"{path} is not what its page draws; python -m tools.site.pages PAGE")
+
+
+def rewritten(path: Path, folder: Path, *, packaged: bool = False) -> str:
+    """The page with the new outputs of its blocks; outputs that still agree are not changed.
+
+    The figures of the blocks are written beside the page.
+    """
     text = path.read_text(encoding="utf-8")
-    ran = list(PageRun(path.name, folder).outputs(text))
-    for block, printed in reversed(ran):
+    ran = list(PageRun(path.name, folder, packaged).outputs(text))
+    for output in reversed(ran):
+        block, printed = output.block, output.printed
         target = block if block.language == "console" else block.printed
         if target is not None and not agrees(printed, target.text):
             lines = "\n".join(_lines(printed)) + "\n"
             text = text[: target.start] + lines + text[target.start + len(target.text) :]
+        if output.figure:
+            file = path.parent / block.figure
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(output.figure, encoding="utf-8")
     return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run pages and rewrite their outputs."""
+    """Run pages, and rewrite their outputs and figures."""
+    parser = argparse.ArgumentParser(prog="python -m tools.site.pages")
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument(
+        "--packaged", action="store_true", help="also run what needs models of other packages"
+    )
+    options = parser.parse_args(arguments)
     os.environ["HF_HUB_OFFLINE"] = "1"
-    for name in sys.argv[1:] if arguments is None else arguments:
+    for path in options.pages:
         with tempfile.TemporaryDirectory() as folder:
-            Path(name).write_text(rewritten(Path(name), Path(folder)), encoding="utf-8")
+            text = rewritten(path, Path(folder), packaged=options.packaged)
+            path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -1,0 +1,119 @@
+"""The pages of analyses: each has one, whose code runs, and the pages are up to date."""
+
+import shlex
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+import yaml
+from architectures import covering
+from typer.testing import CliRunner
+
+import analyses
+import interp
+from apps.cli import app
+from apps.method_text import paragraphs, question
+from tools import analyses_pages
+from tools.analyses_pages import (
+    EXAMPLES,
+    FIGURES,
+    QUESTIONS,
+    Products,
+    asked,
+    index,
+    method,
+    options,
+    page,
+)
+from tools.site.pages import agrees
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "reference" / "analyses"
+
+
+def stored(name):
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_every_analysis_has_an_example_and_answers_one_question():
+    assert set(EXAMPLES) == set(analyses.available())
+    assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_page_has_what_the_docstring_has(name):
+    text = (sys.modules[getattr(analyses, name).__module__].__doc__ or "").strip()
+    assert any(paragraph.is_equation for paragraph in paragraphs(text))
+    assert len(question(text)) < 100
+    for part in (*asked(name, EXAMPLES[name]), *method(name), *options(name)):
+        assert part in stored(name), "run `make analyses`"
+    assert f"({FIGURES}/{name}.svg)" in stored(name)
+
+
+@pytest.mark.parametrize(
+    "name", covering(EXAMPLES, ["attention_pattern", "logit_lens", "patch_activations"])
+)
+def test_a_page_is_what_the_command_writes(name, tmp_path):
+    assert agrees(page(name, EXAMPLES[name], tmp_path), stored(name)), "run `make analyses`"
+    ElementTree.fromstring((tmp_path / f"{name}.svg").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    covering(
+        (example.command for example in EXAMPLES.values() if example.command), ["interp ablate"]
+    ),
+)
+def test_the_command_of_a_page_runs(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert {"report.html", "run.json"} <= {path.name for path in folder.iterdir()}
+
+
+def test_no_page_is_left_of_an_analysis_that_is_gone():
+    assert {path.stem for path in PAGES.glob("*.md")} == {*EXAMPLES, "index"}
+    assert {path.stem for path in (PAGES / FIGURES).iterdir()} == set(EXAMPLES)
+
+
+def test_index_and_menu_list_the_analyses_by_question():
+    assert stored("index") == index([*EXAMPLES]), "run `make analyses`"
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    (reference,) = (entry["Reference"] for entry in nav if "Reference" in entry)
+    (menu,) = (entry["Analyses"] for entry in reference if "Analyses" in entry)
+    assert menu == [
+        "reference/analyses/index.md",
+        *(
+            {group: [{name: f"reference/analyses/{name}.md"} for name in names]}
+            for group, names in QUESTIONS.items()
+        ),
+    ]
+
+
+def test_the_command_writes_the_pages_and_their_figures(tmp_path, monkeypatch):
+    few = {name: EXAMPLES[name] for name in ("attention_pattern", "training_history")}
+    monkeypatch.setattr(analyses_pages, "EXAMPLES", few)
+    assert analyses_pages.main(["--docs", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.md")} == {*few, "index"}
+    assert {path.stem for path in (tmp_path / FIGURES).iterdir()} == set(few)
+    assert "ablate_heads" not in (tmp_path / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kernel", ["fused", "explicit"])
+def test_products_count_those_of_attention_forward_and_backward(kernel):
+    """2 n_in n_out operations per token of a weight, 4 d_head per head, query and key."""
+    model = interp.load("induction-by-hand")
+    tokens = model.to_tokens("abcabcabc")
+    n = tokens.numel()
+    weights = model.d_model * (4 * model.n_layers * model.n_heads * model.d_head + model.d_vocab)
+    attention = 4 * n * n * model.d_head * model.n_heads * model.n_layers
+    with Products() as forward:
+        interp.run(model, tokens, kernel=kernel)
+    assert forward.operations == 2 * n * weights + attention
+    embedded = torch.randn(n, model.d_model, requires_grad=True)
+    with Products() as both:
+        (embedded @ torch.ones(model.d_model, 3)).sum().backward()
+    assert both.operations == 2 * (2 * n * model.d_model * 3)
