@@ -1,7 +1,7 @@
 """Cases of different restarts run as one forward where the weights of blocks are large.
 
-Fewer forwards, and the values of whole ones; :mod:`laws.test_sweep` has the same law for forwards of
-one restart. Here the weights of small models count as large.
+Fewer forwards, and the values of whole ones; :mod:`laws.test_sweep` has the same law for forwards
+of one restart. Here the weights of small models count as large.
 """
 
 from dataclasses import replace
