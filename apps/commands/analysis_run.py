@@ -23,7 +23,7 @@ from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.execution import operations_taken
-from interp.loading import load
+from interp.loading import AUTO, kernel_of, load
 from interp.sweeps import Budget
 from interp.text import Prompt, PromptFile, bundled_prompts, read_prompt_file, visible
 
@@ -46,6 +46,8 @@ class Settings:
         options: values of the command's own options, by their Python names.
         device: the device to compute on.
         dtype: the data type to compute in; ``None`` means that of the model.
+        kernel: ``default``, ``packed`` or ``auto``, as for :func:`interp.load`; of a run, the one
+            that was used, or ``auto`` if there was no choice.
         seed: seed of random draws.
         rows: prompts per forward; ``None`` leaves it to the analysis.
         memory: bytes that a sweep may use; ``None`` means a share of the free memory.
@@ -57,19 +59,21 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     device: str = "cpu"
     dtype: str | None = None
+    kernel: str = AUTO
     seed: int = 0
     rows: int | None = None
     memory: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The settings as plain data; ``dtype``, ``rows`` and ``memory`` only where given."""
+        """The settings as plain data; data type, kernel, rows and memory only where given."""
         options = {
             name: str(value) if isinstance(value, StrEnum | Path) else value
             for name, value in self.options.items()
         }
         prompts = {"prompts": self.prompts} if self.spec.reads else {}
         dtype = None if self.dtype is None else str(self.dtype)
-        how = {"dtype": dtype, "rows": self.rows, "memory": self.memory}
+        kernel = None if self.kernel == AUTO else str(self.kernel)
+        how = {"dtype": dtype, "kernel": kernel, "rows": self.rows, "memory": self.memory}
         return {
             "model": self.model,
             **prompts,
@@ -159,7 +163,11 @@ def run_analysis(
     """
     started, begin = datetime.now(UTC), time.monotonic()
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
-    model = load(settings.model, parse_device(settings.device), dtype=dtype)
+    model = load(
+        settings.model, parse_device(settings.device), dtype=dtype, kernel=str(settings.kernel)
+    )
+    if model.kernel_choice is not None:
+        settings = replace(settings, kernel=kernel_of(model))
     settings, file = _read_prompts(settings, model)
     prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes

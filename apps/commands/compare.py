@@ -8,6 +8,8 @@ from analyses import Comparison
 from analyses.results import Result
 from apps.commands.inputs import Inputs
 from interp.errors import InvalidInput, ModelLoadError
+from interp.loading import PACKED, kernel_of
+from interp.weights import can_pack
 
 
 def compare(
@@ -37,6 +39,8 @@ def compare(
         return analyses.ablate_heads(model, inputs.batch, metric=measured, **how)
 
     first = interp.load(other or _first_step(inputs.model), inputs.model.device)
+    if kernel_of(inputs.model) == PACKED and can_pack(first):
+        first = interp.packed(first)
     return analyses.compare(first, inputs.model, analysis=ask)
 
 

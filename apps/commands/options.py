@@ -20,6 +20,14 @@ class DTypeName(StrEnum):
     FLOAT16 = "float16"
 
 
+class KernelName(StrEnum):
+    """The kernel of products with weights."""
+
+    AUTO = "auto"
+    DEFAULT = "default"
+    PACKED = "packed"
+
+
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -57,6 +65,13 @@ DType = Annotated[
     DTypeName | None,
     typer.Option(help="Data type to compute in.", show_default="that of the model"),
 ]
+Kernel = Annotated[
+    KernelName,
+    typer.Option(
+        help="Kernel of products without gradients: PyTorch's own, packed weights, or the faster "
+        "one of a large model, measured once on this machine."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of random draws, if the analysis makes any.")]
 Rows = Annotated[
     int | None,
@@ -87,6 +102,7 @@ SHARED = {
     "out": (Out, None),
     "device": (Device, "cpu"),
     "dtype": (DType, None),
+    "kernel": (Kernel, KernelName.AUTO),
     "seed": (Seed, 0),
     "rows": (Rows, None),
     "memory": (Memory, None),

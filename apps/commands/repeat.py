@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apps.commands.options import DTypeName
+from apps.commands.options import DTypeName, KernelName
 from apps.terminal import print_stdout, progress
 
 if TYPE_CHECKING:
@@ -28,7 +28,20 @@ DType = Annotated[
 ]
 
 
-def repeat(run: Run, *, out: Out = None, device: Device = None, dtype: DType = None) -> None:
+Kernel = Annotated[
+    KernelName | None,
+    typer.Option(help="Kernel of products without gradients.", show_default="that of the run"),
+]
+
+
+def repeat(
+    run: Run,
+    *,
+    out: Out = None,
+    device: Device = None,
+    dtype: DType = None,
+    kernel: Kernel = None,
+) -> None:
     """Repeat a saved run and compare its tables with the saved ones.
 
     The exit code is 1 if any number differs.
@@ -37,7 +50,7 @@ def repeat(run: Run, *, out: Out = None, device: Device = None, dtype: DType = N
 
     written = read_run(run)
     with progress(f"Repeating {written.name}") as tick:
-        again = written.again(tick, device=device, dtype=dtype)
+        again = written.again(tick, device=device, dtype=dtype, kernel=kernel)
     if out is not None:
         _write(again, out)
     same = True

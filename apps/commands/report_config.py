@@ -3,7 +3,7 @@
     title = "What the heads of python-2l do"
     models = ["python-2l", "runs/mine"]        # names of bundled models, or folders
     prompts = ["sets/mine.jsonl"]              # by default, the set that each model's card names
-    seed = 0                                   # for all analyses; also device, dtype, rows, memory
+    seed = 0                                   # for all analyses; also device, dtype, kernel, …
 
     [[analyses]]
     command = "ablate"
@@ -38,7 +38,7 @@ from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
 from interp.loading import bundled
 from interp.text import bundled_prompts, path_of_prompts
 
-HOW = ("device", "dtype", "seed", "rows", "memory")
+HOW = ("device", "dtype", "kernel", "seed", "rows", "memory")
 """Shared options that can be given once, for all analyses."""
 KEYS = ("title", "models", "prompts", "analyses", *HOW)
 OWN_KEYS = ("command", "models", "prompts", "heads", *HOW)

@@ -18,6 +18,8 @@ from apps.commands.partial_run import MAX_BUDGET
 from apps.commands.saved_table import saved_table
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.io import UNREADABLE, parse_json, read_file_or_pipe, value_of
+from interp.loading import AUTO
+from interp.model import DEFAULT
 from interp.text import path_of_prompts, sha256_of_prompts
 
 FILE = "run.json"
@@ -28,7 +30,7 @@ COMPARED = (
 )
 """Entries of ``run.json`` that are compared when a run is repeated."""
 
-SETTINGS = ("model", "device", "dtype", "seed", "rows", "memory")
+SETTINGS = ("model", "device", "dtype", "kernel", "seed", "rows", "memory")
 """Shared options that affect the numbers."""
 
 
@@ -69,7 +71,10 @@ class WrittenRun:
         return self.words[1]
 
     def again(self, progress: Progress | None = None, **others: str | None) -> AnalysisRun:
-        """Repeat the run with the same memory budget.
+        """Repeat the run with the same memory budget, and with the kernel that it used.
+
+        A run that names no kernel had no choice and used the default one; so does a run on another
+        device or in another dtype, where weights may not be packed.
 
         Args:
             progress: called with ``(done, total)``.
@@ -84,7 +89,10 @@ class WrittenRun:
         options = spec.parse(self.words[2:], str(self.file))
         spec_options = {name: options[name] for name in spec.parameters}
         how: dict[str, Any] = {name: options[name] for name in SETTINGS}
-        how |= {name: value for name, value in others.items() if value is not None}
+        others = {name: value for name, value in others.items() if value is not None}
+        if others or how["kernel"] == AUTO:
+            how["kernel"] = DEFAULT
+        how |= others
         with TemporaryDirectory() as folder:
             prompts = self._prompts(options.get("prompts"), Path(folder))
             settings = Settings(spec, prompts=prompts, options=spec_options, **how)

@@ -149,8 +149,8 @@ def products(*, has_onednn: bool, has_packed: bool) -> Finding:
     if has_packed:
         return as_expected(
             "products",
-            "PyTorch's own kernels by default; packed ones (oneDNN) are available with "
-            "interp.packed(model), and interp.packing_gain(model) measures their speed-up",
+            "PyTorch's own kernels; packed ones (oneDNN) are available with interp.packed(model), "
+            "and commands take them for large models if they are faster on this machine",
         )
     lacking = "the operation for packed weights" if has_onednn else "oneDNN"
     return warning(

@@ -11,7 +11,7 @@ from threading import Lock
 import interp
 from apps.devices import default_device
 from interp.errors import ModelLoadError, shorten
-from interp.loading import AT_STEP, MODEL_FOLDER, bundled, hub, installed, load, steps_of
+from interp.loading import AT_STEP, AUTO, MODEL_FOLDER, bundled, hub, installed, load, steps_of
 from interp.weights import weight_hash
 
 MAX_MODELS = 6
@@ -93,7 +93,7 @@ def model_of(name: str) -> interp.Transformer:
 
 @lru_cache(MAX_MODELS)
 def _load(name: str, device: str) -> interp.Transformer:
-    model = load(name, device)
+    model = load(name, device, kernel=AUTO)
     # Every result has the hash; later it takes a comparison of versions.
     weight_hash(model)
     # Streamlit collects garbage after each run of its script, several times a second while a job is

@@ -91,6 +91,7 @@ def provenance_facts(result: Result) -> dict[str, str]:
     fields = vars(result)
     method = {"method": str(fields["method"])} if "method" in fields else {}
     metric = {"metric": f"{fields['metric']}, {fields['unit']}"} if "metric" in fields else {}
+    chosen = "" if origin.kernel_choice is None else f" ({origin.kernel_choice})"
     loaded = {"difference from the model it was loaded from": f"{origin.agreement or 0:.1e}"}
     return {
         "model": origin.model,
@@ -100,7 +101,7 @@ def provenance_facts(result: Result) -> dict[str, str]:
         **method,
         **metric,
         "dtype, device": f"{origin.dtype} (products {origin.precision}), {origin.device}",
-        "kernels": f"attention {origin.kernel}, products {origin.products}",
+        "kernels": f"attention {origin.kernel}, products {origin.products}{chosen}",
         "seed": str(origin.seed),
         **({} if origin.agreement is None else loaded),
         "versions": ", ".join(f"{name} {number}" for name, number in origin.versions.items()),

@@ -18,7 +18,7 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
 from interp.errors import InterpError, InvalidInput
-from interp.execution import free_bytes, processor
+from interp.loading import PACKED, faster_kernel
 from interp.metrics import MetricLike
 from interp.model import Network
 from interp.sweeps import Budget, Job, RestartMap, Worker, cases_of
@@ -34,9 +34,8 @@ AXES = {
 """Activations that can be edited in the core as by a hook of the façade, with their axes."""
 AGREEMENT = 1e-4
 """Largest difference between the metrics of the core and the façade, relative to max(1, metric)."""
-REPAYS, LARGE, MEMORY = 24, 2**26, 4
-"""Weights are packed for at least ``REPAYS`` patches, of models of at least ``LARGE`` bytes, if
-``MEMORY`` times these bytes are free; on AMD processors, where PyTorch's own products are slow."""
+REPAYS = 24
+"""Weights are packed for at least this many patches, if that is faster on this machine."""
 Cell = tuple[str, tuple[int, ...]]
 """The name of an activation, and the index of a patch in it."""
 Setter = Callable[..., Any]
@@ -162,16 +161,8 @@ def _run(
 
 
 def _fastest(core: Network, n: int) -> Network:
-    """The core, with packed weights if ``n`` forwards repay the packing and memory is free."""
-    nbytes = sum(weight.nbytes for weight in core.parameters())
-    is_small = nbytes * MEMORY < free_bytes(core.device)
-    on_cpu = core.device.type == "cpu" and core.dtype == torch.float32
-    if not (on_cpu and n >= REPAYS and nbytes >= LARGE and "AMD" in processor() and is_small):
-        return core
-    try:
-        return packed(core)
-    except InterpError:
-        return core
+    """The core, with packed weights if that is faster and ``n`` forwards repay the packing."""
+    return packed(core) if n >= REPAYS and faster_kernel(core)[0] == PACKED else core
 
 
 def _edit(

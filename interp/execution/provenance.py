@@ -3,7 +3,7 @@
 import hashlib
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -35,6 +35,9 @@ class Provenance:
         agreement: largest relative difference from the live model that the model was loaded from;
             ``None`` if it was not loaded from one.
         lens: SHA-256 of the tuned lens that was applied; ``None`` if there was none.
+        kernel_choice: why the kernel of products was chosen, if the model was loaded with
+            ``kernel="auto"`` and there was a choice; it is not compared, as it is no cause of
+            other numbers.
     """
 
     model: str
@@ -51,6 +54,7 @@ class Provenance:
     versions: dict[str, str]
     agreement: float | None
     lens: str | None = None
+    kernel_choice: str | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -76,6 +80,7 @@ class Provenance:
             seed=seed,
             versions=versions(),
             agreement=model.agreement,
+            kernel_choice=model.kernel_choice,
         )
 
     def to_dict(self) -> dict[str, Any]:

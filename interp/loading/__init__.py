@@ -20,6 +20,15 @@ from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
 from interp.loading.gguf import GGUF_SUFFIX, load_gguf, name_of_file
 from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
+from interp.loading.kernel import (
+    AUTO,
+    KERNELS,
+    PACKED,
+    check_kernel,
+    faster_kernel,
+    kernel_of,
+    with_kernel,
+)
 from interp.loading.live import is_live, load_live
 from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
@@ -30,6 +39,7 @@ from interp.loading.state_dict import load_state_dict
 from interp.loading.torch_transformer import from_torch
 from interp.loading.transformers_fields import TABLE
 from interp.loading.two_towers import load_folder_of_towers, load_live_towers, named
+from interp.model import DEFAULT
 from interp.transformer import CONFIG, Transformer, TwoTowers, save_folder, weights_file
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
@@ -51,7 +61,7 @@ def bundled() -> list[str]:
     return sorted(path.parent.name for path in MODEL_FOLDER.glob(f"*/{CONFIG}"))
 
 
-def load(  # noqa: PLR0911, PLR0913 - one function for every source
+def load(  # noqa: PLR0913 - one function for every source
     source: object,
     device: str | torch.device | None = None,
     *,
@@ -61,6 +71,7 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
     variant: str | None = None,
     strict: bool = False,
     config: Config | None = None,
+    kernel: str = DEFAULT,
 ) -> Transformer:
     """Load a model in evaluation mode.
 
@@ -88,11 +99,16 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
         config: the configuration of the model, if ``source`` is a state dict of a model of this
             package (``model.state_dict()``) or a file of one: safetensors, or a pickle written by
             ``torch.save``.
+        kernel: the kernel of products without gradients: ``"default"``, PyTorch's own;
+            ``"packed"``, that of :func:`interp.packed`; or ``"auto"``: for a model of at least
+            64 MiB, the one that is faster on this machine, measured in about a second and kept in
+            the user's cache folder (packed weights take as much memory again).
 
     Raises:
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
             or the weights do not match the configuration.
-        InvalidInput: ``variant`` is not a part of a file name, or ``source`` has no variants.
+        InvalidInput: ``variant`` is not a part of a file name, ``source`` has no variants, the
+            kernel is unknown, or it is ``"packed"`` and the model can't be packed.
 
     Examples:
         >>> interp.load("induction-by-hand")
@@ -103,16 +119,33 @@ def load(  # noqa: PLR0911, PLR0913 - one function for every source
           tokenizer  63 tokens
     """
     _check_variant(variant, source, config)
+    check_kernel(kernel)
     dtype = as_dtype(dtype)
     if config is not None:
-        return load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
-    if not isinstance(source, str | Path):
-        return load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
-    settings: dict[str, Any] = {
-        "device": "cpu" if device is None else device,
-        "dtype": dtype,
-        "tokenizer": tokenizer,
-    }
+        model = load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
+    elif isinstance(source, str | Path):
+        settings: dict[str, Any] = {
+            "device": "cpu" if device is None else device,
+            "dtype": dtype,
+            "tokenizer": tokenizer,
+        }
+        model = _load_named(
+            source, settings, allow_pickle=allow_pickle, variant=variant, strict=strict
+        )
+    else:
+        model = load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
+    return with_kernel(model, kernel)
+
+
+def _load_named(
+    source: str | Path,
+    settings: Mapping[str, Any],
+    *,
+    allow_pickle: bool,
+    variant: str | None,
+    strict: bool,
+) -> Transformer:
+    """The model of a name or a path; the arguments are those of :func:`load`."""
     read = partial(load_folder, **settings, strict=strict)
     name = str(source)
     if name.startswith(hub.PREFIX):
@@ -305,9 +338,12 @@ def _renamed(model: Transformer, name: str) -> Transformer:
 
 
 __all__ = [
+    "AUTO",
     "GGUF_SUFFIX",
+    "KERNELS",
     "MODEL_FOLDER",
     "PACKAGED",
+    "PACKED",
     "PREFIX",
     "TABLE",
     "UNBOUNDED",
@@ -318,12 +354,14 @@ __all__ = [
     "bundled",
     "damaged",
     "families",
+    "faster_kernel",
     "fetch",
     "find_folder",
     "from_torch",
     "gpt2",
     "installed",
     "is_cached",
+    "kernel_of",
     "load",
     "load_folder",
     "load_towers",

@@ -55,6 +55,8 @@ class Network(nn.Module):
         self.pooler = pooler_of(config)
         self.agreement: float | None = None
         """Largest relative difference from the live model that it was loaded from, if any."""
+        self.kernel_choice: str | None = None
+        """Why its kernel of products was chosen, if there was a choice."""
         self._structure: tuple[Layout, Names] | None = None
         self._axes: dict[Place, Mapping[str, int]] = {}
         self._hooks_searched: int | None = None

@@ -1,14 +1,15 @@
 """A batched forward: several cases as copies of one batch, each with its own edits.
 
 The copies restart where they first differ from the baseline, at the columns from the first edit on.
-In the last block only the columns that the metric reads are computed to the end, and only the
+Those that differ only later join the forward there, so that each block reads its weights once. In
+the last block only the columns that the metric reads are computed to the end, and only the
 logits that it reads.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
 
 import torch
 from jaxtyping import Float, Int
@@ -136,13 +137,57 @@ class PerCaseEdit:
         return tensor[:, site.context.offset : site.context.offset + site.context.n_query]
 
 
+@dataclass(eq=False)
+class Stage:
+    """The cases of a batched forward that have the same restarts, and the tap of their edits.
+
+    Attributes:
+        restarts: where each stack of the model restarts.
+        copies: number of cases, at least one.
+        edits: for each edited place, pairs of a copy and its edit, in order.
+        recorder: the tap.
+    """
+
+    restarts: tuple[Restart | None, ...]
+    copies: int
+    edits: dict[Place, list[tuple[int, Edit]]]
+    recorder: Recorder
+
+    @classmethod
+    def of(cls, baseline: Baseline, job: Job, cases: Sequence[Case]) -> "Stage":
+        """The stage of some cases; without cases, that of the unedited forward."""
+        restart_map, copies = baseline.restart_map, max(1, len(cases))
+        edits: dict[Place, list[tuple[int, Edit]]] = {}
+        for copy, case in enumerate(cases):
+            for place, edit in case.for_rows(job.rows, job.n):
+                edits.setdefault(place, []).append((copy, edit))
+        planned = {
+            place: [PerCaseEdit(tuple(changes), copies, baseline.tensors)]
+            for place, changes in edits.items()
+        }
+        plan = Plan(
+            planned,
+            must_form=frozenset(planned),
+            read_by_edits=frozenset(at for case in cases for at in case.earlier),
+            hooks=restart_map.model.names.hooks,
+            paired=restart_map.last > 0,
+        )
+        restarts = cases[0].restarts if cases else restart_map.restarts(())
+        return cls(restarts, copies, edits, Recorder(plan))
+
+    def tap(self, stack: str, context: Context) -> Recorder:
+        """The recorder for a stack."""
+        return self.recorder.scoped(stack=stack, context=context)
+
+
 class BatchedForward:
     """One forward of several cases (or of none, which gives the metric of the baseline).
 
     Args:
         baseline: baseline of the job.
         job: the prompts and the metric.
-        cases: cases with the same restarts.
+        cases: cases in the order of their restarts; those of other restarts than the first's can
+            join (see :meth:`Case.can_join`).
         first_column: the first column of the last stack that is computed.
     """
 
@@ -152,45 +197,32 @@ class BatchedForward:
         self.baseline, self.job, self.cases, self.first_column = baseline, job, cases, first_column
         self.restart_map, self.copies = baseline.restart_map, max(1, len(cases))
         self.model = self.restart_map.model
-        self.restarts = cases[0].restarts if cases else self.restart_map.restarts(())
-        self.edits: dict[Place, list[tuple[int, Edit]]] = {}
-        for copy, case in enumerate(cases):
-            for place, edit in case.for_rows(job.rows, job.n):
-                self.edits.setdefault(place, []).append((copy, edit))
-        planned = {
-            place: [PerCaseEdit(tuple(changes), self.copies, baseline.tensors)]
-            for place, changes in self.edits.items()
-        }
-        paired = self.restart_map.last > 0
-        hooks = self.model.names.hooks
-        self.recorder = Recorder(
-            Plan(
-                planned,
-                must_form=frozenset(planned),
-                read_by_edits=frozenset(at for case in cases for at in case.earlier),
-                hooks=hooks,
-                paired=paired,
-            )
-        )
+        alike_cases = [[*group] for _, group in groupby(cases, key=lambda case: case.restarts)]
+        self.stages = [Stage.of(baseline, job, group) for group in alike_cases or [[]]]
+        self.edits: dict[Place, list[Edit]] = {}
+        for place, changes in chain.from_iterable(stage.edits.items() for stage in self.stages):
+            self.edits.setdefault(place, []).extend(edit for _, edit in changes)
 
     def values(self) -> Float[Tensor, "case prompt"]:
         """The metric for each case and prompt, which may be NaN."""
         output = self.baseline.encoder_output
         output = None if output is None else repeated(output, self.copies)
-        for number, restart in enumerate(self.restarts[:-1]):
+        for number, restart in enumerate(self.stages[0].restarts[:-1]):
             if restart is not None:
                 output = self._encoder(number, restart, output)
         values = self._metric_values(*self._decoder(output))
-        self.recorder.check_applied()
+        for stage in self.stages:
+            stage.recorder.check_applied()
         return values.cpu().double()
 
     # ---- through the stacks -------------------------------------------------------------------
 
     def _encoder(self, number: int, restart: Restart, encoder_output: Tensor | None) -> Tensor:
         """The output of a stack other than the last."""
-        stack, context = self.model.stacks[number], self._context(number, EVERY, encoder_output)
-        tap = self._tap(number, context)
-        x, layer = self._resume(number, restart, EVERY, context)
+        stack, stage = self.model.stacks[number], self.stages[0]
+        context = self._context(number, EVERY, stage.copies, encoder_output)
+        tap = stage.tap(stack.name, context)
+        x, layer = self._resume(stage, number, restart, EVERY, context)
         for later in range(layer, len(stack.blocks)):
             x = stack.block(later)(x, context, tap.scoped(layer=later))
         return stack.final_norm(x, tap)
@@ -198,18 +230,27 @@ class BatchedForward:
     def _decoder(self, encoder_output: Tensor | None) -> tuple[Tensor, slice]:
         """The last stack's stream after its last block, and the columns that it contains."""
         number, stack = self.restart_map.last, self.model.stacks[-1]
-        restart, last, reads = self.restarts[-1] or ENTRY, len(stack.blocks) - 1, self._read_range
-        columns = slice(self.first_column, None)
+        (first, *joining), reads = self.stages, self._read_range
+        restart, last = first.restarts[-1] or ENTRY, len(stack.blocks) - 1
+        columns, copies = slice(self.first_column, None), first.copies
         pointwise = all(map(self._is_pointwise, self.edits))
         if reads and pointwise and not self.restart_map.mixes_positions(restart):
             columns = reads
-        context = self._context(number, columns, encoder_output)
-        tap = self._tap(number, context)
-        x, layer = self._resume(number, restart, columns, context)
-        for later in range(layer, last):
-            x = stack.block(later)(x, context, tap.scoped(layer=later))
+        context = self._context(number, columns, copies, encoder_output)
+        x, layer = self._resume(first, number, restart, columns, context)
+        for later in range(layer, last + 1):
+            while joining and (at_layer := joining[0].restarts[-1] or ENTRY).layer < later:
+                stage = joining.pop(0)
+                copies += stage.copies
+                context = self._context(number, columns, stage.copies)
+                joined, _ = self._resume(stage, number, at_layer, columns, context)
+                x, context = torch.cat([x, joined]), self._context(number, columns, copies)
+            if later < last:
+                tap = first.tap(stack.name, context)
+                x = stack.block(later)(x, context, tap.scoped(layer=later))
         if layer > last:
             return x, columns
+        tap = first.tap(stack.name, context)
         edited = any(place.layer == last for place in self._in_last_stack)
         if reads is None or edited or self._exit_needs_columns:
             return stack.block(last)(x, context, tap.scoped(layer=last)), columns
@@ -217,16 +258,17 @@ class BatchedForward:
         return stack.block(last).at_columns(x, window, context), reads
 
     def _resume(
-        self, number: int, restart: Restart, columns: slice, context: Context
+        self, stage: Stage, number: int, restart: Restart, columns: slice, context: Context
     ) -> tuple[Tensor, int]:
-        """The stream after the block in which a stack restarts, and the layer that follows."""
-        stack, tap = self.model.stacks[number], self._tap(number, context)
+        """The stream after the block in which a stage restarts a stack, and the layer after it."""
+        stack = self.model.stacks[number]
+        tap = stage.tap(stack.name, context)
         if restart == ENTRY:
-            batch = self.baseline.batches[number].repeated(self.copies)
+            batch = self.baseline.batches[number].repeated(stage.copies)
             return stack.embed(batch, context, tap), 0
         places = self.restart_map.state(number, restart)
         state = [
-            repeated(self.baseline.tensors[place][:, columns], self.copies) for place in places
+            repeated(self.baseline.tensors[place][:, columns], stage.copies) for place in places
         ]
         point = self.restart_map.point(number, restart)
         if point is None:
@@ -235,15 +277,17 @@ class BatchedForward:
         return block.resume(point, state, context, tap), restart.layer + 1
 
     def _context(
-        self, number: int, columns: slice, encoder_output: Tensor | None = None
+        self, number: int, columns: slice, copies: int, encoder_output: Tensor | None = None
     ) -> Context:
-        """The context of some columns of a stack, for all copies."""
-        kv_cache = self.baseline.kv_cache(self.copies, columns.start, set(self.edits))
-        whole = self.baseline.contexts[number].repeated(self.copies, kv_cache)
+        """The context of some columns of a stack, for the first copies."""
+        kv_cache = self.baseline.kv_cache(copies, columns.start, set(self.edits))
+        whole = self.baseline.contexts[number].repeated(copies, kv_cache)
         return whole.narrowed(columns, kv_cache).with_encoder(encoder_output)
 
-    def _tap(self, number: int, context: Context) -> Recorder:
-        return self.recorder.scoped(stack=self.model.stacks[number].name, context=context)
+    def _exit_tap(self, columns: slice) -> Recorder:
+        """The tap of the last norm and the logits."""
+        context = self._context(self.restart_map.last, columns, self.copies)
+        return self.stages[0].tap(self.model.stacks[-1].name, context)
 
     # ---- the logits that the metric reads -----------------------------------------------------
 
@@ -293,12 +337,10 @@ class BatchedForward:
         return torch.stack(values).reshape(self.copies, -1)
 
     def _final_norm(self, x: Tensor, columns: slice) -> Tensor:
-        tap = self._tap(self.restart_map.last, self._context(self.restart_map.last, columns))
-        return self.model.stacks[-1].final_norm(x, tap)
+        return self.model.stacks[-1].final_norm(x, self._exit_tap(columns))
 
     def _logits(self, x: Tensor, columns: slice) -> Tensor:
-        tap = self._tap(self.restart_map.last, self._context(self.restart_map.last, columns))
-        return self.model.unembed(self._final_norm(x, columns), tap)
+        return self.model.unembed(self._final_norm(x, columns), self._exit_tap(columns))
 
     def _all_columns(self, x: Tensor, columns: slice) -> tuple[Tensor, slice]:
         """The stream at all columns; those before ``columns`` are taken from the baseline."""
@@ -345,7 +387,7 @@ class BatchedForward:
 
     def _is_pointwise(self, place: Place) -> bool:
         """Whether the edits at a place change each column without reading the others."""
-        return all(edit.pointwise for _, edit in self.edits[place])
+        return all(edit.pointwise for edit in self.edits[place])
 
 
 def at(x: Float[Tensor, "row pos n"], column: Int[Tensor, " row"]) -> Float[Tensor, "row n"]:

@@ -87,15 +87,16 @@ def _peak(worker: Worker, job: Job) -> int:
         baseline = Baseline.of(restart_map, job, without_data)
         for cases, first_column in [((), 0), *kinds.values()]:
             forward = BatchedForward(baseline, measured, cases, first_column)
-            changes = {
-                place: [
-                    _allocating_change(
-                        forward.copies, whole_cases=any(e.select.selects_all for _, e in made)
-                    )
-                ]
-                for place, made in forward.edits.items()
-            }
-            forward.recorder = Recorder(replace(forward.recorder.plan, edits=changes))
+            for stage in forward.stages:
+                changes = {
+                    place: [
+                        _allocating_change(
+                            stage.copies, whole_cases=any(e.select.selects_all for _, e in made)
+                        )
+                    ]
+                    for place, made in stage.edits.items()
+                }
+                stage.recorder = Recorder(replace(stage.recorder.plan, edits=changes))
             with suppress(RuntimeError):  # the metric's numbers can't be read without data
                 forward.values()
     return live.peak
@@ -108,7 +109,8 @@ def _placeholder_metric(logits: Tensor) -> Tensor:
 
 def _memory_key(cases: tuple[Case, ...]) -> tuple[object, frozenset[Point]]:
     """The properties of a forward that determine its memory, besides the number of its cases."""
-    return cases[0].restarts, frozenset(place.point for case in cases for place, _ in case.edits)
+    points = frozenset(place.point for case in cases for place, _ in case.edits)
+    return tuple(case.restarts for case in cases), points
 
 
 def _allocating_change(copies: int, *, whole_cases: bool) -> Callable[[Tensor, EditSite], Tensor]:

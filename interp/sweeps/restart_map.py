@@ -109,6 +109,11 @@ class RestartMap:
         return restart.layer < self.exit(self.last).layer - 1 or point.mixes_positions
 
     @cached_property
+    def block_bytes(self) -> int:
+        """Bytes of the weights of the last stack's first block."""
+        return sum(weight.nbytes for weight in self.model.stacks[-1].block(0).parameters())
+
+    @cached_property
     def is_bidirectional(self) -> bool:
         """Whether columns of the last stack attend to later columns."""
         stack = self.model.stacks[-1]

@@ -1,11 +1,12 @@
 """Schedules a sweep: which prompts run together, and which cases run as one batched forward.
 
-Prompts of similar length run together, so that little is spent on padding; cases with the same
-restart run together if about the same number of columns is computed for each.
+Prompts of similar length run together, so that little is spent on padding. Cases run together if
+about the same number of columns is computed for each: those with the same restart, and those that
+have no edit after the block in which they restart, which join a running forward there.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
@@ -16,7 +17,7 @@ from interp.execution import as_edits, place_edits, resolve_edits
 from interp.metrics import Metric, MetricLike
 from interp.model import Batch, Network
 from interp.points import Place
-from interp.sweeps.restart_map import Restart, RestartMap
+from interp.sweeps.restart_map import ENTRY, Restart, RestartMap
 
 PlacedEdits = tuple[tuple[Place, Edit], ...]
 SHOWN = 3
@@ -54,6 +55,22 @@ class Case:
     def earlier(self) -> set[Place]:
         """The places whose tensors are read by its edits, other than those that they change."""
         return {place for _, edit in self.edits for place in edit.earlier}
+
+    def can_join(self, restart_map: RestartMap) -> bool:
+        """Whether it can join a running forward of other cases after the block that it restarts in.
+
+        The blocks that follow are then computed without edits; the last one, of which only some
+        columns may be computed, must be among them.
+        """
+        restart, last = self.restarts[-1], restart_map.exit(restart_map.last).layer - 1
+        if restart_map.last > 0 or restart is None or restart.layer >= last or self.earlier:
+            return False
+        if restart_map.block_bytes < LARGE_BLOCK:
+            return False
+        entered = None if restart == ENTRY else restart.layer
+        return all(
+            place.layer == entered and place.point.value.region != "exit" for place, _ in self.edits
+        )
 
     def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:
         """The edits restricted to some of the sweep's ``n`` prompts."""
@@ -95,7 +112,11 @@ def placed_in(model: Network, edits: Sequence[Edit]) -> PlacedEdits:
 
 
 WASTE = 8
-"""At most one column in ``WASTE`` is computed unnecessarily."""
+"""At most one column in ``WASTE`` is computed unnecessarily by cases with the same restart."""
+LARGE_BLOCK, FIXED = 2**22, 32
+"""Reading the weights of a block takes the time of about ``FIXED`` rows if they have at least
+``LARGE_BLOCK`` bytes, too many for a processor's caches: cases of different restarts then run
+together. ``FIXED`` is from the rates of SmolLM2's products on 7 to 256 rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,12 +233,14 @@ def _whole_groups(
     """The groups, including cases that are done."""
     first = {case.index: case.first_column(restart_map, job.batches) for case in job.cases}
     width = job.batches[-1].ids.shape[1]
-
-    def restarts(case: Case) -> tuple[tuple[int, int], ...]:
-        return tuple((r.layer, r.index) if r is not None else (-2, 0) for r in case.restarts)
-
-    ordered = sorted(job.cases, key=lambda case: (restarts(case), first[case.index], case.index))
-    for _, alike_cases in groupby(ordered, key=restarts):
+    joining = [case for case in job.cases if case.can_join(restart_map)]
+    joins = {case.index for case in joining}
+    equal = _of_equal_columns(restart_map, job, joining, first, copies)
+    for together in _joined(equal, copies):
+        yield together.cases, together.start
+    others = [case for case in job.cases if case.index not in joins]
+    ordered = sorted(others, key=lambda case: (_order(case), first[case.index], case.index))
+    for _, alike_cases in groupby(ordered, key=_order):
         group: list[Case] = []
         for case in alike_cases:
             start = first[group[0].index] if group else 0
@@ -228,3 +251,66 @@ def _whole_groups(
             group.append(case)
         if group:
             yield group, first[group[0].index]
+
+
+def _order(case: Case) -> tuple[tuple[int, int], ...]:
+    """The restarts of a case, in the order of the forward."""
+    return tuple((r.layer, r.index) if r is not None else (-2, 0) for r in case.restarts)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Cases that join one forward, in the order of their restarts.
+
+    Attributes:
+        cases: the cases.
+        start: the first column that is computed.
+        rows: rows of a case: its columns in all prompts.
+        n_blocks: number of blocks of the stack.
+    """
+
+    cases: list[Case]
+    start: int
+    rows: int
+    n_blocks: int
+
+    @property
+    def cost(self) -> int:
+        """Time of its blocks, in the time of one row of one block."""
+        after = [self.n_blocks - layer for ((layer, _),) in map(_order, self.cases)]
+        return self.rows * sum(after) + FIXED * max(after)
+
+    def with_group(self, later: "_Group") -> "_Group":
+        """Both groups, from the first column of this one, which is not after that of ``later``."""
+        cases = sorted([*self.cases, *later.cases], key=lambda case: (_order(case), case.index))
+        return replace(self, cases=cases)
+
+
+def _of_equal_columns(
+    restart_map: RestartMap, job: Job, cases: Sequence[Case], first: Mapping[int, int], copies: int
+) -> Iterator[_Group]:
+    """Groups of at most ``copies`` cases for which the same columns are computed."""
+    width, prompts = job.batches[-1].ids.shape[1], len(job.rows)
+    n_blocks = restart_map.exit(restart_map.last).layer
+    ordered = sorted(cases, key=lambda case: (first[case.index], _order(case), case.index))
+    for start, group in groupby(ordered, key=lambda case: first[case.index]):
+        alike_cases = list(group)
+        for begin in range(0, len(alike_cases), copies):
+            part = alike_cases[begin : begin + copies]
+            yield _Group(part, start, prompts * (width - start), n_blocks)
+
+
+def _joined(groups: Iterator[_Group], copies: int) -> Iterator[_Group]:
+    """Adjacent groups as one where that takes less time, although more columns are computed."""
+    running = next(groups, None)
+    for group in groups:
+        if running is None:
+            break
+        both = running.with_group(group)
+        if len(both.cases) <= copies and both.cost <= running.cost + group.cost:
+            running = both
+        else:
+            yield running
+            running = group
+    if running is not None:
+        yield running

@@ -96,13 +96,7 @@ def packing_gain(model: Network, rows: int = 256) -> float:
     _check(model)
     if rows < 1:
         raise InvalidInput(f"rows={rows}: a product needs at least one row; pass batch × pos.")
-    shapes = Counter(
-        (weight.shape[0], weight.shape[1])
-        for part in _linears(model)
-        for weight in part.parameters(recurse=False)
-        if weight.ndim == 2  # noqa: PLR2004 - a matrix
-    )
-    trials = [_Trial(*shape, rows, count) for shape, count in shapes.items()]
+    trials = [_Trial(*shape, rows, count) for shape, count in product_shapes(model).items()]
     deadline = time.perf_counter() + SECONDS
     for done in range(ROUNDS):
         if done <= MIN_ROUNDS or time.perf_counter() < deadline:
@@ -110,6 +104,25 @@ def packing_gain(model: Network, rows: int = 256) -> float:
                 trial.measure()
     default, packing = (sum(each) for each in zip(*(t.seconds for t in trials), strict=True))
     return default / packing
+
+
+def product_shapes(model: Network) -> Counter[tuple[int, int]]:
+    """The shapes ``(n_out, n_in)`` of the model's weights in products, with their numbers."""
+    return Counter(
+        (weight.shape[0], weight.shape[1])
+        for part in _linears(model)
+        for weight in part.parameters(recurse=False)
+        if weight.ndim == 2  # noqa: PLR2004 - a matrix
+    )
+
+
+def can_pack(model: Network) -> bool:
+    """Whether this model's weights can be packed on this machine."""
+    try:
+        _check(model)
+    except InvalidInput:
+        return False
+    return True
 
 
 class PackedLinear:

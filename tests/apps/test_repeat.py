@@ -15,6 +15,7 @@ from apps.commands.options import FILES, SHARED
 from apps.commands.saved_table import saved_table
 from apps.commands.written_run import difference
 from interp.errors import InvalidInput
+from interp.loading import kernel
 
 ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
 PATCH = [
@@ -128,6 +129,37 @@ def interrupted(monkeypatch):
             return False
 
     monkeypatch.setattr(partial_run, "Slice", Interrupting)
+
+
+@pytest.mark.parametrize("gain", [1.5, 0.9])
+def test_a_repeated_run_uses_the_kernel_of_the_run(command, tmp_path, monkeypatch, gain):
+    """Chosen by a measurement at first; then the recorded one, without a measurement."""
+    monkeypatch.setattr(kernel, "LARGE", 0)
+    monkeypatch.setattr(kernel, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(kernel, "packing_gain", lambda _: gain)
+    assert command(*ABLATE, "--out", tmp_path / "out").exit_code == 0
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["settings"]["kernel"] == ("packed" if gain > 1 else "default")
+    assert run["provenance"]["products"].startswith(run["settings"]["kernel"])
+    assert f"{gain:.2f}" in run["provenance"]["kernel_choice"]
+    assert f"{gain:.2f}" in (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.setattr(kernel, "faster_kernel", None)
+    repeated = command("repeat", tmp_path / "out")
+    assert repeated.exit_code == 0, repeated.output
+    assert "bit for bit" in repeated.output
+    assert "products" not in repeated.output
+    other = command("repeat", tmp_path / "out", "--kernel", "default")
+    assert ("provenance.products was packed" in other.output) == (gain > 1)
+
+
+def test_a_run_without_a_choice_of_kernel_is_repeated_with_the_default(
+    command, tmp_path, monkeypatch
+):
+    assert command(*ABLATE, "--out", tmp_path / "out").exit_code == 0
+    assert "kernel" not in json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    monkeypatch.setattr(kernel, "LARGE", 0)
+    monkeypatch.setattr(kernel, "faster_kernel", None)
+    assert command("repeat", tmp_path / "out").exit_code == 0
 
 
 def test_ctrl_c_keeps_what_is_done_and_prints_it(command, tmp_path, monkeypatch):

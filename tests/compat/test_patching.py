@@ -307,7 +307,7 @@ def test_weights_are_packed_for_many_patches_of_large_models(monkeypatch):
     clean, pack = model.run_with_cache(ids[0])[1], patching_sweep.packed
     plain = patching.get_act_patch_attn_head_out_all_pos(model, ids[1], clean, last)
     packings = []
-    for name, value in {"LARGE": 0, "REPAYS": 8, "processor": lambda: "AMD"}.items():
+    for name, value in {"REPAYS": 8, "faster_kernel": lambda _: ("packed", None)}.items():
         monkeypatch.setattr(patching_sweep, name, value)
     monkeypatch.setattr(patching_sweep, "packed", lambda core: packings.append(core) or pack(core))
     fast = patching.get_act_patch_attn_head_out_all_pos(model, ids[1], clean, last)
