@@ -21,7 +21,7 @@ from chat_models import (
     system,
     user,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import each
 from tokenizers import AddedToken, normalizers, processors
@@ -131,6 +131,7 @@ CONTENTS = st.text(alphabet="ab \n\tä\u3000\U000f0000\U000f0001<|", max_size=6)
 STRIPS = {CHATML: str, ZEPHYR: str, LLAMA_3: str.strip, GEMMA: str.strip, ECHO: str}
 
 
+@settings(max_examples=60)
 @given(st.sampled_from([*STRIPS]), st.lists(CONTENTS, min_size=1, max_size=5))
 def test_the_tokens_of_a_message_spell_its_content(template, contents):
     """Whatever it is, and as it is after trimming; all others are those of empty contents."""
@@ -150,6 +151,7 @@ def test_the_tokens_of_a_message_spell_its_content(template, contents):
     assert rest == empty.tokens[0].tolist()
 
 
+@settings(max_examples=40)
 @given(CONTENTS, CONTENTS)
 def test_roles_follow_the_messages(first, second):
     """The converse: exchanging the contents exchanges whose the tokens are."""

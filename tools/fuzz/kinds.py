@@ -40,6 +40,14 @@ SMALL = "rasp-duplicates"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 CHECKPOINT, CACHE, EDIT, PROMPTS = "ckpt.pt", "run.cache", "edit.json", "prompts.jsonl"
 TABLE, PARQUET, TEMPLATE = "prompts.csv", "prompts.parquet", "template.toml"
+CHAT, CHAT_TEXT = (
+    "chat_template.jinja",
+    """{{ bos_token }}{% set ns = namespace(n=0) %}
+{% macro turn(role, text) %}{{ role | upper ~ ': ' + text | trim }}{% endmacro %}
+{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}
+{% set ns.n = ns.n + 1 %}{{ turn(m.role, m['content']) }}{{ '=' * 9 }}{{ ns.n | tojson }}
+{% endfor %}{% if add_generation_prompt %}{{ 'A'.center(9) }}{% endif %}""",
+)
 TEMPLATE_TEXT = """
 text = ["{a} and {b} went to the {place.name}. {a}", "{b} and {a} went. {{a}} {a}"]
 corrupt = "{a} and {b} went to the {place.name}. {c}"
@@ -91,6 +99,12 @@ def _saved(folder: Path) -> None:
 
 def _byte_level(folder: Path) -> None:
     copy(MODEL_FOLDER / "python-2l" / "tokenizer.json", folder)
+
+
+def _chat(folder: Path) -> None:
+    tokenizer = interp.Tokenizer.from_file(MODEL_FOLDER / "python-2l" / "tokenizer.json")
+    save_folder(interp.Transformer(replace(TINY, d_vocab=tokenizer.vocab_size), tokenizer), folder)
+    (folder / CHAT).write_text(CHAT_TEXT, encoding="utf-8")
 
 
 def _gpt2(folder: Path) -> None:
@@ -164,6 +178,12 @@ def _tokenize(folder: Path) -> object:
     tokenizer = interp.Tokenizer.from_file(folder / "tokenizer.json")
     ids = tokenizer.encode("def f(x):\n    return x")
     return tokenizer.decode(ids), tokenizer.display(ids), tokenizer.added_ids()
+
+
+def _render(folder: Path) -> object:
+    messages = [{"role": "user", "content": " a"}, {"role": "assistant", "content": "b"}]
+    chat = interp.load(folder).chat(messages)
+    return repr(chat), chat.tokens
 
 
 def _read_cache(folder: Path) -> object:
@@ -256,6 +276,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "index of shards": Kind(INDEX, _sharded, _load, damaged_json),
     "tokenizer.json": Kind("tokenizer.json", _byte_level, _tokenize, damaged_json),
+    "chat template": Kind(CHAT, _chat, _render, damaged_bytes),
     "checkpoint of nanoGPT": Kind(
         CHECKPOINT,
         _nanogpt,
