@@ -26,7 +26,7 @@ something else, or more, and a head without a role need not be idle. That a head
 does not show that the model uses what it moves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -52,7 +52,6 @@ from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.metrics import at_least_float32, relative_rounding
 from interp.model import (
-    Attention,
     ImageInput,
     MaskedHead,
     Unembedding,
@@ -66,6 +65,8 @@ LEAST = 0.1
 """The amount by which a score must exceed its control."""
 GROUPS, SMALLEST, LARGEST = 8, 4, 512
 """Number of groups of tokens for copying, and the fewest and most tokens of a group."""
+ROWS = 8
+"""Number of rows that are run at a time."""
 OF_REPETITION = ("induction", "duplicate-token")
 COPYING = "copying"
 BACKGROUND = (COPYING, *SINKS)
@@ -291,11 +292,28 @@ def _reads_tokens(model: Transformer) -> bool:
     return len(model.stacks) == 1 and not isinstance(model.stacks[0].input, ImageInput)
 
 
-@torch.no_grad()
 def _attention_scores(
     model: Transformer, rows: RepeatedRows
 ) -> tuple[dict[str, Scores], dict[str, Scores], Bool[Tensor, "layer head"]]:
     """Scores and controls by role, and which heads write nothing."""
+    numbers = torch.arange(len(rows.repeated.ids), device=model.device)
+    parts = [_scores_of_rows(model, rows.rows(part)) for part in numbers.split(ROWS)]
+    scores, controls, written, streams = zip(*parts, strict=True)
+    largest = torch.stack(written).amax(0)  # ‖z W_O‖ over all positions
+    rounding = relative_rounding(largest.dtype) * torch.stack(streams).amax(0)
+    return _joined(scores), _joined(controls), (largest <= rounding[:, None]).cpu()
+
+
+@torch.no_grad()
+def _scores_of_rows(
+    model: Transformer, rows: RepeatedRows
+) -> tuple[
+    dict[str, Scores],
+    dict[str, Scores],
+    Float[Tensor, "layer head"],
+    Float[Tensor, " layer"],
+]:
+    """Scores and controls by role; the largest ‖z W_O‖ of each head, and norm of each stream."""
     kind = attentions_of(model)
     patterns = [kind.places(layer)[0] for layer in range(len(kind.layers))]
     n, wanted = len(kind.layers), [*patterns, "z", "resid_pre"]  # and no logits
@@ -305,7 +323,8 @@ def _attention_scores(
     cells = rows.cells(bidirectional=kind.is_bidirectional)
     scores: dict[str, list[Tensor]] = {role: [] for role in cells}
     controls: dict[str, list[Tensor]] = {role: [] for role in cells}
-    silent: list[Tensor] = []
+    written: list[Tensor] = []
+    streams: list[Tensor] = []
     for layer, (attn, place) in enumerate(zip(kind.layers, patterns, strict=True)):
         pattern, unrelated = pattern_at(cache, place), pattern_at(other, place)
         visible = visible_keys(attn, context, pattern.shape[-1])
@@ -316,8 +335,10 @@ def _attention_scores(
             scores[role].append(_mean_mass(pattern, chosen))
             controls[role].append(_mean_mass(control, chosen))
         z, stream = (at_least_float32(cache[point, layer]) for point in ("z", "resid_pre"))
-        silent.append(_writes_nothing(attn, z, stream))
-    return _stacked(scores), _stacked(controls), torch.stack(silent).cpu()
+        heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
+        written.append(torch.stack([(z @ W_O).norm(dim=-1).max() for z, W_O in heads]))
+        streams.append(stream.norm(dim=-1).max())
+    return _stacked(scores), _stacked(controls), torch.stack(written), torch.stack(streams)
 
 
 def _stacked(by_role: Mapping[str, list[Tensor]]) -> dict[str, Scores]:
@@ -325,16 +346,18 @@ def _stacked(by_role: Mapping[str, list[Tensor]]) -> dict[str, Scores]:
     return {role: torch.stack(layers).cpu() for role, layers in by_role.items()}
 
 
+def _joined(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Scores]:
+    """The rows of each role."""
+    first, *others = parts
+    return {
+        role: torch.cat([scores, *(part[role] for part in others)], -1)
+        for role, scores in first.items()
+    }
+
+
 def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
     """The weights on the cells, averaged over the queries that have one."""
     return mean_over_queries(mass(weights, cells), cells.any(-1)[:, None]).T
-
-
-def _writes_nothing(attn: Attention, z: Tensor, stream: Tensor) -> Bool[Tensor, " head"]:
-    """Whether ‖z W_O‖ is a rounding error of the stream at all positions, for each head."""
-    heads = zip(z.unbind(2), at_least_float32(attn.W_O), strict=True)
-    written = torch.stack([(head_z @ W_O).norm(dim=-1).max() for head_z, W_O in heads])
-    return written <= relative_rounding(z.dtype) * stream.norm(dim=-1).max()
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The files of a run: its tables, ``run.json`` and ``report.html``."""
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ MAX_PROMPTS_BYTES = 2**20
 """Size in bytes up to which ``run.json`` holds the prompts, so that it can be repeated alone."""
 MAX_CSV_ROWS = 2**20 - 1
 """The most rows of a table that is written as CSV: as many as spreadsheet programs open."""
+MAX_PROMPT_ROWS = 2**22
+"""The most rows of a table by prompt that is written: more would take gigabytes of memory."""
 LENS_FILE = "lens.safetensors"
 """Name of the file of a trained lens, in the folder of its run."""
 
@@ -53,15 +56,22 @@ def write_run(run: AnalysisRun, folder: Path) -> None:
 def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     """The tables of a run by the names of their files: that of the units, or of the command.
 
-    Where the result has values per prompt, they are a second table. Where it has a metric, its
-    name, unit and method are columns of both.
+    Where the result has values per prompt, they are a second table, unless it would be too large.
+    Where it has a metric, its name, unit and method are columns of both.
     """
     result = run.result
     name = str(run.settings.options.get("units", run.settings.spec.name))
     frames = {name: result.to_frame()}
     by_prompt = getattr(result, "to_prompt_frame", None)
     if by_prompt is not None:
-        frames[f"{name}_by_prompt"] = by_prompt()
+        n_rows = len(frames[name]) * max(1, len(run.prompts))
+        if n_rows <= MAX_PROMPT_ROWS:
+            frames[f"{name}_by_prompt"] = by_prompt()
+        else:
+            warnings.warn(
+                f"The table {name}_by_prompt is not written: it would have about {n_rows} rows.",
+                stacklevel=2,
+            )
     fields = {name: str(vars(result)[name]) for name in MEASURED if vars(result).get(name)}
     measured = {
         name: frame.assign(**{n: value for n, value in fields.items() if n not in frame})

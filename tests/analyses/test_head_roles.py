@@ -1,5 +1,7 @@
 """Roles of heads: by the formulas on random models, and those of models whose heads are known."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, covering
@@ -19,6 +21,23 @@ VOCABULARY = torch.arange(13)
 def score_of(heads, role, name):
     row = heads.to_frame().query("role == @role and name == @name").iloc[0]
     return row["score"], row["control"]
+
+
+def test_rows_are_run_in_parts_of_any_size(monkeypatch):
+    """Which heads write nothing depends on all of them."""
+    model = build_new("gpt2")
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[1].zero_()
+    settings = {"tokens": VOCABULARY.tolist(), "half": 4, "rows": 7}
+    whole = head_roles(model, **settings)
+    monkeypatch.setattr(import_module("analyses.head_roles"), "ROWS", 3)
+    in_parts = head_roles(model, **settings)
+    for role, scores in whole.score.items():
+        assert_close(in_parts.score[role], scores)
+        assert_close(in_parts.control[role], whole.control[role])
+    assert torch.equal(in_parts.silent, whole.silent)
+    assert whole.silent[0, 1]
+    assert whole.silent.sum() == 1
 
 
 # ---- the formulas -------------------------------------------------------------------------------

@@ -166,6 +166,10 @@ def test_a_table_of_very_many_rows_is_parquet_alone(command, tmp_path, monkeypat
     assert len(heads) == 8
     assert len(pd.read_parquet(tmp_path / "heads_by_prompt.parquet")) > 8
     assert not (tmp_path / "heads_by_prompt.csv").exists()
+    monkeypatch.setattr("apps.commands.outputs.MAX_PROMPT_ROWS", 8 * 24 - 1)
+    with pytest.warns(UserWarning, match="about 192 rows"):
+        command("ablate", *of_model(["--method", "zero"]), "--out", tmp_path)
+    assert not (tmp_path / "heads_by_prompt.parquet").exists()
 
 
 def test_of_very_many_edges_only_those_into_the_logits_are_patched(monkeypatch):

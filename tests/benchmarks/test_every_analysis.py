@@ -90,7 +90,7 @@ def test_commands_read_the_pairs_and_the_text_that_were_asked_for(tmp_path):
     assert words == ["lens", "--prompts", str(tmp_path / "pairs.jsonl"), "--model", "python-2l"]
     pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     assert pairs == [pair.fields() for pair in interp.read_prompts("python-2l-pairs")[:3]]
-    assert inputs.words(costs.COMMANDS["lens of a text"])[2] == str(tmp_path / "text.txt")
+    assert inputs.words(costs.COMMANDS["train-lens"])[2] == str(tmp_path / "text.txt")
     texts = (tmp_path / "text.txt").read_text().splitlines()
     assert 1000 < sum(map(len, texts)) <= 3000
     assert min(map(len, texts)) >= costs.SHORTEST

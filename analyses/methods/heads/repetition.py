@@ -7,7 +7,7 @@ induction heads, j = i − n·|x| for duplicate-token heads (Olsson et al. 2022,
 and Induction Heads"; Wang et al. 2022, "Interpretability in the Wild").
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -47,6 +47,12 @@ class RepeatedRows:
     def again(self) -> slice:
         """The columns of the repetitions of x."""
         return slice(self.start + self.half, None)
+
+    def rows(self, chosen: Int[Tensor, " row"]) -> "RepeatedRows":
+        """The chosen rows."""
+        return replace(
+            self, repeated=self.repeated.rows(chosen), unrepeated=self.unrepeated.rows(chosen)
+        )
 
     def cells(self, *, bidirectional: bool) -> dict[str, Cells]:
         """The cells of each role; they may include keys that a query can't see.
