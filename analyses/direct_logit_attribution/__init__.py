@@ -312,7 +312,11 @@ class DirectLogitAttribution(Result):
         what: str,
         beside: Mapping[str, Float[Tensor, " term"]] | None = None,
     ) -> Heatmap:
-        """Heads, and the MLP in the last column; both sides and the difference share a scale."""
+        """Heads, and the MLP in the last column; the difference and both sides share a scale.
+
+        It is that of the differences and of the heads' sides: those of MLPs, which may raise both
+        logits by much more, can lie beyond its ends.
+        """
         cells = [
             (part.name.removesuffix(column), column, row)
             for row, part in enumerate(self.parts)
@@ -332,7 +336,8 @@ class DirectLogitAttribution(Result):
             return empty.index_put(places, values[terms].double())
 
         sides = self._sides().values()
-        of_heads = torch.stack([self.interval().mean, *sides])[:, terms]
+        of_heads = torch.tensor([self.parts[row].kind == "head" for row in terms.tolist()])
+        scaled = [self.interval().mean[terms], *(side[terms][of_heads] for side in sides)]
         return Heatmap(
             table(means),
             title=f"Direct attribution of the {what}, mean over prompts",
@@ -341,7 +346,7 @@ class DirectLogitAttribution(Result):
             axes=("layer", "head"),
             unit="logits",
             diverging=True,
-            top=float(of_heads.abs().max()) if sides else None,
+            top=float(torch.cat(scaled).abs().max()) if sides else None,
             places=places_of_effects(self.to_frame()),
             beside={name: table(values) for name, values in (beside or {}).items()},
         )

@@ -112,11 +112,13 @@ def _head(view: View, result: HeadEffects) -> ViewData:
     does = row["label"]
     if does == NONE:
         does = f"no label ({row['missing']})"
-    frame = result.to_evidence_frame().drop(columns="name")
+    frame = result.to_evidence_frame().drop(columns=["layer", "head", "name"])
+    is_attention = frame["quantity"].str.startswith("attention")
+    parts = [table_of_frame(frame[rows]) for rows in (is_attention, ~is_attention)]
     return table_view(
         "head",
         f"{view.component}: {does}{where(view)}",
-        table_of_frame(frame.drop(columns=["layer", "head"])),
+        (parts[0][0], [row for _, rows in parts for row in rows]),
         f"Attention is from the position of the answer, most to {row['strongest_key']}; its "
         "control is uniform attention. To the target, to the distractor: what the head adds to "
         "each logit, and the difference of the two; its control is for tokens drawn at random. "
