@@ -109,7 +109,7 @@ def _(result: HeadEffects, top: int | None = None) -> Table:
         else f"{row['attends']} {fixed(row['on_' + row['attends']], 2)}"
         for row in frame.to_dict("records")
     ]
-    columns = ["direct", "to_target", "to_distractor", "control", "effect", "low", "high"]
+    columns = ["to_target", "to_distractor", "direct", "effect", "low", "high", "control"]
     short = frame[["name", "label", *columns, "missing"]].rename(columns={"effect": "ablation"})
     short.insert(2, "attends to", shares)
     return table_of_frame(short, top)
