@@ -132,14 +132,21 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
     heads = [part.name for part in result.parts if part.head is not None]
     if result.by_source is None or view.component not in heads:
         return []
-    values = result.by_source[heads.index(view.component), 0]
+    row = heads.index(view.component)
+    values, sides = result.by_source[row, 0], ""
+    if result.of_target_by_source is not None:
+        target = result.of_target_by_source[row, 0].sum()
+        sides = (
+            f": {number(target, 3, sign=True)} to the target, "
+            f"{number(target - values.sum(), 3, sign=True)} to the distractor"
+        )
     return [
         {
             "kind": "tokens",
             "id": "sources",
             "title": f"{view.component}: its direct contribution, by the token that it attends to",
             "note": f"The contributions sum to {number(values.sum(), 3, sign=True)} logits, at the "
-            "position of the answer.",
+            f"position of the answer{sides}.",
             "tokens": [label or "" for label in result.tokens[0]],
             "values": encoded(values),
             "scale": asdict(Scale.around_zero(values)),
