@@ -21,7 +21,7 @@ from analyses import (
     QKCircuit,
 )
 from analyses.head_roles import BACKGROUND
-from analyses.results import NONE, Result
+from analyses.results import NONE, Result, fixed
 from apps import wording
 from apps.frame_table import Table, table_of_frame
 from interp.execution import Provenance
@@ -101,14 +101,18 @@ def _(result: HeadRoles, top: int | None = None) -> Table:
 
 @table.register
 def _(result: HeadEffects, top: int | None = None) -> Table:
-    """The evidence on each head in short, the largest first; or what a label lacks."""
+    """The evidence on each head in short, the largest first, and what a label lacks."""
     frame = result.to_frame()
-    label = frame["label"].where(frame["label"] != NONE, f"{NONE} (" + frame["missing"] + ")")
-    columns = ["attends", "on_target", "on_distractor", "strongest_key", "direct", "to_target"]
-    columns += ["to_distractor", "control", "effect", "low", "high"]
-    short = frame[["name", *columns]].rename(columns=lambda name: name.replace("_", " "))
-    short.insert(1, "label", label)
-    return table_of_frame(short.rename(columns={"effect": "ablation"}), top)
+    shares = [
+        NONE
+        if row["attends"] == NONE
+        else f"{row['attends']} {fixed(row['on_' + row['attends']], 2)}"
+        for row in frame.to_dict("records")
+    ]
+    columns = ["to_target", "to_distractor", "direct", "effect", "low", "high", "control"]
+    short = frame[["name", "label", *columns, "missing"]].rename(columns={"effect": "ablation"})
+    short.insert(2, "attends to", shares)
+    return table_of_frame(short, top)
 
 
 @table.register

@@ -154,16 +154,24 @@ def _bars(figure: Parts) -> Figure:
         color=trace.marker.color,
         xerr=np.nan_to_num(ends) if ends else None,
         ecolor=INK,
+        label=_as_read(trace.name),
     )
     axes.axvline(0, color=SOFT, lw=1)
     axes.set_yticks(rows, labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_xlabel(_as_read(figure.layout.xaxis.title.text))
     for marks in figure.data[1:]:
-        shape, colour = SHAPES[marks.marker.symbol], marks.marker.color
-        axes.plot(marks.x, rows, shape, color=colour, mec="white", ms=7, label=_as_read(marks.name))
+        axes.plot(
+            marks.x,
+            rows,
+            SHAPES[marks.marker.symbol],
+            color=marks.marker.color,
+            mec="white",
+            ms=0.75 * marks.marker.size,
+            label=_as_read(marks.name),
+        )
     if figure.data[1:]:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, title=_as_read(trace.name))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
     return drawn
 
 

@@ -79,6 +79,7 @@ class DirectLogitAttribution(Result):
         control: the same terms for tokens drawn at random in place of target and distractor.
         by_source: with ``by="source"``, each head's term by the token that it attends to; else
             ``None``.
+        of_target_by_source: with a distractor, the same of the target's logit alone; else ``None``.
         parts: what writes each term; see :class:`analyses.methods.attribution.Part`.
         tokens: label of each key in ``by_source``, ``None`` at padding; for an encoder–decoder, the
             tokens of the source, then those of the target.
@@ -94,6 +95,7 @@ class DirectLogitAttribution(Result):
     of_target: Float[Tensor, "term prompt"] | None
     control: Float[Tensor, "term prompt"]
     by_source: Float[Tensor, "head prompt key"] | None
+    of_target_by_source: Float[Tensor, "head prompt key"] | None
     parts: tuple[Part, ...]
     tokens: tuple[tuple[str | None, ...], ...]
     target: tuple[str, ...]
@@ -127,6 +129,7 @@ class DirectLogitAttribution(Result):
             prompt, name, layer, head: the prompt and the head.
             key, token: the token of the prompt that it attends to.
             effect: the term, in logits.
+            to_target, to_distractor: with a distractor, its two sides.
         """
         if self.by_source is not None:
             return self._source_frame(self.by_source)
@@ -256,17 +259,17 @@ class DirectLogitAttribution(Result):
         frame = self.to_frame()
         frame = frame.loc[frame["effect"].abs().nlargest(top).index]
         frame = frame[frame["effect"].abs() > self._noise]
-        columns = (frame[name] for name in ("name", "effect", "token", "key", "prompt"))
         places = places_of(frame["effect"])
         return [
-            f"{name:<12} {effect_text(effect, places, 'logits')} by attending to {token} "
-            f"(key {key} of prompt {n})"
-            for name, effect, token, key, n in zip(*columns, strict=True)
+            f"{row['name']:<12} {effect_text(row['effect'], places, 'logits')}"
+            f"{_sides_text(row, places)} by attending to {row['token']} "
+            f"(key {row['key']} of prompt {row['prompt']})"
+            for row in frame.to_dict("records")
         ]
 
     def _source_frame(self, sources: Float[Tensor, "head prompt key"]) -> pd.DataFrame:
         real = torch.tensor([[token is not None for token in row] for row in self.tokens])
-        prompt, column = real.nonzero().unbind(-1)
+        (prompt, column), sides = real.nonzero().unbind(-1), self._source_sides()
         keys = {
             "prompt": prompt,
             "key": (real.cumsum(-1) - 1)[prompt, column],
@@ -278,12 +281,21 @@ class DirectLogitAttribution(Result):
                 layer=part.layer,
                 head=part.head,
                 effect=terms[prompt, column].numpy(),
+                **{f"to_{name}": side[row][prompt, column].numpy() for name, side in sides.items()},
             )
-            for part, terms in zip(self._heads, sources, strict=True)
+            for row, (part, terms) in enumerate(zip(self._heads, sources, strict=True))
         ]
         columns = ["prompt", "name", "layer", "head", "key", "token", "effect"]
+        columns += [f"to_{name}" for name in sides]
         frame = pd.concat(parts, ignore_index=True)[columns]
         return frame.sort_values("prompt", kind="stable", ignore_index=True)
+
+    def _source_sides(self) -> dict[str, Float[Tensor, "head prompt key"]]:
+        """By source, the terms of the target's logit, and those of the distractor's."""
+        target, sources = self.of_target_by_source, self.by_source
+        if target is None or sources is None:
+            return {}
+        return {"target": target, "distractor": target - sources}
 
     def _component_drawing(self) -> Drawing:
         estimate = self.interval()
@@ -312,7 +324,11 @@ class DirectLogitAttribution(Result):
         what: str,
         beside: Mapping[str, Float[Tensor, " term"]] | None = None,
     ) -> Heatmap:
-        """Heads, and the MLP in the last column; both sides and the difference share a scale."""
+        """Heads, and the MLP in the last column; the difference and both sides share a scale.
+
+        It is that of the differences and of the heads' sides: those of MLPs, which may raise both
+        logits by much more, can lie beyond its ends.
+        """
         cells = [
             (part.name.removesuffix(column), column, row)
             for row, part in enumerate(self.parts)
@@ -332,7 +348,8 @@ class DirectLogitAttribution(Result):
             return empty.index_put(places, values[terms].double())
 
         sides = self._sides().values()
-        of_heads = torch.stack([self.interval().mean, *sides])[:, terms]
+        of_heads = torch.tensor([self.parts[row].kind == "head" for row in terms.tolist()])
+        scaled = [self.interval().mean[terms], *(side[terms][of_heads] for side in sides)]
         return Heatmap(
             table(means),
             title=f"Direct attribution of the {what}, mean over prompts",
@@ -341,7 +358,7 @@ class DirectLogitAttribution(Result):
             axes=("layer", "head"),
             unit="logits",
             diverging=True,
-            top=float(of_heads.abs().max()) if sides else None,
+            top=float(torch.cat(scaled).abs().max()) if sides else None,
             places=places_of_effects(self.to_frame()),
             beside={name: table(values) for name, values in (beside or {}).items()},
         )
@@ -353,6 +370,7 @@ class DirectLogitAttribution(Result):
         some = f"; the {SHOWN} largest heads" if len(largest) < len(terms) else ""
         distractor = None if self.distractor is None else self.distractor[prompt : prompt + 1]
         what = _describe(self.target[prompt : prompt + 1], distractor)
+        sides = self._source_sides().items()
         return Heatmap(
             terms[largest][:, keys],
             title=f"Direct attribution of the {what} on prompt {prompt}, by token{some}",
@@ -361,6 +379,7 @@ class DirectLogitAttribution(Result):
             axes=("head", "token attended to"),
             unit="logits",
             diverging=True,
+            beside={f"to the {side}": each[largest, prompt][:, keys] for side, each in sides},
         )
 
 
@@ -421,6 +440,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         of_target=attributed.of_target,
         control=attributed.control,
         by_source=attributed.sources,
+        of_target_by_source=attributed.sources_of_target,
         parts=attributed.parts,
         tokens=_labels(model, batches) if by == "source" else (),
         target=labels[0],

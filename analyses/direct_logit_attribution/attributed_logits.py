@@ -16,6 +16,7 @@ from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import Batch, Network
 
 BY = ("component", "head", "source")
+SOURCES = ("sources", "sources_of_target")
 ROWS = 64
 """Prompts run at a time, at most."""
 Ids = Int[Tensor, "token prompt"]
@@ -33,6 +34,7 @@ class AttributedLogits:
         of_target: the same terms of the target's logit alone; ``None`` if there is no distractor.
         control: the same terms for random tokens.
         sources: each head's term by the token that it attends to; ``None`` unless by source.
+        sources_of_target: the same of the target's logit alone; ``None`` without a distractor.
     """
 
     parts: tuple[Part, ...]
@@ -41,6 +43,7 @@ class AttributedLogits:
     of_target: Float[Tensor, "term prompt"] | None
     control: Float[Tensor, "term prompt"]
     sources: Float[Tensor, "head prompt key"] | None
+    sources_of_target: Float[Tensor, "head prompt key"] | None
 
 
 @torch.no_grad()
@@ -84,18 +87,22 @@ def attribute_logits(
             by_part = {name: heads_together(terms) for name, terms in by_part.items()}
         if by == "source":
             numbers["sources"].append(_by_key(logits.sources(), some))
+            if len(ids) > 1:
+                numbers["sources_of_target"].append(_by_key(target.sources(), some))
         numbers["values"].append(logits.values())
         for name, terms in by_part.items():
             numbers[name].append(torch.stack([*terms.values()], -1))
         parts = tuple(by_part["terms"])
     tensors = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+    by_source = {name: tensors[name].transpose(0, 1) for name in SOURCES if name in tensors}
     return AttributedLogits(
         parts=parts,
         values=tensors["values"],
         terms=tensors["terms"].mT,
         of_target=tensors["of_target"].mT if len(ids) > 1 else None,
         control=tensors["control"].mT,
-        sources=tensors["sources"].transpose(0, 1) if by == "source" else None,
+        sources=by_source.get("sources"),
+        sources_of_target=by_source.get("sources_of_target"),
     )
 
 

@@ -272,7 +272,7 @@ class HeadEffects(Result):
         return {"figure": self.drawing(), "attention": attention}
 
     def summary(self, top: int = 10) -> str:
-        """The difference, the evidence on the ``top`` largest heads, and how many have a label."""
+        """The difference, the evidence on the ``top`` largest heads, and those with each label."""
         top = at_least(1, top, "top")
         frame = self.to_frame()
         lines = [self._line(row) for row in frame.head(top).to_dict("records")]
@@ -280,11 +280,11 @@ class HeadEffects(Result):
             "direct: target − (distractor); control: mean of |direct| for tokens drawn at random; "
             f"an effect counts from {number(self._least, 2)} logits ({percent(LEAST)}) on"
         )
-        return "\n".join([self.headline(), *lines, about, self._counts(frame), *self.notes])
+        return "\n".join([self.headline(), *lines, about, self._labelled(frame), *self.notes])
 
     def conclusion(self) -> list[str]:
-        """The largest heads with their labels, and how many heads have each label."""
-        return [self.headline(), self._counts(self.to_frame())]
+        """The largest heads with their labels, and the heads with each label."""
+        return [self.headline(), self._labelled(self.to_frame())]
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
@@ -408,12 +408,15 @@ class HeadEffects(Result):
             f"ablation {ablation}{bracketed(row['low'], row['high'], places)}"
         )
 
-    def _counts(self, frame: pd.DataFrame) -> str:
-        """How many heads have each label."""
-        count = frame["label"].value_counts()
-        labels = (f"{count[rule.label]} {rule.label}" for rule in RULES if rule.label in count)
-        without = f"{count.get(NONE, 0)} without a label"
-        return f"{counted(len(frame), 'head')}: {', '.join([*labels, without])}"
+    def _labelled(self, frame: pd.DataFrame) -> str:
+        """The heads with each label, and how many have none."""
+        texts = list[str]()
+        for rule in RULES:
+            names = frame.loc[frame["label"] == rule.label, "name"].tolist()
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            texts += [f"{rule.label}: {', '.join(names[:NAMED])}{more}"] * bool(names)
+        without = (frame["label"] == NONE).sum()
+        return "; ".join([*texts, f"without a label: {without} of {counted(len(frame), 'head')}"])
 
 
 def head_effects(  # noqa: PLR0913 - the settings of one analysis, by keyword

@@ -28,8 +28,8 @@ DIVERGING = "PuOr_r"
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of curves, distinguishable without colour vision (Okabe and Ito 2008)."""
 INK = "#1f2430"
-MARKS = (("diamond", LINES[2]), ("circle", INK), ("square", LINES[5]))
-"""Shapes and colours of marks on bars, in the order of their names."""
+MARKS = (("diamond", LINES[2], 11), ("circle", INK, 7), ("square", LINES[5], 8))
+"""Shapes, colours and sizes of marks on bars, in the order of their names."""
 ABOVE, BELOW = "#b35806", "#542788"
 """The ends of the diverging scale, for lines."""
 FAINT = "#b8bfca"
@@ -132,10 +132,10 @@ def _(drawing: Bars) -> go.Figure:
             y=list(range(len(labels))),
             name=escaped(name),
             mode="markers",
-            marker={"symbol": symbol, "color": colour, "size": 9, "line": MARK_EDGE},
+            marker={"symbol": symbol, "color": colour, "size": size, "line": MARK_EDGE},
             **hover,
         )
-        for (name, x), (symbol, colour) in zip(drawing.marks.items(), MARKS, strict=False)
+        for (name, x), (symbol, colour, size) in zip(drawing.marks.items(), MARKS, strict=False)
     ]
     across = {"title": drawing.unit}
     down = {**_ticks(labels), "autorange": "reversed", "automargin": True}

@@ -149,14 +149,14 @@ function barsPlot(view) {
     const [shape, colour] = MARK_STYLES[n % MARK_STYLES.length];
     const [size, diagonal] = [MARK_SIZE, 1.3 * MARK_SIZE];
     ctx.beginPath();
-    if (shape === "circle") ctx.arc(x, y, size, 0, 2 * Math.PI);
+    if (shape === "circle") ctx.arc(x, y, 0.7 * size, 0, 2 * Math.PI); // a diamond below it stays visible
     else if (shape === "square") ctx.rect(x - 0.9 * size, y - 0.9 * size, 1.8 * size, 1.8 * size);
     else for (const [across, down] of [[0, -1], [1, 0], [0, 1], [-1, 0]]) {
       ctx.lineTo(x + diagonal * across, y + diagonal * down);
     }
     ctx.closePath();
     ctx.strokeStyle = theme.paper;
-    ctx.lineWidth = 3;
+    ctx.lineWidth = 2;
     ctx.stroke();
     ctx.fillStyle = colour === null ? theme.ink : LINES[theme.dark ? "dark" : "light"][colour];
     ctx.fill();

@@ -153,6 +153,7 @@ VOCABULARY = {
         "strength": "factor of a vector",
         "strengths": "the column strength",
         "strips": "values along a text",
+        "of_target_by_source": "the terms of the target's logit by token attended to",
         "of_target": "the terms of the target's logit alone",
         "sum": "sum of effects over a cut",
         "support_effect": "effect of each edge of the support",

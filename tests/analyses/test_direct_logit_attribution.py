@@ -305,6 +305,22 @@ def test_figures_show_both_sides_of_a_difference(by):
     assert [*attributed("gpt2", by=by).drawings()] == ["figure"]
 
 
+def test_by_source_the_two_sides_are_those_of_the_two_logits():
+    difference, target = (
+        attributed("gpt2", by="source", **more) for more in ({"distractor": 5}, {})
+    )
+    assert_close(difference.of_target_by_source, target.by_source, BOUND)
+    assert target.of_target_by_source is None
+    frame = difference.to_frame()
+    sides = (frame["to_target"] - frame["to_distractor"]).tolist()
+    assert sides == pytest.approx(frame["effect"].tolist(), abs=1e-12)
+    drawing = difference.drawing(1)
+    beside = drawing.beside["to the target"] - drawing.beside["to the distractor"]
+    assert_close(beside, drawing.values, BOUND)
+    assert " − (" in difference.summary().splitlines()[1]
+    assert not target.drawing(1).beside
+
+
 def test_padding_is_neither_in_the_rows_nor_in_the_figure():
     tokens = padded([torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])], "left")
     attribution = analyse(build("gpt2"), tokens, target=3, by="source")

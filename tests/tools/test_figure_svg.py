@@ -94,6 +94,15 @@ def test_bars_are_as_long_as_their_values():
     assert {"a", "b", "c", "nats"} <= set(texts(figure))
 
 
+def test_marks_on_bars_have_a_legend():
+    values = torch.tensor([2.0, -1.0])
+    settings = {"title": "t", "labels": ["a", "b"], "unit": "nats"}
+    bare = bars(values, values, values, **settings)
+    marked = bars(values, values, values, **settings, name="bar", marks={EVIL: values + 1})
+    assert {"bar", EVIL} <= set(texts(marked))
+    assert len(drawn(marked, "use")) > len(drawn(bare, "use"))
+
+
 def test_curves_have_a_panel_for_each_axis():
     steps = [0, 1, 2]
     panels = {

@@ -112,11 +112,13 @@ def _head(view: View, result: HeadEffects) -> ViewData:
     does = row["label"]
     if does == NONE:
         does = f"no label ({row['missing']})"
-    frame = result.to_evidence_frame().drop(columns="name")
+    frame = result.to_evidence_frame().drop(columns=["layer", "head", "name"])
+    is_attention = frame["quantity"].str.startswith("attention")
+    parts = [table_of_frame(frame[rows]) for rows in (is_attention, ~is_attention)]
     return table_view(
         "head",
         f"{view.component}: {does}{where(view)}",
-        table_of_frame(frame.drop(columns=["layer", "head"])),
+        (parts[0][0], [row for _, rows in parts for row in rows]),
         f"Attention is from the position of the answer, most to {row['strongest_key']}; its "
         "control is uniform attention. To the target, to the distractor: what the head adds to "
         "each logit, and the difference of the two; its control is for tokens drawn at random. "
@@ -130,14 +132,21 @@ def _sources(view: View, result: DirectLogitAttribution) -> list[ViewData]:
     heads = [part.name for part in result.parts if part.head is not None]
     if result.by_source is None or view.component not in heads:
         return []
-    values = result.by_source[heads.index(view.component), 0]
+    row = heads.index(view.component)
+    values, sides = result.by_source[row, 0], ""
+    if result.of_target_by_source is not None:
+        target = result.of_target_by_source[row, 0].sum()
+        sides = (
+            f": {number(target, 3, sign=True)} to the target, "
+            f"{number(target - values.sum(), 3, sign=True)} to the distractor"
+        )
     return [
         {
             "kind": "tokens",
             "id": "sources",
             "title": f"{view.component}: its direct contribution, by the token that it attends to",
             "note": f"The contributions sum to {number(values.sum(), 3, sign=True)} logits, at the "
-            "position of the answer.",
+            f"position of the answer{sides}.",
             "tokens": [label or "" for label in result.tokens[0]],
             "values": encoded(values),
             "scale": asdict(Scale.around_zero(values)),
