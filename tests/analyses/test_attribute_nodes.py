@@ -259,6 +259,7 @@ DECLARED = Declared(
         "nodes",
         "nodes (atp)",
         "method=atp-star metric=logit-diff positions=False check=64",
+        more=("by_position.csv", "by_position.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair=Without("it takes models with one stack"),

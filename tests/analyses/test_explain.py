@@ -199,6 +199,7 @@ DECLARED = Declared(
         "explain",
         "2 edges keep 100 %",
         "metric=logit-diff most=64",
+        more=("edges.csv", "edges.parquet"),
     ),
     of_each_prompt=EachPrompt(
         numbers_of_prompts, {**WITHOUT_EDGES, "texts": "faithfulness is undefined"}, is_slow=True

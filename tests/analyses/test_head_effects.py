@@ -284,6 +284,7 @@ DECLARED = Declared(
         "head-effects",
         "L1H0 (moves the target)",
         "head=None method=mean",
+        more=("evidence.csv", "evidence.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair=Without("it takes models with one stack"),

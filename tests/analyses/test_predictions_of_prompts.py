@@ -327,6 +327,7 @@ DECLARED = Declared(
         "predict",
         "Predictions on 24 prompts",
         "pos=None likeliest=10 ablate=None method=mean reference=None",
+        more=("prompts.csv", "prompts.parquet", "tokens.csv", "tokens.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={

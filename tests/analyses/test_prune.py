@@ -160,6 +160,7 @@ DECLARED = Declared(
         "prune",
         "CMD 0",
         "scores=conductance rank=size method=resample metric=logit-diff heldout=None",
+        more=("edges.csv", "edges.parquet"),
     ),
     of_each_prompt=EachPrompt(
         numbers_of_prompts, {**WITHOUT_EDGES, "texts": "faithfulness is undefined"}

@@ -173,6 +173,7 @@ DECLARED = Declared(
         "train-lens",
         "Tuned lens, 3 steps: closer",
         "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
+        more=("lens.safetensors",),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},

@@ -25,12 +25,6 @@ NAMES = {command.name for command in COMMANDS}
 PAIRS = ["--model", "rasp-reverse"]
 RUNS: dict[str, Command] = {command.name: command for command in declared_as("command").values()}
 """What each command prints and writes, as its analysis declares it."""
-MORE = {
-    *("prompts.csv", "prompts.parquet", "tokens.csv", "tokens.parquet"),
-    *("edges.csv", "edges.parquet", "by_position.csv", "by_position.parquet", "lens.safetensors"),
-    *("evidence.csv", "evidence.parquet"),
-}
-"""Files that only some commands write."""
 
 
 def of_model(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,7 +47,8 @@ def test_a_command_writes_tables_that_agree_and_prints_what_it_found(command, tm
     assert RUNS[name].excerpt in printed
     files = {f"{table}.csv", f"{table}.parquet", "manifest.json", "report.html", "run.json"}
     by_prompt = {f"{table}_by_prompt.csv", f"{table}_by_prompt.parquet"}
-    assert {path.name for path in out.iterdir()} - MORE - by_prompt == files
+    files.update(RUNS[name].more)
+    assert {path.name for path in out.iterdir()} - by_prompt == files
     columns = pd.read_parquet(out / f"{table}.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), columns, check_dtype=False)
     described = json.loads((out / "run.json").read_text())

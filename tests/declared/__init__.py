@@ -85,6 +85,7 @@ class Command:
         table: the name of the file of its table.
         excerpt: a part of what that run prints.
         options: all of its options with their defaults, which saved runs and scripts rely on.
+        more: files that it writes beside those of its table and of single prompts.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Command:
     table: str
     excerpt: str
     options: str
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
