@@ -1,4 +1,4 @@
-"""The costs of commands: what a row says, how a table goes on, limits, counted forwards."""
+"""The costs of commands: the text of a row, interrupted tables, limits, counted forwards."""
 
 import json
 import sys

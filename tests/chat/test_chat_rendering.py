@@ -148,7 +148,7 @@ def test_a_role_that_the_template_names_is_known():
     assert chat_model(None).chat([{"role": "critic", "content": "x"}], template=template) == "Cx"
 
 
-def test_a_model_without_tokenizer_or_template_says_so():
+def test_a_model_without_tokenizer_or_template_is_refused():
     with pytest.raises(InvalidInput, match="This model has no chat template"):
         chat_model(None).chat("a")
     model = interp.Transformer(chat_model(None).config)
@@ -228,7 +228,7 @@ def without_cache():
 
 
 @pytest.mark.usefixtures("without_cache")
-def test_without_jinja_the_error_says_what_to_install(monkeypatch):
+def test_without_jinja_the_error_names_what_to_install(monkeypatch):
     with monkeypatch.context() as missing:
         missing.setitem(sys.modules, "jinja2", None)
         with pytest.raises(InvalidInput, match=r"can't be imported.*pip install 'interp\[chat\]'"):

@@ -104,7 +104,7 @@ def test_weights_are_those_that_transformers_reads(case, quantisation, written):
         assert torch.equal(weights[name], weight), name
 
 
-def test_the_name_says_how_a_model_was_quantised(written):
+def test_the_name_has_the_quantisation_of_a_model(written):
     path = written(quantisation="Q5_1")
     model = interp.load(path)
     assert model.config.name == "model (Q5_1)"

@@ -33,7 +33,7 @@ def chosen():
     return model.products, model.kernel_choice
 
 
-def test_the_faster_kernel_is_used_and_provenance_says_why(gains):
+def test_the_faster_kernel_is_used_and_provenance_has_the_reason(gains):
     gains += [1.3]
     model, plain = interp.load(NAME, kernel="auto"), interp.load(NAME)
     table, expected = (

@@ -70,7 +70,7 @@ def test_a_link_records_the_switch(model):
 
 
 @pytest.mark.usefixtures("model")
-def test_without_a_usable_template_the_page_says_why():
+def test_without_a_usable_template_the_page_has_the_reason():
     opened, notes = completed(replace(default_view("python-2l"), chat=True), "python-2l")
     assert not opened.chat
     assert notes == ("chat=True: python-2l has no chat template; the prompt is read as it is.",)
