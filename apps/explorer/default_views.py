@@ -126,6 +126,7 @@ def with_prompt(view: View, prompt: Prompt) -> View:
         distractor=prompt.distractor or "",
         corrupt=prompt.corrupt or "",
         prefix=prompt.prefix or "",
+        chat=False,
         hidden="",
         position=None,
         query=None,

@@ -198,7 +198,7 @@ def submitted(view: View, fields: Mapping[str, str]) -> View:
     }
     prompts = "" if "text" in changed else view.prompts
     filled = {name: "" if name in stale else text for name, text in fields.items()}
-    return replace(with_prompt(view, Prompt("")), prompts=prompts, **filled)
+    return replace(with_prompt(view, Prompt("")), prompts=prompts, chat=view.chat, **filled)
 
 
 def _label(text: str) -> str:

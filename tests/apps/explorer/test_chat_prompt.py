@@ -6,16 +6,18 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from apps.explorer.default_views import default_view
+from apps.explorer.default_views import default_view, with_prompt
 from apps.explorer.links import completed
 from apps.explorer.offered import model_of, offer, source_of
 from apps.explorer.pages.view_inputs import inputs_of, prompt_problem
 from apps.explorer.pages.weights import asks as weights_asks
 from apps.explorer.prediction import prediction_question
+from apps.explorer.sidebar import FIELDS, submitted
 from apps.explorer.validate import n_tokens, within_context
 from apps.explorer.view import View, from_address
 from apps.serve import APP
 from interp.loading import MODEL_FOLDER
+from interp.text import Prompt
 
 TEMPLATE = "{% for m in messages %}# {{ m.content }}\n{% endfor %}x ="
 LABEL = "As a chat message"
@@ -67,6 +69,13 @@ def test_a_link_records_the_switch(model):
     opened, notes = completed(VIEW, "chats")
     assert (opened.chat, notes) == (True, ())
     assert model.tokenizer is not None
+
+
+def test_the_switch_stays_for_another_text_and_ends_with_an_example():
+    """The examples of a model are texts that it continues, no messages."""
+    fields = {name: getattr(VIEW, name) for name in FIELDS}
+    assert submitted(VIEW, {**fields, "text": "z"}).chat
+    assert not with_prompt(VIEW, Prompt("z", target=" 1")).chat
 
 
 @pytest.mark.usefixtures("model")
