@@ -43,19 +43,14 @@ class Pool:
     total: int
 
     def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
-        """Batches of up to ``rows`` texts, the shortest first, and their indices in the corpus.
-
-        Of long texts, a batch has fewer; see :data:`CELLS`.
-        """
+        """Indices and batches of up to ``rows`` texts, fewer of long ones; the shortest first."""
         lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
         for part in lengths.argsort(stable=True).split(rows):
             most = max(1, CELLS // max(1, int(lengths[part[-1]])) ** 2)
             for few in part.split(most):
                 chosen = few.sort().values
-                yield (
-                    chosen.cpu() + self.first,
-                    tuple(batch.rows(chosen).padded_right() for batch in self.batches),
-                )
+                texts = tuple(batch.rows(chosen).padded_right() for batch in self.batches)
+                yield chosen.cpu() + self.first, texts
 
     def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
         """Add each text to a hash, independently of padding."""
