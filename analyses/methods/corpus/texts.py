@@ -44,10 +44,9 @@ class Pool:
 
     def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
         """Indices and batches of up to ``rows`` texts, fewer of long ones; the shortest first."""
-        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
+        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0).clamp(min=1)
         for part in lengths.argsort(stable=True).split(rows):
-            most = max(1, CELLS // max(1, int(lengths[part[-1]])) ** 2)
-            for few in part.split(most):
+            for few in part.split(max(1, CELLS // int(lengths[part[-1]]) ** 2)):
                 chosen = few.sort().values
                 texts = tuple(batch.rows(chosen).padded_right() for batch in self.batches)
                 yield chosen.cpu() + self.first, texts
