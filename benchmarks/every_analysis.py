@@ -103,7 +103,6 @@ COMMANDS = {
     "circuits of a head, OV": Command("circuits --ov L23H0", "weights"),
     "circuits of a head, QK": Command("circuits --qk L16H0", "weights"),
     "positions": Command("positions", "weights"),
-    "frequencies": Command("frequencies --prompts PAIRS"),
     "probe of pronouns": Command("probe --prompts pronouns"),
     "erase of pronouns": Command("erase --prompts pronouns"),
     "covariance": Command("covariance", "weights"),

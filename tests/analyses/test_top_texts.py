@@ -12,6 +12,7 @@ from permuted import tables_of
 import interp
 from analyses import top_texts
 from analyses.methods.components.components import components_of
+from analyses.methods.corpus.texts import pools_of
 from interp.errors import InvalidInput
 
 CODE = [prompt.text for prompt in interp.read_prompts("repeated")]
@@ -51,6 +52,14 @@ def test_the_cells_at_bos_are_the_largest_where_they_count():
     cells = top_texts(model, CODE, of="L1H0", bos=True, top=5)
     assert (cells.key == 0).all()
     assert "<|bos|>" in cells.summary().splitlines()[0]
+
+
+def test_a_batch_of_long_texts_has_fewer(monkeypatch):
+    monkeypatch.setattr("analyses.methods.corpus.texts.CELLS", 50)
+    (pool,) = pools_of(build("gpt2"), rows(), 8)
+    batches = [(numbers.tolist(), *texts) for numbers, texts in pool.split(2)]
+    assert [numbers for numbers, _ in batches] == [[0, 2], [3], [1], [4]]
+    assert [text.ids.shape for _, text in batches] == [(2, 4), (1, 5), (1, 6), (1, 6)]
 
 
 @pytest.mark.parametrize("of", ["L1H2", "L1N3", "L1MLP"])

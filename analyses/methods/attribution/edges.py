@@ -72,8 +72,7 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
         tolerance: halve steps until the error of every cut is at most this share of the metric's
             range; see :func:`analyses.methods.attribution.refine.refined`. ``None``: exactly
             ``steps`` steps.
-        memory: approximate number of bytes to use; by default as for
-            :func:`interp.sweep`.
+        memory: approximate number of bytes to use; by default as for :func:`interp.sweep`.
         progress: called with the number of prompts done, and of all prompts.
 
     Raises:
@@ -102,10 +101,9 @@ def edge_scores(  # noqa: PLR0913 - settings by keyword
 def _scores_along(
     path: Path, graph: Graph, method: str, times: Times, record: Sequence[Place], most: int
 ) -> EdgeScores:
-    """The scores of all prompts of a path at some times.
+    """The scores of all prompts of a path at some times, run in blocks of about ``most`` points.
 
-    Conductance is a sum over the steps of a path, so that a path of more than ``most`` points is
-    run in blocks, of which each begins with the last point of the one before.
+    Only for conductance, a sum over steps; a block begins with the last point of the one before.
     """
     size = max(2, most // path.prompts) if method == "conductance" else len(times)
     scores, values = torch.zeros(()), list[Tensor]()

@@ -35,7 +35,7 @@ class Settings:
 
     Attributes:
         top: number of cells to keep for each unit.
-        rows: texts per forward.
+        rows: texts per forward; fewer of long ones.
         lowest: whether to keep the smallest values instead of the largest.
         bos: whether the cells of BOS tokens count (for attention, those whose key is BOS).
         sample: number of texts to keep from the beginning of the corpus.

@@ -17,6 +17,8 @@ from interp.text import READERS, is_dataset, records_of, with_texts
 from interp.transformer import TextNetwork
 
 SUFFIXES = (".txt", *READERS)
+CELLS = 2**22
+"""The most attention weights of a head over all texts of a batch, which may be one text alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +43,13 @@ class Pool:
     total: int
 
     def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
-        """Batches of up to ``rows`` texts, the shortest first, and their indices in the corpus."""
-        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0)
+        """Indices and batches of up to ``rows`` texts, fewer of long ones; the shortest first."""
+        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0).clamp(min=1)
         for part in lengths.argsort(stable=True).split(rows):
-            chosen = part.sort().values
-            yield (
-                chosen.cpu() + self.first,
-                tuple(batch.rows(chosen).padded_right() for batch in self.batches),
-            )
+            for few in part.split(max(1, CELLS // int(lengths[part[-1]]) ** 2)):
+                chosen = few.sort().values
+                texts = tuple(batch.rows(chosen).padded_right() for batch in self.batches)
+                yield chosen.cpu() + self.first, texts
 
     def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
         """Add each text to a hash, independently of padding."""
