@@ -294,7 +294,7 @@ class HeadEffects(Result):
             for name, label in zip(frame["name"], frame["label"], strict=True)
         )
         return (
-            f"logit difference {number(self.clean.mean().item(), 3, sign=True)} on "
+            f"logit difference {number(self.clean.nanmean().item(), 3, sign=True)} on "
             f"{counted(len(self.clean), 'prompt')}; largest of "
             f"{counted(len(self.cells['name']), 'head')}: {', '.join(named)}"
         )
@@ -303,12 +303,12 @@ class HeadEffects(Result):
 
     @property
     def _noise(self) -> float:
-        return rounding(self.clean, self.provenance.dtype)
+        return rounding(self.clean[~self.clean.isnan()], self.provenance.dtype)
 
     @property
     def _least(self) -> float:
         """The least mean effect that counts, in logits."""
-        return max(LEAST * self.clean.double().abs().mean().item(), self._noise)
+        return max(LEAST * self.clean.double().abs().nanmean().item(), self._noise)
 
     @cached_property
     def _direct_interval(self) -> Interval:

@@ -197,7 +197,7 @@ COMMANDS = (
         "Say what each head does for the answer: where it attends, what it writes, its ablation.",
         "Ablating heads",
         pos=HIDDEN,
-        heads=Option("head", help="A head to ablate, e.g. L0H5; may be repeated.", shown="all"),
+        heads=Option("head", help="A head to ablate, e.g. L0H5.", shown="all"),
         method=REPLACEMENTS,
     ),
     _own(

@@ -148,6 +148,29 @@ def test_the_token_with_the_most_attention_is_named_with_its_occurrence():
     assert all(key_class.startswith("target") for key_class in frame["key_class"])
 
 
+def test_a_cancelled_call_has_what_was_measured_and_is_resumed():
+    model, (tokens,) = build("gpt2"), tokens_of("gpt2")
+    tokens = tokens.repeat(3, 1)
+    settings, heads_done = {"target": 3, "distractor": 5}, list[int]()
+    whole = head_effects(model, tokens, **settings)
+    part = head_effects(
+        model,
+        tokens,
+        **settings,
+        memory=2.0**17,
+        progress=lambda done, _: heads_done.append(done),
+        cancelled=lambda: bool(heads_done) and heads_done[-1] > 1,
+    )
+    unmeasured = part.effect.isnan().any(-1)
+    assert 0 < int(unmeasured.sum()) < len(unmeasured)
+    frame = part.to_frame().set_index("name")
+    names = [name for name, none in zip(part.cells["name"], unmeasured, strict=True) if none]
+    assert set(frame.loc[names, "missing"]) == {"ablation was not measured"}
+    assert "cancelled: " in part.summary()
+    again = head_effects(model, tokens, **settings, memory=2.0**17, resume=part.partial)
+    assert_close(again.effect, whole.effect)
+
+
 # ---- rules ----------------------------------------------------------------------------------
 
 HELPING = Evidence("target", 1.0, 0.2, 1, -1.0, True, True)
