@@ -31,7 +31,7 @@ from interp.execution import processor
 from interp.metrics import Metric, logit_diff_of_prompts
 
 MARKERS = ("<!-- figures of sweeps of a real model -->", "<!-- end of sweeps of a real model -->")
-N_PAIRS, N_TIMED, N_CELLS, ROUNDS, ROWS = 32, 4, 10, 2, 2048
+N_PAIRS, N_TIMED, N_CELLS, ROUNDS, ROWS = 32, 2, 10, 2, 512
 """Pairs that are counted and that are timed; cells scattered over a grid; rounds of timing; and
 rows of products at their highest rate."""
 
@@ -45,7 +45,7 @@ class Share:
         brute: multiply-adds of one whole forward per edit.
         swept: multiply-adds of the sweep, with its baseline.
         needed: multiply-adds of what later readers need; ``None`` if that is not counted.
-        times_less: seconds of one whole forward per edit over those of the sweep.
+        times_less: processor's seconds of one whole forward per edit over those of the sweep.
         of_rate: multiply-adds per second over those of products alone.
     """
 
@@ -125,13 +125,13 @@ def _share(
 
 
 def _seconds(works: Sequence[Callable[[], object]]) -> list[float]:
-    """Seconds of each work, one after another."""
+    """Seconds of the processor for each work, one after another, whatever else runs meanwhile."""
     seconds: list[float] = []
     for work in works:
         with torch.no_grad():
-            began = time.perf_counter()
+            began = time.process_time()
             work()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.process_time() - began)
     return seconds
 
 
@@ -178,7 +178,7 @@ def precision(model: interp.Transformer, tokens: Tensor, metric: Metric) -> str:
 def to_markdown(rows: Sequence[Share], note: str, load: str) -> str:
     """The table, with what bfloat16 would change, and the machine, below it."""
     lines = [
-        "| sweep | multiply-adds of brute force | of the sweep | needed | time | of matrix rate |",
+        "| sweep | multiply-adds, brute force | of the sweep | needed | time | of matrix rate |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
@@ -189,8 +189,8 @@ def to_markdown(rows: Sequence[Share], note: str, load: str) -> str:
             f"{row.of_rate:.0%} |"
         )
     threads = torch.get_num_threads()
-    where = f"{processor()}, {threads} threads, torch {torch.__version__}, load before {load}"
-    return "\n".join([*lines, "", f"{note}. Measured on {where}."])
+    where = f"{processor()}, threads {threads}, torch {torch.__version__}, load before {load}"
+    return "\n".join([*lines, "", f"{note}. Measured in seconds of the processor with {where}."])
 
 
 if __name__ == "__main__":

@@ -239,12 +239,12 @@ class BatchedForward:
         context = self._context(number, columns, copies, encoder_output)
         x, layer = self._resume(first, number, restart, columns, context)
         for later in range(layer, last + 1):
-            while joining and (at_layer := joining[0].restarts[-1] or ENTRY).layer < later:
+            while joining and (start := joining[0].restarts[-1] or ENTRY).layer < later:
                 stage = joining.pop(0)
+                of_stage = self._context(number, columns, stage.copies)
+                x = torch.cat([x, self._resume(stage, number, start, columns, of_stage)[0]])
                 copies += stage.copies
-                context = self._context(number, columns, stage.copies)
-                joined, _ = self._resume(stage, number, at_layer, columns, context)
-                x, context = torch.cat([x, joined]), self._context(number, columns, copies)
+                context = self._context(number, columns, copies)
             if later < last:
                 tap = first.tap(stack.name, context)
                 x = stack.block(later)(x, context, tap.scoped(layer=later))

@@ -59,8 +59,8 @@ class Case:
     def can_join(self, restart_map: RestartMap) -> bool:
         """Whether it can join a running forward of other cases after the block that it restarts in.
 
-        The blocks that follow are then computed without edits; the last one, of which only some
-        columns may be computed, must be among them.
+        The blocks that follow are then computed without edits. It restarts before the last block,
+        which is computed at some columns only.
         """
         restart, last = self.restarts[-1], restart_map.exit(restart_map.last).layer - 1
         if restart_map.last > 0 or restart is None or restart.layer >= last or self.earlier:

@@ -23,4 +23,4 @@ def test_a_sweep_computes_little_more_than_is_needed(monkeypatch):
     assert all(row.swept < row.brute for row in rows)
     text = sweep_limit.to_markdown(rows, "Note", "0.1")
     assert "3 prompts" in text
-    assert "Note. Measured on" in text
+    assert "Note. Measured in" in text
