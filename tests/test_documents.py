@@ -30,6 +30,8 @@ SLOW = {
     "reference/commands.md",
 }
 """Pages that take more than a second."""
+REAL = {"tutorials/ioi-smollm2.md"}
+"""Pages that need the package of a pretrained model."""
 OWN_TESTS = ("reference/analyses.md", "notebooks/")
 """Pages whose blocks other tests run: test_analyses_page.py, and the notebooks themselves."""
 SHOWN_ONLY = {"", "text", "toml", "json", "jsonl", "yaml", "csv"}
@@ -43,7 +45,12 @@ def name_of(path):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=name_of(path), marks=[pytest.mark.slow] * (name_of(path) in SLOW))
+        pytest.param(
+            path,
+            id=name_of(path),
+            marks=[pytest.mark.slow] * (name_of(path) in SLOW)
+            + [pytest.mark.real] * (name_of(path) in REAL),
+        )
         for path in PAGES
         if blocks_of(path.read_text(encoding="utf-8")) and not name_of(path).startswith(OWN_TESTS)
     ],
@@ -104,6 +111,29 @@ def test_what_a_page_prints_is_written_by_a_command(tmp_path):
     path, folder = page(tmp_path, text)
     assert main([str(path)]) == 0
     assert "```text\n2\n```" in path.read_text(encoding="utf-8")
+    check(path, folder)
+
+
+FIGURE = """\
+```python
+from torch import eye
+
+from analyses.results import heatmap
+
+axes = {"rows": "ab", "columns": "ab", "axes": ("row", "column")}
+heatmap(eye(2), title="t", unit="", **axes)
+```
+
+![A table](figures/table.svg)
+"""
+
+
+def test_the_figure_of_a_page_is_drawn_by_a_command(tmp_path):
+    path, folder = page(tmp_path, FIGURE)
+    with pytest.raises(PageError, match=r"figures/table\.svg"):
+        check(path, folder)
+    assert main([str(path)]) == 0
+    ElementTree.parse(tmp_path / "figures" / "table.svg")
     check(path, folder)
 
 

@@ -1,9 +1,10 @@
 """The code blocks of Markdown pages: they are run unchanged, and their outputs are compared.
 
-    python -m tools.site.pages docs/how-to/*.md     # run the pages, rewrite their outputs
+    python -m tools.site.pages docs/how-to/*.md     # run the pages, rewrite outputs and figures
 
 All Python blocks of a page share one namespace and one empty folder, in which its commands run,
-too. A text block that follows a Python block has its output. In a ``console`` block, lines that
+too. A text block that follows a Python block has its output. An SVG image that follows it is the
+figure that the last line of the block evaluates to. In a ``console`` block, lines that
 begin with ``$`` are commands, and the other lines are their outputs. A line ``…`` matches any
 lines. In tables whose last column is headed ``here``, which compare calls with those of another
 library, the code of that column is run, too. A block that can't be run gives the reason in its
@@ -29,10 +30,12 @@ from typing import Any
 from typer.testing import CliRunner
 
 from apps.cli import app
+from tools.figure_svg import figure_svg
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w*)([^\n`]*)\n(.*?)^```[ ]*$", re.DOTALL | re.MULTILINE)
 TITLE = re.compile(r'title="Not run in the tests: ([^"]+)"')
+FIGURE = re.compile(r"\s*!\[[^\]]*\]\(([^)]+\.svg)\)")
 CALLS = re.compile(r"^\|[^\n]*\| here \|\n\|[-| ]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"((?<![\w.])[+−-]?\d+(?:\.\d+)?(?:e[+−-]?\d+)?)(?!\.?\w)")
 ROUNDING_ERROR = Decimal("1e-9")
@@ -56,6 +59,7 @@ class Block:
         not_run: why it is not run; empty if it is run.
         start: offset of its text in the page.
         printed: the text block with its output, if the page has one.
+        figure: the SVG file that follows it, relative to the page; empty if there is none.
     """
 
     language: str
@@ -64,6 +68,7 @@ class Block:
     not_run: str
     start: int
     printed: "Block | None" = None
+    figure: str = ""
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -82,6 +87,8 @@ def blocks_of(page: str) -> list[Block]:
         else:
             blocks.append(block)
         end = match.end()
+        if blocks[-1].language == "python" and (figure := FIGURE.match(page, end)):
+            blocks[-1] = replace(blocks[-1], figure=figure[1])
     return sorted([*blocks, *_calls(page)], key=lambda block: block.start)
 
 
@@ -167,11 +174,13 @@ class PageRun:
         name: name of the page, for tracebacks.
         folder: the working directory of the run, which is empty at first.
         names: the names that its code has defined.
+        figures: the figures of its code, by their files.
     """
 
     name: str
     folder: Path
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
+    figures: dict[str, str] = field(default_factory=dict[str, str])
 
     def outputs(self, page: str) -> Iterator[tuple[Block, str]]:
         """Run the blocks in order, and yield each with its output.
@@ -198,6 +207,8 @@ class PageRun:
         code = "\n" * block.line + block.text  # line numbers are those of the page
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(code, self.name, "exec"), self.names)
+        if block.figure:
+            self.figures[block.figure] = figure_svg(eval(_lines(block.text)[-1], self.names))
         return printed.getvalue()
 
     def _console(self, block: Block) -> str:
@@ -243,11 +254,18 @@ def _makefile() -> str:
 def check(path: Path, folder: Path) -> None:
     """Run a page, and compare its outputs with those on the page.
 
+    Figures are drawn and not compared.
+
     Raises:
-        PageError: outputs differ, or a block fails.
+        PageError: outputs differ, a block fails, or the file of a figure is missing.
     """
     text = path.read_text(encoding="utf-8")
     for block, printed in PageRun(path.name, folder).outputs(text):
+        if block.figure and not (path.parent / block.figure).is_file():
+            raise PageError(
+                f"{path.name}:{block.line}: there is no {block.figure}; "
+                f"python -m tools.site.pages {path} draws it"
+            )
         expected = block.text if block.language == "console" else None
         if block.printed is not None and not block.printed.not_run:
             expected = block.printed.text
@@ -259,9 +277,16 @@ def check(path: Path, folder: Path) -> None:
 
 
 def rewritten(path: Path, folder: Path) -> str:
-    """The page with the new outputs of its blocks; outputs that still agree are not changed."""
+    """The page with the new outputs of its blocks; outputs that still agree are not changed.
+
+    Its figures are written to their files.
+    """
     text = path.read_text(encoding="utf-8")
-    ran = list(PageRun(path.name, folder).outputs(text))
+    run = PageRun(path.name, folder)
+    ran = list(run.outputs(text))
+    for file, svg in run.figures.items():
+        (path.parent / file).parent.mkdir(exist_ok=True)
+        (path.parent / file).write_text(svg, encoding="utf-8")
     for block, printed in reversed(ran):
         target = block if block.language == "console" else block.printed
         if target is not None and not agrees(printed, target.text):
@@ -271,7 +296,7 @@ def rewritten(path: Path, folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run pages and rewrite their outputs."""
+    """Run pages and rewrite their outputs and figures."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     for name in sys.argv[1:] if arguments is None else arguments:
         with tempfile.TemporaryDirectory() as folder:
