@@ -252,9 +252,7 @@ def _makefile() -> str:
 
 
 def check(path: Path, folder: Path) -> None:
-    """Run a page, and compare its outputs with those on the page.
-
-    Figures are drawn and not compared.
+    """Run a page, and compare its outputs, but not its figures, with those on the page.
 
     Raises:
         PageError: outputs differ, a block fails, or the file of a figure is missing.
