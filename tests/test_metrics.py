@@ -315,15 +315,6 @@ def test_prompts_are_measured_in_parts(monkeypatch, name):
     assert_close(measure_prompts(metric, MODEL, [batch]), whole)
 
 
-def test_fewer_logits_are_formed_at_a_time_on_a_cpu():
-    """With a vocabulary of 49 152, ten prompts of 17 tokens; no part is empty."""
-    shape, cpu, other = (32, 17, 49_152), torch.device("cpu"), torch.device("meta")
-    assert [len(part) for part in logits.parts_of_rows(shape, cpu)] == [10, 10, 10, 2]
-    assert [len(part) for part in logits.parts_of_rows(shape, cpu, most=16)] == [10, 10, 10, 2]
-    assert [len(part) for part in logits.parts_of_rows(shape, other)] == [32]
-    assert [len(part) for part in logits.parts_of_rows((2, 1000, 49_152), cpu)] == [1, 1]
-
-
 def test_prompts_may_be_measured_with_the_tokens_of_others():
     """The loss, which reads tokens, differs; a logit, which reads none, does not."""
     batch, other = MODEL.batch(TOKENS), MODEL.batch((TOKENS + 1) % D_VOCAB)

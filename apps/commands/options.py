@@ -83,7 +83,7 @@ Memory = Annotated[
         parser=parse_bytes,
         metavar="BYTES",
         help="Memory that the forward passes of a sweep may use, e.g. 2GB.",
-        show_default="a quarter of the free memory, on a CPU at most 1.5 GiB",
+        show_default="a quarter of the free memory, on a CPU at most 1 GiB",
     ),
 ]
 Resume = Annotated[

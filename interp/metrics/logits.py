@@ -16,8 +16,8 @@ Position = int | Literal["mask"] | None
 """An index among a row's real tokens, ``"mask"`` for its mask token, or ``None`` for the default
 (see :func:`columns_read`)."""
 
-AT_A_TIME, ON_CPU = 2**26, 2**23
-"""Maximum number of logits that are formed at a time, and on a CPU, where more are not faster."""
+AT_A_TIME = 2**26
+"""Maximum number of logits that are formed at a time."""
 
 
 def next_token_losses(
@@ -71,8 +71,7 @@ def parts_of_rows(
         most: maximum number of rows in a part; ``None`` for no limit.
     """
     n, width, vocab = shape
-    at_a_time = min(AT_A_TIME, ON_CPU) if device.type == "cpu" else AT_A_TIME
-    rows = min(at_a_time // (width * vocab), most or n)
+    rows = min(AT_A_TIME // (width * vocab), most or n)
     return torch.arange(n, device=device).split(max(1, rows))
 
 

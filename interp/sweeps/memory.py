@@ -19,7 +19,7 @@ from interp.points import Place, Point
 
 SHARE = 0.25
 """Share of the free memory that the forwards of a sweep may take by default."""
-MOST_ON_CPU = 3 * 2**29
+MOST_ON_CPU = 2**30
 """On a CPU, maximum bytes that they may take by default: more rows at once are not faster there."""
 WIDEST = 20 * 2**20
 """On a CPU, maximum bytes of the largest tensor of a forward: larger tensors are allocated anew

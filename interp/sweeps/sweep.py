@@ -53,7 +53,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
             it reads is computed to the end.
         mask: as for ``model(...)``.
         memory: bytes that the forwards may take; by default a quarter of the free memory, on a
-            CPU at most 1.5 GiB. It determines how many run as one, and thereby the rounding of the
+            CPU at most 1 GiB. It determines how many run as one, and thereby the rounding of the
             values, within the bounds above; see :func:`interp.estimate_sweep`.
         progress: called after each forward with the number of cells done and of all cells; True
             draws a bar with the time left in a notebook or a terminal.
