@@ -10,6 +10,7 @@ values, and the rest at one column; of the vocabulary, two logits.
 """
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +122,7 @@ def _share(
     of_sweep, of_whole, of_products = map(min, zip(*seconds, strict=True))
     rate = Products.count(model, ROWS) / of_products
     times_less = of_whole * len(edited) / of_sweep
+    print(f"{len(edited)} edits × {rows}: {times_less:.1f} × less", file=sys.stderr, flush=True)
     return Share("", brute, of_first, None, times_less, rows * of_first / of_sweep / rate)
 
 
@@ -160,7 +162,7 @@ def _matrices(part: nn.Module) -> list[nn.Parameter]:
 
 def precision(model: interp.Transformer, tokens: Tensor, metric: Metric) -> str:
     """The speed of products in bfloat16, and what it does to the effects of some heads."""
-    half = interp.load(model.config.name or "", dtype=torch.bfloat16)
+    half = copy.deepcopy(model).to(torch.bfloat16)
     works = [Products(model, ROWS), Products(half, ROWS)]
     seconds = [_seconds(works) for _ in range(ROUNDS)]
     of_full, of_half = map(min, zip(*seconds, strict=True))
