@@ -330,6 +330,9 @@ def _forward_of(model: str, file: Path) -> int:
 def child() -> None:
     """Run ``interp`` with the arguments of this process, and write its multiply-adds to a file."""
     counted, *words = sys.argv[1:]
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which a job in the background ignores
     with Products() as products:
         try:
             interp_command(words)

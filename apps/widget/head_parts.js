@@ -122,7 +122,7 @@ function blank(count) {
 /** The data tables of the view: its scores, and the pattern that is shown. */
 function tablesOfHeads(view, plot) {
   const scores = view.scores && view.scores.length ? dataTablesOf(view) : [];
-  return plot ? [...scores, matrixDataTable(plot.view)] : scores;
+  return plot ? [...scores, ...matrixDataTable(plot.view)] : scores;
 }
 
 /** The tokens of a prompt, coloured by one head's attention from a query, or to a key. */

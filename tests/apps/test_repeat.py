@@ -224,7 +224,9 @@ def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_
 def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(command):
     """And the help of each command states whether it is one."""
     resumable = {spec.name for spec in COMMANDS if spec.is_resumable}
-    assert resumable == {"ablate", "patch", "paths", "attribute", "nodes", "erase"}
+    assert resumable == {
+        *("ablate", "patch", "paths", "attribute", "nodes", "erase", "head-effects"),
+    }
     for spec in COMMANDS:
         help_text = " ".join(command(spec.name, "--help").stdout.split())
         assert ("keeps no partial results" in help_text) != spec.is_resumable, spec.name

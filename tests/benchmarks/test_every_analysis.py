@@ -74,7 +74,10 @@ FAILS = "print('a\\nerror: no such model', file=sys.stderr); sys.exit(3)"
 def test_a_process_is_measured_until_it_ends_or_for_as_long_as_the_limit(
     tmp_path, monkeypatch, script, limit, measured
 ):
-    head = "import sys, time\nfrom pathlib import Path\nout = Path(sys.argv[-1])\n"
+    head = "import signal, sys, time\nfrom pathlib import Path\nout = Path(sys.argv[-1])\n"
+    head += (
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in a background job
+    )
     monkeypatch.setattr(costs, "CHILD", (*PYTHON, head + script))
     monkeypatch.setattr(costs, "_forward_of", lambda model, file: 10)
     cost = costs.measured("lens", Inputs(MODEL, 3, 100, tmp_path), limit)
