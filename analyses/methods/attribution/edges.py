@@ -254,7 +254,7 @@ def _times(path: Path, method: str, steps: int, tolerance: float | None) -> Time
     return path.uniform(steps) if tolerance is None else refined(path, steps, tolerance)
 
 
-def _trimmed(times: Times) -> Times:
+def _trimmed(times: Times) -> Float[Tensor, "fewer_points prompt"]:
     """The times without points at the end that repeat the last one of every prompt."""
     return times[: 1 + int((times < 1).sum(0).max())]
 
