@@ -324,7 +324,7 @@ class HeadEffects(Result):
 
     @cached_property
     def _evidence(self) -> list[Evidence]:
-        """What was measured of each head, as far as it is told apart from nothing."""
+        """The evidence for each head; signs are 0 where an effect is small or not significant."""
         direct, ablation = self._direct_interval, self._ablation
         counts = self._signs(direct) * (direct.mean.abs() > self._controls)
         by_ablation = self._signs(ablation).double().where(~ablation.mean.isnan(), torch.nan)

@@ -24,7 +24,7 @@ INDIRECT, DIRECT_ONLY = "acts indirectly", "direct only"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of a head, as far as it is told apart from nothing.
+    """The evidence for the label of a head.
 
     Attributes:
         attends: the class of tokens that the head attends to most above uniform; ``""`` for none.

@@ -74,7 +74,7 @@ def into_of(inputs: "Inputs", component: str | None) -> str | None:
     """The component whose edges are patched; ``None`` for every edge.
 
     Of a model with very many edges, only those into the logits are patched unless others are asked
-    for; a warning says so.
+    for, with a warning.
     """
     import interp  # noqa: PLC0415 - imports torch
 

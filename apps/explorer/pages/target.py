@@ -1,8 +1,10 @@
 """The target of questions on the pages Why and Patch: metric, corrupted prompts, component."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from analyses import direct_logit_attribution, head_effects
+from analyses.results import Result
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick
 from apps.explorer.questions import Question, question
@@ -78,16 +80,7 @@ def direct_question(view: View, inputs: Inputs, by: str) -> Question:
     Raises:
         InvalidInput: as for :func:`target_metric`.
     """
-    answer = target_metric(view, inputs)
-    return question(
-        direct_logit_attribution,
-        view.model,
-        inputs.batch,
-        target=answer.target,
-        distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
-        pos=answer.pos,
-        by=by,
-    )
+    return _question_of_answer(direct_logit_attribution, view, inputs, by=by)
 
 
 def head_question(view: View, inputs: Inputs) -> Question:
@@ -96,16 +89,24 @@ def head_question(view: View, inputs: Inputs) -> Question:
     Raises:
         InvalidInput: as for :func:`target_metric`.
     """
+    return _question_of_answer(
+        head_effects, view, inputs, heads=(view.component,), method=view.method
+    )
+
+
+def _question_of_answer(
+    analysis: Callable[..., Result], view: View, inputs: Inputs, **settings: object
+) -> Question:
+    """An analysis of the answer: its target, its distractor and its position."""
     answer = target_metric(view, inputs)
     return question(
-        head_effects,
+        analysis,
         view.model,
         inputs.batch,
         target=answer.target,
         distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
         pos=answer.pos,
-        heads=(view.component,),
-        method=view.method,
+        **settings,
     )
 
 
