@@ -80,7 +80,7 @@ def direct_question(view: View, inputs: Inputs, by: str) -> Question:
     Raises:
         InvalidInput: as for :func:`target_metric`.
     """
-    return _question_of_answer(direct_logit_attribution, view, inputs, by=by)
+    return _target_question(direct_logit_attribution, view, inputs, by=by)
 
 
 def head_question(view: View, inputs: Inputs) -> Question:
@@ -89,23 +89,21 @@ def head_question(view: View, inputs: Inputs) -> Question:
     Raises:
         InvalidInput: as for :func:`target_metric`.
     """
-    return _question_of_answer(
-        head_effects, view, inputs, heads=(view.component,), method=view.method
-    )
+    return _target_question(head_effects, view, inputs, heads=(view.component,), method=view.method)
 
 
-def _question_of_answer(
+def _target_question(
     analysis: Callable[..., Result], view: View, inputs: Inputs, **settings: object
 ) -> Question:
     """An analysis of the answer: its target, its distractor and its position."""
-    answer = target_metric(view, inputs)
+    metric = target_metric(view, inputs)
     return question(
         analysis,
         view.model,
         inputs.batch,
-        target=answer.target,
-        distractor=answer.distractor if isinstance(answer, LogitDiff) else None,
-        pos=answer.pos,
+        target=metric.target,
+        distractor=metric.distractor if isinstance(metric, LogitDiff) else None,
+        pos=metric.pos,
         **settings,
     )
 
