@@ -97,6 +97,7 @@ COMMANDS = {
     "prune": Command("prune --prompts PAIRS"),
     "explain": Command("explain --prompts PAIRS"),
     "dla": Command("dla --prompts PAIRS"),
+    "head-effects": Command("head-effects --prompts PAIRS"),
     "lens": Command("lens --prompts PAIRS"),
     "train-lens": Command("train-lens --prompts TEXT", "text"),
     "circuits": Command("circuits", "weights"),
