@@ -34,6 +34,7 @@ from torch import Tensor
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.explain.circuit_evidence import Pairs
 from analyses.explain.faithful import Circuit, candidates, faithfulness, smallest_faithful
+from analyses.head_roles import HeadRoles
 from analyses.methods.attribution import TOLERANCE
 from analyses.methods.circuits import LOGITS, Names, run_circuits, strongest_paths, written
 from analyses.methods.components import aligned
@@ -315,6 +316,8 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     metric: str | Metric,
     most: int = 64,
     steps: int = 10,
+    attribution: EdgeAttribution | None = None,
+    roles: HeadRoles | None = None,
     seed: int = 0,
     memory: float | None = None,
     progress: ProgressLike = None,
@@ -332,6 +335,10 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         most: the most edges of a small circuit; at most half of all edges are used.
         steps: least number of steps of the path along which edges are scored, as in
             ``attribute_edges`` with a tolerance of 0.01.
+        attribution: the conductance of all edges, if :func:`attribute_edges` has measured it for
+            this model, these pairs and this metric; it is measured otherwise.
+        roles: the roles of the heads of this model, if :func:`head_roles` has measured them; they
+            are measured otherwise.
         seed: seed for the random circuits, and for the tokens on which roles are measured.
         memory: bytes that the forwards may take, as for :func:`interp.sweep`.
         progress: called with the number of circuits × prompts done and their total.
@@ -341,7 +348,8 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: pairs that do not align, or that the metric does not tell apart; a metric
-            without a gradient; or norms change the stream (post-norm), so that there are no edges.
+            without a gradient; norms change the stream (post-norm), so that there are no edges; or
+            ``attribution`` or ``roles`` were measured on something else.
 
     Examples:
         >>> model = interp.load("rasp-reverse")
@@ -360,18 +368,23 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         corrupt_batches,
         as_metric(metric, model, clean_batches),
     )
-    scored = attribute_edges(
-        model,
-        clean_batches,
-        corrupt_batches,
-        metric=pairs.metric,
-        steps=steps,
-        tolerance=TOLERANCE,
-        check=0,
-        seed=seed,
-        memory=memory,
-    )
-    least, scores = NEEDED * _difference(scored), scored.scores
+    if roles is not None:
+        pairs.check_roles(roles)
+    if attribution is None:
+        attribution = attribute_edges(
+            model,
+            clean_batches,
+            corrupt_batches,
+            metric=pairs.metric,
+            steps=steps,
+            tolerance=TOLERANCE,
+            check=0,
+            seed=seed,
+            memory=memory,
+        )
+    else:
+        pairs.check_attribution(attribution)
+    least, scores = NEEDED * _difference(attribution), attribution.scores
     values = written(model, corrupt_batches)
 
     def run(circuits: Sequence[Circuit]) -> Float[Tensor, "circuit prompt"]:
@@ -383,7 +396,7 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         pairs.graph,
         _candidates(pairs.graph, scores, most),
         run,
-        ends=(scored.clean, scored.corrupt),
+        ends=(attribution.clean, attribution.corrupt),
         least=FAITHFUL,
         draws=DRAWS,
         seed=seed,
@@ -397,22 +410,22 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     components = tuple(name for name in ablated if name in carrying | alike)
     answering = {writer for writer, reader in edges if reader == LOGITS}
     (direct, of_target), attends = pairs.direct(), pairs.attends(answering)
-    roles, notes = pairs.roles(seed)
-    absent = torch.full_like(scored.clean, torch.nan)
+    role_names, notes = pairs.roles(roles, seed)
+    absent = torch.full_like(attribution.clean, torch.nan)
 
     def stacked(rows: Iterable[Tensor]) -> Float[Tensor, "row prompt"]:
         return torch.stack([absent, *rows])[1:]
 
-    number = {edge: n for n, edge in enumerate(scored.edges)}
+    number = {edge: n for n, edge in enumerate(attribution.edges)}
     weights = {edge: scores[edge] for edge in edges}
     return Explanation(
-        whole=scored.clean,
-        empty=scored.corrupt,
+        whole=attribution.clean,
+        empty=attribution.corrupt,
         counts=circuit.counts,
         value=circuit.values,
         control=circuit.random,
         edges=edges,
-        score=scored.effect[[number[edge] for edge in edges]],
+        score=attribution.effect[[number[edge] for edge in edges]],
         exact=stacked(pairs.patched(edges, "resample").values()),
         support=tuple(support),
         support_effect=stacked(support.values()),
@@ -422,11 +435,11 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
         if of_target
         else None,
         effect=stacked(ablated[name] for name in components),
-        roles=tuple(roles.get(name, "") for name in components),
+        roles=tuple(role_names.get(name, "") for name in components),
         attends=tuple(attends.get(name, "") for name in components),
         reads=tuple(pairs.into(name, (*edges, *support)) for name in components),
         paths=tuple(path.edges for path in strongest_paths(pairs.graph, weights)),
-        n_edges=len(scored.edges),
+        n_edges=len(attribution.edges),
         metric=pairs.metric.name,
         unit=pairs.metric.unit,
         provenance=replace(Provenance.of(model, *clean_batches, *corrupt_batches), seed=seed),
@@ -434,14 +447,14 @@ def explain(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
 
 
-def _difference(scored: EdgeAttribution) -> float:
+def _difference(attribution: EdgeAttribution) -> float:
     """Mean |m(∅) − m(M)|, checked to exceed rounding errors."""
-    difference = float((scored.corrupt - scored.clean).abs().mean())
-    if difference <= rounding(scored.clean, scored.provenance.dtype):
+    difference = float((attribution.corrupt - attribution.clean).abs().mean())
+    if difference <= rounding(attribution.clean, attribution.provenance.dtype):
         raise InvalidInput(
-            f"The {scored.metric} is the same on clean and corrupted prompts within rounding, so "
-            "that faithfulness is undefined: there is nothing to explain. Give pairs on which it "
-            "differs."
+            f"The {attribution.metric} is the same on clean and corrupted prompts within rounding, "
+            "so that faithfulness is undefined: there is nothing to explain. Give pairs on which "
+            "it differs."
         )
     return difference
 

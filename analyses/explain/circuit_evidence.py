@@ -1,7 +1,7 @@
 """Evidence from other analyses about the components of a circuit, on the pairs it was found on."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import get_args
 
 import torch
@@ -10,20 +10,31 @@ from torch import Tensor
 
 from analyses.ablate import ablate
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.attribute_edges import EdgeAttribution
 from analyses.direct_logit_attribution import direct_logit_attribution
-from analyses.head_roles import COPYING, head_roles
+from analyses.head_roles import COPYING, HeadRoles, head_roles
 from analyses.methods.circuits import LOGITS, Names, inputs_of, next_writers
 from analyses.methods.components import Batches
 from analyses.methods.heads import OTHER
 from analyses.patch_paths import patch_paths
-from analyses.results import fixed
+from analyses.results import fixed, rounding
 from interp import Transformer
-from interp.errors import InvalidInput
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
 from interp.graph import Graph
-from interp.metrics import AtPosition, Logit, LogitDiff, Metric, Position, columns_read
+from interp.metrics import (
+    AtPosition,
+    Logit,
+    LogitDiff,
+    Metric,
+    Position,
+    columns_read,
+    measure_prompts,
+)
 from interp.model import AttentionName, Batch
 
 EQUAL, AFTER_EQUAL = "the same token", "the token after the same one"
+ANY_SEED = {"seed"}
 ROLES = 2
 """The most roles of a head that are named."""
 ByName = dict[str, Float[Tensor, " prompt"]]
@@ -44,6 +55,42 @@ class Pairs:
     def prompts(self) -> Batch | Batches:
         """The clean prompts in the form that analyses take."""
         return self.clean[0] if len(self.clean) == 1 else self.clean
+
+    def check_attribution(self, attribution: object) -> None:
+        """Check that edges were scored by conductance on these pairs, with this metric.
+
+        Raises:
+            InvalidInput: they were not.
+        """
+        if not isinstance(attribution, EdgeAttribution):
+            raise InvalidInput(
+                f"attribution={shorten(attribution)} should be a result of attribute_edges."
+            )
+        expected = Provenance.of(self.model, *self.clean, *self.corrupt)
+        _check_same("attribution", attribution.provenance, expected, ANY_SEED)
+        if attribution.method != "conductance" or bool(attribution.effect.isnan().any()):
+            raise InvalidInput(
+                f"attribution: edges are ranked by the conductance of all of them; these have "
+                f"{attribution.method}{', not of all' if attribution.partial else ''}."
+            )
+        whole = measure_prompts(self.metric, self.model, self.clean)
+        if not torch.allclose(
+            attribution.clean, whole, rtol=0, atol=rounding(whole, expected.dtype)
+        ):
+            raise InvalidInput(
+                f"attribution: its metric is {fixed(attribution.clean.mean(), 3)} on the clean "
+                f"prompts, but metric= gives {fixed(whole.mean(), 3)}."
+            )
+
+    def check_roles(self, roles: object) -> None:
+        """Check that roles were measured on this model.
+
+        Raises:
+            InvalidInput: they were not.
+        """
+        if not isinstance(roles, HeadRoles):
+            raise InvalidInput(f"roles={shorten(roles)} should be a result of head_roles.")
+        _check_same("roles", roles.provenance, Provenance.of(self.model), {*ANY_SEED, "tokens"})
 
     def patched(self, edges: Sequence[Names], method: str) -> dict[Names, Tensor]:
         """The exact effect of each edge alone, on each prompt."""
@@ -147,15 +194,45 @@ class Pairs:
         following = next_writers(self.graph)
         return tuple(edge for edge in edges if component in following[edge[1]])
 
-    def roles(self, seed: int) -> tuple[dict[str, str], tuple[str, ...]]:
-        """The clearest roles of each head; or a note of why there are none."""
+    def roles(
+        self, measured: HeadRoles | None, seed: int
+    ) -> tuple[dict[str, str], tuple[str, ...]]:
+        """The clearest roles of each head; or a note of why there are none.
+
+        Args:
+            measured: the scores of the heads; ``None`` measures them.
+            seed: seed of the random tokens.
+        """
         try:
-            by_head = head_roles(self.model, seed=seed).roles()
+            scores = head_roles(self.model, seed=seed) if measured is None else measured
         except InvalidInput as error:
             return {}, (f"roles: not measured. {error}",)
+        by_head = scores.roles()
         # Where a head attends comes first: copying is what it does with what it finds there.
         ordered = {name: sorted(roles, key=COPYING.__eq__) for name, roles in by_head.items()}
         return {name: ", ".join(roles[:ROLES]) for name, roles in ordered.items()}, ()
+
+
+def _check_same(
+    name: str, provenance: Provenance, expected: Provenance, ignored: Collection[str]
+) -> None:
+    """Check that a result has the expected provenance, apart from the ``ignored`` fields.
+
+    Raises:
+        InvalidInput: it has not.
+    """
+    other = [
+        entry.name
+        for entry in fields(Provenance)
+        if entry.compare
+        and entry.name not in ignored
+        and getattr(provenance, entry.name) != getattr(expected, entry.name)
+    ]
+    if other:
+        raise InvalidInput(
+            f"{name}: measured with other {' and '.join(other)} than those of this call; leave "
+            "it out, and it is measured."
+        )
 
 
 def _furthest_from_uniform(statistics: AttentionStatistics) -> dict[str, str]:

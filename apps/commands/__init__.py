@@ -182,6 +182,8 @@ COMMANDS = (
         "Running circuits",
         most=AT_LEAST_ONE,
         steps=HIDDEN,
+        attribution=Input(lambda inputs: inputs.earlier.get("attribute")),
+        roles=Input(lambda inputs: inputs.earlier.get("roles")),
     ),
     _own(
         "dla",

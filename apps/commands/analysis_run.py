@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -144,6 +144,7 @@ def run_analysis(
     *,
     resume: bool = False,
     budget: int | None = None,
+    earlier: Mapping[str, Result] | None = None,
 ) -> AnalysisRun:
     """Load the model, read the prompts, run the analysis.
 
@@ -155,6 +156,7 @@ def run_analysis(
         resume: whether to continue from the partial results there.
         budget: bytes that a sweep may use if the settings do not say; by default a share of the
             free memory.
+        earlier: as for :class:`Inputs`.
 
     Raises:
         ModelLoadError: the model can't be loaded.
@@ -171,7 +173,16 @@ def run_analysis(
     settings, file = _read_prompts(settings, model)
     prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes
-    inputs = Inputs(model, prompts, settings.seed, settings.rows, settings.memory, budget, progress)
+    inputs = Inputs(
+        model,
+        prompts,
+        settings.seed,
+        settings.rows,
+        settings.memory,
+        budget,
+        progress,
+        earlier=earlier or {},
+    )
     analysis = partial(settings.spec.analysis, **settings.options)
     with operations_taken() as taken:
         if out is None or not settings.spec.is_resumable:

@@ -1,15 +1,15 @@
 """The inputs of an analysis: a model, prompts in the form that analyses take, and run settings."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
 from typing import Any
 
 import interp
 from analyses.methods.components import Batches, aligned_prompts
-from analyses.results import Progress
+from analyses.results import Progress, Result
 from apps.defaults import LOGIT_DIFF, MASKED_LOSS
 from interp.errors import InvalidInput
 from interp.metrics import (
@@ -59,6 +59,8 @@ class Inputs:
         progress: called with ``(done, total)``.
         cancelled: as for :func:`interp.sweep`.
         resume: as for :func:`interp.sweep`.
+        earlier: results of other analyses on the same model and prompts, by their commands, which
+            some analyses can use instead of measuring the same again.
     """
 
     model: interp.Transformer
@@ -70,6 +72,7 @@ class Inputs:
     progress: Progress | None = None
     cancelled: Callable[[], bool] | None = None
     resume: interp.Sweep | None = None
+    earlier: Mapping[str, Result] = field(default_factory=dict[str, Result])
 
     def how(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:
         """Those of ``seed``, ``rows``, ``memory`` and ``progress`` that an analysis takes.

@@ -25,6 +25,7 @@ from apps.commands.options import (
 from apps.terminal import Tick, print_stderr, print_stdout, progress
 
 if TYPE_CHECKING:
+    from analyses.results import Result
     from apps.commands.analysis_run import AnalysisRun, Settings
 
 SECTIONS = (
@@ -193,7 +194,8 @@ def _run(
         try:
             settings = Settings(spec, options=spec.options(shared["model"], {}), **shared)
             with progress(label) as tick:
-                runs[name] = _run_with_what_it_takes(settings, tick)
+                earlier = {name: run.result for name, run in runs.items()}
+                runs[name] = _run_with_what_it_takes(settings, tick, earlier)
         except InvalidInput as error:
             left_out[name] = str(error)
         else:
@@ -203,15 +205,17 @@ def _run(
     return runs, left_out
 
 
-def _run_with_what_it_takes(settings: "Settings", tick: Tick) -> "AnalysisRun":
+def _run_with_what_it_takes(
+    settings: "Settings", tick: Tick, earlier: "Mapping[str, Result]"
+) -> "AnalysisRun":
     """Run an analysis, without ``--rows`` or ``--memory`` if it takes no such setting."""
     from apps.commands.analysis_run import run_analysis  # noqa: PLC0415
     from apps.commands.inputs import OptionWithoutEffect  # noqa: PLC0415
 
     try:
-        return run_analysis(settings, tick)
+        return run_analysis(settings, tick, earlier=earlier)
     except OptionWithoutEffect as error:
-        return _run_with_what_it_takes(replace(settings, **{error.option: None}), tick)
+        return _run_with_what_it_takes(replace(settings, **{error.option: None}), tick, earlier)
 
 
 def _write(runs: "Mapping[str, AnalysisRun]", left_out: Mapping[str, str], folder: Path) -> None:

@@ -1,5 +1,7 @@
 """The smallest circuit that is faithful, what it needs, and what is known of its parts."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from architectures import assert_close, build, padded, tokens_of
@@ -18,7 +20,14 @@ from declared import (
 from declared.prompts import WITHOUT_EDGES, other_tokens
 from permuted import NORMALIZING_THE_STREAM
 
-from analyses import EdgeAttribution, explain, prune, run_circuits
+from analyses import (
+    EdgeAttribution,
+    attribute_edges,
+    explain,
+    head_roles,
+    prune,
+    run_circuits,
+)
 from analyses.explain import ALIKE, CARRIES, FAITHFUL
 from analyses.methods.circuits.written import written
 from analyses.results.edge_table import scores_by_edge
@@ -169,6 +178,59 @@ def test_the_scores_of_all_edges_are_listed_once(monkeypatch):
     assert len(calls) == 1
 
 
+def not_again(*_, **__):
+    pytest.fail("measured again")
+
+
+def test_what_was_measured_before_is_not_measured_again(monkeypatch):
+    model = load("induction-by-hand")
+    v, w = (model.to_single_token(letter) for letter in "vw")
+    pair, metric = ("QxmvbQxm", "QxmwbQxm"), metrics.logit_diff(v, w)
+    alone = explain(model, *pair, metric=metric)
+    earlier = {
+        "attribution": attribute_edges(model, *pair, metric=metric),
+        "roles": head_roles(model),
+    }
+    parts = {
+        "attribute_edges": "analyses.explain",
+        "head_roles": "analyses.explain.circuit_evidence",
+    }
+    for name, module in parts.items():  # analyses.explain is also the name of the function
+        monkeypatch.setattr(import_module(module), name, not_again)
+    again = explain(model, *pair, metric=metric, **earlier)
+    assert torch.equal(again.score, alone.score)
+    assert (again.edges, again.support, again.roles) == (alone.edges, alone.support, alone.roles)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model": "python-2l"}, "attribution: measured with other model and config and wei"),
+        ({"clean": "abcdab"}, "attribution: measured with other tokens than"),
+        ({"metric": metrics.logit(4)}, "attribution: its metric is .* on the clean prompts, but"),
+        ({"method": "eap"}, "by the conductance of all of them; these have eap"),
+    ],
+)
+def test_what_was_measured_on_something_else_is_refused(changed, message):
+    """Else another model's circuit would be described."""
+    model, (clean, corrupt) = example.model(), example.PAIR
+    measured = attribute_edges(
+        load(changed["model"]) if "model" in changed else model,
+        changed.get("clean", clean),
+        corrupt if "clean" not in changed else "abddab",
+        metric=changed.get("metric", example.LOGIT),
+        method=changed.get("method", "conductance"),
+    )
+    with pytest.raises(InvalidInput, match=message):
+        explain(model, clean, corrupt, metric=example.LOGIT, attribution=measured)
+
+
+def test_roles_of_another_model_are_refused():
+    roles = head_roles(load("python-2l"), rows=1)
+    with pytest.raises(InvalidInput, match="roles: measured with other model and config"):
+        explain(example.model(), *example.PAIR, metric=example.LOGIT, roles=roles)
+
+
 # ---- declared for the tests of all analyses -------------------------------------------------
 
 
@@ -189,6 +251,8 @@ DECLARED = Declared(
             "metric": odd.CHOICE,
             "most": odd.COUNT,
             "steps": odd.COUNT,
+            "attribution": odd.SOMETHING,
+            "roles": odd.SOMETHING,
             "seed": odd.SEED,
             "memory": odd.MEMORY,
         },

@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from importlib import import_module
 
 import pandas as pd
 import pytest
@@ -75,6 +76,15 @@ def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
             pd.read_csv(path / name) for path in (out / "explain", tmp_path / "alone")
         )
         pd.testing.assert_frame_equal(in_report, alone)
+
+
+def test_explain_uses_what_earlier_sections_measured(command, tmp_path, monkeypatch):
+    explain = import_module("analyses.explain")  # also the name of the function
+    monkeypatch.setattr(explain, "attribute_edges", lambda *_, **__: pytest.fail("again"))
+    words = ("--model", "rasp-duplicates", "--section", "attribute", "--section", "explain")
+    done = command("report", *words, "--out", tmp_path / "out")
+    assert "explain: left out" not in done.output
+    assert done.exit_code == 0, done.output
 
 
 def test_the_default_sections_are_commands():
