@@ -11,6 +11,7 @@ from apps.explorer.default_views import EXAMPLES, default_view, examples, with_p
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
+from apps.explorer.suggested import with_suggestions
 from apps.explorer.validate import has_chat
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
@@ -104,13 +105,15 @@ def prompt_form(model: interp.Transformer) -> None:
             "Distractor",
             key="form_distractor",
             height=68,
-            help="A wrong next token, with which the target is compared.",
+            help="A wrong next token, with which the target is compared. For a new prompt, another "
+            "name of the prompt or the most probable other token is entered here.",
         )
         st.text_area(
             "Corrupted prompt",
             key="form_corrupt",
             height=68,
-            help="For patching: a prompt with the same number of tokens but another answer.",
+            help="For patching: a prompt with the same number of tokens but another answer. For a "
+            "new prompt, a word is swapped for another of its class; the page Patch shows more.",
         )
         st.form_submit_button("Run", width="stretch", on_click=_submit_form)
     if not view.fits_address:
@@ -174,7 +177,10 @@ def _change_chat(key: str) -> None:
 
 def _submit_form() -> None:
     fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
-    change(submitted(current(), fields))
+    before, view = current(), submitted(current(), fields)
+    if view.text and view.text != before.text:
+        view = with_suggestions(view, model_of(view.model))
+    change(view)
 
 
 def submitted(view: View, fields: Mapping[str, str]) -> View:

@@ -20,11 +20,13 @@ from analyses.results import Heatmap, Result, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
+from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
 from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
+from apps.explorer.suggested import suggested_swaps
 from apps.explorer.view import DIRECTIONS, Head, View
 from apps.widget.pictures import view_of
 from interp.errors import InterpError
@@ -64,7 +66,8 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         view_of_answer = replace(view, position=None)
         inputs = inputs_of(view_of_answer, model, swept=True)
         if not inputs.all_have("corrupt"):
-            pairs_hint = ", or choose one of the pairs below." if pairs_of(view) else "."
+            offers = pairs_of(view) or suggested_swaps(view, model)
+            pairs_hint = ", or choose one below." if offers else "."
             return [Ask("pair", NEEDED + pairs_hint)]
         metric = target_metric(view_of_answer, inputs)
         pairs = Pairs(inputs.batch, corrupted(inputs), metric)
@@ -117,7 +120,9 @@ def pairs_of(view: View) -> list[Prompt]:
 
 def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The pair, the preview beside exact patching, and the circuit."""
-    drawings = [_pair(view, model) or _offered(view)]
+    suggested = {} if view.prompts else _suggested(view, model)
+    pair = _pair(view, model)
+    drawings = [pair] if pair else [suggested, _offered(view)]
     preview, exact = results.get("preview"), results.get("patching")
     if isinstance(preview, NodeAttribution):
         pairs = inputs_of(view, model, swept=True).pairs
@@ -126,7 +131,9 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         )
     if isinstance(exact, ActivationPatching):
         drawings.append(_exact(view, exact))
-    return [*(drawing for drawing in drawings if drawing), *circuit_views(view, results)]
+    drawings += circuit_views(view, results)
+    drawings += [suggested] if pair else []
+    return [drawing for drawing in drawings if drawing]
 
 
 def _pair(view: View, model: interp.Transformer) -> ViewData:
@@ -145,6 +152,22 @@ def _pair(view: View, model: interp.Transformer) -> ViewData:
         "aligned": corrupt,
         "ids": batches[0].ids[0].tolist(),
         "pick": "position",
+    }
+
+
+def _suggested(view: View, model: interp.Transformer) -> ViewData:
+    """Corrupted prompts that swap a word or a number of the prompt; empty if there are none."""
+    rows = [[f"{swap.before} → {swap.after}", swap.text] for swap in suggested_swaps(view, model)]
+    if not rows:
+        return {}
+    return {
+        "kind": "table",
+        "id": "swaps",
+        "title": "Corrupted prompts, each with a word of the prompt swapped",
+        "note": "Click a row to patch from it. The sidebar takes any other.",
+        "columns": [{"title": name, "align": "left"} for name in ("swapped", "corrupted prompt")],
+        "rows": rows,
+        "pick": "row",
     }
 
 
@@ -251,6 +274,11 @@ def _choose_pair(view: View, pick: Pick) -> View:
     return with_prompt(view, pairs_of(view)[pick["row"]])
 
 
+def _choose_swap(view: View, pick: Pick) -> View:
+    swaps = suggested_swaps(view, model_of(view.model))
+    return replace(view, corrupt=swaps[pick["row"]].text)
+
+
 def _choose_position(view: View, pick: Pick) -> View:
     """Choose the position, except in an encoder, where there are no predictions."""
     position = pick.get("column", pick["row"])
@@ -271,6 +299,7 @@ def _choose_cell(view: View, pick: Pick) -> View:
 
 PICKS: dict[str, Callable[[View, Pick], View]] = {
     "pairs": _choose_pair,
+    "swaps": _choose_swap,
     "strips": _choose_position,
     "preview": _choose_node,
     "patching": _choose_cell,

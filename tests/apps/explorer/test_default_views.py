@@ -81,15 +81,17 @@ def test_a_checkpoint_opens_as_its_model():
 
 @pytest.mark.parametrize("name", ["python-2l", "python-mlm", "induction-by-hand", "dates"])
 def test_a_model_without_prompts_opens_on_a_sentence_that_it_can_read(name):
-    """Here the bundled models, without their own prompts; a small vocabulary lacks the sentence."""
+    """Here the bundled models, without their own prompts; a small vocabulary lacks the words."""
     model = load(name)
     prompt = opening_prompt(model)
     fields = {"text": prompt.text, "prefix": prompt.prefix or "", "corrupt": prompt.corrupt or ""}
     view = View(model=name, **fields)
-    if name in ("induction-by-hand", "dates"):
-        assert prompt_problem(view, model).startswith("There is no prompt yet")
-        return
     assert prompt_problem(view, model) == ""
+    if name in ("induction-by-hand", "dates"):
+        first, second = prompt.text[: len(prompt.text) // 2], prompt.text[len(prompt.text) // 2 :]
+        assert first == second
+        assert first
+        return
     ids = model.to_tokens(prompt.text)[0].tolist()
     if name == "python-mlm":
         assert ids.count(model.config.tokens.mask) == 1
