@@ -169,8 +169,12 @@ def test_a_model_without_pairs_explains_what_it_needs():
     results, errors = answers(PATCH, view)
     assert list(errors) == ["pair"]
     assert "needs a corrupted prompt" in errors["pair"]
+    assert "choose one below" in errors["pair"]
+    assert {*views_by_id(PATCH, view, results)} == {"swaps"}
+    without_words = replace(view, text="abcab")
+    results, errors = answers(PATCH, without_words)
     assert "below" not in errors["pair"]
-    assert views_by_id(PATCH, view, results) == {}
+    assert views_by_id(PATCH, without_words, results) == {}
 
 
 def test_what_cannot_be_asked_of_an_encoder_decoder_leaves_exact_patching():

@@ -54,6 +54,10 @@ def test_the_line_follows_the_prompt_on_every_page(session):
     send(session, text="xyzxy", target="a", distractor="")
     assert "<bdi>y</bdi> (position 5)" in line(session)
     assert "✗ wrong" in line(session)
+    # The target is compared with what the model predicts, until that is deleted.
+    top = model_of(MODEL).top("xyzxy", 1).rows[0]
+    assert f"p(distractor <bdi>{top.token}</bdi>)" in line(session)
+    send(session, distractor="")
     assert "distractor" not in line(session)
     session.segmented_control(key="choose_page").set_value("weights").run()
     assert "<bdi>y</bdi> (position 5)" in line(session)
