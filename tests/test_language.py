@@ -59,7 +59,7 @@ WHOLE_NAMES = {
     **{package: {"what it does": "common"} for package in PACKAGES},
     "interp/execution/recorder.py": {"scoped": "at"},
     "interp/model/tap.py": {"scoped": "at"},
-    "interp/model/embeddings.py": {"token types": "Types"},
+    "interp/model/embedding_kinds.py": {"token types": "Types"},
     "interp/model/recipe.py": {"compute": "make", "stored": "KEPT"},
     "interp/io/tensor_data.py": {"tensor data": "Values"},
     "interp/loading": {"registry": "foreign", "sliding window": "windows"},

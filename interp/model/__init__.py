@@ -1,12 +1,12 @@
 """The Transformer, part by part; the forward reads like its formula."""
 
 from interp.model.attention.attention import Attention, in_forward_mode
-from interp.model.attention.mask import Bidirectional, Causal, Mask, Masking, Visible, Window
+from interp.model.attention.mask import Causal, Mask, Masking, Visible
+from interp.model.attention.mask_kinds import Bidirectional, Window
 from interp.model.attentions import AttentionName, Attentions, attentions_of, every_attention
 from interp.model.batch import (
     PAD,
     Batch,
-    ImageInput,
     TokenInput,
     as_mask,
     column_of,
@@ -17,22 +17,22 @@ from interp.model.batch import (
 )
 from interp.model.block import Block
 from interp.model.context import Context, KeysValues, NoKVCache
-from interp.model.embeddings import (
-    LearnedPositions,
-    Patches,
-    PositionEmbedding,
-    ProjectedTokens,
-    SinusoidalPositions,
-    TokenTypes,
-)
+from interp.model.embedding_kinds import ProjectedTokens, TokenTypes
 from interp.model.experts import Experts, SharedExperts
+from interp.model.images import ImageInput, Patches
 from interp.model.kv_cache import KVCache, RepeatedKV
 from interp.model.linear import DEFAULT, Kernel, Linear
 from interp.model.mean_pooling import MeanPooledNorm
 from interp.model.mlp import MLP, GatedMLP
 from interp.model.network import Network, as_network, unembedding_of
-from interp.model.norm import BlockNorm, ClippedNorm, LayerNorm, Norm, OffsetRMSNorm, ScaledNorm
+from interp.model.norm import BlockNorm, LayerNorm, Norm, ScaledNorm
+from interp.model.norm_kinds import ClippedNorm, OffsetRMSNorm
 from interp.model.positions.alibi import ALiBi
+from interp.model.positions.embedding import (
+    LearnedPositions,
+    PositionEmbedding,
+    SinusoidalPositions,
+)
 from interp.model.positions.grid_bias import GridBias
 from interp.model.positions.relative_bias import RelativeBias, RelativeBiasTable
 from interp.model.positions.rotary import Rotary
@@ -42,7 +42,8 @@ from interp.model.residual import RestartPoint, Step, Sublayer
 from interp.model.shapes import KeyHeads, Logits, Matrix, Stream, fixed_axes
 from interp.model.stack import Span, Stack
 from interp.model.tap import Untouched, untouched
-from interp.model.unembedding import MaskedHead, ProjectedExit, ProjectedUnembedding, Unembedding
+from interp.model.unembedding import Unembedding
+from interp.model.unembedding_kinds import MaskedHead, ProjectedExit, ProjectedUnembedding
 from interp.model.weight_version import WeightVersion, owner_of, version_of
 
 __all__ = [

@@ -15,9 +15,9 @@ from interp.model.attention.cross_attention import CrossAttention
 from interp.model.context import Context
 from interp.model.mean_pooling import MeanPooler
 from interp.model.mlp import MLP
-from interp.model.norm import norm_of
+from interp.model.norm_kinds import norm_of
 from interp.model.shapes import Stream
-from interp.model.unembedding import Pooler
+from interp.model.unembedding_kinds import Pooler
 
 
 class AttentionPooler(nn.Module):

@@ -197,26 +197,6 @@ class TokenInput:
         return Batch.of(tokens, self.d_vocab, self.n_ctx, mask, types, self.n_types, like.device)
 
 
-@dataclass(frozen=True)
-class ImageInput:
-    """The input of a stack that reads images.
-
-    Attributes:
-        patches: size of the images, and how they are cut into patches.
-    """
-
-    patches: PatchConfig
-
-    def batch(self, tokens: object, mask: object, types: object, like: Tensor) -> Batch:
-        """The checked images, with the device and dtype of ``like`` (a weight)."""
-        if mask is not None or types is not None:
-            raise InvalidTokens("mask= and types= are for tokens; this model reads images.")
-        images = tokens.images if isinstance(tokens, Batch) else tokens
-        if images is None:
-            raise InvalidTokens("This model reads images; got a batch of tokens.")
-        return Batch.of_images(images, self.patches, like.dtype, like.device)
-
-
 def repeated(x: Tensor, copies: int) -> Tensor:
     """``copies`` copies of ``x``, one after another along its first axis."""
     return x if copies == 1 else x.expand(copies, *x.shape).flatten(0, 1)

@@ -112,33 +112,25 @@ class Context:
 
     def repeated(self, copies: int, kv_cache: KVCacheLike) -> "Context":
         """The context of ``copies`` copies of the batch, one after another."""
-
-        def each(x: Tensor | None) -> Tensor | None:
-            return None if x is None else repeated(x, copies)
-
-        return replace(
-            self,
-            positions=repeated(self.positions, copies),
-            real=each(self.real),
-            encoder_output=None,
-            encoder_real=each(self.encoder_real),
-            kv_cache=kv_cache,
-            _shared={},
-        )
+        return self._each_row(lambda x: repeated(x, copies), kv_cache)
 
     def of_copy(self, copy: int, copies: int) -> "Context":
         """The context of one of ``copies`` copies of a batch: its positions and padding."""
+        return self._each_row(lambda x: x.chunk(copies)[copy], NoKVCache())
 
-        def own(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.unflatten(0, (copies, -1))[copy]
+    def _each_row(self, change: Callable[[Tensor], Tensor], kv_cache: KVCacheLike) -> "Context":
+        """The context of the rows that ``change`` makes, without the encoder's output."""
+
+        def changed(x: Tensor | None) -> Tensor | None:
+            return None if x is None else change(x)
 
         return replace(
             self,
-            positions=self.positions.unflatten(0, (copies, -1))[copy],
-            real=own(self.real),
+            positions=change(self.positions),
+            real=changed(self.real),
             encoder_output=None,
-            encoder_real=own(self.encoder_real),
-            kv_cache=NoKVCache(),
+            encoder_real=changed(self.encoder_real),
+            kv_cache=kv_cache,
             _shared={},
         )
 

@@ -13,10 +13,10 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.config import ExpertsConfig, MLPConfig
+from interp.config import ExpertsConfig, MLPConfig, StackConfig
 from interp.model.context import Context
 from interp.model.linear import Linear
-from interp.model.mlp import GatedMLP, bias_of, gating_of, matrix
+from interp.model.mlp import MLP, GatedMLP, bias_of, gating_of, matrix
 from interp.model.recipe import Layout, Reader, Recipe, owned
 from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
@@ -292,3 +292,14 @@ def _biases(n: int, size: int, *, present: bool) -> nn.Parameter | None:
 def _matrices(n: int, n_out: int, n_in: int) -> nn.Parameter:
     """Random weights [n out in] that preserve the variance of their input."""
     return nn.Parameter(torch.randn(n, n_out, n_in).div_(n_in**0.5))
+
+
+def mlp_of(config: StackConfig, d_model: int, out: Point) -> MLP | Experts:
+    """The MLP of a configuration, whose output is at the point ``out``."""
+    mlp = config.mlp
+    if mlp is None:
+        raise TypeError("mlp_of: this stack has no MLP.")
+    if mlp.experts is not None:
+        kind = Experts if mlp.experts.d_shared is None else SharedExperts
+        return kind(mlp, mlp.experts, d_model, out)
+    return GatedMLP(mlp, d_model, out) if mlp.gated else MLP(mlp, d_model, out)

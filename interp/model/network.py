@@ -27,14 +27,15 @@ from interp.model.description import (
     names_of,
     stacked,
 )
-from interp.model.embeddings import PositionEmbedding
 from interp.model.linear import Linear
+from interp.model.positions.embedding import PositionEmbedding
 from interp.model.recipe import Layout
 from interp.model.shapes import Logits, Stream, fixed_axes
 from interp.model.stack import WHOLE, Span, Stack
 from interp.model.tap import Tap, untouched
 from interp.model.torch_hooks import refuse_hooks
-from interp.model.unembedding import Unembedding, exit_of
+from interp.model.unembedding import Unembedding
+from interp.model.unembedding_kinds import exit_of
 from interp.names import Names
 from interp.points import TOKEN_AXES, Place
 

@@ -1,9 +1,9 @@
 """Norms: x ↦ (x − mean) / scale · gain + bias, with scale = √(variance + eps).
 
-LayerNorm: Ba et al. 2016. RMSNorm does not subtract the mean: Zhang & Sennrich 2019.
+LayerNorm: Ba et al. 2016. RMSNorm does not subtract the mean: Zhang & Sennrich 2019. Other norms
+are in :mod:`interp.model.norm_kinds`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -223,20 +223,6 @@ class LayerNorm(ScaledNorm):
         return F.layer_norm(x, self.shape, self.gain, self.bias, self.eps)
 
 
-class EachHeadLayerNorm(LayerNorm):
-    """LayerNorm over each head, with a gain and a bias per head (Cohere, StableLM 2)."""
-
-    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
-        super().__init__(config, shape, points)
-        self.axes = (-1,)
-
-    def fused(self, x: Features) -> Features:
-        """LayerNorm of each head in one kernel, then the gains and biases."""
-        y = F.layer_norm(x, self.shape[1:], None, None, self.eps)
-        y = y if self.gain is None else y * self.gain
-        return y if self.bias is None else y + self.bias
-
-
 class RMSNorm(ScaledNorm):
     """RMSNorm, which does not subtract the mean (Zhang & Sennrich 2019)."""
 
@@ -247,127 +233,3 @@ class RMSNorm(ScaledNorm):
     def fused(self, x: Features) -> Features:
         """RMSNorm in one kernel."""
         return F.rms_norm(x, self.shape, self.multiplier, self.eps)
-
-
-class OffsetRMSNorm(RMSNorm):
-    """RMSNorm whose factor is 1 + gain (Gemma).
-
-    In half precision it is computed in float32: rounding 1 + gain would lose most of the gain.
-    """
-
-    def __init__(self, config: NormConfig, shape: tuple[int, ...], points: NormPoints) -> None:
-        super().__init__(config, shape, points)
-        self.gain: nn.Parameter = nn.Parameter(torch.zeros(shape))
-
-    @property
-    def multiplier(self) -> Tensor:
-        """1 + gain."""
-        gain = self.gain
-        return 1.0 + (gain.float() if gain.dtype in (torch.float16, torch.bfloat16) else gain)
-
-    def fused(self, x: Features) -> Features:
-        """RMSNorm in one kernel."""
-        gain = self.multiplier
-        return F.rms_norm(x.to(gain.dtype), self.shape, gain, self.eps).to(x.dtype)
-
-    def by_scale(self, x: Features, scale: Scale) -> Features:
-        """The norm of x with a given divisor."""
-        gain = self.multiplier
-        return (x.to(gain.dtype) / scale.to(gain.dtype) * gain).to(x.dtype)
-
-
-def norm_of(config: NormConfig, *shape: int, points: NormPoints | None = None) -> Norm:
-    """The norm of a configuration, over axes of this ``shape``."""
-    if config.kind == "none":
-        return Norm()
-    kinds: dict[str, Callable[[NormConfig, tuple[int, ...], NormPoints], ScaledNorm]]
-    kinds = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
-    kind = OffsetRMSNorm if config.unit_offset else kinds[config.kind]
-    return kind(config, shape, points or NormPoints())
-
-
-class ConstantFactor(ScaledNorm):
-    """x ↦ factor · x, as a norm whose divisor, 1 / factor, does not depend on x (Granite, 2024).
-
-    As a norm of a sub-layer's output, it needs no special case in any other part of the model.
-
-    Args:
-        factor: the factor.
-    """
-
-    def __init__(self, factor: float) -> None:
-        super().__init__(NormConfig(gain=False, bias=False), (), NormPoints())
-        self.factor = factor
-
-    def centred(self, x: Features) -> Features:
-        """x, unchanged."""
-        return x
-
-    def fused(self, x: Features) -> Features:
-        """factor · x."""
-        return x * self.factor
-
-    def scale(self, x: Features) -> Scale:
-        """1 / factor."""
-        return torch.full_like(x[..., :1], 1 / self.factor)
-
-    def gradients(
-        self,
-        x: Float[Tensor, "*batch d_model"],
-        W: Float[Tensor, "head d d_model"],
-        y: Float[Tensor, "*batch head d"],
-        by_y: Float[Tensor, "*batch head d"],
-    ) -> Float[Tensor, "head *batch d_model"]:
-        """factor · g, as the divisor does not depend on x."""
-        return Norm.gradients(self, x, W, y, by_y) * self.factor
-
-
-class NoClip:
-    """x ↦ x: values that are not clipped."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x, unchanged."""
-        return x
-
-
-@dataclass(frozen=True)
-class Clip:
-    """x ↦ max(−bound, min(bound, x)) (``clip_qkv`` of MPT and OLMo)."""
-
-    bound: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """``x.clamp(-bound, bound)``."""
-        bound = min(self.bound, torch.finfo(x.dtype).max)  # a larger one has no value of this dtype
-        return x.clamp(-bound, bound)
-
-
-def clip_of(bound: float | None) -> Clip | NoClip:
-    """The clipping of a configuration; the identity if ``bound`` is ``None``."""
-    return NoClip() if bound is None else Clip(bound)
-
-
-class ClippedNorm(Norm):
-    """x ↦ clip(norm(x)), where the norm may be the identity.
-
-    Queries and keys are clipped after their norm and before they are rotated; the clipped tensors
-    are at the points ``q_normalized`` and ``k_normalized``.
-    """
-
-    def __init__(self, norm: Norm, bound: float, points: NormPoints) -> None:
-        super().__init__()
-        self.norm, self.clip, self.points = norm, Clip(bound), points
-
-    def forward(self, x: Features, tap: Tap = untouched) -> Features:
-        """The norm of x, clipped."""
-        return tap(self.points.normalized, self.clip(self.norm.output_of(x, tap)))
-
-    def layout(self, source: Place, norm: str | None = None) -> Layout:
-        """The places of the norm; the output is clipped."""
-        before = owned("norm", self.norm.layout(source, norm))
-        output = Place(self.points.normalized, norm=norm)
-
-        def clipped(part: ClippedNorm, of: Reader) -> Tensor:
-            return part.clip(part.norm.fused(of(source.point, source.norm)))
-
-        return {**before, output: Recipe(clipped, (source,))}

@@ -6,25 +6,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from interp.config import NO_NORM, Config, HeadConfig, StackConfig
-from interp.model.attention.mask import mask_of
-from interp.model.batch import Batch, ImageInput, TokenInput
+from interp.config import NO_NORM, Config, StackConfig
+from interp.model.attention.mask_kinds import mask_of
+from interp.model.batch import Batch
 from interp.model.block import Block
 from interp.model.context import Context
-from interp.model.embeddings import (
-    position_embedding_of,
-    sum_projection_of,
-    token_types_of,
-    tokens_of,
-)
-from interp.model.mean_pooling import MeanPooledNorm
-from interp.model.norm import EMBEDDED, FINAL, Norm, ScaledNorm, norm_of
+from interp.model.embedding_kinds import sum_projection_of, token_types_of, tokens_of
+from interp.model.images import input_of
+from interp.model.norm import EMBEDDED
+from interp.model.norm_kinds import norm_of
 from interp.model.positions.build import attention_positions, bias_tables_of
+from interp.model.positions.embedding import position_embedding_of
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.residual import Step
 from interp.model.shapes import Stream
 from interp.model.tap import Tap, untouched
-from interp.model.unembedding import MaskedHead
+from interp.model.unembedding_kinds import final_norm_of
 from interp.points import Place, Point
 
 
@@ -156,25 +153,6 @@ class Stack(nn.Module):
     def end(self) -> Place:
         """The place, within the last block, of the stream after it."""
         return self.block(-1).end
-
-
-def final_norm_of(config: StackConfig, d_model: int, head: HeadConfig | None) -> Norm:
-    """What follows the last block of a stack, before the unembedding."""
-    if head is not None:
-        return MaskedHead(head, config.norm, d_model)
-    norm = norm_of(config.norm, d_model, points=FINAL) if config.norm.final else Norm()
-    patches = config.embedding.patches
-    if patches is not None and patches.mean_pooled and isinstance(norm, ScaledNorm):
-        return MeanPooledNorm(norm, patches.n_special)
-    return norm
-
-
-def input_of(config: Config, name: str) -> TokenInput | ImageInput:
-    """The kind of input that a stack reads: tokens or images."""
-    embedding = config.stacks[name].embedding
-    if embedding.patches is not None:
-        return ImageInput(embedding.patches)
-    return TokenInput(config.vocabulary_of(name), config.n_ctx, embedding.n_types)
 
 
 def token_weights(config: Config, name: str) -> nn.Parameter | None:

@@ -13,7 +13,8 @@ from analyses.methods.attribution.logit_terms import (
 )
 from interp import Transformer, run
 from interp.errors import InvalidInput
-from interp.model.unembedding import MaskedHead, Unembedding
+from interp.model.unembedding import Unembedding
+from interp.model.unembedding_kinds import MaskedHead
 
 BOUND = 1e-10
 

@@ -22,7 +22,8 @@ from interp import InterpError, load, packed, run
 from interp.errors import InvalidInput
 from interp.loading import MODEL_FOLDER
 from interp.model.attention.attention import Attention
-from interp.model.norm import LayerNorm, OffsetRMSNorm, ScaledNorm
+from interp.model.norm import LayerNorm, ScaledNorm
+from interp.model.norm_kinds import OffsetRMSNorm
 from interp.weights.hash import weight_hash
 
 BOUND = 1e-9

@@ -32,16 +32,8 @@ from interp.config import AttentionConfig
 from interp.model.attention.mask import Mask, Masking
 from interp.model.attention.weights import HeadWeights
 from interp.model.context import Context
-from interp.model.norm import (
-    KEYS,
-    QUERIES,
-    ClippedNorm,
-    EachHeadLayerNorm,
-    Norm,
-    NormPoints,
-    clip_of,
-    norm_of,
-)
+from interp.model.norm import KEYS, QUERIES
+from interp.model.norm_kinds import Clip, head_norm
 from interp.model.positions.scheme import PositionScheme
 from interp.model.recipe import STORED, Layout, Reader, Recipe, owned
 from interp.model.shapes import Heads, KeyHeads, Matrix, Stream
@@ -87,7 +79,7 @@ class Attention(HeadWeights):
         self.masking = Masking(mask, positions)
         self.soft_cap = soft_cap_of(config.cap)
         self.softmax = softmax_of(self.n_heads, sinks=config.sinks)
-        self.clip = clip_of(config.clip)
+        self.clip = NoClip() if config.clip is None else Clip(config.clip)
         self.q_norm = head_norm(config, self.n_heads, QUERIES)
         self.k_norm = head_norm(config, self.kv_heads, KEYS)
 
@@ -290,25 +282,13 @@ class Attention(HeadWeights):
         }
 
 
-def head_norm(config: AttentionConfig, n: int, points: NormPoints) -> Norm:
-    """The norm of queries or keys, over each head or all ``n`` together, and possibly clipped."""
-    if config.qk_norm is None:
-        norm = Norm()
-    elif config.qk_norm_over == "each_head":
-        norm = EachHeadLayerNorm(config.qk_norm, (n, config.d_head), points)
-    else:
-        shape = (config.d_head,) if config.qk_norm_over == "head" else (n, config.d_head)
-        norm = norm_of(config.qk_norm, *shape, points=points)
-    return norm if config.clip is None else ClippedNorm(norm, config.clip, points)
-
-
 def in_forward_mode() -> bool:
     """Whether forward-mode derivatives may be needed: in a dual level, which jvp also enters."""
     # PyTorch has no public function for this.
     return forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
 
 
-# ---- the softmax --------------------------------------------------------------------------------
+# ---- softmax, soft-cap and clipping -------------------------------------------------------------
 
 
 class Softmax(nn.Module):
@@ -383,3 +363,11 @@ class SoftCap:
 def soft_cap_of(cap: float | None) -> SoftCap | NoSoftCap:
     """The soft-cap of a configuration; the identity if ``cap`` is ``None``."""
     return NoSoftCap() if cap is None else SoftCap(cap)
+
+
+class NoClip:
+    """x ↦ x: values that are not clipped; :class:`~interp.model.norm_kinds.Clip` clips them."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x, unchanged."""
+        return x

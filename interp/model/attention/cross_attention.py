@@ -5,7 +5,7 @@ from torch import Tensor
 from interp.config import AttentionConfig
 from interp.errors import InvalidInput
 from interp.model.attention.attention import Attention, AttentionPoints
-from interp.model.attention.mask import AcrossStacks
+from interp.model.attention.mask_kinds import AcrossStacks
 from interp.model.context import Context
 from interp.model.positions.scheme import NoPositions
 from interp.model.shapes import Heads, KeyHeads, Stream

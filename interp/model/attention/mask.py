@@ -1,7 +1,7 @@
 """M in A = softmax(x Y xᵀ / scale + M): −∞ where a query may not attend, plus the position bias.
 
 A padded query attends to itself only: its output is meaningless but finite, and no real token
-attends to it.
+attends to it. Masks other than the causal one are in :mod:`interp.model.attention.mask_kinds`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.config import AttentionConfig
 from interp.model.context import Context
 from interp.model.positions.scheme import PositionScheme
 from interp.model.shapes import Matrix
@@ -50,87 +49,7 @@ class Causal:
     def visible(self, context: Context) -> Visible:
         """The lower triangle, with padding masked."""
         keys = torch.arange(context.n_key, device=context.positions.device)
-        return _without_padding((keys <= context.columns[:, None])[None], context)
-
-
-@dataclass(frozen=True)
-class Window:
-    """A query attends to the last ``size`` positions up to its own."""
-
-    size: int
-    is_bidirectional: bool = False
-
-    def is_causal(self, context: Context) -> bool:
-        """True if every row fits into the window."""
-        return context.n_key <= self.size
-
-    def visible(self, context: Context) -> Visible:
-        """A band below the diagonal, with padding masked."""
-        keys = torch.arange(context.n_key, device=context.positions.device)
-        earlier = keys <= context.columns[:, None]
-        apart = context.positions[:, :, None] - context.key_positions[:, None, :]
-        return _without_padding(earlier & (apart < self.size), context)
-
-
-@dataclass(frozen=True)
-class TwoSidedWindow:
-    """A query attends to keys less than ``size`` positions before or after its own."""
-
-    size: int
-    is_bidirectional: bool = True
-
-    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
-        """False."""
-        return False
-
-    def visible(self, context: Context) -> Visible:
-        """A band around the diagonal, with padding masked."""
-        return _without_padding(context.key_less_query.abs() < self.size, context)
-
-
-@dataclass(frozen=True)
-class Bidirectional:
-    """A query attends to every real key."""
-
-    is_bidirectional: bool = True
-
-    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
-        """False."""
-        return False
-
-    def visible(self, context: Context) -> Visible | None:
-        """All keys except padding."""
-        if context.real is None:
-            return None
-        n = (1, context.n_query, context.n_key)
-        return _without_padding(
-            torch.ones(n, dtype=torch.bool, device=context.positions.device), context
-        )
-
-
-@dataclass(frozen=True)
-class AcrossStacks:
-    """A query of the decoder attends to every real token of the source."""
-
-    is_bidirectional: bool = True
-
-    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
-        """False."""
-        return False
-
-    def visible(self, context: Context) -> Visible | None:
-        """All keys of the source except padding."""
-        real = context.encoder_real
-        return None if real is None else real[:, None, None, :]
-
-
-def mask_of(config: AttentionConfig, *, encoder: bool) -> Mask:
-    """The mask of a layer of an encoder or a decoder, as configured."""
-    if encoder and config.window is not None:
-        return TwoSidedWindow(config.window)
-    if encoder or config.bidirectional:
-        return Bidirectional()
-    return Causal() if config.window is None else Window(config.window)
+        return without_padding((keys <= context.columns[:, None])[None], context)
 
 
 @dataclass(frozen=True)
@@ -184,7 +103,8 @@ class Masking:
         return context.once(("bias", self.positions, dtype), compute)
 
 
-def _without_padding(rule: Bool[Tensor, "#batch query key"], context: Context) -> Visible:
+def without_padding(rule: Bool[Tensor, "#batch query key"], context: Context) -> Visible:
+    """``rule`` with padded keys masked; a padded query attends to itself only."""
     if context.real is None:
         return rule[:1, None]
     columns = context.columns
