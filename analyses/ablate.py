@@ -93,6 +93,7 @@ class Ablation(Result):
         provenance: model, tokens and settings that the numbers depend on.
         notes: notes on how the numbers were computed, such as where they are NaN.
         partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
+        is_estimate: whether the effects were estimated to first order, not measured.
     """
 
     working = ("partial",)
@@ -109,6 +110,7 @@ class Ablation(Result):
     provenance: Provenance
     notes: tuple[str, ...] = ()
     partial: Sweep | None = None
+    is_estimate: bool = False
 
     @property
     def by_layer(self) -> bool:
@@ -200,9 +202,9 @@ class Ablation(Result):
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
-        how = "ablation, interactions" if self.units == "pairs" else "ablation"
+        how = f"{self._how}, interactions" if self.units == "pairs" else self._how
         whole = metric_text(self.metric, self.clean, self.unit, "prompt")
-        largest = largest_text(self._ranked, self.unit, self._noun, f"{self.method} {how}")
+        largest = largest_text(self._ranked, self.unit, self._noun, how)
         return f"{whole}; {largest}"
 
     def conclusion(self) -> list[str]:
@@ -227,8 +229,9 @@ class Ablation(Result):
             f"{frame['significant'].sum()} of {counted(len(frame), 'effect')} significant "
             f"(q ≤ {LEVEL})"
         )
+        estimated = " by a first-order estimate" if self.is_estimate else ""
         return [
-            f"The largest effects {of} {on}: {named}",
+            f"The largest effects {of} {on}{estimated}: {named}",
             f"The {self.metric} without ablation is {whole}"
             + ("" if isnan(frame["share"].iloc[0]) else share),
             f"There are no intervals with fewer than {FEWEST} prompts" if n < FEWEST else tested,
@@ -252,6 +255,12 @@ class Ablation(Result):
     def _effects(self) -> Float[Tensor, "unit prompt"]:
         """The effects, with all units on one axis."""
         return self.effect.flatten(0, -2)
+
+    @property
+    def _how(self) -> str:
+        """How components were replaced, and whether that was only estimated."""
+        estimated = ", estimated to first order" if self.is_estimate else ""
+        return f"{self.method} ablation{estimated}"
 
     @property
     def _noun(self) -> str:
@@ -284,7 +293,8 @@ class Ablation(Result):
         """The mean effect, layers down, heads across."""
         stacks = self.cells.get("stack", [""] * len(self.members))
         rows = [f"{stack} {n}" for stack, n in zip(stacks, self.cells["layer"], strict=True)]
-        title = f"Change of {self.metric} under {self.method} ablation of each head"
+        change = "Estimated change" if self.is_estimate else "Change"
+        title = f"{change} of {self.metric} under {self.method} ablation of each head"
         return cell_heatmap(
             self._effects.mean(-1),
             rows,
@@ -314,6 +324,7 @@ class Ablation(Result):
         """The mean effect of each unit, or of those with the largest size."""
         effects = self.interval()
         rows, title = torch.arange(len(effects.mean)), ""
+        change = "Estimated change" if self.is_estimate else "Change"
         if len(rows) > MOST_BARS:
             rows = effects.size.nan_to_num(-1.0).argsort(descending=True)[:MOST_BARS]
             title = f" (the {MOST_BARS} largest of {len(effects.mean)})"
@@ -321,7 +332,7 @@ class Ablation(Result):
             effects.mean[rows],
             effects.low[rows],
             effects.high[rows],
-            title=f"Change of {self.metric} under {self.method} ablation of {self.units}{title}",
+            title=f"{change} of {self.metric} under {self.method} ablation of {self.units}{title}",
             labels=[str(self.cells["name"][row]) for row in rows.tolist()],
             unit=self.unit,
             places=places_of_effects(self.to_frame()),
@@ -339,6 +350,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     reference: Any = None,  # noqa: ANN401 - as prompts
     per_position: bool = False,
     metric: str | Metric = "loss",
+    estimate: bool = False,
     seed: int = 0,
     rows: int = 64,
     memory: float | None = None,
@@ -375,6 +387,10 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         metric: ``"loss"`` (next-token, nats), ``"kl"`` (KL from the model's own prediction without
             ablation, mean over all positions, nats) or a metric, e.g.
             ``interp.metrics.logit_diff(...)``.
+        estimate: estimate the effects to first order, instead of measuring them: the gradient of
+            the metric times the change of each component, from one forward and one backward pass
+            (attribution patching, Nanda 2023). Not for ``"kl"``, which has no gradient without
+            ablation, nor for pairs, which interact in second order.
         seed: seed for the resampling.
         rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
@@ -406,8 +422,30 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     others = None if reference is None else model.batches(reference)
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
+    _check_estimate(estimate, units, metric, resume)
     chosen = _select_units(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
+    kind = units if isinstance(units, str) else GROUPS
+    described: dict[str, Any] = {
+        "units": kind,
+        "cells": _cells(kind, chosen),
+        "members": tuple(tuple(each.name for each in members) for members in chosen.values()),
+        "method": method,
+        "part": part,
+    }
+    if estimate:
+        with cancellable(cancelled):
+            measured = as_metric(metric, model, batches)
+            clean, ablated = _estimated(chosen, replacements, measured)
+        return Ablation(
+            clean,
+            ablated,
+            **described,
+            metric=measured.name,
+            unit=measured.unit,
+            provenance=Provenance.of(model, *batches, seed=seed),
+            is_estimate=True,
+        )
     with cancellable(cancelled):
         measured = as_metric(metric, model, batches, rows)
         edits = replacements.edits(each for members in chosen.values() for each in members)
@@ -421,21 +459,51 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         cancelled=cancelled,
         resume=resume,
     )
-    kind = units if isinstance(units, str) else GROUPS
     return Ablation(
-        clean=table.baseline,
-        ablated=table.values,
-        units=kind,
-        cells=_cells(kind, chosen),
-        members=tuple(tuple(each.name for each in members) for members in chosen.values()),
+        table.baseline,
+        table.values,
+        **described,
         metric=table.metric,
         unit=table.unit,
-        method=method,
-        part=part,
         provenance=replace(table.provenance, seed=seed),
         notes=(*table.notes, *cancelled_note(table, "unit")),
         partial=None if table.complete else table,
     )
+
+
+def _check_estimate(estimate: object, units: object, metric: object, resume: object) -> None:
+    """Check that effects can be estimated from one gradient, if they shall be.
+
+    Raises:
+        InvalidInput: ``estimate`` is no boolean; or it is True, and the metric has no gradient, the
+            units are pairs, or ``resume`` is given.
+    """
+    if not isinstance(estimate, bool):
+        raise InvalidInput(f"estimate={shorten(estimate)} should be True or False.")
+    excluded = {
+        'metric="kl"': metric == "kl",
+        'units="pairs"': units == "pairs",
+        "resume=": resume is not None,
+    }
+    for name, is_given in excluded.items():
+        if estimate and is_given:
+            raise InvalidInput(
+                f"estimate=True: effects are estimated to first order, from one gradient, which "
+                f"excludes {name}. Leave out one of the two."
+            )
+
+
+def _estimated(
+    chosen: Units, replacements: Replacements, metric: Metric
+) -> tuple[Float[Tensor, " prompt"], Float[Tensor, "unit prompt"]]:
+    """The metric without ablation, and with each unit ablated to first order."""
+    components = (each for members in chosen.values() for each in members)
+    clean, effects = replacements.first_order_effects(components, metric)
+    sums = [
+        sum((effects[each.name] for each in members), torch.zeros_like(clean))
+        for members in chosen.values()
+    ]
+    return clean, clean + torch.stack(sums)
 
 
 def _select_units(

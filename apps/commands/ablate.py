@@ -19,6 +19,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
     layers: str | None = None,
     reference: Any = None,  # noqa: ANN401 - a batch
     per_position: bool = False,
+    estimate: bool = False,
 ) -> Ablation:
     """Ablate parts of a model, by the analysis that has more to say of heads where it can.
 
@@ -31,8 +32,9 @@ def ablate(  # noqa: PLR0913 - the options of one command
         layers: ablate in these layers only, e.g. 0,1; by default in all.
         reference: prompts that means and resampled values come from.
         per_position: take the mean separately at each position.
+        estimate: estimate the effects from one gradient, to first order, instead of measuring them.
     """
-    is_plain = layers is None and reference is None and not per_position
+    is_plain = layers is None and reference is None and not (per_position or estimate)
     if is_plain and units == "heads" and part == "z" and inputs.has_one_stack:
         how = inputs.how_resumable(analyses.ablate_heads)
         return analyses.ablate_heads(
@@ -48,6 +50,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
         per_position=per_position,
         metric=metric,
         method=method,
+        estimate=estimate,
         **inputs.how_resumable(analyses.ablate),
     )
 

@@ -10,6 +10,7 @@ from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, examp
 
 import interp
 from analyses import ablate, ablate_heads
+from analyses.methods.components import Replacements, components_of
 from interp import PAD, edits, metrics, run
 from interp.edits.batch_values import donor_tokens
 from interp.errors import InvalidInput, UnknownPlace
@@ -436,6 +437,58 @@ def test_what_a_model_does_not_have_is_refused_by_name():
         ablate(build("gpt2"), tokens[:1], method="resample")
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "t5", "bert"])
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_an_estimate_is_the_derivative_along_the_replacement(architecture, method):
+    """d/dε of the metric with x + ε·(replacement − x) in place of x, at ε = 0."""
+    model, prompts, step = build(architecture), prompts_of(architecture), 1e-5
+    settings = {"metric": METRIC, "method": method}
+    estimated = ablate(model, prompts, estimate=True, **settings)
+    measured = ablate(model, prompts, **settings)
+    assert_close(estimated.clean, measured.clean)
+    assert estimated.cells == measured.cells
+    batches = model.batches(prompts)
+    heads = components_of(model).heads
+    replaced = Replacements(model, batches, method).edits(heads)
+    for head, effect in zip(heads, estimated.effect, strict=True):
+        whole = run(model, *batches, record=[head.place], edits=[replaced[head.name]])
+        plain = run(model, *batches, record=[head.place])
+        change = whole.cache[head.place] - plain.cache[head.place]
+        ends = [
+            METRIC(run(model, *batches, edits=[edits.add(head.place, x)]).logits, batches[-1])
+            for x in (step * change, -step * change)
+        ]
+        quotient = (ends[0] - ends[1]) / (2 * step)
+        assert quotient.tolist() == pytest.approx(effect.tolist(), rel=1e-5, abs=1e-8)
+    assert not torch.allclose(estimated.effect, measured.effect, rtol=1e-3)
+
+
+def test_an_estimate_is_named_as_one():
+    model, prompts = build("llama"), prompts_of("llama")
+    estimated, measured = (
+        ablate(model, prompts, metric=METRIC, estimate=estimate) for estimate in (True, False)
+    )
+    assert "(mean ablation, estimated to first order)" in estimated.headline()
+    assert estimated.drawing().title.startswith("Estimated change of")
+    assert "stimate" not in measured.summary() + measured.drawing().title
+    bars = ablate(model, prompts, metric=METRIC, units="layers", estimate=True).drawing()
+    assert bars.title.startswith("Estimated change of")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metric": "kl"}, 'from one gradient, which excludes metric="kl"'),
+        ({"units": "pairs"}, 'excludes units="pairs"'),
+    ],
+)
+def test_what_has_no_first_order_estimate_is_refused(settings, message):
+    with pytest.raises(InvalidInput, match=message):
+        ablate(build("llama"), prompts_of("llama"), estimate=True, **settings)
+    with pytest.raises(InvalidInput, match="no gradient"):
+        ablate(build("llama"), prompts_of("llama"), estimate=True, metric=metrics.accuracy(1))
+
+
 # ---- declared for the tests of all analyses -------------------------------------------------
 
 
@@ -463,6 +516,7 @@ DECLARED = Declared(
             "part": odd.CHOICE,
             "per_position": odd.SWITCH,
             "metric": odd.CHOICE,
+            "estimate": odd.SWITCH,
             **odd.SAMPLED,
             **odd.SWEPT,
         },
@@ -472,7 +526,8 @@ DECLARED = Declared(
         ("--units", "layers"),
         "layers",
         "largest effect of 2 layers (mean ablation)",
-        "units=heads metric=None method=mean part=z layers=None reference=None per_position=False",
+        "units=heads metric=None method=mean part=z layers=None reference=None per_position=False "
+        "estimate=False",
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},
@@ -481,6 +536,7 @@ DECLARED = Declared(
             "heads": ablation("heads", part="pattern", method="zero"),
             "key/value heads": ablation("heads", part="v"),
             "layers": ablation("layers"),
+            "estimated": ablation("heads", estimate=True),
             "mlps": ablation("mlps", per_position=True),
             "neurons": ablation("neurons"),
             "pairs": ablation("pairs", method="zero"),

@@ -13,6 +13,7 @@ tokens as the prompts themselves.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +24,7 @@ from interp import edits
 from interp.edits import Edit, donor_tokens, summing_dtype, token_mean
 from interp.errors import InvalidInput, shorten
 from interp.execution import check_no_nan, run
+from interp.metrics import Metric, measure, parts_of_rows
 from interp.model import Batch, Network, tokens_first
 from interp.points import Place
 
@@ -86,8 +88,7 @@ class Replacements:
         each = {component.name: component for component in components}
         if self.method == "zero":
             return {name: edits.zero(c.place, head=c.head, unit=c.unit) for name, c in each.items()}
-        places = list(dict.fromkeys(component.place for component in each.values()))
-        values = {place: self._values(place, x) for place, x in self._record(places).items()}
+        values = self._values_of(each.values())
         kind = edits.mean if self.method == "mean" else edits.resample
         return {
             name: kind(c.place, _part(values[c.place], c), head=c.head, unit=c.unit)
@@ -102,6 +103,44 @@ class Replacements:
         """
         made = self.edits(components) if components else {}
         return tuple((component.place, made[component.name]) for component in components)
+
+    def first_order_effects(
+        self, components: Iterable[Component], metric: Metric
+    ) -> tuple[Float[Tensor, " prompt"], dict[str, Float[Tensor, " prompt"]]]:
+        """The metric, and the first-order estimate of each component's effect on it.
+
+        Σ ∂m/∂x · (replacement − x) over the component's tensor x: one forward and one backward pass
+        for all components (attribution patching, Nanda 2023). In float64, on the CPU.
+
+        Raises:
+            InvalidInput: see :meth:`edits`; or the metric has no gradient.
+        """
+        each = {component.name: component for component in components}
+        places = list(dict.fromkeys(component.place for component in each.values()))
+        values = {} if self.method == "zero" else self._values_of(each.values())
+        clean, effects = list[Tensor](), {name: list[Tensor]() for name in each}
+        tokens = self.batches[-1]
+        shape = (*tokens.ids.shape, self.model.config.n_logits)
+        for rows in parts_of_rows(shape, tokens.ids.device, most=self.rows):
+            part_metric = metric.for_rows(rows.tolist(), len(tokens.ids))
+            batches = [batch.rows(rows) for batch in self.batches]
+            done = run(self.model, *batches, record=places, gradients_of=part_metric)
+            check_no_nan(self.model, batches, done.require_logits())
+            clean.append(measure(part_metric, done.require_logits(), batches[-1]))
+            for place in places:
+                x, gradient = done.cache[place], done.cache[_gradient_of(place)]
+                value = values.get(place, x.new_zeros(()))
+                change = gradient * ((value[rows] if value.ndim == x.ndim else value) - x)
+                for name, component in each.items():
+                    if component.place == place:
+                        effects[name].append(_part(change, component).flatten(1).sum(-1))
+        joined = {name: torch.cat(parts).cpu().double() for name, parts in effects.items()}
+        return torch.cat(clean).cpu().double(), joined
+
+    def _values_of(self, components: Iterable[Component]) -> dict[Place, Tensor]:
+        """What replaces the tensors of components, by their places."""
+        places = list(dict.fromkeys(component.place for component in components))
+        return {place: self._values(place, x) for place, x in self._record(places).items()}
 
     @cached_property
     def _donors(self) -> Sequence[Batch]:
@@ -168,6 +207,12 @@ def _part(values: Tensor, component: Component) -> Tensor:
     if component.head is not None:
         return values.select(-3 if component.place.point.is_matrix else -2, component.head)
     return values if component.unit is None else values[..., component.unit]
+
+
+def _gradient_of(place: Place) -> tuple[Any, ...]:
+    """The name of the gradient with respect to the tensor at a place."""
+    name = (f"{place.point.label}_grad", place.layer, place.norm, place.stack)
+    return tuple(part for part in name if part is not None)
 
 
 def _means_by_position(
