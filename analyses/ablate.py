@@ -351,6 +351,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     per_position: bool = False,
     metric: str | Metric = "loss",
     estimate: bool = False,
+    largest: int | None = None,
     seed: int = 0,
     rows: int = 64,
     memory: float | None = None,
@@ -391,6 +392,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
             the metric times the change of each component, from one forward and one backward pass
             (attribution patching, Nanda 2023). Not for ``"kl"``, which has no gradient without
             ablation, nor for pairs, which interact in second order.
+        largest: measure this many units only: those with the largest estimates.
         seed: seed for the resampling.
         rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
@@ -422,10 +424,15 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
     others = None if reference is None else model.batches(reference)
     check_options(model, memory, resume)
     seed, rows = as_seed(seed), at_least(1, rows, "rows")
-    _check_estimate(estimate, units, metric, resume)
+    _check_estimate(estimate, largest, units, metric, resume)
     chosen = _select_units(components_of(model, part), units, layers)
     replacements = Replacements(model, batches, method, others, per_position, seed, rows)
-    kind = units if isinstance(units, str) else GROUPS
+    kind, notes = units if isinstance(units, str) else GROUPS, tuple[str, ...]()
+    if largest is not None and largest < len(chosen):
+        with cancellable(cancelled):
+            estimates = _estimated(chosen, replacements, as_metric(metric, model, batches))
+        notes = (f"the {largest} of {len(chosen)} units with the largest first-order estimates",)
+        chosen = _largest(chosen, *estimates, largest)
     described: dict[str, Any] = {
         "units": kind,
         "cells": _cells(kind, chosen),
@@ -466,30 +473,37 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
         metric=table.metric,
         unit=table.unit,
         provenance=replace(table.provenance, seed=seed),
-        notes=(*table.notes, *cancelled_note(table, "unit")),
+        notes=(*notes, *table.notes, *cancelled_note(table, "unit")),
         partial=None if table.complete else table,
     )
 
 
-def _check_estimate(estimate: object, units: object, metric: object, resume: object) -> None:
+def _check_estimate(
+    estimate: object, largest: object, units: object, metric: object, resume: object
+) -> None:
     """Check that effects can be estimated from one gradient, if they shall be.
 
     Raises:
-        InvalidInput: ``estimate`` is no boolean; or it is True, and the metric has no gradient, the
-            units are pairs, or ``resume`` is given.
+        InvalidInput: ``estimate`` is no boolean, or ``largest`` no number from 1; or effects shall
+            be estimated, and the metric has no gradient, the units are pairs, or all units shall be
+            estimated and ``resume`` or ``largest`` is given.
     """
     if not isinstance(estimate, bool):
         raise InvalidInput(f"estimate={shorten(estimate)} should be True or False.")
+    if largest is not None:
+        at_least(1, largest, "largest")
     excluded = {
         'metric="kl"': metric == "kl",
         'units="pairs"': units == "pairs",
-        "resume=": resume is not None,
+        "resume=": estimate and resume is not None,
+        "largest=": estimate and largest is not None,
     }
-    for name, is_given in excluded.items():
-        if estimate and is_given:
+    name = "estimate=True" if estimate else f"largest={largest}"
+    for other, is_given in excluded.items():
+        if (estimate or largest is not None) and is_given:
             raise InvalidInput(
-                f"estimate=True: effects are estimated to first order, from one gradient, which "
-                f"excludes {name}. Leave out one of the two."
+                f"{name}: effects are estimated to first order, from one gradient, which excludes "
+                f"{other}. Leave out one of the two."
             )
 
 
@@ -504,6 +518,18 @@ def _estimated(
         for members in chosen.values()
     ]
     return clean, clean + torch.stack(sums)
+
+
+def _largest(
+    chosen: Units,
+    clean: Float[Tensor, " prompt"],
+    ablated: Float[Tensor, "unit prompt"],
+    n: int,
+) -> Units:
+    """The ``n`` units with the largest mean size of the effect, in the order of the forward."""
+    order = (ablated - clean).abs().mean(-1).argsort(descending=True, stable=True)
+    kept = {*order[:n].tolist()}
+    return {name: members for row, (name, members) in enumerate(chosen.items()) if row in kept}
 
 
 def _select_units(

@@ -20,6 +20,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
     reference: Any = None,  # noqa: ANN401 - a batch
     per_position: bool = False,
     estimate: bool = False,
+    largest: int | None = None,
 ) -> Ablation:
     """Ablate parts of a model, by the analysis that has more to say of heads where it can.
 
@@ -33,8 +34,9 @@ def ablate(  # noqa: PLR0913 - the options of one command
         reference: prompts that means and resampled values come from.
         per_position: take the mean separately at each position.
         estimate: estimate the effects from one gradient, to first order, instead of measuring them.
+        largest: measure only this many units, those with the largest estimates; by default all.
     """
-    is_plain = layers is None and reference is None and not (per_position or estimate)
+    is_plain = layers is None and reference is None and not (per_position or estimate or largest)
     if is_plain and units == "heads" and part == "z" and inputs.has_one_stack:
         how = inputs.how_resumable(analyses.ablate_heads)
         return analyses.ablate_heads(
@@ -51,6 +53,7 @@ def ablate(  # noqa: PLR0913 - the options of one command
         metric=metric,
         method=method,
         estimate=estimate,
+        largest=largest,
         **inputs.how_resumable(analyses.ablate),
     )
 

@@ -72,12 +72,15 @@ function tableDataTable(view) {
 }
 
 function headsDataTable(view) {
-  const arrays = (view.scores || []).map((score) => decodedOnce(score.values));
-  const [layers, heads] = arrays.length ? arrays[0].shape : [0, 0];
-  const rows = Array.from({ length: layers * heads }, (_, n) => [
-    headName(Math.floor(n / heads), n % heads), ...arrays.map((own) => own.data[n]),
+  const columns = (view.scores || []).flatMap((score) => [
+    [score.unit ? `${score.name} (${score.unit})` : score.name, decodedOnce(score.values)],
+    ...(score.estimated ? [[`${score.name}: 1 where estimated`, decodedOnce(score.estimated)]] : []),
   ]);
-  const titles = (view.scores || []).map((score) => (score.unit ? `${score.name} (${score.unit})` : score.name));
+  const [layers, heads] = columns.length ? columns[0][1].shape : [0, 0];
+  const rows = Array.from({ length: layers * heads }, (_, n) => [
+    headName(Math.floor(n / heads), n % heads), ...columns.map(([, values]) => values.data[n]),
+  ]);
+  const titles = columns.map(([title]) => title);
   return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
 }
 

@@ -47,9 +47,10 @@ function mapPlot(view, score, state, collected) {
       { length: layers }, (_, n) => `L${n}`,
     ), columns: Array.from({ length: heads }, (_, n) => `H${n}`),
     row_axis: "", column_axis: "", unit: score.unit, values: score.values, numbers: true, pick: "head",
-    marked: state.truth ? headsOf(view.truth) : [],
+    estimated: score.estimated || null, marked: state.truth ? headsOf(view.truth) : [],
   }, { scale: contrasted(scaleOf(score), 2 ** (state.contrast / 2)) });
   const ends = score.low && score.high ? [decodedOnce(score.low).data, decodedOnce(score.high).data] : null;
+  const estimated = score.estimated ? decodedOnce(score.estimated).data : null;
 
   function describe(cell) {
     const found = plot.describe(cell);
@@ -57,7 +58,10 @@ function mapPlot(view, score, state, collected) {
     const interval = ends ? intervalText(ends[0][at], ends[1][at], found.signed) : "";
     return {
       ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name,
-      lines: [score.name, interval, ...knownFacts(view, cell)].filter(Boolean),
+      lines: [
+        score.name, estimated && estimated[at] ? "estimated to first order, not measured" : "", interval,
+        ...knownFacts(view, cell),
+      ].filter(Boolean),
     };
   }
 

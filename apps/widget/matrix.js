@@ -62,6 +62,7 @@ function matrixPlot(view, settings = {}) {
     if (data.some(Number.isNaN)) hatch(ctx, theme, left, top, width, height);
     ctx.imageSmoothingEnabled = false;
     ctx.drawImage(imageOf(data, columns, scale, theme.dark), left, top, width, height);
+    if (view.estimated) hollow(ctx, geometry, theme);
     gaps(ctx, geometry, theme);
     if (texts || printed) cellTexts(ctx, geometry, theme);
     ticks(ctx, geometry, theme);
@@ -70,6 +71,14 @@ function matrixPlot(view, settings = {}) {
     ctx.strokeRect(left - 0.5, top - 0.5, width + 1, height + 1);
     for (const place of view.marked || []) outline(ctx, theme, box(geometry, place), theme.accent);
     legend(ctx, theme, scale, view.unit, left, top - 18);
+  }
+
+  /** Hatches the cells whose values are estimates. */
+  function hollow(ctx, geometry, theme) {
+    const estimated = decodedOnce(view.estimated).data;
+    estimated.forEach((is, at) => {
+      if (is) hatch(ctx, theme, ...box(geometry, [Math.floor(at / columns), at % columns]));
+    });
   }
 
   function gaps(ctx, { left, top, cell, rowHeight: high }, theme) {

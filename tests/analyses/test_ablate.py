@@ -463,6 +463,24 @@ def test_an_estimate_is_the_derivative_along_the_replacement(architecture, metho
     assert not torch.allclose(estimated.effect, measured.effect, rtol=1e-3)
 
 
+def test_only_the_units_with_the_largest_estimates_are_measured():
+    model, prompts = build("llama"), prompts_of("llama")
+    estimated, every, few = (
+        ablate(model, prompts, metric=METRIC, **settings)
+        for settings in ({"estimate": True}, {}, {"largest": 2})
+    )
+    sizes = estimated.effect.abs().mean(-1).tolist()
+    names = {estimated.cells["name"][sizes.index(size)] for size in sorted(sizes)[-2:]}
+    assert {*few.cells["name"]} == names
+    rows = [every.cells["name"].index(name) for name in few.cells["name"]]
+    assert_close(few.effect, every.effect[rows])
+    assert f"the 2 of {len(sizes)} units with the largest first-order estimates" in few.summary()
+    assert not few.is_estimate
+    all_of_them = ablate(model, prompts, metric=METRIC, largest=len(sizes))
+    assert torch.equal(all_of_them.ablated, every.ablated)
+    assert all_of_them.notes == every.notes
+
+
 def test_an_estimate_is_named_as_one():
     model, prompts = build("llama"), prompts_of("llama")
     estimated, measured = (
@@ -480,11 +498,13 @@ def test_an_estimate_is_named_as_one():
     [
         ({"metric": "kl"}, 'from one gradient, which excludes metric="kl"'),
         ({"units": "pairs"}, 'excludes units="pairs"'),
+        ({"units": "pairs", "largest": 2, "estimate": False}, "largest=2: .* excludes units="),
+        ({"largest": 2}, "estimate=True: .* excludes largest="),
     ],
 )
 def test_what_has_no_first_order_estimate_is_refused(settings, message):
     with pytest.raises(InvalidInput, match=message):
-        ablate(build("llama"), prompts_of("llama"), estimate=True, **settings)
+        ablate(build("llama"), prompts_of("llama"), **({"estimate": True} | settings))
     with pytest.raises(InvalidInput, match="no gradient"):
         ablate(build("llama"), prompts_of("llama"), estimate=True, metric=metrics.accuracy(1))
 
@@ -517,6 +537,7 @@ DECLARED = Declared(
             "per_position": odd.SWITCH,
             "metric": odd.CHOICE,
             "estimate": odd.SWITCH,
+            "largest": tuple(value for value in odd.COUNT if value is not None),
             **odd.SAMPLED,
             **odd.SWEPT,
         },
@@ -527,7 +548,7 @@ DECLARED = Declared(
         "layers",
         "largest effect of 2 layers (mean ablation)",
         "units=heads metric=None method=mean part=z layers=None reference=None per_position=False "
-        "estimate=False",
+        "estimate=False largest=None",
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},

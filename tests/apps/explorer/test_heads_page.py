@@ -166,13 +166,59 @@ def test_what_a_cancelled_sweep_did_not_come_to_has_no_value():
     partial = ablate(model, texts, method="zero", cancelled=lambda: True)
     sizes = (8, 8)
     some, all_ = (
-        decoded(of_ablation(ablation, sizes, None)["values"]) for ablation in (partial, whole)
+        decoded(of_ablation((ablation,), sizes, None)["values"]) for ablation in (partial, whole)
     )
     there = ~np.isnan(some)
     assert 0 < there.sum() < 16
     assert np.array_equal(some[there], all_[there])
-    assert f"{there.sum()} of 16 heads so far" in of_ablation(partial, sizes, None)["control"]
-    assert "so far" not in of_ablation(whole, sizes, None)["control"]
+    assert f"{there.sum()} of 16 heads so far" in of_ablation((partial,), sizes, None)["control"]
+    assert "so far" not in of_ablation((whole,), sizes, None)["control"]
+
+
+def test_estimates_stand_where_nothing_is_measured_yet():
+    """First all are estimated, then a few are measured, then all."""
+    model, sizes = model_of("python-2l"), (8, 8)
+    texts = [prompt.text for prompt in examples("python-2l")]
+    estimated, few, whole = (
+        ablate(model, texts, **settings) for settings in ({"estimate": True}, {"largest": 3}, {})
+    )
+    first, second, last = (
+        of_ablation(results, sizes, None)
+        for results in ((estimated,), (estimated, few), (estimated, few, whole))
+    )
+    assert decoded(first["estimated"]).all()
+    assert "hatched: estimated to first order, not measured yet" in first["control"]
+    assert "0 of 16 heads so far" in first["control"]
+    assert np.allclose(decoded(first["values"]).ravel(), estimated.effect.mean(-1), atol=1e-6)
+    is_measured = decoded(second["estimated"]) == 0
+    assert is_measured.sum() == 3
+    assert np.isnan(decoded(second["low"]))[~is_measured].all()
+    values = decoded(of_ablation((whole,), sizes, None)["values"])
+    assert np.array_equal(decoded(second["values"])[is_measured], values[is_measured])
+    assert "estimates of 3 heads against their measured effects: r = " in second["control"]
+    assert "estimated" not in last
+    assert np.array_equal(decoded(last["values"]), values)
+    assert "hatched" not in last["control"]
+    assert "estimates of 16 heads against" in last["control"]
+
+
+def test_only_models_of_many_heads_have_a_preview():
+    """Python-4l has 32 heads; KL has no gradient without ablation."""
+    names = [ask.name for ask in HEADS.asks(INDUCTION, model_of(INDUCTION.model))]
+    assert "estimates" not in names
+    model = interp.Transformer(
+        interp.Config(8, 512, 200, decoder=interp.StackConfig(5, interp.AttentionConfig(8, 4))),
+        tokenizer=interp.load("python-2l").tokenizer,
+    )
+    view = View("heads", "python-2l", text="x = 1", metric="loss")
+    asked = {ask.name: ask.question for ask in HEADS.asks(view, model)}
+    assert dict(asked["estimates"].settings)["estimate"] is True
+    assert dict(asked["largest effects"].settings)["largest"] == 10
+    assert (
+        [*asked].index("estimates") < [*asked].index("largest effects") < [*asked].index("ablation")
+    )
+    of_kl = [ask.name for ask in HEADS.asks(replace(view, metric="kl"), model)]
+    assert "estimates" not in of_kl
 
 
 def test_the_ablated_set_changes_the_loss_of_each_token():

@@ -21,6 +21,16 @@ test("arrays of every dtype are decoded", () => {
   assert.ok(Math.abs(third - 1 / 3) < 1e-4 && Number.isNaN(none));
 });
 
+test("a table of heads says which values are estimates", () => {
+  const score = { id: "a", name: "effect", unit: "nats", values: float32([[1, 2]]) };
+  const heads = { kind: "heads", title: "heads" };
+  const [measured] = dataTablesOf({ ...heads, scores: [score] });
+  const [estimated] = dataTablesOf({ ...heads, scores: [{ ...score, estimated: float32([[1, 0]]) }] });
+  assert.deepEqual(measured, { caption: "heads: scores of heads", columns: ["head", "effect (nats)"], rows: [["L0H0", 1], ["L0H1", 2]] });
+  assert.deepEqual(estimated.columns, ["head", "effect (nats)", "effect: 1 where estimated"]);
+  assert.deepEqual(estimated.rows, [["L0H0", 1, 1], ["L0H1", 2, 0]]);
+});
+
 test("NaN stays NaN, null is NaN, shapes hold", () => {
   assert.ok(Number.isNaN(decoded(float32([[NaN, 2]])).data[0]));
   const list = decoded([[1, null], [3, 4]]);

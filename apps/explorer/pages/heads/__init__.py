@@ -47,6 +47,8 @@ from interp.model import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
 """Names of questions; a view requests the texts by their name."""
+FEW, FIRST = 32, 10
+"""Numbers of heads up to which there is no preview, and of those that are measured first."""
 ROWS = 16
 """Number of random sequences, instead of 32, because roles are shown only after all of them ran."""
 
@@ -56,6 +58,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     questions = [
         ask(PATTERNS, lambda: _patterns(view, model)),
         ask(WEIGHTED, lambda: _patterns(view, model, weighted=True)),
+        *_previews(view, model),
         ask("ablation", lambda: _ablation(view, model), long=True),
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
@@ -131,10 +134,24 @@ def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = 
     )
 
 
-def _ablation(view: View, model: interp.Transformer) -> Question:
+def _ablation(view: View, model: interp.Transformer, **settings: object) -> Question:
     inputs = inputs_of(view, model, swept=True)
     metric = metric_of(view, inputs)
-    return question(ablate, view.model, inputs.batch, metric=metric, method=view.method)
+    return question(ablate, view.model, inputs.batch, metric=metric, method=view.method, **settings)
+
+
+def _previews(view: View, model: interp.Transformer) -> list[Ask]:
+    """Estimates of the effects of all heads, then the effects of the few with the largest ones.
+
+    Neither of KL, whose gradient is 0 without ablation, nor of a model with few heads, whose
+    effects are measured as soon.
+    """
+    if view.metric == "kl" or sum(heads_of(view, model)) <= FEW:
+        return []
+    return [
+        ask("estimates", lambda: _ablation(view, model, estimate=True), long=True),
+        ask("largest effects", lambda: _ablation(view, model, largest=FIRST), long=True),
+    ]
 
 
 def _statistics(view: View, model: interp.Transformer) -> Question:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
+from math import isnan, nan
 from typing import Any
 
 import pandas as pd
@@ -50,13 +51,13 @@ def scores(
         sizes: the number of heads in each layer.
         attention: the attention of an encoder–decoder; ``None`` for other models.
     """
-    return [score for result in results.values() for score in _scores(result, sizes, attention)]
+    ablations = tuple(result for result in results.values() if isinstance(result, Ablation))
+    others = (score for result in results.values() for score in _scores(result, sizes))
+    return [*([of_ablation(ablations, sizes, attention)] if ablations else []), *others]
 
 
 @lru_cache(32)
-def _scores(result: Result, sizes: tuple[int, ...], attention: str | None) -> list[Score]:
-    if isinstance(result, Ablation):
-        return [of_ablation(result, sizes, attention)]
+def _scores(result: Result, sizes: tuple[int, ...]) -> list[Score]:
     if isinstance(result, HeadRoles):
         return [of_role(result, role, sizes) for role in ROLES if role in result.score]
     if isinstance(result, AttentionStatistics):
@@ -71,34 +72,83 @@ def table_of(result: Result) -> pd.DataFrame:
     return result.to_frame()
 
 
-def of_ablation(result: Ablation, sizes: tuple[int, ...], attention: str | None) -> Score:
-    """The effect of ablating each head; NaN for heads that a partial result has not reached."""
-    frame, n = table_of(result), result.clean.numel()
-    if "stack" in frame:
-        frame = frame[frame["stack"] == attention]
-    is_done, lines = frame["effect"].notna(), list[str]()
-    if n < FEWEST:
-        lines.append(f"fewer than {FEWEST} prompts, so no intervals")
-    if is_done.any():
-        lines.append(f"mean size of the effect of a head: {number(frame['size'].mean(), 2)}")
-    if is_done.any() and n >= FEWEST:
-        count = int((frame["p"] <= LEVEL).sum())
-        lines.append(
-            f"p ≤ {LEVEL}: {counted(count, 'head')}, of which {number(by_chance(frame), 2)} by "
-            "chance"
-        )
-    if not is_done.all():
-        lines.append(f"{is_done.sum()} of {len(frame)} heads so far")
-    return {
+@lru_cache(32)
+def of_ablation(
+    results: tuple[Ablation, ...], sizes: tuple[int, ...], attention: str | None
+) -> Score:
+    """The effect of ablating each head: measured, else estimated; NaN where it is neither yet.
+
+    Args:
+        results: results with one metric and method: of all heads, possibly partial or estimated, or
+            of a few heads.
+        sizes: the number of heads in each layer.
+        attention: the attention of an encoder–decoder; ``None`` for other models.
+    """
+    frames = {result: _of_attention(table_of(result), attention) for result in results}
+    measured = [frame for result, frame in frames.items() if not result.is_estimate]
+    estimated = [frame for result, frame in frames.items() if result.is_estimate]
+    every = pd.concat([*measured, *estimated], keys=[*range(len(frames))]).dropna(subset="effect")
+    is_measured = every.index.get_level_values(0) < len(measured)
+    frame = every.assign(is_measured=is_measured).drop_duplicates("name")
+    frame.loc[~frame["is_measured"], ["low", "high"]] = nan
+    exact = frame[frame["is_measured"]]
+    n, heads = results[0].clean.numel(), sum(sizes)
+    lines = _lines(exact, n, heads)
+    if estimated and len(exact) < heads:
+        lines.append("hatched: estimated to first order, not measured yet")
+    if estimated and len(exact):
+        lines.append(_agreement(exact, estimated[0], results[0].unit))
+    score = {
         "id": "ablation",
-        "name": f"{result.method} ablation: change of {result.metric}",
-        "unit": result.unit,
+        "name": f"{results[0].method} ablation: change of {results[0].metric}",
+        "unit": results[0].unit,
         "scale": asdict(Scale.around_zero(frame["effect"].tolist())),
         "n": n,
-        "good": directions(result.metric).strip() or None,
+        "good": directions(results[0].metric).strip() or None,
         "control": "; ".join(lines),
         **_numbers(frame, "effect", n, sizes),
     }
+    if len(exact) < len(frame):
+        is_estimate = frame.assign(is_estimate=~frame["is_measured"])
+        score["estimated"] = encoded(per_head(is_estimate, "is_estimate", sizes))
+    return score
+
+
+def _of_attention(frame: pd.DataFrame, attention: str | None) -> pd.DataFrame:
+    """The rows of an attention of an encoder–decoder."""
+    return frame[frame["stack"] == attention] if "stack" in frame else frame
+
+
+def _lines(measured: pd.DataFrame, n: int, heads: int) -> list[str]:
+    """How many effects there are by chance, and how many heads are measured."""
+    lines: list[str] = []
+    if n < FEWEST:
+        lines.append(f"fewer than {FEWEST} prompts, so no intervals")
+    if len(measured):
+        lines.append(f"mean size of the effect of a head: {number(measured['size'].mean(), 2)}")
+    if len(measured) and n >= FEWEST:
+        count = int((measured["p"] <= LEVEL).sum())
+        lines.append(
+            f"p ≤ {LEVEL}: {counted(count, 'head')}, of which {number(by_chance(measured), 2)} by "
+            "chance"
+        )
+    if len(measured) < heads:
+        lines.append(f"{len(measured)} of {heads} heads so far")
+    return lines
+
+
+def _agreement(measured: pd.DataFrame, estimated: pd.DataFrame, unit: str) -> str:
+    """How the estimates compare with the effects measured so far, with the largest miss."""
+    both = measured.merge(estimated, on="name", suffixes=("", "_estimated"))
+    miss = both["effect_estimated"] - both["effect"]
+    worst = both.iloc[int(miss.abs().to_numpy().argmax())]
+    correlation = both["effect"].corr(both["effect_estimated"])
+    r = "" if isnan(correlation) else f"r = {fixed(correlation, 2)}, "
+    return (
+        f"estimates of {counted(len(both), 'head')} against their measured effects: {r}"
+        f"largest miss {worst['name']} ({number(worst['effect_estimated'], 2, sign=True)} for "
+        f"{number(worst['effect'], 2, sign=True)} {unit})"
+    )
 
 
 def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
