@@ -1,4 +1,3 @@
-"use strict";
 // A dot may link to a prompt inside a collapsed list.
 function expand() {
   const target = document.getElementById(location.hash.slice(1));

@@ -1,6 +1,10 @@
-"use strict";
 // Horizontal bars with intervals, one per row, or two if the view has a second quantity. Over the first
 // bar of a row, marks for other numbers of the row, which differ in shape and colour.
+
+import { LINES, colourAt, css, ofHex } from "./colours.js";
+import { clamp, decodedOnce, extent, intervalText, readable, withUnit } from "./data.js";
+import { SMALL, badge, elided, hatch, niceTicks, write } from "./draw.js";
+import { labelRoom, moved } from "./matrix.js";
 
 const BAR = 24;
 const BAR_GAP = 5;
@@ -11,7 +15,7 @@ const MARK_SIZE = 4.5;
 const MARK_STYLES = [["diamond", 2], ["circle", null], ["square", 5]];
 
 /** The plot of a view "bars". */
-function barsPlot(view) {
+export function barsPlot(view) {
   const list = (sent) => (sent ? decodedOnce(sent).data : null);
   const sets = [{
     values: list(view.values), low: list(view.low), high: list(view.high),

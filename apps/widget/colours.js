@@ -1,21 +1,22 @@
-"use strict";
 // Colours of values on a scale, and colours of the page.
+
+import { clamp } from "./data.js";
 
 const CIVIDIS = [
   "#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838",
 ];
 /** Colours of curves, distinguishable with colour-blindness (Okabe and Ito 2008). */
-const LINES = {
+export const LINES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b4568f", "#b87f00", "#2b8fc7"],
   dark: ["#56b4e9", "#f0813a", "#1fc59a", "#e39ac6", "#e6b422", "#8fd0f5"],
 };
 /** Number of steps of a scale; odd, so that zero has the middle colour. */
-const STEPS = 257;
+export const STEPS = 257;
 /** Hues of the diverging scale, distinguishable with colour-blindness: purple below zero, orange above. */
 const BELOW_HUE = 300;
 const ABOVE_HUE = 55;
 const CHROMA = 0.15;
-const LIGHT = {
+export const LIGHT = {
   paper: "#ffffff", ink: "#1f2430", soft: "#5b6372", line: "#dfe3ea", wash: "#f5f6f9",
   accent: "#b35806", link: "#0072b2", dark: false,
 };
@@ -36,7 +37,7 @@ function oklch(lightness, chroma, hue) {
 }
 
 /** Red, green and blue of #rrggbb. */
-function ofHex(hex) {
+export function ofHex(hex) {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
@@ -48,7 +49,7 @@ function between(colours, place) {
 }
 
 /** The colour of a scale at a place from 0 to 1. */
-function colourAt(kind, dark, place) {
+export function colourAt(kind, dark, place) {
   if (kind === "sequential") return between(CIVIDIS.map(ofHex), place);
   const [centre, end] = dark ? [0.27, 0.82] : [0.975, 0.47];
   if (kind === "tint") return oklch(centre + (dark ? 0.35 : -0.13) * place, 0.13 * place, 88);
@@ -57,7 +58,7 @@ function colourAt(kind, dark, place) {
 }
 
 /** The colours of a scale, as bytes: red, green and blue of each step. */
-function ramp(kind, dark) {
+export function ramp(kind, dark) {
   const name = `${kind} ${dark}`;
   if (!ramps.has(name)) {
     const steps = Array.from({ length: STEPS }, (_, n) => colourAt(kind, dark, n / (STEPS - 1)));
@@ -67,7 +68,7 @@ function ramp(kind, dark) {
 }
 
 /** The function from values to places from 0 to 1 on a scale {kind, low, high, root}; NaN stays NaN. */
-function placing({ kind, low, high, root }) {
+export function placing({ kind, low, high, root }) {
   if (kind === "diverging") {
     const end = Math.max(Math.abs(low), Math.abs(high)) || 1;
     const sized = (value) => (root ? Math.sqrt(Math.min(1, value / end)) : Math.min(1, value / end));
@@ -79,45 +80,45 @@ function placing({ kind, low, high, root }) {
 }
 
 /** The place from 0 to 1 of a value on a scale. */
-function placeOf(scale, value) {
+export function placeOf(scale, value) {
   return placing(scale)(value);
 }
 
 /** Red, green and blue of a value. */
-function colourOf(scale, value, dark) {
+export function colourOf(scale, value, dark) {
   const step = Math.round(placeOf(scale, value) * (STEPS - 1));
   return Array.from(ramp(scale.kind, dark).subarray(3 * step, 3 * step + 3));
 }
 
 /** A colour in CSS syntax. */
-function css([red, green, blue], alpha = 1) {
+export function css([red, green, blue], alpha = 1) {
   return alpha === 1 ? `rgb(${red} ${green} ${blue})` : `rgb(${red} ${green} ${blue} / ${alpha})`;
 }
 
 /** Relative luminance (WCAG 2). */
-function luminance(colour) {
+export function luminance(colour) {
   const [r, g, b] = colour.map((x) => (x <= 10 ? x / 3294.6 : ((x / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
 /** Contrast of two colours (WCAG 2), from 1 to 21. */
-function contrast(one, other) {
+export function contrast(one, other) {
   const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (light + 0.05) / (dark + 0.05);
 }
 
 /** The colour of text on a background: black or white, whichever has more contrast (at least 4.5). */
-function textOn(colour) {
+export function textOn(colour) {
   return contrast(colour, [0, 0, 0]) >= contrast(colour, [255, 255, 255]) ? "#000000" : "#ffffff";
 }
 
 /** The scale with its ends divided by a factor. */
-function contrasted(scale, factor) {
+export function contrasted(scale, factor) {
   return { ...scale, low: scale.low / factor, high: scale.high / factor };
 }
 
 /** The colours of an element from its style sheet; sets the class w-dark if the page is dark. */
-function themeOf(root) {
+export function themeOf(root) {
   const style = getComputedStyle(root);
   const paper = (style.backgroundColor.match(/[\d.]+/g) || [255, 255, 255]).slice(0, 3).map(Number);
   const dark = luminance(paper) < 0.2;

@@ -1,5 +1,8 @@
-"use strict";
 // Line plots in panels, one above the other, over a shared x axis.
+
+import { LINES } from "./colours.js";
+import { clamp, decodedOnce, extent, readable } from "./data.js";
+import { SMALL, niceTicks, write } from "./draw.js";
 
 const PANEL = 190;
 const PANEL_GAP = 38;
@@ -7,7 +10,7 @@ const KEY_LINE = 20;
 const FAINT = 0.55;
 
 /** The plot of a view "curves"; its cells are [curve, point]. */
-function curvesPlot(view) {
+export function curvesPlot(view) {
   const list = (sent) => Array.from(decodedOnce(sent).data);
   const panels = view.panels.map((panel) => ({
     ...panel, curves: panel.curves.map((curve) => ({ ...curve, x: list(curve.x), y: list(curve.y) })),
@@ -179,7 +182,7 @@ function line(ctx, x, y, toX, toY) {
 }
 
 /** 1, 2 and 5 times the powers of ten between two ends, or only the powers if there are many. */
-function logTicks(low, high) {
+export function logTicks(low, high) {
   const powers = [];
   for (let n = Math.floor(Math.log10(low)); n <= Math.log10(high); n += 1) powers.push(10 ** n);
   const ticks = powers.length > 3 ? powers : powers.flatMap((power) => [power, 2 * power, 5 * power]);

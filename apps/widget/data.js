@@ -1,15 +1,14 @@
-"use strict";
 // Numbers: decoding (typed arrays in base64, or lists with null for NaN), formatting and comparison.
 
-const ARRAYS = {
+export const ARRAYS = {
   float64: Float64Array, float32: Float32Array, int32: Int32Array, uint32: Uint32Array,
   int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array,
 };
 const MINUS = "\u2212";
-const NONE = "no value";
+export const NONE = "no value";
 
 /** Decodes an array to {shape, data} in row-major order; nested lists are accepted, with null as NaN. */
-function decoded(sent) {
+export function decoded(sent) {
   if (Array.isArray(sent)) {
     const shape = [];
     for (let level = sent; Array.isArray(level); level = level[0]) shape.push(level.length);
@@ -23,6 +22,15 @@ function decoded(sent) {
   const Kind = ARRAYS[sent.dtype];
   if (!Kind) throw new Error(`Arrays of ${sent.dtype} are not known.`);
   return checked(sent.shape, new Kind(bytes.buffer));
+}
+
+const arrays = new WeakMap();
+
+/** An array, decoded the first time and cached; a decoded {shape, data} is returned as it is. */
+export function decodedOnce(sent) {
+  if (ArrayBuffer.isView(sent.data)) return sent;
+  if (!arrays.has(sent)) arrays.set(sent, decoded(sent));
+  return arrays.get(sent);
 }
 
 /** The bytes of a text in base64. */
@@ -50,7 +58,7 @@ function half(bits) {
 }
 
 /** The shortest decimal that gives the same float32, or for other numbers the same float64. */
-function exact(value) {
+export function exact(value) {
   if (Math.fround(value) !== value) return String(value);
   for (let digits = 1; digits < 10; digits += 1) {
     const text = String(Number(value.toPrecision(digits)));
@@ -61,7 +69,7 @@ function exact(value) {
 
 /** A number with some significant digits for display, with a true minus sign; optionally with a plus.
  *  The same function as number in analyses/results/number_text.py: an exponent below 0.0001 and from a million on. */
-function readable(value, signed = false, digits = 4) {
+export function readable(value, signed = false, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
   if (Number.isNaN(value)) return NONE;
   const plus = signed && value > 0 ? "+" : "";
@@ -74,7 +82,7 @@ function readable(value, signed = false, digits = 4) {
 }
 
 /** A compact number format for cells with equal decimals, given the largest absolute value. */
-function cellFormat(largest) {
+export function cellFormat(largest) {
   if (!(largest > 0)) return (value) => (Number.isNaN(value) ? "" : "0");
   const magnitude = Math.floor(Math.log10(largest));
   if (magnitude < -3 || magnitude > 4) {
@@ -95,13 +103,19 @@ function minus(text) {
 }
 
 /** A value with its unit. */
-function withUnit(value, unit, signed = false) {
+export function withUnit(value, unit, signed = false) {
   const text = readable(value, signed);
   return unit && text !== NONE ? `${text} ${unit}` : text;
 }
 
+/** An interval in words; empty if it is NaN. */
+export function intervalText(low, high, signed) {
+  if (Number.isNaN(low) || Number.isNaN(high)) return "";
+  return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
+}
+
 /** Whether two JSON values are equal. */
-function same(one, other) {
+export function same(one, other) {
   if (one === other) return true;
   if (typeof one !== "object" || typeof other !== "object" || !one || !other) return false;
   if (Array.isArray(one) !== Array.isArray(other)) return false;
@@ -110,12 +124,12 @@ function same(one, other) {
 }
 
 /** A text as a part of a file name. */
-function slug(text) {
+export function slug(text) {
   return String(text).normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, 60);
 }
 
 /** The smallest and the largest finite number; [0, 1] if there is none. */
-function extent(values) {
+export function extent(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
@@ -127,11 +141,11 @@ function extent(values) {
 }
 
 /** A number limited to an interval. */
-function clamp(value, low, high) {
+export function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }
 
 /** The name of a head. */
-function headName(layer, head) {
+export function headName(layer, head) {
   return `L${layer}H${head}`;
 }

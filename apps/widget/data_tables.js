@@ -1,8 +1,10 @@
-"use strict";
 // The numbers of a view as data tables {caption, columns, rows}, shown on the page and saved as CSV.
 
+import { decodedOnce, exact, headName, readable } from "./data.js";
+import { button, element } from "./elements.js";
+
 /** The data tables of a view; the first one is saved by its CSV button. */
-function dataTablesOf(view) {
+export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
     tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
@@ -10,7 +12,7 @@ function dataTablesOf(view) {
   return [makers[view.kind](view)].flat();
 }
 
-function matrixDataTable(view) {
+export function matrixDataTable(view) {
   const beside = (view.beside || []).map(({ title, values }) => (
     { ...view, values, beside: [], title: `${view.title}: ${title}` }
   ));
@@ -87,7 +89,7 @@ function textAndNumber(text, value) {
 }
 
 /** The numbers of a list or of a sent array. */
-function numbers(sent) {
+export function numbers(sent) {
   return Array.from(decodedOnce(sent).data);
 }
 
@@ -102,12 +104,12 @@ function valueTitle(view) {
 }
 
 /** The title of a column of a view "table". */
-function columnTitle(column) {
+export function columnTitle(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }
 
 /** A table as CSV; texts that a spreadsheet would run as formulas are prefixed with an apostrophe. */
-function toCsv({ columns, rows }) {
+export function toCsv({ columns, rows }) {
   return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 }
 
@@ -123,7 +125,7 @@ function csvCell(value) {
 const MOST_CELLS = 20000;
 
 /** The element of a data table. */
-function dataTableElement({ caption, columns, rows }, onSave) {
+export function dataTableElement({ caption, columns, rows }, onSave) {
   const most = Math.max(10, Math.floor(MOST_CELLS / columns.length));
   const cut = rows.length > most ? ` (the first ${most} of ${rows.length} rows)` : "";
   const head = element(
@@ -147,7 +149,7 @@ function dataTableCell(value, n) {
 }
 
 /** The text of a cell of a table. */
-function cellText(value) {
+export function cellText(value) {
   if (typeof value === "number") return Number.isNaN(value) ? "" : readable(value);
   return value === null || value === undefined ? "" : String(value);
 }

@@ -1,20 +1,22 @@
-"use strict";
 // Drawing functions: shortened text, ticks, hatching, the legend of a scale, values as pixels.
 
+import { STEPS, placing, ramp } from "./colours.js";
+import { clamp, readable } from "./data.js";
+
 const FONT = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
-const SMALL = 11;
+export const SMALL = 11;
 const TEXT = 12;
 const NICE = [1, 2, 5];
-const TITLE_ROOM = 20;
-const LEGEND = 34;
+export const TITLE_ROOM = 20;
+export const LEGEND = 34;
 
 /** A font in the syntax of a canvas. */
-function font(size = TEXT, weight = 400) {
+export function font(size = TEXT, weight = 400) {
   return `${weight} ${size}px ${FONT}`;
 }
 
 /** A text shortened to a width, with an ellipsis; measure(text) is the width of a text. */
-function elided(text, room, measure) {
+export function elided(text, room, measure) {
   if (measure(text) <= room) return text;
   const characters = Array.from(text);
   let [low, high] = [0, characters.length];
@@ -26,15 +28,26 @@ function elided(text, room, measure) {
   return low ? `${characters.slice(0, low).join("")}…` : "";
 }
 
+/** A text broken into lines of at most a given width. */
+export function wrapped(text, room, measure) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const last = lines[lines.length - 1];
+    if (last && measure(`${last} ${word}`) > room) lines.push(word);
+    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+  }
+  return lines;
+}
+
 /** The interval of drawn labels (every n-th), if a label needs a width and labels are a step apart. */
-function tickStep(need, step) {
+export function tickStep(need, step) {
   for (let power = 1; ; power *= 10) {
     for (const nice of NICE) if (nice * power * step >= need) return nice * power;
   }
 }
 
 /** About count round numbers between two ends, at least a given distance apart. */
-function niceTicks(low, high, count, least = 0) {
+export function niceTicks(low, high, count, least = 0) {
   const span = high - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / count));
   const near = power * ([1, 2, 5, 10].find((nice) => span / (nice * power) <= count) || 10);
@@ -47,12 +60,12 @@ function niceTicks(low, high, count, least = 0) {
 }
 
 /** The width of the widest text. */
-function widest(texts, measure) {
+export function widest(texts, measure) {
   return texts.reduce((most, text) => Math.max(most, measure(text)), 0);
 }
 
 /** Draws a text; options: colour, size, weight, align, baseline, angle. */
-function write(ctx, text, x, y, options = {}) {
+export function write(ctx, text, x, y, options = {}) {
   ctx.save();
   ctx.translate(x, y);
   if (options.angle) ctx.rotate(options.angle);
@@ -65,7 +78,7 @@ function write(ctx, text, x, y, options = {}) {
 }
 
 /** Diagonal lines where there is no value. */
-function hatch(ctx, theme, x, y, width, height) {
+export function hatch(ctx, theme, x, y, width, height) {
   ctx.save();
   ctx.beginPath();
   ctx.rect(x, y, width, height);
@@ -92,13 +105,13 @@ function legendTexts(scale, unit) {
 }
 
 /** The width of a legend. */
-function legendWidth(scale, unit, measure) {
+export function legendWidth(scale, unit, measure) {
   const [low, high, more] = legendTexts(scale, unit);
   return Math.ceil(measure(low) + BAR_LENGTH + measure(`${high}  ${more}`) + 14);
 }
 
 /** Draws a scale as a bar with its ends, zero and unit. */
-function legend(ctx, theme, scale, unit, x, y) {
+export function legend(ctx, theme, scale, unit, x, y) {
   const [low, high, more] = legendTexts(scale, unit);
   ctx.font = font(SMALL);
   const start = Math.round(x + ctx.measureText(low).width + 6);
@@ -127,7 +140,7 @@ function rampImage(kind, dark) {
 }
 
 /** An image with one pixel per value; transparent for NaN. */
-function imageOf(values, columns, scale, dark) {
+export function imageOf(values, columns, scale, dark) {
   const rows = values.length / columns;
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, columns);
@@ -155,7 +168,7 @@ function paint(pixels, values, scale, dark) {
 }
 
 /** Draws a frame around a rectangle that is visible on any colour. */
-function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight = 2) {
+export function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight = 2) {
   ctx.lineJoin = "miter";
   ctx.setLineDash([]);
   ctx.strokeStyle = theme.paper;
@@ -169,14 +182,14 @@ function outline(ctx, theme, [x, y, width, height], colour = theme.ink, weight =
 const BADGE_HEIGHT = 13;
 
 /** The place of a badge in the top right corner of a cell; null if it does not fit into the cell. */
-function badgePlace([x, y, width, height], textWidth) {
+export function badgePlace([x, y, width, height], textWidth) {
   const wide = textWidth + 5;
   if (wide > width || BADGE_HEIGHT > height) return null;
   return [x + width - wide, y, wide, BADGE_HEIGHT];
 }
 
 /** Outlines a cell of a set, with its number in it where that fits. */
-function numbered(ctx, theme, cell, number) {
+export function numbered(ctx, theme, cell, number) {
   const [x, y, width, height] = cell;
   ctx.strokeStyle = theme.ink;
   ctx.lineWidth = 1.5;
@@ -192,7 +205,7 @@ function numbered(ctx, theme, cell, number) {
 }
 
 /** Draws a label on a filled background, which covers what is below. */
-function badge(ctx, theme, text, x, y, options = {}) {
+export function badge(ctx, theme, text, x, y, options = {}) {
   if (!text) return;
   ctx.font = font(options.size || SMALL, 600);
   const width = ctx.measureText(text).width + 8;

@@ -1,8 +1,7 @@
-"use strict";
 // Elements of the page. Text is always inserted as text, never as HTML.
 
 /** An element with attributes (functions become event listeners) and children, elements or text. */
-function element(tag, attributes = {}, ...children) {
+export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") made.addEventListener(name, value);
@@ -14,12 +13,12 @@ function element(tag, attributes = {}, ...children) {
 }
 
 /** A button. */
-function button(text, title, onClick, more = {}) {
+export function button(text, title, onClick, more = {}) {
   return element("button", { type: "button", class: "w-button", title, click: onClick, ...more }, text);
 }
 
 /** A switch with two states. */
-function toggle(text, on, onChange, title = "") {
+export function toggle(text, on, onChange, title = "") {
   const box = element("input", { type: "checkbox", change: () => onChange(box.checked) });
   box.checked = on;
   const made = element("label", { class: "w-toggle", title }, box, text);
@@ -27,7 +26,7 @@ function toggle(text, on, onChange, title = "") {
 }
 
 /** A group of buttons, one of which is pressed; options: [[value, text], …]. */
-function choice(name, options, chosen, onChange) {
+export function choice(name, options, chosen, onChange) {
   const buttons = options.map(([value, text]) => button(text, "", () => { set(value); onChange(value); }));
   const made = element("span", { class: "w-choice", role: "group", "aria-label": name }, ...buttons);
   function set(value) {
@@ -38,7 +37,7 @@ function choice(name, options, chosen, onChange) {
 }
 
 /** A drop-down list; options: [[value, text], …]. */
-function select(name, options, chosen, onChange) {
+export function select(name, options, chosen, onChange) {
   const made = element("select", {
     class: "w-select", "aria-label": name, change: () => onChange(made.value),
   });
@@ -48,7 +47,7 @@ function select(name, options, chosen, onChange) {
 }
 
 /** Saves a file. */
-function save(name, parts, type) {
+export function save(name, parts, type) {
   const url = URL.createObjectURL(parts instanceof Blob ? parts : new Blob([parts], { type }));
   const link = element("a", { href: url, download: name });
   document.body.append(link);
@@ -58,7 +57,7 @@ function save(name, parts, type) {
 }
 
 /** Copies a text; uses a text field if the browser does not allow access to the clipboard. */
-async function copyText(text) {
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {

@@ -1,5 +1,11 @@
-"use strict";
 // The parts around every view: title, note, data tables, and buttons for CSV, PNG and copying.
+
+import { LIGHT } from "./colours.js";
+import { NONE, exact, readable, slug } from "./data.js";
+import { dataTableElement, toCsv } from "./data_tables.js";
+import { SMALL, font, wrapped, write } from "./draw.js";
+import { button, copyText, element, save } from "./elements.js";
+import { sized } from "./surface.js";
 
 const PNG_RATIO = 2;
 
@@ -7,7 +13,7 @@ const PNG_RATIO = 2;
  * The elements around a view. The functions in parts, {} for an empty view: dataTables() → tables,
  * describe() → description of the selected cell, picture() → what a saved picture shows.
  */
-function frame(mount, view, parts) {
+export function frame(mount, view, parts) {
   const body = element("div", { class: "w-body" });
   const dataTables = element("div", { class: "w-data-tables", hidden: true });
   const tools = element("span", { class: "w-tools" });
@@ -77,7 +83,7 @@ function frame(mount, view, parts) {
 }
 
 /** The description of a cell in one line: "L1H3: 0.81 nats, 95 % interval 0.7 to 0.9". */
-function readingOf(own, format = (value) => readable(value, own.signed)) {
+export function readingOf(own, format = (value) => readable(value, own.signed)) {
   const number = typeof own.value === "number" && own.value === own.value;
   const missing = own.value === undefined ? "" : NONE;
   const value = number ? [format(own.value), own.unit].filter(Boolean).join(" ") : missing;

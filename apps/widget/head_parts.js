@@ -1,8 +1,20 @@
-"use strict";
 // Parts of the view "heads": the map of scores, the strip of tokens, facts about a head, keys.
 
+import { contrasted } from "./colours.js";
+import { decodedOnce, extent, headName, intervalText } from "./data.js";
+import { dataTablesOf, matrixDataTable } from "./data_tables.js";
+import { numbered } from "./draw.js";
+import { choice, element, select, toggle } from "./elements.js";
+import { isInside, matrixPlot } from "./matrix.js";
+import { lineOf, weightScale } from "./patterns.js";
+import { STEP_KEYS } from "./plotted.js";
+import { legendElement, tokenStrip } from "./strip.js";
+import { surface } from "./surface.js";
+
+const CONTRASTS = 10;
+
 /** The map of a score, with a list to choose the score and a slider for the contrast. */
-function scoreMap(mount, view, parent, state, { onHover, onPick }) {
+export function scoreMap(mount, view, parent, state, { onHover, onPick }) {
   const chosen = () => view.scores.find((score) => score.id === state.score) || view.scores[0];
   const list = select(
     "score shown on the map", view.scores.map((score) => [score.id, score.name]), chosen().id,
@@ -39,7 +51,7 @@ function scoreMap(mount, view, parent, state, { onHover, onPick }) {
 }
 
 /** The plot of a map of scores. */
-function mapPlot(view, score, state, collected) {
+export function mapPlot(view, score, state, collected) {
   const { shape: [layers, heads] } = decodedOnce(score.values);
   const names = view.names;
   const plot = matrixPlot({
@@ -71,12 +83,6 @@ function mapPlot(view, score, state, collected) {
   return { ...plot, describe, over };
 }
 
-/** An interval in words; empty if it is NaN. */
-function intervalText(low, high, signed) {
-  if (Number.isNaN(low) || Number.isNaN(high)) return "";
-  return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
-}
-
 /** The scale of a score: its own, or one up to its largest absolute value. */
 function scaleOf(score) {
   const ends = extent(decodedOnce(score.values).data);
@@ -87,7 +93,7 @@ function scaleOf(score) {
 }
 
 /** The heads named by the keys of an object: [[layer, head], …]. */
-function headsOf(named) {
+export function headsOf(named) {
   return Object.keys(named || {}).flatMap((name) => {
     const found = /^(?:\w+\.)?L(\d+)H(\d+)$/.exec(name);
     return found ? [[Number(found[1]), Number(found[2])]] : [];
@@ -101,32 +107,32 @@ function knownFacts(view, head) {
   return [view.roles && view.roles[name], known ? `known circuit: ${known}` : ""].filter(Boolean);
 }
 
-function evidence(view, head) {
+export function evidence(view, head) {
   return knownFacts(view, head).join(" · ");
 }
 
-function describeHead(view, head) {
+export function describeHead(view, head) {
   return { name: headName(...head), lines: knownFacts(view, head) };
 }
 
-function headTitle(view, [layer, head], isWhole) {
+export function headTitle(view, [layer, head], isWhole) {
   const name = (view.names && view.names[layer] && view.names[layer][head]) || headName(layer, head);
   return isWhole ? name : `${name} (reduced resolution)`;
 }
 
 /** A number of empty labels. */
-function blank(count) {
+export function blank(count) {
   return Array(count).fill("");
 }
 
 /** The data tables of the view: its scores, and the pattern that is shown. */
-function tablesOfHeads(view, plot) {
+export function tablesOfHeads(view, plot) {
   const scores = view.scores && view.scores.length ? dataTablesOf(view) : [];
   return plot ? [...scores, ...matrixDataTable(plot.view)] : scores;
 }
 
 /** The tokens of a prompt, coloured by one head's attention from a query, or to a key. */
-function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
+export function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
   const queries = view.queries || null;
   const caption = element("span", { class: "w-caption" });
   const mode = choice("direction", [["to", "attends to"], ["from", "attended by"]], state.mode, onMode);
@@ -168,7 +174,7 @@ function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
 }
 
 /** Handles the keys of the view "heads". */
-function headKeys(event, { mount, own, moveCell, moveHead, collect, bos, search, clear }) {
+export function headKeys(event, { mount, own, moveCell, moveHead, collect, bos, search, clear }) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const step = STEP_KEYS[event.key];
   const others = {

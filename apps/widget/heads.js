@@ -1,13 +1,21 @@
-"use strict";
 // The view "heads": map of scores, all patterns, the pattern of one head, and its attention on the tokens.
 // One payload has all patterns, so that the head under the pointer is shown at once.
 
-const CONTRASTS = 10;
+import { headName, same } from "./data.js";
+import { imageOf } from "./draw.js";
+import { button, choice, element, toggle } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import { blank, describeHead, evidence, headKeys, headStrip, headTitle, scoreMap, tablesOfHeads } from "./head_parts.js";
+import { isInside, matrixPlot, moved } from "./matrix.js";
+import { lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf } from "./patterns.js";
+import { pictureOf } from "./plotted.js";
+import { surface } from "./surface.js";
+
 /** Number of decimals of a weight that was sent as a byte. */
 const WEIGHT_PLACES = 3;
 
 /** The controller of a view "heads". */
-function headsView(mount, view) {
+export function headsView(mount, view) {
   const store = patternStore(view);
   const queries = view.queries || view.tokens;
   const state = mount.stateOf(view.id, {

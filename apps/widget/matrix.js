@@ -1,9 +1,12 @@
-"use strict";
 // A plot is an object with functions that draw on a canvas and do not depend on the page:
 //   layout(width, measure) → geometry, with width and height     draw(ctx, geometry, theme)
 //   pick(geometry, x, y) → [row, column] or null     box(geometry, cell) → [x, y, width, height]
 //   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → its contents
 // This one is a matrix: a heat map with labelled rows and columns.
+
+import { colourOf, textOn } from "./colours.js";
+import { cellFormat, clamp, decodedOnce, extent, headName, withUnit } from "./data.js";
+import { LEGEND, SMALL, TITLE_ROOM, badge, elided, hatch, imageOf, legend, legendWidth, outline, tickStep, widest, write } from "./draw.js";
 
 const MAX_LABEL = 110;
 const MAX_NUMBERS = 400;
@@ -13,7 +16,7 @@ const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
 /** The plot of a view "matrix"; settings: scale (replaces the view's), places (decimals in descriptions). */
-function matrixPlot(view, settings = {}) {
+export function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
   if (view.rows.length !== rows || view.columns.length !== columns) {
     throw new Error(`${view.title}: labels for other rows or columns.`);
@@ -167,17 +170,8 @@ function matrixPlot(view, settings = {}) {
   };
 }
 
-const arrays = new WeakMap();
-
-/** An array, decoded the first time and cached; a decoded {shape, data} is returned as it is. */
-function decodedOnce(sent) {
-  if (ArrayBuffer.isView(sent.data)) return sent;
-  if (!arrays.has(sent)) arrays.set(sent, decoded(sent));
-  return arrays.get(sent);
-}
-
 /** The width of the labels at the left of a plot. */
-function labelRoom(labels, measure, width) {
+export function labelRoom(labels, measure, width) {
   return Math.min(widest(labels, measure), 2 * MAX_LABEL, Math.max(48, width * 0.32));
 }
 
@@ -190,11 +184,11 @@ function matrixCellName(view, [row, column]) {
 }
 
 /** Whether a cell is inside a grid of rows and columns. */
-function isInside([row, column], rows, columns) {
+export function isInside([row, column], rows, columns) {
   return row >= 0 && row < rows && column >= 0 && column < columns;
 }
 
 /** The cell a number of rows and columns away from another, limited to the edge. */
-function moved(cell, down, right, rows, columns) {
+export function moved(cell, down, right, rows, columns) {
   return cell ? [clamp(cell[0] + down, 0, rows - 1), clamp(cell[1] + right, 0, columns - 1)] : [0, 0];
 }

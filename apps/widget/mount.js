@@ -1,5 +1,12 @@
-"use strict";
 // A mount: views that share a selection. An update with other views keeps those that are equal.
+
+import { themeOf } from "./colours.js";
+import { clamp, headName, same, withUnit } from "./data.js";
+import { element } from "./elements.js";
+import { headsView } from "./heads.js";
+import { PLOTS, plottedView } from "./plotted.js";
+import { tokensView } from "./strip.js";
+import { tableView } from "./table.js";
 
 const REPORT_AFTER = 150;
 const KEYS = [
@@ -15,7 +22,7 @@ const VIEWS = { tokens: tokensView, table: tableView, heads: headsView };
 const NO_SELECTION = { head: null, heads: [], query: null, key: null, position: null };
 
 /** Mounts views in a parent; host.report(event) receives clicks. Returns {update, dispose}. */
-function mountViews(parent, payload, host) {
+export function mountViews(parent, payload, host) {
   const live = element("div", { class: "w-unseen", role: "status", "aria-live": "polite" });
   const tip = element("div", { class: "w-tip", role: "presentation", hidden: true });
   const list = element("div", { class: "w-list" });
@@ -254,7 +261,7 @@ function searchTokens(mount, box, tokens, onFound) {
 }
 
 /** The index of the next token that contains a text, wrapping at the end; -1 if there is none. */
-function nextToken(tokens, text, last) {
+export function nextToken(tokens, text, last) {
   const wanted = text.toLowerCase();
   if (!wanted) return -1;
   for (let step = 1; step <= tokens.length; step += 1) {

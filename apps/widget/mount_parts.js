@@ -1,4 +1,3 @@
-"use strict";
 // An invisible Streamlit component that holds a long array for other mounts: the array is sent once,
 // and the views that refer to it are drawn when it has arrived. Several mounts may hold the same
 // array. As in mount_streamlit.js, only the clean-up of the latest call releases it.

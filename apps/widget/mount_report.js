@@ -1,6 +1,7 @@
-"use strict";
 // The widget in a report: a div of class "views" with data-views="NAME" shows the JSON payload of
 // the script element with the id "views-NAME".
+
+import { mountViews } from "./mount.js";
 
 for (const box of document.querySelectorAll("div.views")) {
   const payload = JSON.parse(document.getElementById(`views-${box.dataset.views}`).textContent);

@@ -1,8 +1,9 @@
-"use strict";
 // The widget as a Streamlit component (API v2), which is called at every rerun with its data.
 // Long arrays are sent apart (mount_parts.js); data that refers to them waits until they arrive.
 // If new data arrives before the script has loaded, Streamlit may clean up a call after the next
 // call. So only the clean-up of the latest call removes the views.
+
+import { mountViews } from "./mount.js";
 
 const mounts = new WeakMap();
 const parts = (globalThis.interpParts ||= { held: new Map(), waiting: new Set() });

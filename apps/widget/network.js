@@ -1,11 +1,14 @@
-"use strict";
 // A graph: nodes in rows from bottom to top, and edges whose widths show their weights.
+
+import { colourAt, css } from "./colours.js";
+import { clamp, extent, readable } from "./data.js";
+import { SMALL, elided, widest, wrapped, write } from "./draw.js";
 
 const ROW = 84;
 const NODE_HEIGHT = 26;
 
 /** The plot of a view "network"; a cell is [0, edge] or [1, node]. */
-function networkPlot(view) {
+export function networkPlot(view) {
   const { nodes, edges } = view;
   const largest = Math.max(...edges.map(([, , weight]) => Math.abs(weight)), 0) || 1;
   const [low, high] = extent(nodes.map((node) => node.x));
@@ -166,13 +169,3 @@ function distanceToEdge(one, other, x, y) {
   return best;
 }
 
-/** A text broken into lines of at most a given width. */
-function wrapped(text, room, measure) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const last = lines[lines.length - 1];
-    if (last && measure(`${last} ${word}`) > room) lines.push(word);
-    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
-  }
-  return lines;
-}

@@ -1,10 +1,12 @@
-"use strict";
 // The attention patterns of a view "heads", as bytes; 255 is a weight of 1.
+
+import { clamp, decodedOnce, extent, headName } from "./data.js";
+import { hatch, numbered, outline, write } from "./draw.js";
 
 const THUMBNAIL_PIXELS = 96;
 
 /** The patterns by layer and head: {layers, heads(layer), of(layer, head, weighted), thumbnail}. */
-function patternStore(view) {
+export function patternStore(view) {
   const plain = layersOf(view.patterns);
   const weighted = view.weighted ? layersOf(view.weighted) : null;
   return {
@@ -56,7 +58,7 @@ function isHidden(query, key, { causal, hideBos }) {
 }
 
 /** The weights of a pattern, NaN where they are hidden: {shape, data}. */
-function weightsOf({ queries, keys, data }, hidden) {
+export function weightsOf({ queries, keys, data }, hidden) {
   const weights = new Float32Array(queries * keys);
   for (let q = 0, n = 0; q < queries; q += 1) {
     for (let k = 0; k < keys; k += 1, n += 1) weights[n] = isHidden(q, k, hidden) ? NaN : data[n] / 255;
@@ -65,7 +67,7 @@ function weightsOf({ queries, keys, data }, hidden) {
 }
 
 /** The weights of one query over all keys, or of all queries on one key. */
-function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
+export function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
   if (query !== null) return Array.from(
     { length: keys }, (_, k) => (isHidden(query, k, hidden) ? NaN : data[query * keys + k] / 255),
   );
@@ -75,13 +77,13 @@ function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
 }
 
 /** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden. */
-function weightScale(weights, { hideBos, root }) {
+export function weightScale(weights, { hideBos, root }) {
   const most = hideBos ? Math.max(0.01, extent(weights)[1]) : 1;
   return { kind: "sequential", low: 0, high: most, root };
 }
 
 /** A pattern reduced to at most a number of pixels per side, by the maximum over cells. */
-function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
+export function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
   const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
   if (rows === queries && columns === keys) return { queries, keys, data };
   const small = new Uint8Array(rows * columns);
@@ -102,7 +104,7 @@ const NARROW = 480;
 const EDGE = 4;
 
 /** The plot of thumbnails of all patterns, one row per layer if they fit; image(layer, head) → canvas. */
-function thumbnailsPlot(store, { image, collected, describe }) {
+export function thumbnailsPlot(store, { image, collected, describe }) {
   const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
   const heads = Math.max(...counts);
 
@@ -167,7 +169,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
 }
 
 /** The head a number of layers and heads away from another, limited to the edge. */
-function movedHead(store, [layer, head], down, right) {
+export function movedHead(store, [layer, head], down, right) {
   const to = clamp(layer + down, 0, store.layers - 1);
   return [to, clamp(head + right, 0, store.heads(to) - 1)];
 }

@@ -1,7 +1,16 @@
-"use strict";
 // Views that consist of one plot: matrix, bars, curves, network.
 
-const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
+import { barsPlot } from "./bars.js";
+import { curvesPlot } from "./curves.js";
+import { same } from "./data.js";
+import { dataTablesOf } from "./data_tables.js";
+import { element } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import { isInside, matrixPlot } from "./matrix.js";
+import { networkPlot } from "./network.js";
+import { surface } from "./surface.js";
+
+export const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
 
 /** Whether a view of one plot has nothing to draw. */
 function isEmpty(view) {
@@ -21,7 +30,7 @@ function emptyView(mount, view) {
 }
 
 /** The controller of a view that is one plot. */
-function plottedView(mount, view) {
+export function plottedView(mount, view) {
   if (isEmpty(view)) return emptyView(mount, view);
   const plot = PLOTS[view.kind](view);
   const own = frame(mount, view, {
@@ -72,14 +81,14 @@ function plottedView(mount, view) {
 }
 
 /** A plot for a saved picture, in its size on the page. */
-function pictureOf(drawing) {
+export function pictureOf(drawing) {
   const [plot, geometry] = [drawing.plot(), drawing.geometry()];
   return {
     width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme),
   };
 }
 
-const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+export const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** Handles the keys of a view that is one plot. */
 function plotKeys(event, mount, own, drawing, choose, pickCell) {

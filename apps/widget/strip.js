@@ -1,8 +1,15 @@
-"use strict";
 // The view "tokens": tokens in lines, each coloured by a value.
 
+import { LIGHT, colourOf, css, ofHex, textOn } from "./colours.js";
+import { clamp, readable, same } from "./data.js";
+import { dataTablesOf, numbers } from "./data_tables.js";
+import { LEGEND, SMALL, font, legend, legendWidth, widest, write } from "./draw.js";
+import { element } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import { sized } from "./surface.js";
+
 /** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble. */
-function tokenStrip(mount, options) {
+export function tokenStrip(mount, options) {
   const masked = new Set(options.masked || []);
   const spans = options.tokens.map((token, n) => tokenElement(token, n, options, masked));
   const root = element("div", {
@@ -85,7 +92,7 @@ function tokenElement(token, n, options, masked) {
 }
 
 /** The legend of a scale as an element. */
-function legendElement(mount, scale, unit) {
+export function legendElement(mount, scale, unit) {
   const canvas = element("canvas", {
     class: "w-legend", role: "img",
     "aria-label": `from ${readable(scale.low)} to ${readable(scale.high)} ${unit || ""}`,
@@ -103,7 +110,7 @@ function legendElement(mount, scale, unit) {
 }
 
 /** The controller of a view "tokens". */
-function tokensView(mount, view) {
+export function tokensView(mount, view) {
   const values = view.values ? {
     values: numbers(view.values), scale: view.scale || { kind: "sequential", low: 0, high: 1 },
     unit: view.unit,

@@ -1,8 +1,11 @@
-"use strict";
 // A plot on the page: two canvases, the lower with the plot, the upper with the marked cell.
 
+import { same } from "./data.js";
+import { font, outline } from "./draw.js";
+import { element } from "./elements.js";
+
 /** Shows plots in a box; options: label, focusable, onPick(cell, event), onHover(cell or null), onDrawn. */
-function surface(mount, parent, options) {
+export function surface(mount, parent, options) {
   const [base, over] = [
     element("canvas", { "aria-hidden": "true" }),
     element("canvas", { "aria-hidden": "true", class: "w-over" }),
@@ -111,7 +114,7 @@ function surface(mount, parent, options) {
 }
 
 /** Resizes and clears a canvas; returns its context, scaled to CSS pixels. */
-function sized(canvas, { width, height }, ratio) {
+export function sized(canvas, { width, height }, ratio) {
   const sharp = Math.min(ratio, 16000 / Math.max(width, height));
   canvas.width = Math.round(width * sharp);
   canvas.height = Math.round(height * sharp);

@@ -1,11 +1,14 @@
-"use strict";
 // The view "table": rows that can be sorted by clicking a column title, and filtered if there are many.
+
+import { cellText, columnTitle, dataTablesOf } from "./data_tables.js";
+import { button, element } from "./elements.js";
+import { frame } from "./frame.js";
 
 const FILTER_FROM = 12;
 const MOST_ROWS = 500;
 
 /** The indices of the rows that contain a text, sorted by a column; rows without a value come last. */
-function ordered(rows, { filter = "", column = null, down = true }) {
+export function ordered(rows, { filter = "", column = null, down = true }) {
   const wanted = filter.trim().toLowerCase();
   const has = (value) => cellText(value).toLowerCase().includes(wanted);
   const indices = rows.map((_, n) => n).filter((n) => !wanted || rows[n].some(has));
@@ -30,7 +33,7 @@ function isNone(value) {
 }
 
 /** The controller of a view "table". */
-function tableView(mount, view) {
+export function tableView(mount, view) {
   const state = mount.stateOf(view.id, { filter: "", column: null, down: true });
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view),

@@ -1,6 +1,27 @@
-// Runs behind the widget's own files (test_widget.py joins them), so that its functions are known here.
-const test = require("node:test");
-const assert = require("node:assert/strict");
+// The functions of the widget that need no page.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { barsPlot } from "../../../apps/widget/bars.js";
+import {
+  colourAt, colourOf, contrast, contrasted, luminance, ofHex, placeOf, textOn,
+} from "../../../apps/widget/colours.js";
+import { curvesPlot, logTicks } from "../../../apps/widget/curves.js";
+import {
+  ARRAYS, cellFormat, decoded, exact, extent, readable, same, slug,
+} from "../../../apps/widget/data.js";
+import { dataTablesOf, toCsv } from "../../../apps/widget/data_tables.js";
+import { badgePlace, elided, niceTicks, tickStep } from "../../../apps/widget/draw.js";
+import { readingOf } from "../../../apps/widget/frame.js";
+import { headsOf, mapPlot } from "../../../apps/widget/head_parts.js";
+import { matrixPlot } from "../../../apps/widget/matrix.js";
+import { nextToken } from "../../../apps/widget/mount.js";
+import { networkPlot } from "../../../apps/widget/network.js";
+import {
+  lineOf, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
+} from "../../../apps/widget/patterns.js";
+import { ordered } from "../../../apps/widget/table.js";
 
 /** The payload of an array. */
 const sent = (dtype, array, shape = [array.length]) => ({
