@@ -3,7 +3,8 @@
 
 import { mountViews } from "./mount.js";
 
-for (const box of document.querySelectorAll("div.views")) {
-  const payload = JSON.parse(document.getElementById(`views-${box.dataset.views}`).textContent);
+for (const box of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("div.views"))) {
+  const script = document.getElementById(`views-${box.dataset.views}`);
+  const payload = JSON.parse(script?.textContent || "");
   mountViews(box, payload, { report: () => {} });
 }

@@ -73,7 +73,8 @@ def test_a_bundle_is_one_script(tmp_path, host):
     functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
     assert len(functions) == len(set(functions))
     assert ("mountViews" in functions) == (host != "parts")
-    assert "/**" not in script
+    assert "@param" not in script
+    assert "@import" not in script
     assert bundle.__wrapped__(host) == script
 
 

@@ -5,11 +5,13 @@ import assert from "node:assert";
 import { test } from "node:test";
 
 const disposed = [];
-globalThis.mountViews = (parent, payload) => ({
-  update: (next) => { parent.drawn = next; },
-  dispose: () => { parent.drawn = null; disposed.push(parent); },
-  ...(parent.drawn = payload, {}),
-});
+globalThis.mountViews = (parent, payload) => {
+  parent.drawn = payload;
+  return {
+    update: (next) => { parent.drawn = next; },
+    dispose: () => { parent.drawn = null; disposed.push(parent); },
+  };
+};
 const { default: views } = await import("./mount_streamlit.js");
 const { default: part } = await import("./mount_parts.js");
 const parts = globalThis.interpParts;
