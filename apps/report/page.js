@@ -1,4 +1,3 @@
-"use strict";
 // A dot may link to a prompt inside a collapsed list.
 function expand() {
   const target = document.getElementById(location.hash.slice(1));
@@ -12,9 +11,11 @@ addEventListener("hashchange", expand);
 expand();
 
 // A search field that filters the sections of an element: each word typed must begin a word of the text.
+/** @type {(field: HTMLInputElement) => void} */
 function filter(field) {
-  const sections = [...document.getElementById(field.dataset.filters).children];
-  const output = field.closest("p").querySelector("output");
+  const list = document.getElementById(field.dataset.filters || "");
+  const sections = /** @type {HTMLElement[]} */ ([...(list?.children || [])]);
+  const output = field.closest("p")?.querySelector("output");
   const words = sections.map((section) => ` ${section.innerText} ${section.dataset.words}`.toLowerCase());
   field.addEventListener("input", () => {
     const query = field.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -23,7 +24,7 @@ function filter(field) {
       section.hidden = !query.every((word) => words[number].includes(` ${word}`) || words[number].includes(`\n${word}`) || words[number].includes(`\t${word}`));
       found += section.hidden ? 0 : 1;
     });
-    output.textContent = query.length ? `${found} of ${sections.length} heads` : "";
+    if (output) output.textContent = query.length ? `${found} of ${sections.length} heads` : "";
   });
 }
-document.querySelectorAll("[data-filters]").forEach(filter);
+/** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll("[data-filters]")).forEach(filter);

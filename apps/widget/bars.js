@@ -1,6 +1,11 @@
-"use strict";
 // Horizontal bars with intervals, one per row, or two if the view has a second quantity. Over the first
 // bar of a row, marks for other numbers of the row, which differ in shape and colour.
+
+/** @import { BarsView, Box, Context, Measure, Numbers, Plot, Sent, Theme } from "./types.d.ts" */
+import { LINES, colourAt, css, ofHex } from "./colours.js";
+import { clamp, decodedOnce, extent, intervalText, readable, withUnit } from "./data.js";
+import { SMALL, badge, elided, hatch, niceTicks, write } from "./draw.js";
+import { labelRoom, moved } from "./matrix.js";
 
 const BAR = 24;
 const BAR_GAP = 5;
@@ -8,17 +13,24 @@ const AXIS = 34;
 /** Half the size of a mark, in pixels. */
 const MARK_SIZE = 4.5;
 /** Shapes of marks and their colours in LINES, or that of text, as in analyses/results/figures.py. */
-const MARK_STYLES = [["diamond", 2], ["circle", null], ["square", 5]];
+const MARK_STYLES = /** @type {[string, number | null][]} */ ([["diamond", 2], ["circle", null], ["square", 5]]);
 
-/** The plot of a view "bars". */
-function barsPlot(view) {
-  const list = (sent) => (sent ? decodedOnce(sent).data : null);
+/** @typedef {{ title: string, values: Numbers, low?: Numbers, high?: Numbers }} Quantity */
+/** @typedef {{ title: string, isMark: boolean, n: number, x: number, y: number }} Key */
+
+/** The plot of a view "bars".
+ *  @type {(view: BarsView) => Plot} */
+export function barsPlot(view) {
+  const list = (/** @type {Sent} */ sent) => decodedOnce(sent).data;
+  /** @type {Quantity[]} */
   const sets = [{
-    values: list(view.values), low: list(view.low), high: list(view.high),
+    values: list(view.values), low: view.low && list(view.low), high: view.high && list(view.high),
     title: view.first || "",
   }];
   if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
-  const marks = (view.marks || []).map((sent) => ({ title: sent.title, values: list(sent.values) }));
+  const marks = (view.marks || []).map((sent) => (
+    /** @type {Quantity} */ ({ title: sent.title, values: list(sent.values) })
+  ));
   const rows = view.labels.length;
   const ends = [0];
   for (const drawn of [...sets, ...marks]) for (const numbersOf of [
@@ -29,6 +41,11 @@ function barsPlot(view) {
   ]);
   const signed = view.scale ? view.scale.kind === "diverging" : low < 0;
 
+  /** @typedef {ReturnType<typeof layout>} Geometry */
+  /**
+   * @param {number} width
+   * @param {Measure} measure
+   */
   function layout(width, measure) {
     const left = labelRoom(view.labels, measure, width) + 10;
     const right = 58;
@@ -43,8 +60,10 @@ function barsPlot(view) {
     };
   }
 
+  /** @type {(geometry: Geometry, value: number) => number} */
   const xOf = ({ origin, span }, value) => origin + ((value - low) / (high - low || 1)) * span;
 
+  /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     const { top, thick, labelWidth, left, measure } = geometry;
     const bottom = top + thick * rows;
@@ -66,6 +85,7 @@ function barsPlot(view) {
     }
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, bottom: number) => void} */
   function axis(ctx, geometry, theme, bottom) {
     const count = clamp(Math.floor(geometry.span / 70), 3, 7);
     for (const tick of niceTicks(low, high, count)) {
@@ -80,18 +100,20 @@ function barsPlot(view) {
     );
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, set: Quantity, n: number, row: number) => void} */
   function bar(ctx, geometry, theme, set, n, row) {
     const value = set.values[row];
     const [x, y, width, height] = barBox(geometry, value, n, row);
     if (Number.isNaN(value)) {
-      hatch(ctx, theme, xOf(geometry, 0), y, 40, height);
+      hatch(ctx, theme.line, xOf(geometry, 0), y, 40, height);
       return;
     }
     ctx.fillStyle = barColour(theme, value, n);
     ctx.fillRect(x, y, width, height);
     interval(ctx, geometry, theme, set, row, y + height / 2);
     if (sets.length > 1 || marks.length) return;
-    const edge = set.high && set.high[row] === set.high[row] ? [set.low[row], set.high[row]] : [value, value];
+    const edge = set.low && set.high && !Number.isNaN(set.high[row])
+      ? [set.low[row], set.high[row]] : [value, value];
     const beyond = value < 0 ? xOf(
       geometry, Math.min(value, edge[0]),
     ) - 5 : xOf(geometry, Math.max(value, edge[1])) + 5;
@@ -100,6 +122,7 @@ function barsPlot(view) {
     });
   }
 
+  /** @type {(geometry: Geometry, value: number, n: number, row: number) => Box} */
   function barBox(geometry, value, n, row) {
     const zero = xOf(geometry, 0);
     const end = Number.isNaN(value) ? zero : xOf(geometry, value);
@@ -108,14 +131,16 @@ function barsPlot(view) {
     return [Math.min(zero, end), y, Math.max(1, Math.abs(end - zero)), height];
   }
 
+  /** @type {(theme: Theme, value: number, n: number) => string} */
   function barColour(theme, value, n) {
     const faint = n === 1 ? 0.5 : 1;
     if (!signed) return css(ofHex(LINES[theme.dark ? "dark" : "light"][n]), 1);
     return css(colourAt("diverging", theme.dark, value < 0 ? 0.1 : 0.9), faint);
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, set: Quantity, row: number, y: number) => void} */
   function interval(ctx, geometry, theme, set, row, y) {
-    if (!set.low || set.low[row] !== set.low[row] || set.high[row] !== set.high[row]) return;
+    if (!set.low || !set.high || Number.isNaN(set.low[row]) || Number.isNaN(set.high[row])) return;
     const [from, to] = [xOf(geometry, set.low[row]), xOf(geometry, set.high[row])];
     ctx.fillStyle = theme.ink;
     ctx.fillRect(from, y - 0.5, to - from, 1.5);
@@ -123,21 +148,24 @@ function barsPlot(view) {
     ctx.fillRect(to - 0.5, y - 4, 1.5, 8);
   }
 
-  /** The entries of the legend with their places, in as many lines as they need; none for bars alone. */
+  /** The entries of the legend with their places, in as many lines as they need; none for bars alone.
+   *  @type {(left: number, width: number, measure: Measure) => Key[]} */
   function keyPlaces(left, width, measure) {
     if (sets.length + marks.length < 2) return [];
-    const entries = [[sets[0], false, 0], ...marks.map((mark, n) => [mark, true, n])];
-    if (sets[1]) entries.push([sets[1], false, 1]);
+    const entries = [{ title: sets[0].title, isMark: false, n: 0 }];
+    entries.push(...marks.map(({ title }, n) => ({ title, isMark: true, n })));
+    if (sets[1]) entries.push({ title: sets[1].title, isMark: false, n: 1 });
     let [x, y] = [left, 9];
-    return entries.map(([{ title }, isMark, n]) => {
-      const room = 17 + measure(title);
+    return entries.map((named) => {
+      const room = 17 + measure(named.title);
       if (x > left && x + room > width) [x, y] = [left, y + 16];
-      const entry = { title, isMark, n, x, y };
+      const entry = { ...named, x, y };
       x += room + 18;
       return entry;
     });
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, n: number, row: number) => void} */
   function markOf(ctx, geometry, theme, n, row) {
     const value = marks[n].values[row];
     if (Number.isNaN(value)) return;
@@ -145,6 +173,7 @@ function barsPlot(view) {
     markShape(ctx, theme, n, xOf(geometry, value), y + height / 2);
   }
 
+  /** @type {(ctx: Context, theme: Theme, n: number, x: number, y: number) => void} */
   function markShape(ctx, theme, n, x, y) {
     const [shape, colour] = MARK_STYLES[n % MARK_STYLES.length];
     const [size, diagonal] = [MARK_SIZE, 1.3 * MARK_SIZE];
@@ -162,30 +191,34 @@ function barsPlot(view) {
     ctx.fill();
   }
 
+  /** @type {Plot<Geometry>["box"]} */
   function box({ top, thick, left, drawn }, [row]) {
     return [left - 2, top + row * thick, drawn + 56, thick];
   }
 
-  function mark(ctx, geometry, theme, [row]) {
-    const [x, y, width, height] = box(geometry, [row]);
+  /** @type {Plot<Geometry>["mark"]} */
+  function mark(ctx, geometry, theme, cell) {
+    const [x, y, width, height] = box(geometry, cell);
     ctx.fillStyle = theme.ink;
     ctx.globalAlpha = 0.08;
     ctx.fillRect(0, y, x + width, height);
     ctx.globalAlpha = 1;
     badge(
-      ctx, theme, view.labels[row], geometry.left - 4, y + height / 2,
+      ctx, theme, view.labels[cell[0]], geometry.left - 4, y + height / 2,
       { align: "right", most: geometry.width },
     );
   }
 
-  function pick({ top, thick }, x, y) {
+  /** @type {Plot<Geometry>["pick"]} */
+  function pick({ top, thick }, _x, y) {
     const row = Math.floor((y - top) / thick);
     return row >= 0 && row < rows ? [row, 0] : null;
   }
 
+  /** @type {Plot["describe"]} */
   function describe([row]) {
     const set = sets[0];
-    const between = set.low ? intervalText(set.low[row], set.high[row], signed) : "";
+    const between = set.low && set.high ? intervalText(set.low[row], set.high[row], signed) : "";
     const others = [...marks, ...sets.slice(1)].map(
       ({ title, values }) => `${title} ${withUnit(values[row], view.unit, signed)}`,
     );
@@ -201,7 +234,8 @@ function barsPlot(view) {
   };
 }
 
-/** A number with three significant digits. */
+/** A number with three significant digits.
+ *  @type {(value: number, signed: boolean) => string} */
 function readable3(value, signed) {
   return readable(value, signed, 3);
 }

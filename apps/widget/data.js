@@ -1,19 +1,25 @@
-"use strict";
 // Numbers: decoding (typed arrays in base64, or lists with null for NaN), formatting and comparison.
 
-const ARRAYS = {
+/** @import { Decoded, Encoded, Nested, Numbers, Sent } from "./types.d.ts" */
+
+/** @type {Record<string, { new (buffer: ArrayBuffer): Numbers, from(values: number[]): Numbers }>} */
+export const ARRAYS = {
   float64: Float64Array, float32: Float32Array, int32: Int32Array, uint32: Uint32Array,
   int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array,
 };
 const MINUS = "\u2212";
-const NONE = "no value";
+export const NONE = "no value";
 
-/** Decodes an array to {shape, data} in row-major order; nested lists are accepted, with null as NaN. */
-function decoded(sent) {
+/** Decodes an array to {shape, data} in row-major order; nested lists are accepted, with null as NaN.
+ *  @type {(sent: Encoded | Nested) => Decoded} */
+export function decoded(sent) {
   if (Array.isArray(sent)) {
     const shape = [];
-    for (let level = sent; Array.isArray(level); level = level[0]) shape.push(level.length);
-    const flat = sent.flat(Infinity).map((value) => (value === null ? NaN : Number(value)));
+    /** @type {unknown} */
+    let level = sent;
+    for (; Array.isArray(level); level = level[0]) shape.push(level.length);
+    const values = /** @type {unknown[]} */ (sent).flat(Infinity);
+    const flat = values.map((value) => (value === null ? NaN : Number(value)));
     return checked(shape, Float64Array.from(flat));
   }
   const bytes = bytesOf(sent.data);
@@ -25,7 +31,26 @@ function decoded(sent) {
   return checked(sent.shape, new Kind(bytes.buffer));
 }
 
-/** The bytes of a text in base64. */
+/** @type {WeakMap<object, Decoded>} */
+const arrays = new WeakMap();
+
+/** An array, decoded the first time and cached; a decoded {shape, data} is returned as it is.
+ *  @type {(sent: Sent) => Decoded} */
+export function decodedOnce(sent) {
+  if (isDecoded(sent)) return sent;
+  const array = arrays.get(sent) || decoded(sent);
+  arrays.set(sent, array);
+  return array;
+}
+
+/** Whether an array was decoded before.
+ *  @type {(sent: Sent) => sent is Decoded} */
+function isDecoded(sent) {
+  return !Array.isArray(sent) && ArrayBuffer.isView(sent.data);
+}
+
+/** The bytes of a text in base64.
+ *  @type {(text: string) => Uint8Array<ArrayBuffer>} */
 function bytesOf(text) {
   const characters = atob(text);
   const bytes = new Uint8Array(characters.length);
@@ -33,14 +58,16 @@ function bytesOf(text) {
   return bytes;
 }
 
-/** {shape, data}, after checking that the number of elements agrees. */
+/** {shape, data}, after checking that the number of elements agrees.
+ *  @type {(shape: number[], data: Numbers) => Decoded} */
 function checked(shape, data) {
   const size = shape.reduce((product, length) => product * length, 1);
   if (data.length !== size) throw new Error(`${data.length} elements for shape [${shape}].`);
   return { shape, data };
 }
 
-/** The number that 16 bits stand for (IEEE 754 half precision). */
+/** The number that 16 bits stand for (IEEE 754 half precision).
+ *  @type {(bits: number) => number} */
 function half(bits) {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;
@@ -49,8 +76,9 @@ function half(bits) {
   return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
 }
 
-/** The shortest decimal that gives the same float32, or for other numbers the same float64. */
-function exact(value) {
+/** The shortest decimal that gives the same float32, or for other numbers the same float64.
+ *  @type {(value: number) => string} */
+export function exact(value) {
   if (Math.fround(value) !== value) return String(value);
   for (let digits = 1; digits < 10; digits += 1) {
     const text = String(Number(value.toPrecision(digits)));
@@ -60,8 +88,9 @@ function exact(value) {
 }
 
 /** A number with some significant digits for display, with a true minus sign; optionally with a plus.
- *  The same function as number in analyses/results/number_text.py: an exponent below 0.0001 and from a million on. */
-function readable(value, signed = false, digits = 4) {
+ *  The same function as number in analyses/results/number_text.py: an exponent below 0.0001 and from a million on.
+ *  @type {(value: unknown, signed?: boolean, digits?: number) => string} */
+export function readable(value, signed = false, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? NONE : String(value);
   if (Number.isNaN(value)) return NONE;
   const plus = signed && value > 0 ? "+" : "";
@@ -73,8 +102,9 @@ function readable(value, signed = false, digits = 4) {
   return plus + minus(text);
 }
 
-/** A compact number format for cells with equal decimals, given the largest absolute value. */
-function cellFormat(largest) {
+/** A compact number format for cells with equal decimals, given the largest absolute value.
+ *  @type {(largest: number) => (value: number) => string} */
+export function cellFormat(largest) {
   if (!(largest > 0)) return (value) => (Number.isNaN(value) ? "" : "0");
   const magnitude = Math.floor(Math.log10(largest));
   if (magnitude < -3 || magnitude > 4) {
@@ -89,33 +119,47 @@ function cellFormat(largest) {
   };
 }
 
-/** A text with minus signs in place of hyphens. */
+/** A text with minus signs in place of hyphens.
+ *  @type {(text: string) => string} */
 function minus(text) {
   return text.replace(/-/g, MINUS);
 }
 
-/** A value with its unit. */
-function withUnit(value, unit, signed = false) {
+/** A value with its unit.
+ *  @type {(value: unknown, unit?: string, signed?: boolean) => string} */
+export function withUnit(value, unit, signed = false) {
   const text = readable(value, signed);
   return unit && text !== NONE ? `${text} ${unit}` : text;
 }
 
-/** Whether two JSON values are equal. */
-function same(one, other) {
+/** An interval in words; empty if it is NaN.
+ *  @type {(low: number, high: number, signed?: boolean) => string} */
+export function intervalText(low, high, signed) {
+  if (Number.isNaN(low) || Number.isNaN(high)) return "";
+  return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
+}
+
+/** Whether two JSON values are equal.
+ *  @type {(one: unknown, other: unknown) => boolean} */
+export function same(one, other) {
   if (one === other) return true;
   if (typeof one !== "object" || typeof other !== "object" || !one || !other) return false;
   if (Array.isArray(one) !== Array.isArray(other)) return false;
-  const names = Object.keys(one);
-  return names.length === Object.keys(other).length && names.every((n) => same(one[n], other[n]));
+  const others = /** @type {Record<string, unknown>} */ (other);
+  const entries = Object.entries(one);
+  return entries.length === Object.keys(other).length
+    && entries.every(([name, value]) => same(value, others[name]));
 }
 
-/** A text as a part of a file name. */
-function slug(text) {
+/** A text as a part of a file name.
+ *  @type {(text: string) => string} */
+export function slug(text) {
   return String(text).normalize("NFKD").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[-.]+|-+$/g, "").slice(0, 60);
 }
 
-/** The smallest and the largest finite number; [0, 1] if there is none. */
-function extent(values) {
+/** The smallest and the largest finite number; [0, 1] if there is none.
+ *  @type {(values: Iterable<number>) => [low: number, high: number]} */
+export function extent(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
@@ -126,12 +170,14 @@ function extent(values) {
   return low > high ? [0, 1] : [low, high];
 }
 
-/** A number limited to an interval. */
-function clamp(value, low, high) {
+/** A number limited to an interval.
+ *  @type {(value: number, low: number, high: number) => number} */
+export function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
 }
 
-/** The name of a head. */
-function headName(layer, head) {
+/** The name of a head.
+ *  @type {(layer: number, head: number) => string} */
+export function headName(layer, head) {
   return `L${layer}H${head}`;
 }

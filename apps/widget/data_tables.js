@@ -1,48 +1,66 @@
-"use strict";
 // The numbers of a view as data tables {caption, columns, rows}, shown on the page and saved as CSV.
 
-/** The data tables of a view; the first one is saved by its CSV button. */
-function dataTablesOf(view) {
+/**
+ * @import {
+ *   BarsView, CellValue, Column, CurvesView, DataTable, HeadsView, Matrix, NetworkView, Sent, TableView,
+ *   TokensView, View,
+ * } from "./types.d.ts"
+ */
+import { decodedOnce, exact, headName, readable } from "./data.js";
+import { button, element } from "./elements.js";
+
+/** @typedef {[title: string, values: CellValue[]]} DataColumn */
+
+/** The data tables of a view; the first one is saved by its CSV button.
+ *  @type {(view: View) => DataTable[]} */
+export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
     tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
   };
-  return [makers[view.kind](view)].flat();
+  const tables = /** @type {(view: View) => DataTable | DataTable[]} */ (makers[view.kind]);
+  return [tables(view)].flat();
 }
 
-function matrixDataTable(view) {
+/** @type {(view: Matrix) => DataTable[]} */
+export function matrixDataTable(view) {
   const beside = (view.beside || []).map(({ title, values }) => (
     { ...view, values, beside: [], title: `${view.title}: ${title}` }
   ));
   return [matrixTableOf(view), ...beside.map(matrixTableOf)];
 }
 
+/** @type {(view: Matrix) => DataTable} */
 function matrixTableOf(view) {
   const { shape: [, columns], data } = decodedOnce(view.values);
   const head = [view.row_axis || "", view.column_axis].filter(Boolean).join(" \\ ");
   const rows = view.rows.map((label, r) => {
     const values = Array.from(data.subarray(r * columns, (r + 1) * columns));
-    if (!view.texts) return [label, ...values];
-    return [label, ...values.map((value, c) => textAndNumber(view.texts[r][c], value))];
+    const texts = view.texts?.[r];
+    return [label, ...(texts ? values.map((value, c) => textAndNumber(texts[c], value)) : values)];
   });
   return { caption: captionOf(view), columns: [head, ...view.columns], rows };
 }
 
+/** @type {(view: BarsView) => DataTable} */
 function barsDataTable(view) {
+  /** @type {DataColumn[]} */
   const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
-  if (view.low) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
+  if (view.low && view.high) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
   for (const other of [...(view.marks || []), ...(view.second ? [view.second] : [])]) {
     columns.push([other.title, numbers(other.values)]);
   }
   return ofColumns(captionOf(view), columns);
 }
 
-/** A table from columns [[title, values], …]. */
+/** A table from columns [[title, values], …].
+ *  @type {(caption: string, columns: DataColumn[]) => DataTable} */
 function ofColumns(caption, columns) {
   const rows = columns[0][1].map((_, n) => columns.map(([, own]) => own[n]));
   return { caption, columns: columns.map(([title]) => title), rows };
 }
 
+/** @type {(view: CurvesView) => DataTable} */
 function curvesDataTable(view) {
   const rows = view.panels.flatMap((panel) =>
     panel.curves.flatMap((own) => {
@@ -54,12 +72,15 @@ function curvesDataTable(view) {
   return { caption: view.title, columns: ["panel", "curve", view.axis, "value"], rows };
 }
 
+/** @type {(view: NetworkView) => DataTable} */
 function networkDataTable(view) {
   const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
   return { caption: captionOf(view), columns: ["from", "to", valueTitle(view)], rows };
 }
 
+/** @type {(view: TokensView) => DataTable} */
 function tokensDataTable(view) {
+  /** @type {DataColumn[]} */
   const columns = [["position", view.tokens.map((_, n) => n)], ["token", view.tokens]];
   if (view.ids) columns.push(["id", view.ids]);
   if (view.aligned) columns.push(["corrupted", view.aligned]);
@@ -67,54 +88,63 @@ function tokensDataTable(view) {
   return ofColumns(captionOf(view), columns);
 }
 
+/** @type {(view: TableView) => DataTable} */
 function tableDataTable(view) {
   return { caption: view.title, columns: view.columns.map(columnTitle), rows: view.rows };
 }
 
+/** @type {(view: HeadsView) => DataTable[]} */
 function headsDataTable(view) {
-  const columns = (view.scores || []).flatMap((score) => [
-    [score.unit ? `${score.name} (${score.unit})` : score.name, decodedOnce(score.values)],
-    ...(score.estimated ? [[`${score.name}: 1 where estimated`, decodedOnce(score.estimated)]] : []),
+  const columns = (view.scores || []).flatMap(({ name, unit, values, estimated }) => [
+    { title: unit ? `${name} (${unit})` : name, values: decodedOnce(values) },
+    ...(estimated ? [{ title: `${name}: 1 where estimated`, values: decodedOnce(estimated) }] : []),
   ]);
-  const [layers, heads] = columns.length ? columns[0][1].shape : [0, 0];
+  const [layers, heads] = columns.length ? columns[0].values.shape : [0, 0];
   const rows = Array.from({ length: layers * heads }, (_, n) => [
-    headName(Math.floor(n / heads), n % heads), ...columns.map(([, values]) => values.data[n]),
+    headName(Math.floor(n / heads), n % heads), ...columns.map(({ values }) => values.data[n]),
   ]);
-  const titles = columns.map(([title]) => title);
+  const titles = columns.map(({ title }) => title);
   return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
 }
 
-/** The text and the number of a cell. */
+/** The text and the number of a cell.
+ *  @type {(text: string, value: number) => CellValue} */
 function textAndNumber(text, value) {
   return text && !Number.isNaN(value) ? `${text} ${exact(value)}` : text || value;
 }
 
-/** The numbers of a list or of a sent array. */
-function numbers(sent) {
+/** The numbers of a list or of a sent array.
+ *  @type {(sent: Sent) => number[]} */
+export function numbers(sent) {
   return Array.from(decodedOnce(sent).data);
 }
 
-/** A view's title with its unit. */
+/** A view's title with its unit.
+ *  @type {(view: { title?: string, unit?: string }) => string} */
 function captionOf(view) {
-  return view.unit ? `${view.title} (${view.unit})` : view.title;
+  return [view.title, view.unit && `(${view.unit})`].filter(Boolean).join(" ");
 }
 
-/** The title of a column of values. */
+/** The title of a column of values.
+ *  @type {(view: { unit?: string }) => string} */
 function valueTitle(view) {
   return view.unit || "value";
 }
 
-/** The title of a column of a view "table". */
-function columnTitle(column) {
+/** The title of a column of a view "table".
+ *  @type {(column: Column) => string} */
+export function columnTitle(column) {
   return column.unit ? `${column.title} (${column.unit})` : column.title;
 }
 
-/** A table as CSV; texts that a spreadsheet would run as formulas are prefixed with an apostrophe. */
-function toCsv({ columns, rows }) {
+/** A table as CSV; texts that a spreadsheet would run as formulas are prefixed with an apostrophe.
+ *  @type {(table: DataTable) => string} */
+export function toCsv({ columns, rows }) {
   return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 }
 
-/** A cell of a CSV file. */
+/** A cell of a CSV file.
+ *  @type {(value: CellValue) => string} */
 function csvCell(value) {
   if (typeof value === "number") return Number.isNaN(value) ? "" : exact(value);
   const text = value === null || value === undefined ? "" : String(value);
@@ -125,8 +155,9 @@ function csvCell(value) {
 /** Largest number of cells of a table on the page; the CSV file has all. */
 const MOST_CELLS = 20000;
 
-/** The element of a data table. */
-function dataTableElement({ caption, columns, rows }, onSave) {
+/** The element of a data table.
+ *  @type {(table: DataTable, onSave: () => void) => HTMLElement} */
+export function dataTableElement({ caption, columns, rows }, onSave) {
   const most = Math.max(10, Math.floor(MOST_CELLS / columns.length));
   const cut = rows.length > most ? ` (the first ${most} of ${rows.length} rows)` : "";
   const head = element(
@@ -142,6 +173,7 @@ function dataTableElement({ caption, columns, rows }, onSave) {
   );
 }
 
+/** @type {(value: CellValue, n: number) => HTMLElement} */
 function dataTableCell(value, n) {
   if (n === 0) return element("th", { scope: "row" }, element("bdi", {}, cellText(value)));
   return element(
@@ -149,8 +181,9 @@ function dataTableCell(value, n) {
   );
 }
 
-/** The text of a cell of a table. */
-function cellText(value) {
+/** The text of a cell of a table.
+ *  @type {(value: CellValue) => string} */
+export function cellText(value) {
   if (typeof value === "number") return Number.isNaN(value) ? "" : readable(value);
   return value === null || value === undefined ? "" : String(value);
 }

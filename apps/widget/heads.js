@@ -1,25 +1,49 @@
-"use strict";
 // The view "heads": map of scores, all patterns, the pattern of one head, and its attention on the tokens.
 // One payload has all patterns, so that the head under the pointer is shown at once.
 
-const CONTRASTS = 10;
+/**
+ * @import {
+ *   Cell, Controller, Description, HeadActions, HeadsState, HeadsView, Hidden, MatrixPlot, Mount, Place,
+ *   Scale, Surface,
+ * } from "./types.d.ts"
+ */
+import { headName, same } from "./data.js";
+import { imageOf } from "./draw.js";
+import { button, choice, element, toggle } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import {
+  blank, describeHead, evidence, headKeys, headStrip, headTitle, scoreMap, tablesOfHeads,
+} from "./head_parts.js";
+import { isInside, matrixPlot, moved } from "./matrix.js";
+import { lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf } from "./patterns.js";
+import { pictureOf } from "./plotted.js";
+import { surface } from "./surface.js";
+
 /** Number of decimals of a weight that was sent as a byte. */
 const WEIGHT_PLACES = 3;
 
-/** The controller of a view "heads". */
-function headsView(mount, view) {
+/** The controller of a view "heads".
+ *  @type {(mount: Mount, view: HeadsView) => Controller} */
+export function headsView(mount, view) {
   const store = patternStore(view);
   const queries = view.queries || view.tokens;
+  /** @type {HeadsState} */
   const state = mount.stateOf(view.id, {
     score: (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
     root: false, hideBos: false, weighted: false, mode: "to", truth: false,
   });
+  /** @type {(Place & { head?: Cell }) | null} */
   let preview = null; // {head, query or key} under the pointer
+  /** @type {{ set(on: boolean): void } | null} */
   let bosSwitch = null;
+  /** @type {Map<string, HTMLCanvasElement>} */
   const images = new Map();
   const own = frame(mount, view, {
     dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
-    picture: () => ({ ...pictureOf(large), part: headName(...shownHead()) }),
+    picture: () => {
+      const drawn = pictureOf(large);
+      return drawn && { ...drawn, part: headName(...shownHead()) };
+    },
   });
   const scored = element("div", { class: "w-scored" });
   const all = element("div", { class: "w-all" });
@@ -27,12 +51,13 @@ function headsView(mount, view) {
   const below = element("div", { class: "w-below" });
   own.body.append(element("div", { class: "w-heads" }, scored, right, below, all));
 
-  const map = view.scores && view.scores.length ? scoreMap(mount, view, scored, state, {
+  const map = view.scores && view.scores.length ? scoreMap(mount, view, view.scores, scored, state, {
     onHover: hoverHead, onPick: pickHead,
   }) : null;
   const chips = element("div", { class: "w-chips" });
   const allTitle = element("h4", {}, "All patterns");
   all.append(element("div", { class: "w-row" }, allTitle, chips));
+  /** @type {Surface} */
   const thumbnails = surface(mount, all, {
     label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead,
   });
@@ -43,6 +68,7 @@ function headsView(mount, view) {
   const title = element("h4", { class: "w-head-name" });
   const role = element("p", { class: "w-role" });
   right.append(title, role, patternControls());
+  /** @type {Surface<MatrixPlot>} */
   const large = surface(mount, right, {
     label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,
   });
@@ -60,15 +86,18 @@ function headsView(mount, view) {
 
   // ---- drawing ------------------------------------------------------------------------------
 
+  /** @type {() => Cell} */
   function chosenHead() {
     const { head } = mount.selection();
     return head && head[0] < store.layers && head[1] < store.heads(head[0]) ? head : [0, 0];
   }
 
+  /** @type {() => Cell} */
   function shownHead() {
     return (preview && preview.head) || chosenHead();
   }
 
+  /** @type {() => Hidden} */
   function hidden() {
     return { causal: view.causal, hideBos: view.bos && state.hideBos };
   }
@@ -91,15 +120,18 @@ function headsView(mount, view) {
     return weights.reduce((best, weight, key) => (weight > (weights[best] || 0) ? key : best), 0);
   }
 
+  /** @type {(layer: number, head: number) => HTMLCanvasElement} */
   function smallImage(layer, head) {
     const name = `${layer} ${head}`;
-    if (!images.has(name)) {
-      const small = pooled(store.thumbnail(layer, head));
-      const weights = weightsOf(small, hidden());
-      const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
-      images.set(name, imageOf(weights.data, small.keys, scale, mount.theme().dark));
-    }
-    return images.get(name);
+    const made = images.get(name);
+    if (made) return made;
+    const small = pooled(store.thumbnail(layer, head));
+    const weights = weightsOf(small, hidden());
+    /** @type {Scale} */
+    const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
+    const image = imageOf(weights.data, small.keys, scale, mount.theme().dark);
+    images.set(name, image);
+    return image;
   }
 
   function showLarge() {
@@ -113,14 +145,15 @@ function headsView(mount, view) {
     const unit = state.weighted ? "attention × value norm" : "attention";
     const plot = matrixPlot({
       kind: "matrix", title: `${headName(...head)}: queries down, keys across`, rows, columns,
-      row_axis: "query", column_axis: "key", unit, values: weights, pick: "pair",
-    }, { scale, places: WEIGHT_PLACES });
+      row_axis: "query", column_axis: "key", unit, values: weights, scale, pick: "pair",
+    }, { places: WEIGHT_PLACES });
     large.show(plot);
-    title.textContent = headTitle(view, head, whole);
+    title.textContent = headTitle(view, head, whole !== null);
     role.textContent = evidence(view, head);
     own.root.dataset.head = head.join(",");
-    if (map) map.hover(preview && preview.head);
-    thumbnails.hover(preview && preview.head);
+    const hovered = preview?.head || null;
+    if (map) map.hover(hovered);
+    thumbnails.hover(hovered);
   }
 
   function showStrip() {
@@ -131,6 +164,7 @@ function headsView(mount, view) {
   }
 
   function chooseCell() {
+    /** @type {Cell} */
     const cell = [chosenQuery(), chosenKey()];
     large.choose(store.of(...chosenHead(), state.weighted) ? cell : null);
   }
@@ -176,47 +210,61 @@ function headsView(mount, view) {
 
   // ---- events -------------------------------------------------------------------------------
 
+  /** @type {(head: Cell | null) => void} */
   function hoverHead(head) {
     if (same(head, preview && preview.head)) return;
     preview = head ? { head } : null;
     showAll();
   }
 
+  /** @type {(cell: Cell | null) => void} */
   function hoverCell(cell) {
     preview = cell ? { query: cell[0], key: cell[1] } : null;
     showStrip();
   }
 
+  /** @type {(place: Place | null) => void} */
   function hoverToken(place) {
     preview = place;
     showStrip();
   }
 
+  /** @type {(head: Cell, event?: MouseEvent) => void} */
   function pickHead(head, event) {
     preview = null;
     if (event && event.shiftKey) mount.collect(head, view.id);
     else chooseHead(head);
   }
 
+  /** @type {(head: Cell) => void} */
   function chooseHead(head) {
     mount.select({ head });
     mount.announce([headName(...head), evidence(view, head)].filter(Boolean).join(": "));
   }
 
+  /** @type {(cell: Cell) => void} */
   function pickCell([query, key]) {
     if (!store.of(...chosenHead(), false)) return;
     mount.select({ query, key });
-    mount.announce(readingOf(described()));
+    announceCell();
   }
 
+  /** @type {(place: Place) => void} */
   function pickToken(place) {
     preview = null;
     mount.select(place);
-    mount.announce(readingOf(described()));
+    announceCell();
   }
 
+  function announceCell() {
+    const cell = described();
+    if (cell) mount.announce(readingOf(cell));
+  }
+
+  /** @type {() => Description | null} */
   function described() {
     const plot = large.plot();
+    /** @type {Cell} */
     const cell = [chosenQuery(), chosenKey()];
     if (!plot || !isInside(cell, plot.rows, plot.columns)) return null;
     const found = plot.describe(cell);
@@ -226,14 +274,17 @@ function headsView(mount, view) {
     } : { ...named, text: found.unit };
   }
 
+  /** @type {(down: number, right: number) => void} */
   function moveCell(down, right) {
     pickCell(moved([chosenQuery(), chosenKey()], down, right, queries.length, view.tokens.length));
   }
 
+  /** @type {(down: number, right: number) => void} */
   function moveHead(down, right) {
     chooseHead(movedHead(store, chosenHead(), down, right));
   }
 
+  /** @type {(box: HTMLElement) => HeadActions} */
   function headActions(box) {
     return {
       mount, own,
@@ -249,9 +300,10 @@ function headsView(mount, view) {
     };
   }
 
+  /** @type {(on: boolean) => void} */
   function setBos(on) {
     state.hideBos = on;
-    bosSwitch.set(on);
+    bosSwitch?.set(on);
     redraw();
   }
 
@@ -259,13 +311,14 @@ function headsView(mount, view) {
     const scales = choice(
       "scale", [[false, "linear"], [true, "√"]], state.root, (root) => { state.root = root; redraw(); },
     );
-    bosSwitch = toggle("hide BOS", state.hideBos, setBos, "Leave BOS out of the colour scale (key b)");
+    const bos = toggle("hide BOS", state.hideBos, setBos, "Leave BOS out of the colour scale (key b)");
+    bosSwitch = bos;
     const weighted = toggle(
       "weighted by value", state.weighted, (on) => { state.weighted = on; showAll(); },
       "Attention times the norm of the value vector",
     );
     return element(
-      "div", { class: "w-controls" }, scales.element, view.bos ? bosSwitch.element : null,
+      "div", { class: "w-controls" }, scales.element, view.bos ? bos.element : null,
       view.weighted ? weighted.element : null,
     );
   }

@@ -1,9 +1,12 @@
-"use strict";
-// A plot is an object with functions that draw on a canvas and do not depend on the page:
-//   layout(width, measure) → geometry, with width and height     draw(ctx, geometry, theme)
-//   pick(geometry, x, y) → [row, column] or null     box(geometry, cell) → [x, y, width, height]
-//   mark(ctx, geometry, theme, cell)     move(cell, down, right) → cell     describe(cell) → its contents
-// This one is a matrix: a heat map with labelled rows and columns.
+// A matrix: a heat map with labelled rows and columns.
+
+/** @import { Cell, Matrix, MatrixPlot, Measure, Plot, Writing } from "./types.d.ts" */
+import { colourOf, textOn } from "./colours.js";
+import { cellFormat, clamp, decodedOnce, extent, headName, withUnit } from "./data.js";
+import {
+  LEGEND, SMALL, TITLE_ROOM, badge, elided, hatch, imageOf, legend, legendWidth, outline, tickStep, widest,
+  write,
+} from "./draw.js";
 
 const MAX_LABEL = 110;
 const MAX_NUMBERS = 400;
@@ -12,18 +15,25 @@ const NUMBER_ROOM = 32;
 const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
-/** The plot of a view "matrix"; settings: scale (replaces the view's), places (decimals in descriptions). */
-function matrixPlot(view, settings = {}) {
+/** The plot of a view "matrix"; settings: places (decimals in descriptions).
+ *  @type {(view: Matrix, settings?: { places?: number }) => MatrixPlot} */
+export function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
   if (view.rows.length !== rows || view.columns.length !== columns) {
     throw new Error(`${view.title}: labels for other rows or columns.`);
   }
-  const scale = settings.scale || view.scale;
+  const { scale } = view;
   const texts = view.texts || null;
   const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
-  const shown = printed ? cellFormat(Math.max(...extent(data).map(Math.abs))) : null;
+  const shown = printed ? cellFormat(Math.max(...extent(data).map(Math.abs))) : String;
+  /** @type {(cell: Cell) => number} */
   const at = ([row, column]) => data[row * columns + column];
 
+  /** @typedef {ReturnType<typeof layout>} Geometry */
+  /**
+   * @param {number} width
+   * @param {Measure} measure
+   */
   function layout(width, measure) {
     const [row, column] = [labelRoom(view.rows, measure, width), view.columns];
     const left = row + 8 + (view.row_axis ? TITLE_ROOM : 0);
@@ -49,6 +59,7 @@ function matrixPlot(view, settings = {}) {
     };
   }
 
+  /** @type {(cell: number) => number} */
   function rowHeight(cell) {
     if (texts) return 24;
     if (view.pick === "pair") return cell;
@@ -56,13 +67,14 @@ function matrixPlot(view, settings = {}) {
     return clamp(Math.min(cell, 560 / rows), 2, 28);
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     const { left, top, cell, rowHeight: high } = geometry;
     const [width, height] = [cell * columns, high * rows];
-    if (data.some(Number.isNaN)) hatch(ctx, theme, left, top, width, height);
+    if (data.some(Number.isNaN)) hatch(ctx, theme.line, left, top, width, height);
     ctx.imageSmoothingEnabled = false;
     ctx.drawImage(imageOf(data, columns, scale, theme.dark), left, top, width, height);
-    if (view.estimated) hollow(ctx, geometry, theme);
+    estimates(ctx, geometry, theme);
     gaps(ctx, geometry, theme);
     if (texts || printed) cellTexts(ctx, geometry, theme);
     ticks(ctx, geometry, theme);
@@ -73,14 +85,18 @@ function matrixPlot(view, settings = {}) {
     legend(ctx, theme, scale, view.unit, left, top - 18);
   }
 
-  /** Hatches the cells whose values are estimates. */
-  function hollow(ctx, geometry, theme) {
-    const estimated = decodedOnce(view.estimated).data;
-    estimated.forEach((is, at) => {
-      if (is) hatch(ctx, theme, ...box(geometry, [Math.floor(at / columns), at % columns]));
+  /** Hatches the cells whose values are estimates.
+   *  @type {Plot<Geometry>["draw"]} */
+  function estimates(ctx, geometry, theme) {
+    if (!view.estimated) return;
+    ctx.globalAlpha = 0.35;
+    decodedOnce(view.estimated).data.forEach((is, at) => {
+      if (is) hatch(ctx, theme.ink, ...box(geometry, [Math.floor(at / columns), at % columns]));
     });
+    ctx.globalAlpha = 1;
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function gaps(ctx, { left, top, cell, rowHeight: high }, theme) {
     ctx.fillStyle = theme.paper;
     if (cell >= 12) for (let c = 1; c < columns; c += 1) ctx.fillRect(
@@ -91,6 +107,7 @@ function matrixPlot(view, settings = {}) {
     );
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function cellTexts(ctx, geometry, theme) {
     const { cell, measure } = geometry;
     for (let r = 0; r < rows; r += 1) {
@@ -107,6 +124,7 @@ function matrixPlot(view, settings = {}) {
     }
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function ticks(ctx, geometry, theme) {
     const { left, top, cell, rowHeight: high, level, below, measure, labelWidth } = geometry;
     const bottom = top + high * rows;
@@ -125,6 +143,7 @@ function matrixPlot(view, settings = {}) {
         { colour, align: "right", angle: UPRIGHT },
       );
     }
+    /** @type {Writing} */
     const title = { colour: theme.soft, size: SMALL, align: "center" };
     if (view.row_axis) write(ctx, view.row_axis, 8, top + (high * rows) / 2, { ...title, angle: UPRIGHT });
     if (view.column_axis) write(
@@ -132,6 +151,7 @@ function matrixPlot(view, settings = {}) {
     );
   }
 
+  /** @type {Plot<Geometry>["mark"]} */
   function mark(ctx, geometry, theme, cell) {
     const { left, top, rowHeight: high } = geometry;
     const [x, y, width, height] = box(geometry, cell);
@@ -148,15 +168,19 @@ function matrixPlot(view, settings = {}) {
     outline(ctx, theme, [x, y, width, height]);
   }
 
+  /** @type {Plot<Geometry>["pick"]} */
   function pick({ left, top, cell, rowHeight: high }, x, y) {
+    /** @type {Cell} */
     const place = [Math.floor((y - top) / high), Math.floor((x - left) / cell)];
     return isInside(place, rows, columns) ? place : null;
   }
 
+  /** @type {Plot<Geometry>["box"]} */
   function box({ left, top, cell, rowHeight: high }, [row, column]) {
     return [left + column * cell, top + row * high, cell, high];
   }
 
+  /** @type {Plot["describe"]} */
   function describe(cell) {
     const [row, column] = cell;
     const name = matrixCellName(view, cell);
@@ -176,21 +200,14 @@ function matrixPlot(view, settings = {}) {
   };
 }
 
-const arrays = new WeakMap();
-
-/** An array, decoded the first time and cached; a decoded {shape, data} is returned as it is. */
-function decodedOnce(sent) {
-  if (ArrayBuffer.isView(sent.data)) return sent;
-  if (!arrays.has(sent)) arrays.set(sent, decoded(sent));
-  return arrays.get(sent);
-}
-
-/** The width of the labels at the left of a plot. */
-function labelRoom(labels, measure, width) {
+/** The width of the labels at the left of a plot.
+ *  @type {(labels: string[], measure: Measure, width: number) => number} */
+export function labelRoom(labels, measure, width) {
   return Math.min(widest(labels, measure), 2 * MAX_LABEL, Math.max(48, width * 0.32));
 }
 
-/** The name of a cell of a matrix. */
+/** The name of a cell of a matrix.
+ *  @type {(view: Matrix, cell: Cell) => string} */
 function matrixCellName(view, [row, column]) {
   if (view.pick === "head") return headName(row, column);
   if (view.pick === "pair") return `query ${row} '${view.rows[row]}', key ${column} '${view.columns[column]}'`;
@@ -198,12 +215,14 @@ function matrixCellName(view, [row, column]) {
   return parts.map((part) => part.filter(Boolean).join(" ")).filter(Boolean).join(", ");
 }
 
-/** Whether a cell is inside a grid of rows and columns. */
-function isInside([row, column], rows, columns) {
+/** Whether a cell is inside a grid of rows and columns.
+ *  @type {(cell: Cell, rows: number, columns: number) => boolean} */
+export function isInside([row, column], rows, columns) {
   return row >= 0 && row < rows && column >= 0 && column < columns;
 }
 
-/** The cell a number of rows and columns away from another, limited to the edge. */
-function moved(cell, down, right, rows, columns) {
+/** The cell a number of rows and columns away from another, limited to the edge.
+ *  @type {(cell: Cell | null, down: number, right: number, rows: number, columns: number) => Cell} */
+export function moved(cell, down, right, rows, columns) {
   return cell ? [clamp(cell[0] + down, 0, rows - 1), clamp(cell[1] + right, 0, columns - 1)] : [0, 0];
 }

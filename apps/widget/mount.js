@@ -1,5 +1,17 @@
-"use strict";
 // A mount: views that share a selection. An update with other views keeps those that are equal.
+
+/**
+ * @import {
+ *   Controller, Description, Host, Meta, Mount, MountedViews, Payload, Selection, Theme, View,
+ * } from "./types.d.ts"
+ */
+import { themeOf } from "./colours.js";
+import { clamp, headName, same, withUnit } from "./data.js";
+import { element, focusedBeside } from "./elements.js";
+import { headsView } from "./heads.js";
+import { PLOTS, plottedView } from "./plotted.js";
+import { tokensView } from "./strip.js";
+import { tableView } from "./table.js";
 
 const REPORT_AFTER = 150;
 const KEYS = [
@@ -11,24 +23,43 @@ const KEYS = [
   ], ["b", "hide or show BOS"], ["/", "search for a token"], ["p", "pin the view, to compare"],
   ["c", "copy the number"], ["t", "show the numbers as a table"], ["Escape", "clear the selection"],
 ];
+/** @type {Record<string, (mount: Mount, view: any) => Controller>} */
 const VIEWS = { tokens: tokensView, table: tableView, heads: headsView };
+/** @type {Selection} */
 const NO_SELECTION = { head: null, heads: [], query: null, key: null, position: null };
 
-/** Mounts views in a parent; host.report(event) receives clicks. Returns {update, dispose}. */
-function mountViews(parent, payload, host) {
+/** @typedef {{ view: View, controller: Controller }} Mounted */
+
+/** Mounts views in a parent; host.report(event) receives clicks. Returns {update, dispose}.
+ *  @type {(parent: HTMLElement, payload: Payload, host: Host) => MountedViews} */
+export function mountViews(parent, payload, host) {
   const live = element("div", { class: "w-unseen", role: "status", "aria-live": "polite" });
   const tip = element("div", { class: "w-tip", role: "presentation", hidden: true });
   const list = element("div", { class: "w-list" });
   const root = element("div", { class: "w-root" }, list, live, tip);
   parent.append(root);
+  /** @type {Map<string, Mounted>} */
   const controllers = new Map();
+  /** @type {Map<string, any>} */
   const states = new Map();
+  /** @type {Set<() => void>} */
   const waiting = new Set();
-  let [selection, given, meta, theme, printing] = [{ ...NO_SELECTION }, null, {}, null, false];
+  let [selection, meta, printing] = [{ ...NO_SELECTION }, /** @type {Meta} */ ({}), false];
+  /** @type {Selection | null} */
+  let given = null;
+  /** @type {Theme | null} */
+  let theme = null;
   const identity = Math.random().toString(36).slice(2); // of this mount, so that each report is unique
-  let [pending, timer, counter] = [{}, null, 0]; // pending: values that were chosen here, by field
-  let initially = {}; // the initial states of views, by id
+  /** The values that were chosen here, by field.
+   *  @type {Record<string, unknown[]>} */
+  const pending = {};
+  /** @type {number | undefined} */
+  let timer;
+  let counter = 0;
+  /** @type {NonNullable<Payload["initially"]>} */
+  let initially = {};
 
+  /** @type {Mount} */
   const mount = {
     root,
     selection: () => selection,
@@ -36,7 +67,7 @@ function mountViews(parent, payload, host) {
     theme: () => (theme ||= themeOf(root)),
     ratio: () => (printing ? 3 : Math.max(1, window.devicePixelRatio || 1)),
     announce: (text) => { live.textContent = text; },
-    tip: (own, x, y) => showTip(root, tip, own, x, y),
+    tip: (own, x = 0, y = 0) => showTip(root, tip, own, x, y),
     help: () => showHelp(root),
     search: (box, tokens, onFound) => searchTokens(mount, box, tokens, onFound),
     stateOf: (id, initial) => {
@@ -47,11 +78,13 @@ function mountViews(parent, payload, host) {
     select, collect, report,
   };
 
+  /** @type {Mount["select"]} */
   function select(change, { quiet = false } = {}) {
     const next = { ...selection, ...change };
     if (same(next, selection)) return;
+    const before = /** @type {Record<string, unknown>} */ ({ ...selection });
     for (const [name, value] of Object.entries(change)) {
-      if (!same(value, selection[name])) pending[name] = [...(pending[name] || []).slice(-50), value];
+      if (!same(value, before[name])) pending[name] = [...(pending[name] || []).slice(-50), value];
     }
     selection = next;
     for (const { controller } of controllers.values()) controller.fromSelection();
@@ -62,7 +95,8 @@ function mountViews(parent, payload, host) {
     }), REPORT_AFTER);
   }
 
-  /** Adds a head to the collected set, or removes it; null empties the set. */
+  /** Adds a head to the collected set, or removes it; null empties the set.
+   *  @type {Mount["collect"]} */
   function collect(head, view) {
     const without = selection.heads.filter((own) => !same(own, head));
     const wasIn = without.length < selection.heads.length;
@@ -74,11 +108,13 @@ function mountViews(parent, payload, host) {
     report({ view, pick: "collect", name: names });
   }
 
+  /** @type {Mount["report"]} */
   function report(event) {
     counter += 1;
     host.report({ ...event, heads: selection.heads, id: `${identity}-${counter}` });
   }
 
+  /** @type {MountedViews["update"]} */
   function update(next) {
     theme = null;
     meta = next.meta || {};
@@ -102,12 +138,15 @@ function mountViews(parent, payload, host) {
     );
   }
 
-  /** Applies the server's changes of the selection, except echoes of values that were chosen here. */
+  /** Applies the server's changes of the selection, except echoes of values that were chosen here.
+   *  @type {(sent: Selection) => void} */
   function takeSelection(sent) {
+    /** @type {Record<string, unknown>} */
     const news = {};
+    const before = given && /** @type {Record<string, unknown>} */ ({ ...given });
     for (const [name, value] of Object.entries(sent)) {
-      if (given && same(value, given[name])) continue;
-      const echo = given ? (pending[name] || []).findIndex((own) => same(own, value)) : -1;
+      if (before && same(value, before[name])) continue;
+      const echo = before ? (pending[name] || []).findIndex((own) => same(own, value)) : -1;
       pending[name] = echo < 0 ? [] : pending[name].slice(echo + 1);
       if (echo < 0) news[name] = value;
     }
@@ -118,10 +157,11 @@ function mountViews(parent, payload, host) {
     for (const { controller } of controllers.values()) controller.fromSelection();
   }
 
+  /** @type {(old: Mounted | undefined, view: View) => Controller} */
   function rebuilt(old, view) {
     const made = controllerOf(view);
     if (!old) return made;
-    const focused = old.controller.root.contains(root.getRootNode().activeElement);
+    const focused = old.controller.root.contains(focusedBeside(root));
     const { scrollLeft, scrollTop } = old.controller.scrolled || {};
     old.controller.root.replaceWith(made.root);
     old.controller.dispose();
@@ -133,12 +173,14 @@ function mountViews(parent, payload, host) {
     return made;
   }
 
+  /** @type {(view: View) => Controller} */
   function controllerOf(view) {
     const make = VIEWS[view.kind] || (PLOTS[view.kind] && plottedView);
     if (!make) throw new Error(`Views of kind ${view.kind} are not known.`);
     return make(mount, view);
   }
 
+  /** @type {(controller: Controller) => void} */
   function remove(controller) {
     controller.dispose();
     controller.root.remove();
@@ -148,7 +190,7 @@ function mountViews(parent, payload, host) {
   function arrange() {
     let at = list.firstElementChild;
     for (const { controller } of controllers.values()) {
-      if (controller.root === at) at = at.nextElementSibling;
+      if (at && controller.root === at) at = at.nextElementSibling;
       else list.insertBefore(controller.root, at);
     }
   }
@@ -158,6 +200,7 @@ function mountViews(parent, payload, host) {
     for (const { controller } of controllers.values()) controller.refresh();
   }
 
+  /** @type {(on: boolean) => void} */
   function print(on) {
     printing = on;
     root.toggleAttribute("data-print", on);
@@ -166,6 +209,7 @@ function mountViews(parent, payload, host) {
 
   const [before, after] = [() => print(true), () => print(false)];
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
+  /** @type {(event: TransitionEvent) => void} */
   const faded = (event) => { if (event.target === root && event.propertyName === "background-color") redraw(); };
   window.addEventListener("beforeprint", before);
   window.addEventListener("afterprint", after);
@@ -186,7 +230,8 @@ function mountViews(parent, payload, host) {
   };
 }
 
-/** Shows the description of a cell beside the pointer. */
+/** Shows the description of a cell beside the pointer.
+ *  @type {(root: HTMLElement, tip: HTMLElement, described: Description | null, x: number, y: number) => void} */
 function showTip(root, tip, own, x, y) {
   tip.hidden = !own;
   if (!own) return;
@@ -205,10 +250,11 @@ function showTip(root, tip, own, x, y) {
   tip.style.top = `${above ? y - page.top - room.height - 12 : y - page.top + 18}px`;
 }
 
-/** Shows the list of keys; any key closes it. */
+/** Shows the list of keys; any key closes it.
+ *  @type {(root: HTMLElement) => void} */
 function showHelp(root) {
   const rows = KEYS.flatMap(([key, meaning]) => [element("dt", {}, key), element("dd", {}, meaning)]);
-  const before = root.getRootNode().activeElement;
+  const before = focusedBeside(root);
   const close = () => { box.remove(); if (before) before.focus(); };
   const box = element("div", {
     class: "w-help", tabindex: "-1", role: "dialog", "aria-label": "keys",
@@ -218,9 +264,10 @@ function showHelp(root) {
   box.focus();
 }
 
-/** Shows a search field for tokens; Enter goes to the next token that contains the text. */
+/** Shows a search field for tokens; Enter goes to the next token that contains the text.
+ *  @type {(mount: Mount, box: HTMLElement, tokens: string[], onFound: (n: number) => void) => void} */
 function searchTokens(mount, box, tokens, onFound) {
-  const before = mount.root.getRootNode().activeElement;
+  const before = focusedBeside(mount.root);
   let last = -1;
   const field = element("input", {
     type: "search", class: "w-field w-search", placeholder: "token", "aria-label": "search for a token",
@@ -234,6 +281,7 @@ function searchTokens(mount, box, tokens, onFound) {
     return onFound(found);
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   function keys(event) {
     event.stopPropagation();
     if (event.key === "Enter") find();
@@ -253,8 +301,9 @@ function searchTokens(mount, box, tokens, onFound) {
   field.focus();
 }
 
-/** The index of the next token that contains a text, wrapping at the end; -1 if there is none. */
-function nextToken(tokens, text, last) {
+/** The index of the next token that contains a text, wrapping at the end; -1 if there is none.
+ *  @type {(tokens: string[], text: string, last: number) => number} */
+export function nextToken(tokens, text, last) {
   const wanted = text.toLowerCase();
   if (!wanted) return -1;
   for (let step = 1; step <= tokens.length; step += 1) {

@@ -1,16 +1,21 @@
-"use strict";
 // The widget as a Streamlit component (API v2), which is called at every rerun with its data.
 // Long arrays are sent apart (mount_parts.js); data that refers to them waits until they arrive.
 // If new data arrives before the script has loaded, Streamlit may clean up a call after the next
 // call. So only the clean-up of the latest call removes the views.
 
-const mounts = new WeakMap();
-const parts = (globalThis.interpParts ||= { held: new Map(), waiting: new Set() });
+/** @import { Component, Picked } from "./types.d.ts" */
+import { mountViews } from "./mount.js";
 
-/** The data with its long arrays inserted; undefined while one is missing. */
+const mounts = new WeakMap();
+globalThis.interpParts ||= { held: new Map(), waiting: new Set() };
+const parts = globalThis.interpParts;
+
+/** The data with its long arrays inserted; undefined while one is missing.
+ *  @type {(value: any) => any} */
 function whole(value) {
   if (value === null || typeof value !== "object") return value;
   if (typeof value.part === "string") return parts.held.get(value.part)?.part;
+  /** @type {any} */
   const found = Array.isArray(value) ? [] : {};
   for (const [name, own] of Object.entries(value)) {
     found[name] = whole(own);
@@ -19,13 +24,14 @@ function whole(value) {
   return found;
 }
 
+/** @param {Component<object>} component */
 export default function (component) {
   const { parentElement, data, setTriggerValue } = component;
   const own = mounts.get(parentElement) || { host: {}, views: null, look: null };
   const call = {};
   own.call = call;
   mounts.set(parentElement, own);
-  own.host.report = (event) => setTriggerValue("picked", event);
+  own.host.report = (/** @type {Picked} */ event) => setTriggerValue("picked", event);
   parts.waiting.delete(own.look);
   own.look = () => {
     const payload = whole(data);

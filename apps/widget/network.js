@@ -1,18 +1,29 @@
-"use strict";
 // A graph: nodes in rows from bottom to top, and edges whose widths show their weights.
+
+/** @import { Cell, Context, Edge, GraphNode, Measure, NetworkView, Plot, Point, Theme } from "./types.d.ts" */
+import { colourAt, css } from "./colours.js";
+import { clamp, extent, readable } from "./data.js";
+import { SMALL, elided, widest, wrapped, write } from "./draw.js";
 
 const ROW = 84;
 const NODE_HEIGHT = 26;
 
-/** The plot of a view "network"; a cell is [0, edge] or [1, node]. */
-function networkPlot(view) {
+/** The plot of a view "network"; a cell is [0, edge] or [1, node].
+ *  @type {(view: NetworkView) => Plot} */
+export function networkPlot(view) {
   const { nodes, edges } = view;
   const largest = Math.max(...edges.map(([, , weight]) => Math.abs(weight)), 0) || 1;
   const [low, high] = extent(nodes.map((node) => node.x));
   const [below, above] = extent(nodes.map((node) => node.y));
+  /** @type {Map<number, number>} */
   const counts = new Map();
   for (const node of nodes) counts.set(node.y, (counts.get(node.y) || 0) + 1);
 
+  /** @typedef {ReturnType<typeof layout>} Geometry */
+  /**
+   * @param {number} width
+   * @param {Measure} measure
+   */
   function layout(width, measure) {
     const crowd = Math.max(...counts.values(), 1);
     const node = clamp(widest(nodes.map((own) => own.name), measure) + 16, 44, 110);
@@ -25,6 +36,7 @@ function networkPlot(view) {
     };
   }
 
+  /** @type {(geometry: Geometry, node: GraphNode) => Point} */
   function place(geometry, { x, y }) {
     const { margin, width } = geometry;
     const span = width - 2 * margin;
@@ -34,11 +46,13 @@ function networkPlot(view) {
     ];
   }
 
+  /** @type {(theme: Theme, weight: number) => { colour: string, width: number }} */
   const style = (theme, weight) => ({
     colour: css(colourAt("diverging", theme.dark, weight < 0 ? 0.1 : 0.9)),
     width: 0.75 + (5.5 * Math.abs(weight)) / largest,
   });
 
+  /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     for (const edge of edges) drawEdge(ctx, geometry, theme, edge, 0.75);
     for (const node of nodes) drawNode(ctx, geometry, theme, node, false);
@@ -52,6 +66,7 @@ function networkPlot(view) {
     });
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, edge: Edge, alpha: number) => void} */
   function drawEdge(ctx, geometry, theme, [from, to, weight], alpha) {
     const [one, other] = [place(geometry, nodes[from]), place(geometry, nodes[to])];
     const own = style(theme, weight);
@@ -63,6 +78,7 @@ function networkPlot(view) {
     ctx.globalAlpha = 1;
   }
 
+  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, node: GraphNode, chosen: boolean) => void} */
   function drawNode(ctx, geometry, theme, node, chosen) {
     const [x, y] = place(geometry, node);
     const [width, half] = [geometry.node, NODE_HEIGHT / 2];
@@ -86,6 +102,7 @@ function networkPlot(view) {
     write(ctx, text, x, y + half + 10, { colour: theme.soft, size: SMALL, align: "center" });
   }
 
+  /** @type {Plot<Geometry>["mark"]} */
   function mark(ctx, geometry, theme, [kind, n]) {
     const own = kind ? edges.filter(([from, to]) => from === n || to === n) : [edges[n]];
     for (const edge of own) drawEdge(ctx, geometry, theme, edge, 1);
@@ -94,13 +111,14 @@ function networkPlot(view) {
     for (const end of ends) drawNode(ctx, geometry, theme, nodes[end], true);
   }
 
+  /** @type {Plot<Geometry>["pick"]} */
   function pick(geometry, x, y) {
     const node = nodes.findIndex((own) => {
       const [left, top] = place(geometry, own);
       return Math.abs(left - x) <= geometry.node / 2 && Math.abs(top - y) <= NODE_HEIGHT / 2;
     });
     if (node >= 0) return [1, node];
-    let [found, best] = [null, 7];
+    let [found, best] = [/** @type {Cell | null} */ (null), 7];
     edges.forEach(([from, to], n) => {
       const distance = distanceToEdge(place(geometry, nodes[from]), place(geometry, nodes[to]), x, y);
       if (distance < best) [found, best] = [[0, n], distance];
@@ -108,6 +126,7 @@ function networkPlot(view) {
     return found;
   }
 
+  /** @type {Plot<Geometry>["box"]} */
   function box(geometry, [kind, n]) {
     const [x, y] = kind ? place(geometry, nodes[n]) : middle(
       place(geometry, nodes[edges[n][0]]), place(geometry, nodes[edges[n][1]]),
@@ -115,6 +134,7 @@ function networkPlot(view) {
     return [x - 8, y - 8, 16, 16];
   }
 
+  /** @type {Plot["describe"]} */
   function describe([kind, n]) {
     if (kind) {
       const own = edges.filter(([from, to]) => from === n || to === n).length;
@@ -126,6 +146,7 @@ function networkPlot(view) {
     return { name: `${nodes[from].name} → ${nodes[to].name}`, value: weight, unit: view.unit, signed: true };
   }
 
+  /** @type {Plot["move"]} */
   function move(cell, down, right) {
     if (!cell) return nodes.length ? [1, 0] : null;
     const kind = down ? 1 - cell[0] : cell[0];
@@ -136,7 +157,8 @@ function networkPlot(view) {
   return { rows: 2, columns: edges.length, layout, draw, mark, pick, box, describe, move };
 }
 
-/** Traces the path of an edge, vertical at both ends. */
+/** Traces the path of an edge, vertical at both ends.
+ *  @type {(ctx: Context, from: Point, to: Point) => void} */
 function curve(ctx, [x, y], [toX, toY]) {
   const half = (y + toY) / 2;
   ctx.beginPath();
@@ -144,19 +166,22 @@ function curve(ctx, [x, y], [toX, toY]) {
   ctx.bezierCurveTo(x, half, toX, half, toX, toY);
 }
 
-/** The point of that path at a place from 0 to 1. */
+/** The point of that path at a place from 0 to 1.
+ *  @type {(from: Point, to: Point, place: number) => Point} */
 function alongEdge([x, y], [toX, toY], place) {
   const [back, half] = [1 - place, (y + toY) / 2];
   const [a, b, c, d] = [back ** 3, 3 * back * back * place, 3 * back * place * place, place ** 3];
   return [(a + b) * x + (c + d) * toX, a * y + (b + c) * half + d * toY];
 }
 
-/** The midpoint of that path. */
+/** The midpoint of that path.
+ *  @type {(one: Point, other: Point) => Point} */
 function middle(one, other) {
   return alongEdge(one, other, 0.5);
 }
 
-/** The distance of a point from an edge. */
+/** The distance of a point from an edge.
+ *  @type {(one: Point, other: Point, x: number, y: number) => number} */
 function distanceToEdge(one, other, x, y) {
   let best = Infinity;
   for (let n = 0; n <= 24; n += 1) {
@@ -166,13 +191,3 @@ function distanceToEdge(one, other, x, y) {
   return best;
 }
 
-/** A text broken into lines of at most a given width. */
-function wrapped(text, room, measure) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const last = lines[lines.length - 1];
-    if (last && measure(`${last} ${word}`) > room) lines.push(word);
-    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
-  }
-  return lines;
-}

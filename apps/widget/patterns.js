@@ -1,28 +1,39 @@
-"use strict";
 // The attention patterns of a view "heads", as bytes; 255 is a weight of 1.
+
+/**
+ * @import {
+ *   Cell, Decoded, Description, Encoded, Hidden, Layer, Numbers, Pattern, Place, Plot, Scale,
+ *   SentPatterns, Store,
+ * } from "./types.d.ts"
+ */
+import { clamp, decodedOnce, extent, headName } from "./data.js";
+import { hatch, numbered, outline, write } from "./draw.js";
 
 const THUMBNAIL_PIXELS = 96;
 
-/** The patterns by layer and head: {layers, heads(layer), of(layer, head, weighted), thumbnail}. */
-function patternStore(view) {
+/** The patterns by layer and head: {layers, heads(layer), of(layer, head, weighted), thumbnail}.
+ *  @type {(view: { patterns: SentPatterns, weighted?: SentPatterns }) => Store} */
+export function patternStore(view) {
   const plain = layersOf(view.patterns);
   const weighted = view.weighted ? layersOf(view.weighted) : null;
   return {
     layers: plain.length,
     heads: (layer) => plain[layer].heads,
     of: (layer, head, byValue) => cut((byValue && weighted ? weighted : plain)[layer], head),
-    thumbnail: (layer, head) => cut(plain[layer].small || plain[layer], head),
+    thumbnail: (layer, head) => /** @type {Pattern} */ (cut(plain[layer].small || plain[layer], head)),
   };
 }
 
-/** For each layer {heads, queries, keys, data, small}; data is null where only the small form was sent. */
+/** For each layer {heads, queries, keys, data, small}; data is null where only the small form was sent.
+ *  @type {(sent: SentPatterns) => Layer[]} */
 function layersOf(sent) {
   if (Array.isArray(sent)) return sent.map((own) => wholeLayer(decodedOnce(own)));
-  if (sent.thumbnails) return partlySent(sent);
+  if ("thumbnails" in sent) return partlySent(sent);
   const { shape, data } = decodedOnce(sent);
   return splitLayers(shape, data);
 }
 
+/** @type {(shape: number[], data: Numbers) => (Layer & { data: Numbers })[]} */
 function splitLayers([layers, heads, queries, keys], data) {
   const size = heads * queries * keys;
   return Array.from({ length: layers }, (_, n) => ({
@@ -30,11 +41,13 @@ function splitLayers([layers, heads, queries, keys], data) {
   }));
 }
 
+/** @type {(array: Decoded) => Layer & { data: Numbers }} */
 function wholeLayer({ shape, data }) {
   const [heads, queries, keys] = shape.slice(-3);
   return { heads, queries, keys, data };
 }
 
+/** @type {(sent: { thumbnails: Encoded, layer: { index: number, patterns: Encoded } }) => Layer[]} */
 function partlySent(sent) {
   const { shape, data } = decodedOnce(sent.thumbnails);
   const chosen = wholeLayer(decodedOnce(sent.layer.patterns));
@@ -43,20 +56,23 @@ function partlySent(sent) {
     n === sent.layer.index ? { ...chosen, small } : { heads: small.heads, queries, keys, data: null, small });
 }
 
-/** The pattern of one head, or null where it was not sent. */
+/** The pattern of one head, or null where it was not sent.
+ *  @type {(layer: Layer, head: number) => Pattern | null} */
 function cut({ queries, keys, data }, head) {
   if (!data) return null;
   const size = queries * keys;
   return { queries, keys, data: data.subarray(head * size, (head + 1) * size) };
 }
 
-/** Whether a cell shows no weight: a later key under a causal mask, or BOS if it is hidden. */
+/** Whether a cell shows no weight: a later key under a causal mask, or BOS if it is hidden.
+ *  @type {(query: number, key: number, hidden: Hidden) => boolean | undefined} */
 function isHidden(query, key, { causal, hideBos }) {
   return (causal && key > query) || (hideBos && key === 0);
 }
 
-/** The weights of a pattern, NaN where they are hidden: {shape, data}. */
-function weightsOf({ queries, keys, data }, hidden) {
+/** The weights of a pattern, NaN where they are hidden: {shape, data}.
+ *  @type {(pattern: Pattern, hidden: Hidden) => { shape: number[], data: Float32Array }} */
+export function weightsOf({ queries, keys, data }, hidden) {
   const weights = new Float32Array(queries * keys);
   for (let q = 0, n = 0; q < queries; q += 1) {
     for (let k = 0; k < keys; k += 1, n += 1) weights[n] = isHidden(q, k, hidden) ? NaN : data[n] / 255;
@@ -64,9 +80,10 @@ function weightsOf({ queries, keys, data }, hidden) {
   return { shape: [queries, keys], data: weights };
 }
 
-/** The weights of one query over all keys, or of all queries on one key. */
-function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
-  if (query !== null) return Array.from(
+/** The weights of one query over all keys, or of all queries on one key.
+ *  @type {(pattern: Pattern, place: Place, hidden: Hidden) => number[]} */
+export function lineOf({ queries, keys, data }, { query, key = 0 }, hidden) {
+  if (query !== undefined) return Array.from(
     { length: keys }, (_, k) => (isHidden(query, k, hidden) ? NaN : data[query * keys + k] / 255),
   );
   return Array.from(
@@ -74,14 +91,16 @@ function lineOf({ queries, keys, data }, { query = null, key = null }, hidden) {
   );
 }
 
-/** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden. */
-function weightScale(weights, { hideBos, root }) {
+/** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden.
+ *  @type {(weights: Iterable<number>, options: { hideBos?: boolean, root?: boolean }) => Scale} */
+export function weightScale(weights, { hideBos, root }) {
   const most = hideBos ? Math.max(0.01, extent(weights)[1]) : 1;
   return { kind: "sequential", low: 0, high: most, root };
 }
 
-/** A pattern reduced to at most a number of pixels per side, by the maximum over cells. */
-function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
+/** A pattern reduced to at most a number of pixels per side, by the maximum over cells.
+ *  @type {(pattern: Pattern, most?: number) => Pattern} */
+export function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
   const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
   if (rows === queries && columns === keys) return { queries, keys, data };
   const small = new Uint8Array(rows * columns);
@@ -101,11 +120,19 @@ const NARROW = 480;
 /** Margin at both sides for the frame of the chosen head. */
 const EDGE = 4;
 
-/** The plot of thumbnails of all patterns, one row per layer if they fit; image(layer, head) → canvas. */
-function thumbnailsPlot(store, { image, collected, describe }) {
+/** @typedef {{
+ *    image(layer: number, head: number): HTMLCanvasElement, collected(): Cell[],
+ *    describe(head: Cell): Description,
+ *  }} ThumbnailOptions */
+
+/** The plot of thumbnails of all patterns, one row per layer if they fit; image(layer, head) → canvas.
+ *  @type {(store: Store, options: ThumbnailOptions) => Plot} */
+export function thumbnailsPlot(store, { image, collected, describe }) {
   const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
   const heads = Math.max(...counts);
 
+  /** @typedef {ReturnType<typeof layout>} Geometry */
+  /** @param {number} width */
   function layout(width) {
     const least = width < NARROW ? 44 : 36;
     const across = clamp(Math.floor((width + THUMBNAIL_GAP) / (least + THUMBNAIL_GAP)), 1, heads);
@@ -117,6 +144,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     return { across: even, size, starts, line, width, height: starts[counts.length] * line + 2 };
   }
 
+  /** @type {Plot<Geometry>["box"]} */
   function box({ across, size, starts, line }, [layer, head]) {
     return [
       EDGE + (head % across) * (size + THUMBNAIL_GAP),
@@ -124,12 +152,13 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     ];
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     ctx.imageSmoothingEnabled = false;
     counts.forEach((count, layer) => {
       for (let head = 0; head < count; head += 1) {
         const [x, y, size] = box(geometry, [layer, head]);
-        hatch(ctx, theme, x, y, size, size);
+        hatch(ctx, theme.line, x, y, size, size);
         ctx.drawImage(image(layer, head), x, y, size, size);
         ctx.strokeStyle = theme.line;
         ctx.lineWidth = 1;
@@ -139,10 +168,12 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     });
   }
 
+  /** @type {Plot<Geometry>["draw"]} */
   function over(ctx, geometry, theme) {
     collected().forEach((head, n) => numbered(ctx, theme, box(geometry, head), String(n + 1)));
   }
 
+  /** @type {Plot<Geometry>["mark"]} */
   function mark(ctx, geometry, theme, cell) {
     const [x, y, size] = box(geometry, cell);
     outline(ctx, theme, [x - 1.5, y - 1.5, size + 3, size + 3], theme.accent, 2.5);
@@ -151,6 +182,7 @@ function thumbnailsPlot(store, { image, collected, describe }) {
     write(ctx, headName(...cell), x, y - 8, { colour: theme.ink, size: 10, weight: 700 });
   }
 
+  /** @type {Plot<Geometry>["pick"]} */
   function pick(geometry, x, y) {
     const row = Math.floor(y / geometry.line);
     const column = Math.floor((x - EDGE) / (geometry.size + THUMBNAIL_GAP));
@@ -162,12 +194,13 @@ function thumbnailsPlot(store, { image, collected, describe }) {
 
   return {
     rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, describe,
-    move: (cell, down, right) => movedHead(store, cell, down, right),
+    move: (cell, down, right) => (cell ? movedHead(store, cell, down, right) : [0, 0]),
   };
 }
 
-/** The head a number of layers and heads away from another, limited to the edge. */
-function movedHead(store, [layer, head], down, right) {
+/** The head a number of layers and heads away from another, limited to the edge.
+ *  @type {(store: Store, head: Cell, down: number, right: number) => Cell} */
+export function movedHead(store, [layer, head], down, right) {
   const to = clamp(layer + down, 0, store.layers - 1);
   return [to, clamp(head + right, 0, store.heads(to) - 1)];
 }

@@ -1,31 +1,47 @@
-"use strict";
 // Views that consist of one plot: matrix, bars, curves, network.
 
-const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
+/** @import { Cell, Controller, Frame, Mount, Picture, Plot, PlottedView, Surface } from "./types.d.ts" */
+import { barsPlot } from "./bars.js";
+import { curvesPlot } from "./curves.js";
+import { same } from "./data.js";
+import { dataTablesOf } from "./data_tables.js";
+import { element } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import { isInside, matrixPlot } from "./matrix.js";
+import { networkPlot } from "./network.js";
+import { surface } from "./surface.js";
 
-/** Whether a view of one plot has nothing to draw. */
+/** @type {Record<string, (view: any) => Plot>} */
+export const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
+
+/** Whether a view of one plot has nothing to draw.
+ *  @type {(view: PlottedView) => boolean} */
 function isEmpty(view) {
-  const parts = {
-    matrix: [view.rows, view.columns], bars: [view.labels], curves: [view.panels], network: [view.nodes],
-  };
-  return parts[view.kind].some((own) => own.length === 0);
+  switch (view.kind) {
+    case "matrix": return view.rows.length === 0 || view.columns.length === 0;
+    case "bars": return view.labels.length === 0;
+    case "curves": return view.panels.length === 0;
+    case "network": return view.nodes.length === 0;
+  }
 }
 
-/** The controller of a view that has nothing to draw. */
+/** The controller of a view that has nothing to draw.
+ *  @type {(mount: Mount, view: PlottedView) => Controller} */
 function emptyView(mount, view) {
-  const own = frame(mount, view, {});
+  const own = frame(mount, view, null);
   own.body.append(element("p", { class: "w-soft" }, "Nothing to show."));
   own.ready();
   const none = () => {};
   return { root: own.root, focus: none, refresh: none, fromSelection: none, dispose: none };
 }
 
-/** The controller of a view that is one plot. */
-function plottedView(mount, view) {
+/** The controller of a view that is one plot.
+ *  @type {(mount: Mount, view: PlottedView) => Controller} */
+export function plottedView(mount, view) {
   if (isEmpty(view)) return emptyView(mount, view);
   const plot = PLOTS[view.kind](view);
   const own = frame(mount, view, {
-    dataTables: () => dataTablesOf(view), describe: () => (at() ? plot.describe(at()) : null),
+    dataTables: () => dataTablesOf(view), describe: described,
     picture: () => pictureOf(drawing),
   });
   const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
@@ -36,12 +52,19 @@ function plottedView(mount, view) {
     return drawing.selected();
   }
 
+  function described() {
+    const cell = at();
+    return cell && plot.describe(cell);
+  }
+
+  /** @type {(cell: Cell | null, aloud?: boolean) => void} */
   function choose(cell, aloud = true) {
     drawing.choose(cell);
     own.selected(cell, cell ? plot.describe(cell) : null);
     if (aloud) mount.announce(cell ? readingOf(plot.describe(cell)) : "");
   }
 
+  /** @type {(cell: Cell, event: { shiftKey: boolean }) => void} */
   function pickCell(cell, event) {
     if (view.pick === "head" && event.shiftKey) {
       mount.collect(cell, view.id);
@@ -60,8 +83,9 @@ function plottedView(mount, view) {
   /** Follows the selection of the mount. */
   function fromSelection() {
     const { head, query, key } = mount.selection();
-    const pair = query !== null && key !== null ? [query, key] : null;
-    const wanted = { head, pair }[view.pick] || (at() ? null : view.at);
+    /** @type {Record<string, Cell | null>} */
+    const chosen = { head, pair: query !== null && key !== null ? [query, key] : null };
+    const wanted = chosen[view.pick || ""] || (at() ? null : view.at);
     if (wanted && isInside(wanted, plot.rows, plot.columns) && !same(wanted, at())) choose(wanted, false);
   }
 
@@ -71,23 +95,29 @@ function plottedView(mount, view) {
   };
 }
 
-/** A plot for a saved picture, in its size on the page. */
-function pictureOf(drawing) {
+/** A plot for a saved picture, in its size on the page.
+ *  @type {(drawing: Surface) => Picture | null} */
+export function pictureOf(drawing) {
   const [plot, geometry] = [drawing.plot(), drawing.geometry()];
-  return {
+  return plot && geometry && {
     width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme),
   };
 }
 
-const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+/** @type {Record<string, [down: number, right: number]>} */
+export const STEP_KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** Handles the keys of a view that is one plot. */
+/** Handles the keys of a view that is one plot.
+ *  @type {(
+ *    event: KeyboardEvent, mount: Mount, own: Frame, drawing: Surface, choose: (cell: Cell | null) => void,
+ *    pickCell: (cell: Cell, event: KeyboardEvent) => void,
+ *  ) => void} */
 function plotKeys(event, mount, own, drawing, choose, pickCell) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const plot = drawing.plot();
+  const [plot, selected] = [drawing.plot(), drawing.selected()];
+  if (!plot || event.ctrlKey || event.metaKey || event.altKey) return;
   const step = STEP_KEYS[event.key];
-  if (step) choose(plot.move(drawing.selected(), ...step));
-  else if (event.key === "Enter" && drawing.selected()) pickCell(drawing.selected(), event);
+  if (step) choose(plot.move(selected, ...step));
+  else if (event.key === "Enter" && selected) pickCell(selected, event);
   else if (event.key === "Escape") choose(null);
   else if (event.key === "c") own.actions.copy();
   else if (event.key === "t") own.actions.table();

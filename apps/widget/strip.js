@@ -1,18 +1,35 @@
-"use strict";
 // The view "tokens": tokens in lines, each coloured by a value.
 
-/** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble. */
-function tokenStrip(mount, options) {
+/**
+ * @import {
+ *   Box, Controller, Description, Frame, Mount, Picture, Scale, StripOptions, Tints, TokenStrip,
+ *   TokensView,
+ * } from "./types.d.ts"
+ */
+import { LIGHT, colourOf, css, ofHex, textOn } from "./colours.js";
+import { clamp, readable, same } from "./data.js";
+import { dataTablesOf, numbers } from "./data_tables.js";
+import { LEGEND, SMALL, contextOf, font, legend, legendWidth, widest, write } from "./draw.js";
+import { element, focusedBeside } from "./elements.js";
+import { frame, readingOf } from "./frame.js";
+import { sized } from "./surface.js";
+
+/** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble.
+ *  @type {(mount: Mount, options: StripOptions) => TokenStrip} */
+export function tokenStrip(mount, options) {
   const masked = new Set(options.masked || []);
   const spans = options.tokens.map((token, n) => tokenElement(token, n, options, masked));
   const root = element("div", {
     class: "w-strip", tabindex: options.focusable === false ? "-1" : "0", role: "application",
     "aria-roledescription": "tokens", "aria-label": options.label || "tokens",
   }, ...spans);
+  /** @type {Tints | null} */
   let values = null;
 
+  /** @type {(event: Event) => number | null} */
   const indexOf = (event) => {
-    const own = event.target.closest && event.target.closest(".w-token");
+    /** @type {HTMLElement | null} */
+    const own = event.target instanceof Element ? event.target.closest(".w-token") : null;
     return own ? Number(own.dataset.position) : null;
   };
   root.addEventListener("pointerover", (event) => {
@@ -35,21 +52,24 @@ function tokenStrip(mount, options) {
     if (n !== null && options.onDouble) options.onDouble(n, event);
   });
 
-  /** Colours the tokens by {values, scale, unit}; null removes the colours. */
+  /** Colours the tokens by {values, scale, unit}; null removes the colours.
+   *  @type {TokenStrip["tint"]} */
   function tint(next) {
     values = next;
     const dark = mount.theme().dark;
     spans.forEach((span, n) => {
-      const value = next ? next.values[n] : undefined;
+      const value = next?.values[n];
       const missing = value !== undefined && Number.isNaN(value);
       span.classList.toggle("w-none", missing);
-      const colour = value === undefined || missing ? null : colourOf(tinted(next.scale), value, dark);
+      const colour = !next || value === undefined || missing ? null : colourOf(tinted(next.scale), value, dark);
       span.style.backgroundColor = colour ? css(colour) : "";
       span.style.color = colour ? textOn(colour) : "";
     });
   }
 
+  /** @type {TokenStrip["describe"]} */
   function describe(n) {
+    /** @type {Description & { lines: string[] }} */
     const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
     if (options.ids) own.text = `id ${options.ids[n]}`;
     if (masked.has(n)) own.lines.push("masked");
@@ -58,20 +78,23 @@ function tokenStrip(mount, options) {
     return { ...own, value: values.values[n], unit: values.unit, signed: values.scale.kind === "diverging" };
   }
 
+  /** @type {TokenStrip["choose"]} */
   function choose(n) {
     spans.forEach((span, own) => span.classList.toggle("w-chosen", own === n));
-    const focused = root.contains(root.getRootNode().activeElement);
-    if (focused && spans[n]) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
+    const focused = root.contains(focusedBeside(root));
+    if (focused && n !== null && spans[n]) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   return { root, tint, choose, describe, count: spans.length };
 }
 
-/** The scale for backgrounds of text, on which values from zero up are light tints. */
+/** The scale for backgrounds of text, on which values from zero up are light tints.
+ *  @type {(scale: Scale) => Scale} */
 function tinted(scale) {
   return scale.kind === "sequential" ? { ...scale, kind: "tint" } : scale;
 }
 
+/** @type {(token: string, n: number, options: StripOptions, masked: Set<number>) => HTMLElement} */
 function tokenElement(token, n, options, masked) {
   const classes = ["w-token"];
   if (masked.has(n)) classes.push("w-masked");
@@ -84,14 +107,17 @@ function tokenElement(token, n, options, masked) {
   return made;
 }
 
-/** The legend of a scale as an element. */
-function legendElement(mount, scale, unit) {
+/** The legend of a scale as an element.
+ *  @type {(
+ *    mount: Mount, scale: Scale, unit?: string,
+ *  ) => { element: HTMLElement, refresh(): void, set(next: Scale): void }} */
+export function legendElement(mount, scale, unit) {
   const canvas = element("canvas", {
     class: "w-legend", role: "img",
     "aria-label": `from ${readable(scale.low)} to ${readable(scale.high)} ${unit || ""}`,
   });
   const drawIt = () => {
-    const measurer = canvas.getContext("2d");
+    const measurer = contextOf(canvas);
     measurer.font = font(SMALL);
     const width = legendWidth(scale, unit, (text) => measurer.measureText(text).width) + 4;
     legend(sized(canvas, { width, height: 22 }, mount.ratio()), mount.theme(), tinted(scale), unit, 2, 10);
@@ -102,22 +128,26 @@ function legendElement(mount, scale, unit) {
   };
 }
 
-/** The controller of a view "tokens". */
-function tokensView(mount, view) {
+/** The controller of a view "tokens".
+ *  @type {(mount: Mount, view: TokensView) => Controller} */
+export function tokensView(mount, view) {
   const values = view.values ? {
     values: numbers(view.values), scale: view.scale || { kind: "sequential", low: 0, high: 1 },
     unit: view.unit,
   } : null;
+  /** @type {(n: number) => boolean | undefined} */
   const differing = (n) => view.aligned && view.tokens[n] !== view.aligned[n];
   const differs = new Set([...view.tokens.keys()].filter(differing));
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view), describe: () => (at === null ? null : strip.describe(at)),
     picture: () => stripPicture(view, values),
   });
+  const { double } = view;
+  /** @type {number | null} */
   let at = null;
   const strip = tokenStrip(mount, {
     ...view, label: view.title, differs, onPick: pick,
-    onDouble: view.double ? (n) => send(n, view.double) : null,
+    onDouble: double ? (n) => send(n, double) : null,
   });
   own.body.append(strip.root);
   const key = values ? legendElement(mount, values.scale, view.unit) : null;
@@ -133,6 +163,7 @@ function tokensView(mount, view) {
     if (key) key.refresh();
   }
 
+  /** @type {(n: number | null, aloud?: boolean) => void} */
   function choose(n, aloud = true) {
     at = n;
     strip.choose(n);
@@ -140,6 +171,7 @@ function tokensView(mount, view) {
     if (aloud && n !== null) mount.announce(readingOf(strip.describe(n)));
   }
 
+  /** @type {(n: number) => void} */
   function pick(n) {
     choose(n);
     if (!view.pick) return;
@@ -147,6 +179,7 @@ function tokensView(mount, view) {
     send(n, view.pick);
   }
 
+  /** @type {(n: number, pick: string) => void} */
   function send(n, pick) {
     mount.report({ view: view.id, pick, row: n, name: view.tokens[n] });
   }
@@ -162,7 +195,11 @@ function tokensView(mount, view) {
   };
 }
 
-/** Handles the keys of a strip of tokens. */
+/** Handles the keys of a strip of tokens.
+ *  @type {(
+ *    event: KeyboardEvent, mount: Mount, own: Frame, at: number | null, count: number,
+ *    choose: (n: number | null) => void, pick: (n: number) => void, tokens: string[],
+ *  ) => void} */
 function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const last = count - 1;
@@ -180,30 +217,32 @@ function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   event.stopPropagation();
 }
 
-/** A strip for a saved picture, with the corrupted prompt below the tokens. */
+/** A strip for a saved picture, with the corrupted prompt below the tokens.
+ *  @type {(view: TokensView, values: Tints | null) => Picture} */
 function stripPicture(view, values) {
   const [width, cell] = [760, 22];
   const rows = view.aligned ? [view.tokens, view.aligned] : [view.tokens];
   const line = cell * rows.length + 6;
-  const measurer = document.createElement("canvas").getContext("2d");
+  const measurer = contextOf(document.createElement("canvas"));
   measurer.font = font(13);
+  /** @type {Box[]} */
   const places = [];
   let [x, row] = [0, 0];
   view.tokens.forEach((_, n) => {
     const wide = widest(rows.map((own) => own[n]), (text) => measurer.measureText(text).width) + 10;
     if (x && x + wide > width) [x, row] = [0, row + 1];
-    places.push([x, row * line, wide]);
+    places.push([x, row * line, wide, cell * rows.length]);
     x += wide + 3;
   });
   const height = (row + 1) * line + (values ? LEGEND : 4);
+  /** @type {Picture["paint"]} */
   const paintStrip = (ctx, theme) => {
-    places.forEach(([left, top, wide], n) => {
-      const value = values ? values.values[n] : NaN;
-      const colour = Number.isNaN(value) ? ofHex(LIGHT.wash) : colourOf(
-        tinted(values.scale), value, theme.dark,
+    places.forEach(([left, top, wide, high], n) => {
+      const colour = !values || Number.isNaN(values.values[n]) ? ofHex(LIGHT.wash) : colourOf(
+        tinted(values.scale), values.values[n], theme.dark,
       );
       ctx.fillStyle = css(colour);
-      ctx.fillRect(left, top, wide, cell * rows.length);
+      ctx.fillRect(left, top, wide, high);
       rows.forEach((own, at) => write(ctx, own[n], left + 5, top + cell * (at + 0.5), {
         colour: textOn(colour), size: 13, weight: own[n] === rows[0][n] ? 400 : 700,
       }));

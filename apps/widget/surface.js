@@ -1,8 +1,19 @@
-"use strict";
 // A plot on the page: two canvases, the lower with the plot, the upper with the marked cell.
 
-/** Shows plots in a box; options: label, focusable, onPick(cell, event), onHover(cell or null), onDrawn. */
-function surface(mount, parent, options) {
+/** @import { Cell, Context, Measure, Mount, Plot, Size, Surface, SurfaceOptions } from "./types.d.ts" */
+import { same } from "./data.js";
+import { contextOf, font, outline } from "./draw.js";
+import { element } from "./elements.js";
+
+/**
+ * Shows plots in a box.
+ * @template {Plot} Drawn
+ * @param {Mount} mount
+ * @param {HTMLElement} parent
+ * @param {SurfaceOptions} options
+ * @returns {Surface<Drawn>}
+ */
+export function surface(mount, parent, options) {
   const [base, over] = [
     element("canvas", { "aria-hidden": "true" }),
     element("canvas", { "aria-hidden": "true", class: "w-over" }),
@@ -13,18 +24,28 @@ function surface(mount, parent, options) {
     role: "application", "aria-label": options.label || "", "aria-roledescription": "figure",
   }, stage);
   parent.append(box);
-  const measurer = document.createElement("canvas").getContext("2d");
+  const measurer = contextOf(document.createElement("canvas"));
+  /** @type {Map<string, number>} */
   const widths = new Map();
-  let [plot, geometry, selected, hovered, drawnWidth] = [null, null, null, null, 0];
+  let drawnWidth = 0;
+  /** @type {Drawn | null} */
+  let plot = null;
+  /** @type {Size | null} */
+  let geometry = null;
+  /** @type {[Cell | null, Cell | null]} */
+  let [selected, hovered] = [null, null];
 
+  /** @type {Measure} */
   function measure(text) {
-    if (!widths.has(text)) {
-      measurer.font = font();
-      widths.set(text, measurer.measureText(text).width);
-    }
-    return widths.get(text);
+    const measured = widths.get(text);
+    if (measured !== undefined) return measured;
+    measurer.font = font();
+    const { width } = measurer.measureText(text);
+    widths.set(text, width);
+    return width;
   }
 
+  /** @param {Drawn} next */
   function show(next) {
     plot = next;
     refresh();
@@ -45,8 +66,9 @@ function surface(mount, parent, options) {
     if (options.onDrawn) options.onDrawn();
   }
 
+  /** @type {() => void} */
   function refreshOver() {
-    if (!geometry) return;
+    if (!plot || !geometry) return;
     const ctx = sized(over, geometry, mount.ratio());
     if (plot.over) plot.over(ctx, geometry, mount.theme());
     const cell = hovered || selected;
@@ -54,12 +76,14 @@ function surface(mount, parent, options) {
     if (cell) plot.mark(ctx, geometry, mount.theme(), cell);
   }
 
+  /** @type {(cell: Cell | null) => void} */
   function hover(cell) {
     if (same(cell, hovered)) return;
     hovered = cell;
     refreshOver();
   }
 
+  /** @type {(cell: Cell | null) => void} */
   function choose(cell) {
     selected = cell;
     hovered = null;
@@ -67,23 +91,25 @@ function surface(mount, parent, options) {
     if (cell) reveal(cell);
   }
 
+  /** @type {(cell: Cell) => void} */
   function reveal(cell) {
-    if (!geometry || geometry.width <= box.clientWidth) return;
+    if (!plot || !geometry || geometry.width <= box.clientWidth) return;
     const [x, , width] = plot.box(geometry, cell);
     if (x < box.scrollLeft) box.scrollLeft = x - 20;
     else if (x + width > box.scrollLeft + box.clientWidth) box.scrollLeft = x + width + 20 - box.clientWidth;
   }
 
+  /** @type {(event: MouseEvent) => Cell | null} */
   function cellUnder(event) {
     const own = over.getBoundingClientRect();
-    return geometry ? plot.pick(geometry, event.clientX - own.left, event.clientY - own.top) : null;
+    return plot && geometry ? plot.pick(geometry, event.clientX - own.left, event.clientY - own.top) : null;
   }
 
   over.addEventListener("pointermove", (event) => {
     const cell = cellUnder(event);
     hover(cell);
-    if (options.onHover) options.onHover(cell, event);
-    if (cell) mount.tip(plot.describe(cell), event.clientX, event.clientY);
+    if (options.onHover) options.onHover(cell);
+    if (plot && cell) mount.tip(plot.describe(cell), event.clientX, event.clientY);
     else mount.tip(null);
   });
   over.addEventListener("pointerleave", () => {
@@ -110,14 +136,15 @@ function surface(mount, parent, options) {
   };
 }
 
-/** Resizes and clears a canvas; returns its context, scaled to CSS pixels. */
-function sized(canvas, { width, height }, ratio) {
+/** Resizes and clears a canvas; returns its context, scaled to CSS pixels.
+ *  @type {(canvas: HTMLCanvasElement, size: Size, ratio: number) => Context} */
+export function sized(canvas, { width, height }, ratio) {
   const sharp = Math.min(ratio, 16000 / Math.max(width, height));
   canvas.width = Math.round(width * sharp);
   canvas.height = Math.round(height * sharp);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const ctx = canvas.getContext("2d");
+  const ctx = contextOf(canvas);
   ctx.setTransform(sharp, 0, 0, sharp, 0, 0);
   return ctx;
 }

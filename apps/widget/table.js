@@ -1,42 +1,56 @@
-"use strict";
 // The view "table": rows that can be sorted by clicking a column title, and filtered if there are many.
+
+/** @import { CellValue, Column, Controller, Mount, TableView } from "./types.d.ts" */
+import { cellText, columnTitle, dataTablesOf } from "./data_tables.js";
+import { button, element } from "./elements.js";
+import { frame } from "./frame.js";
 
 const FILTER_FROM = 12;
 const MOST_ROWS = 500;
 
-/** The indices of the rows that contain a text, sorted by a column; rows without a value come last. */
-function ordered(rows, { filter = "", column = null, down = true }) {
+/** The indices of the rows that contain a text, sorted by a column; rows without a value come last.
+ *  @type {(
+ *    rows: CellValue[][], options: { filter?: string, column?: number | null, down?: boolean },
+ *  ) => number[]} */
+export function ordered(rows, { filter = "", column = null, down = true }) {
   const wanted = filter.trim().toLowerCase();
+  /** @type {(value: CellValue) => boolean} */
   const has = (value) => cellText(value).toLowerCase().includes(wanted);
   const indices = rows.map((_, n) => n).filter((n) => !wanted || rows[n].some(has));
   if (column === null) return indices;
   return indices.sort((a, b) => {
     const [one, other] = [rows[a][column], rows[b][column]];
     const [none, noOther] = [isNone(one), isNone(other)];
-    if (none || noOther) return none - noOther || a - b;
+    if (none || noOther) return Number(none) - Number(noOther) || a - b;
     const order = typeof one === "number" && typeof other === "number" ? one - other : compared(one, other);
     return (down ? -order : order) || a - b;
   });
 }
 
-/** Compares two texts; numbers within them are compared as numbers. */
+/** Compares two texts; numbers within them are compared as numbers.
+ *  @type {(one: CellValue, other: CellValue) => number} */
 function compared(one, other) {
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }
 
-/** Whether a cell has no value. */
+/** Whether a cell has no value.
+ *  @type {(value: CellValue) => boolean} */
 function isNone(value) {
   return value === null || value === undefined || value === "" || Number.isNaN(value);
 }
 
-/** The controller of a view "table". */
-function tableView(mount, view) {
+/** The controller of a view "table".
+ *  @type {(mount: Mount, view: TableView) => Controller} */
+export function tableView(mount, view) {
+  /** @type {{ filter: string, column: number | null, down: boolean }} */
   const state = mount.stateOf(view.id, { filter: "", column: null, down: true });
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view),
     describe: () => (at === null ? null : { name: view.rows[at].map(cellText).join(", ") }),
   });
+  /** @type {number | null} */
   let at = null;
+  /** @type {Map<number, HTMLElement>} */
   let trs = new Map();
   const body = element("tbody");
   const heads = view.columns.map((column, n) => headCell(column, () => sortBy(n)));
@@ -61,6 +75,7 @@ function tableView(mount, view) {
     return element("div", { class: "w-controls" }, field, found);
   }
 
+  /** @type {(column: number) => void} */
   function sortBy(column) {
     state.down = state.column === column ? !state.down : true;
     state.column = column;
@@ -79,6 +94,7 @@ function tableView(mount, view) {
     if (at !== null) choose(at, false);
   }
 
+  /** @type {(n: number) => HTMLElement} */
   function row(n) {
     const cells = view.rows[n].map((value, c) => element(
       "td", { class: alignment(view.columns[c], value) }, element("bdi", {}, cellText(value)),
@@ -88,25 +104,29 @@ function tableView(mount, view) {
     }, ...cells);
   }
 
+  /** @type {(n: number | null, aloud?: boolean) => void} */
   function choose(n, aloud = true) {
     at = n;
     for (const [index, tr] of trs) tr.classList.toggle("w-chosen", index === n);
-    const cell = (column, c) => `${column.title} ${cellText(view.rows[n][c])}`;
-    const text = n === null ? "" : view.columns.map(cell).join(", ");
+    const text = n === null ? "" : view.columns.map(
+      (column, c) => `${column.title} ${cellText(view.rows[n][c])}`,
+    ).join(", ");
     own.selected(n === null ? null : [n], null);
-    if (n !== null && trs.has(n) && aloud) trs.get(n).scrollIntoView({ block: "nearest" });
+    if (n !== null && aloud) trs.get(n)?.scrollIntoView({ block: "nearest" });
     if (aloud && text) mount.announce(text);
   }
 
+  /** @type {(n: number) => void} */
   function pick(n) {
     choose(n);
     if (view.pick) mount.report({ view: view.id, pick: view.pick, row: n, name: cellText(view.rows[n][0]) });
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   function keys(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const shown = Array.from(trs.keys());
-    const here = shown.indexOf(at);
+    const here = at === null ? -1 : shown.indexOf(at);
     if (event.key === "ArrowDown" && shown.length) choose(shown[Math.min(here + 1, shown.length - 1)]);
     else if (event.key === "ArrowUp" && shown.length) choose(shown[Math.max(here - 1, 0)]);
     else if (event.key === "Enter" && at !== null && event.target === box) pick(at);
@@ -125,6 +145,7 @@ function tableView(mount, view) {
   };
 }
 
+/** @type {(column: Column, onClick: () => void) => HTMLElement} */
 function headCell(column, onClick) {
   const title = button(
     columnTitle(column), "Sort by this column", onClick, { tabindex: "-1", class: "w-sort" },
@@ -132,6 +153,7 @@ function headCell(column, onClick) {
   return element("th", { scope: "col", class: column.align === "right" ? "w-number" : null }, title);
 }
 
+/** @type {(column: Column, value: CellValue) => string | null} */
 function alignment(column, value) {
   return column.align === "right" || (column.align === undefined && typeof value === "number") ? "w-number" : null;
 }

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import playwright
 import pytest
 
 from analyses.results.number_text import number
-from apps.widget import FILES, HERE, bundle, style
+from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
+HOSTS = ("streamlit", "parts", "report")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -28,19 +30,18 @@ def passed(file: Path) -> int:
     return int(match[1])
 
 
-def test_its_functions(tmp_path):
-    file = tmp_path / "functions.test.cjs"
-    file.write_text(f"{bundle()}\n{(TESTS / 'functions.js').read_text()}")
-    assert passed(file) >= 10
+def test_its_functions():
+    assert passed(TESTS / "functions.js") >= 10
 
 
 def test_numbers_are_written_as_in_summaries(tmp_path):
     """By the one function of the widget and the one of analyses, for 21 numbers of any size."""
     sizes = [(-1) ** n * 1.2345678 * 10.0 ** (n - 8) for n in range(17)]
     values = [0.0, 0.5, -1234.5, 999999.5, *sizes]
-    script = tmp_path / "numbers.cjs"
+    script = tmp_path / "numbers.mjs"
     script.write_text(
-        f"{bundle()}\nconst values = {json.dumps(values)};\n"
+        f"import {{ readable }} from {json.dumps((HERE / 'data.js').as_uri())};\n"
+        f"const values = {json.dumps(values)};\n"
         "const texts = (x) => [readable(x), readable(x, true), readable(x, false, 3)];\n"
         "console.log(JSON.stringify(values.map(texts)));"
     )
@@ -50,27 +51,49 @@ def test_numbers_are_written_as_in_summaries(tmp_path):
 
 
 def test_its_mounts(tmp_path):
-    for name in ("mount_streamlit", "mount_parts"):
-        (tmp_path / f"{name}.mjs").write_text((HERE / f"{name}.js").read_text())
-    file = tmp_path / "mounts.test.mjs"
-    file.write_text((TESTS / "mounts.mjs").read_text())
-    assert passed(file) == 3
+    """Beside a module that records what is mounted, in place of the one that draws it."""
+    for name in ("mount_streamlit.js", "mount_parts.js"):
+        shutil.copy(HERE / name, tmp_path)
+    shutil.copy(TESTS / "mounts.js", tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "mount.js").write_text("export const { mountViews } = globalThis;")
+    assert passed(tmp_path / "mounts.js") == 3
 
 
-@pytest.mark.parametrize(("host", "ending"), [("streamlit", "mjs"), ("report", "cjs")])
-def test_a_bundle_is_one_script(tmp_path, host, ending):
-    """As Node reads it: a module that exports the mount, and a script without exports."""
-    file = tmp_path / f"bundle.{ending}"
-    file.write_text(bundle(host))
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_bundle_is_one_script(tmp_path, host):
+    """Of every module that it imports, once; a second function of one name would be an error."""
+    script = bundle(host)
+    file = tmp_path / "bundle.mjs"
+    file.write_text(script)
     done = run_node("--check", file)
     assert done.returncode == 0, done.stderr
-    assert bundle(host).startswith(bundle())
-    assert ("export default function" in bundle(host)) == (host == "streamlit")
+    statements = re.findall(r"^(?:import|export)\b.*", script, re.MULTILINE)
+    assert statements == ([] if host == "report" else ["export default function (component) {"])
+    functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
+    assert len(functions) == len(set(functions))
+    assert ("mountViews" in functions) == (host != "parts")
+    assert "@param" not in script
+    assert "@import" not in script
+    assert bundle.__wrapped__(host) == script
 
 
-def test_every_file_is_in_the_bundle():
-    mounts = {"mount_parts.js", "mount_report.js", "mount_streamlit.js"}
-    assert {path.name for path in HERE.glob("*.js")} == {*FILES} | mounts
+def test_modules_import_names_of_other_modules_as_they_are():
+    """What :func:`bundle` needs to put one after the other; and each is in a bundle."""
+    bundled = "\n".join(bundle(host) for host in HOSTS)
+    for path in HERE.glob("*.js"):
+        text = path.read_text()
+        for imported in re.findall(r"^import\b[^;]*;", text, re.MULTILINE):
+            assert IMPORT.fullmatch(f"{imported}\n"), f"{path.name}: {imported}"
+            assert " as " not in imported, f"{path.name}: {imported}"
+        assert not re.search(r"\bimport\(", text), path.name
+        for exported in re.findall(r"^export .*", text, re.MULTILINE):
+            assert re.match(
+                r"export (default function \(|(async )?function \w|const \w)", exported
+            ), f"{path.name}: {exported}"
+        for line in DOCUMENTATION.sub("", text).splitlines():
+            if line.startswith(("export const", "export function")):
+                assert line.removeprefix("export ") in bundled, f"{path.name}: {line}"
 
 
 def test_texts_are_never_set_as_html():

@@ -1,6 +1,27 @@
-// Runs behind the widget's own files (test_widget.py joins them), so that its functions are known here.
-const test = require("node:test");
-const assert = require("node:assert/strict");
+// The functions of the widget that need no page.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { barsPlot } from "../../../apps/widget/bars.js";
+import {
+  LIGHT, colourAt, colourOf, contrast, contrasted, luminance, ofHex, placeOf, textOn,
+} from "../../../apps/widget/colours.js";
+import { curvesPlot, logTicks } from "../../../apps/widget/curves.js";
+import {
+  ARRAYS, cellFormat, decoded, exact, extent, readable, same, slug,
+} from "../../../apps/widget/data.js";
+import { dataTablesOf, toCsv } from "../../../apps/widget/data_tables.js";
+import { badgePlace, elided, niceTicks, tickStep, wrapped } from "../../../apps/widget/draw.js";
+import { readingOf } from "../../../apps/widget/frame.js";
+import { headsOf, mapPlot } from "../../../apps/widget/head_parts.js";
+import { matrixPlot } from "../../../apps/widget/matrix.js";
+import { nextToken } from "../../../apps/widget/mount.js";
+import { networkPlot } from "../../../apps/widget/network.js";
+import {
+  lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
+} from "../../../apps/widget/patterns.js";
+import { ordered } from "../../../apps/widget/table.js";
 
 /** The payload of an array. */
 const sent = (dtype, array, shape = [array.length]) => ({
@@ -280,16 +301,57 @@ test("ticks of a logarithmic axis are powers and halves of them", () => {
   assert.deepEqual(logTicks(1, 100000), [1, 10, 100, 1000, 10000, 100000]);
 });
 
-/** A context that records the rectangles drawn on it. */
+/** A context that records the rectangles drawn on it, and the points of lines and texts. */
 function recorder() {
-  const drawn = [];
-  const note = (...rectangle) => drawn.push(rectangle);
+  const [drawn, points] = [[], []];
+  const rectangle = (...box) => drawn.push(box);
+  const point = (x, y) => points.push([x, y]);
   const none = () => {};
   return {
-    drawn, fillRect: note, strokeRect: note, measureText: (text) => ({ width: 6 * text.length }), save: none, restore: none,
-    translate: none, rotate: none, fillText: none, setLineDash: none,
+    drawn, points, fillRect: rectangle, strokeRect: rectangle, rect: rectangle, roundRect: rectangle,
+    moveTo: point, lineTo: point, arc: point, translate: point, bezierCurveTo: (...ends) => point(...ends.slice(4)),
+    measureText: (text) => ({ width: 6 * text.length }), save: none, restore: none, rotate: none, fillText: none,
+    setLineDash: none, beginPath: none, closePath: none, stroke: none, fill: none, clip: none,
   };
 }
+
+test("plots draw and mark their cells inside their size, at any width", () => {
+  const marks = [{ title: "target", values: float32([[4, NaN]]) }];
+  const panels = [1, 1e6].map((most) => ({
+    title: "loss", unit: "nats", curves: [{ name: "a", x: [1, 2, 4], y: [most, null, -most] }, { name: "b", x: [1], y: [0], faint: true }],
+  }));
+  const plots = [
+    barsPlot(BARS), barsPlot({ ...BARS, first: "difference", marks }), networkPlot(NETWORK),
+    barsPlot({ ...BARS, values: float32([[NaN, NaN]]), second: { title: "other", values: float32([[1, 2]]) } }),
+    curvesPlot(CURVES), curvesPlot({ ...CURVES, panels, marked: [3], log: true }),
+  ];
+  for (const plot of plots) {
+    for (const width of [240, 700, 2000]) {
+      const geometry = plot.layout(width, measure);
+      const ctx = recorder();
+      plot.draw(ctx, geometry, LIGHT);
+      plot.mark(ctx, geometry, LIGHT, plot.move(null, 0, 0));
+      assert.ok(ctx.drawn.length + ctx.points.length > 4);
+      const corners = ctx.drawn.flatMap(([x, y, wide, high]) => [[x, y], [x + wide, y + high]]);
+      for (const [x, y] of [...corners, ...ctx.points]) {
+        assert.ok(x >= -5 && x <= geometry.width + 5 && y >= -5 && y <= geometry.height + 5, `${x}, ${y} at ${width}`);
+      }
+    }
+  }
+});
+
+test("lines of a text are as wide as their room, or one word", () => {
+  const lines = wrapped("one two threeandmore four", 49, measure);
+  assert.deepEqual(lines, ["one two", "threeandmore", "four"]);
+  assert.deepEqual(wrapped("", 49, measure), [""]);
+});
+
+test("another head is in the map also where layers have fewer heads", () => {
+  const store = { layers: 2, heads: (layer) => [4, 1][layer] };
+  assert.deepEqual(movedHead(store, [0, 3], 1, 0), [1, 0]);
+  assert.deepEqual(movedHead(store, [0, 3], -1, 1), [0, 3]);
+  assert.deepEqual(movedHead(store, [1, 0], -5, 2), [0, 2]);
+});
 
 test("the number of a collected head is inside the head's own cell, on the map and on the patterns", () => {
   const heads = [[0, 0], [2, 3], [29, 8]];

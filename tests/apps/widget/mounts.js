@@ -1,17 +1,19 @@
 // The components of Streamlit: called again and again for one element, and cleaned up in any order.
-// Their files are imported as they are; what they take from the files before them is given here.
+// Their modules are imported as they are; the one that draws views is given here.
 
 import assert from "node:assert";
 import { test } from "node:test";
 
 const disposed = [];
-globalThis.mountViews = (parent, payload) => ({
-  update: (next) => { parent.drawn = next; },
-  dispose: () => { parent.drawn = null; disposed.push(parent); },
-  ...(parent.drawn = payload, {}),
-});
-const { default: views } = await import("./mount_streamlit.mjs");
-const { default: part } = await import("./mount_parts.mjs");
+globalThis.mountViews = (parent, payload) => {
+  parent.drawn = payload;
+  return {
+    update: (next) => { parent.drawn = next; },
+    dispose: () => { parent.drawn = null; disposed.push(parent); },
+  };
+};
+const { default: views } = await import("./mount_streamlit.js");
+const { default: part } = await import("./mount_parts.js");
 const parts = globalThis.interpParts;
 
 const mounted = (element, data) => views({ parentElement: element, data, setTriggerValue() {} });

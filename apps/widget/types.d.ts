@@ -1,0 +1,282 @@
+// The types that the files of the widget share: what it is sent, what it draws, what its parts are.
+
+declare global {
+  /** Long arrays that Streamlit sends apart from the views, by name, and who waits for them. */
+  var interpParts: Parts | undefined;
+}
+
+export interface Parts {
+  held: Map<string, { part: unknown; mounts: number }>;
+  waiting: Set<() => void>;
+}
+
+// ---- numbers -----------------------------------------------------------------------------------
+
+export type Numbers =
+  | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array;
+/** An array in base64, in row-major order. */
+export interface Encoded { dtype: string; shape: number[]; data: string }
+export interface Decoded { shape: number[]; data: Numbers }
+/** A list of numbers, or of such lists; null stands for NaN. */
+export type Nested = (number | null | Nested)[];
+export type Sent = Encoded | Decoded | Nested;
+
+// ---- colours and drawing -----------------------------------------------------------------------
+
+export type ScaleKind = "sequential" | "diverging" | "tint";
+export interface Scale { kind: ScaleKind; low: number; high: number; root?: boolean }
+/** Red, green and blue, from 0 to 255. */
+export type Colour = number[];
+export interface Theme {
+  paper: string; ink: string; soft: string; line: string; wash: string; accent: string; link: string;
+  dark: boolean;
+}
+export type Context = CanvasRenderingContext2D;
+/** The width of a text in the font of labels. */
+export type Measure = (text: string) => number;
+export interface Writing {
+  colour: string; size?: number; weight?: number; align?: "left" | "center" | "right"; angle?: number;
+  baseline?: CanvasTextBaseline;
+}
+export type Point = [x: number, y: number];
+export type Box = [x: number, y: number, width: number, height: number];
+export interface Size { width: number; height: number }
+
+/** A cell of a plot; what its two numbers are differs: row and column, layer and head, curve and point. */
+export type Cell = [number, number];
+export interface Description {
+  name: string; value?: number; unit?: string; text?: string; signed?: boolean; lines?: string[];
+  x?: number; pick?: string;
+}
+/** What draws a view on a canvas, and does not depend on the page. */
+export interface Plot<Geometry extends Size = Size> {
+  rows: number;
+  columns: number;
+  layout(width: number, measure: Measure): Geometry;
+  draw(ctx: Context, geometry: Geometry, theme: Theme): void;
+  /** Draws over the plot what changes more often than the plot. */
+  over?(ctx: Context, geometry: Geometry, theme: Theme): void;
+  /** Marks a cell. */
+  mark(ctx: Context, geometry: Geometry, theme: Theme, cell: Cell): void;
+  pick(geometry: Geometry, x: number, y: number): Cell | null;
+  box(geometry: Geometry, cell: Cell): Box;
+  describe(cell: Cell): Description;
+  /** The cell a number of rows and columns away; the first one from null. */
+  move(cell: Cell | null, down: number, right: number): Cell | null;
+}
+/** A plot that knows its view. */
+export interface MatrixPlot extends Plot { view: Matrix }
+/** What a saved picture shows; part names the part of the view. */
+export interface Picture extends Size { paint(ctx: Context, theme: Theme): void; part?: string }
+
+// ---- views, as they are sent -------------------------------------------------------------------
+
+/** What all views have, beside what they show. */
+export interface Shown {
+  id: string; title: string; note?: string; marked_note?: string; file?: string; unit?: string;
+  /** What a click chooses and reports. */
+  pick?: string | null;
+  /** The cell that is chosen at first. */
+  at?: Cell;
+}
+/** Further numbers of a view, with a title. */
+export interface Titled { title: string; values: Sent }
+
+export interface Matrix {
+  kind: "matrix"; title?: string; rows: string[]; columns: string[]; row_axis: string; column_axis: string;
+  values: Sent; scale: Scale; unit?: string; numbers?: boolean; pick?: string | null; marked?: Cell[];
+  texts?: string[][]; hover?: string[][][]; beside?: Titled[];
+  /** 1 where a value is an estimate, 0 where it is measured. */
+  estimated?: Sent;
+}
+export interface MatrixView extends Shown, Matrix { title: string }
+export interface BarsView extends Shown {
+  kind: "bars"; labels: string[]; values: Sent; low?: Sent; high?: Sent; scale?: Scale;
+  first?: string; second?: Titled; marks?: Titled[];
+}
+export interface SentCurve { name: string; x: Sent; y: Sent; faint?: boolean }
+export interface SentPanel { title: string; unit: string; curves: SentCurve[]; ends?: number[] }
+export interface CurvesView extends Shown {
+  kind: "curves"; axis: string; log?: boolean; panels: SentPanel[]; marked?: number[];
+}
+export interface GraphNode { name: string; x: number; y: number; label?: string }
+export type Edge = [from: number, to: number, weight: number];
+export interface NetworkView extends Shown { kind: "network"; nodes: GraphNode[]; edges: Edge[] }
+export interface TokensView extends Shown, Strip {
+  kind: "tokens"; values?: Sent; scale?: Scale; double?: string | null;
+}
+export interface Column { title: string; unit?: string; align?: string }
+export type CellValue = string | number | null | undefined;
+export interface TableView extends Shown { kind: "table"; columns: Column[]; rows: CellValue[][] }
+/** A score of heads, one number a head. */
+export interface Score {
+  id: string; name: string; values: Sent; unit?: string; scale?: Scale | ScaleKind; low?: Sent; high?: Sent;
+  good?: string; control?: string; n?: number; estimated?: Sent;
+}
+/** Patterns of heads of all layers: as one array, one a layer, or small ones and those of one layer. */
+export type SentPatterns =
+  | Encoded | Encoded[] | { thumbnails: Encoded; layer: { index: number; patterns: Encoded } };
+export interface HeadsView extends Shown {
+  kind: "heads"; tokens: string[]; ids?: number[]; queries?: string[]; query_ids?: number[];
+  patterns: SentPatterns; weighted?: SentPatterns; scores?: Score[]; bos?: boolean; causal?: boolean;
+  /** By the name of the head. */
+  truth?: Record<string, string> | null; roles?: Record<string, string>;
+  /** By layer and head. */
+  names?: string[][];
+}
+export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView;
+export type View = PlottedView | TokensView | TableView | HeadsView;
+
+export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
+export interface Selection {
+  head: Cell | null; heads: Cell[]; query: number | null; key: number | null; position: number | null;
+}
+export interface Payload {
+  views: View[]; selection?: Partial<Selection>; meta?: Meta;
+  /** Ids of views that are dimmed. */
+  stale?: string[];
+  /** The initial states of views, by id. */
+  initially?: Record<string, object>;
+}
+
+// ---- parts of the page -------------------------------------------------------------------------
+
+/** What Streamlit calls a component with. */
+export interface Component<Data> {
+  parentElement: HTMLElement;
+  data: Data;
+  setTriggerValue(name: string, value: unknown): void;
+}
+/** Attributes of an element; functions are event listeners. */
+export interface Attributes {
+  [name: string]: unknown;
+  click?: (event: MouseEvent) => void;
+  keydown?: (event: KeyboardEvent) => void;
+}
+/** What is reported of a click. */
+export interface Picked { view?: string; pick: string; [name: string]: unknown }
+export interface Host { report(event: Picked): void }
+export interface MountedViews { update(payload: Payload): void; dispose(): void }
+
+/** What a view gets from the mount that it is in. */
+export interface Mount {
+  root: HTMLElement;
+  selection(): Selection;
+  meta(): Meta;
+  theme(): Theme;
+  /** Pixels of a canvas for one of the page. */
+  ratio(): number;
+  announce(text: string): void;
+  /** Shows what a cell is beside a place of the window. */
+  tip(described: Description | null, x?: number, y?: number): void;
+  help(): void;
+  search(box: HTMLElement, tokens: string[], onFound: (n: number) => void): void;
+  /** The state of a view, which outlives the view. */
+  stateOf<State extends object>(id: string, initial: State): State;
+  /** Runs a task when the views are on the page. */
+  defer(task: () => void): void;
+  select(change: Partial<Selection>, options?: { quiet?: boolean }): void;
+  collect(head: Cell | null, view: string): void;
+  report(event: Picked): void;
+}
+/** A view on the page. */
+export interface Controller {
+  root: HTMLElement;
+  focus(options?: FocusOptions): void;
+  refresh(): void;
+  fromSelection(): void;
+  dispose(): void;
+  scrolled?: HTMLElement;
+  reveal?(): void;
+}
+
+export interface DataTable { caption: string; columns: string[]; rows: CellValue[][] }
+/** The functions of a view that the buttons around it call. */
+export interface FrameParts {
+  dataTables(): DataTable[];
+  /** What the selected cell is. */
+  describe(): Description | null;
+  /** What a saved picture shows. */
+  picture?(): Picture | null;
+}
+export interface Frame {
+  root: HTMLElement;
+  body: HTMLElement;
+  actions: { table(): void; csv(): void; png(): void; copy(): void };
+  selected(place: number[] | null, described: Description | null): void;
+  refreshDataTable(): void;
+  ready(): void;
+}
+export interface SurfaceOptions {
+  label?: string; focusable?: boolean;
+  onPick(cell: Cell, event: MouseEvent): void;
+  onHover?(cell: Cell | null): void;
+  onDrawn?(): void;
+}
+/** Two canvases in a box, which show a plot. */
+export interface Surface<Drawn extends Plot = Plot> {
+  box: HTMLElement;
+  show(plot: Drawn): void;
+  refresh(): void;
+  hover(cell: Cell | null): void;
+  choose(cell: Cell | null): void;
+  measure: Measure;
+  reveal(cell: Cell): void;
+  plot(): Drawn | null;
+  selected(): Cell | null;
+  geometry(): Size | null;
+  dispose(): void;
+}
+
+/** Values that colour tokens. */
+export interface Tints { values: number[]; scale: Scale; unit?: string }
+/** Tokens, with what is shown about them. */
+export interface Strip {
+  tokens: string[]; ids?: number[]; bos?: boolean; masked?: number[];
+  /** Other tokens below the tokens, and what they are called. */
+  aligned?: string[]; below?: string;
+}
+export interface StripOptions extends Strip {
+  differs?: Set<number>; label?: string; focusable?: boolean;
+  onHover?(n: number | null): void;
+  onPick?(n: number, event: MouseEvent): void;
+  onDouble?: ((n: number, event: MouseEvent) => void) | null;
+}
+export interface TokenStrip {
+  root: HTMLElement;
+  tint(tints: Tints | null): void;
+  choose(n: number | null): void;
+  describe(n: number): Description;
+  count: number;
+}
+
+// ---- heads -------------------------------------------------------------------------------------
+
+/** The pattern of a head in bytes; 255 is a weight of 1. */
+export interface Pattern { queries: number; keys: number; data: Numbers }
+/** Patterns of the heads of a layer; data is null where only the small form was sent. */
+export interface Layer { heads: number; queries: number; keys: number; data: Numbers | null; small?: Layer }
+export interface Store {
+  layers: number;
+  heads(layer: number): number;
+  of(layer: number, head: number, byValue?: boolean): Pattern | null;
+  thumbnail(layer: number, head: number): Pattern;
+}
+/** Which cells show no weight. */
+export interface Hidden { causal?: boolean; hideBos?: boolean }
+/** What the controls of a view "heads" are set to. */
+export interface HeadsState {
+  score: string | null; contrast: number; root: boolean; hideBos: boolean; weighted: boolean;
+  /** Keys that a query attends to, or queries that attend to a key. */
+  mode: "to" | "from";
+  truth: boolean;
+}
+/** What the keys of a view "heads" do. */
+export interface HeadActions {
+  mount: Mount; own: Frame;
+  moveCell(down: number, right: number): void;
+  moveHead(down: number, right: number): void;
+  collect(): void; bos(): void; search(): void; clear(): void;
+}
+/** A query or a key. */
+export interface Place { query?: number; key?: number }
