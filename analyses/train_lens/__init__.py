@@ -13,7 +13,7 @@ be, so its KL is an upper bound on that of the best affine map.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -36,7 +36,14 @@ from analyses.results import (
     rounding,
     signed,
 )
-from analyses.train_lens.training import Settings, Training, lens_divergence, train
+from analyses.train_lens.training import (
+    ROWS,
+    Settings,
+    Training,
+    lens_divergence,
+    rows_of_step,
+    train,
+)
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -143,7 +150,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     *,
     held_out: Any = None,  # noqa: ANN401 - likewise
     steps: int = 250,
-    rows: int = 4,
+    rows: int | None = None,
     tokens: int | None = None,
     lr: float = 3e-3,
     seed: int = 0,
@@ -163,9 +170,10 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
             at most 32, drawn by ``seed``. Windows of one document are not independent prompts: then
             hold out whole documents.
         steps: number of updates.
-        rows: prompts per update.
-        tokens: the most tokens of these prompts per update, drawn by ``seed``; ``None``: as many as
-            have logits of 10 MiB, which are 53 of a vocabulary of 49 152.
+        rows: prompts per update; ``None``: 4, or 1 if prompts have more tokens than an update uses.
+        tokens: the most tokens of these prompts per update, and of each held-out prompt, drawn by
+            ``seed``; ``None``: as many as have logits of 8 MiB, which are 42 of a vocabulary of
+            49 152.
         lr: initial learning rate of Adam; it falls linearly to zero.
         seed: seed for the order of the prompts, and for those held out.
         progress: called with ``(steps done, steps in total)``.
@@ -187,7 +195,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         of 3 layers, on 4 held-out prompts)
     """
     check_finite_weights(model)
-    settings = Settings(steps, rows, lr, seed, tokens).checked()
+    settings = Settings(steps, ROWS if rows is None else rows, lr, seed, tokens).checked()
     if not isinstance(resume, LensTraining | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
             f"resume={shorten(resume)} should be what a cancelled train_lens returned."
@@ -196,6 +204,8 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     used, measured = (
         _split(batches, settings.seed) if held_out is None else (batches, model.batches(held_out))
     )
+    if rows is None:
+        settings = replace(settings, rows=rows_of_step(model, used, settings.tokens))
     training = train(
         model,
         used,
@@ -206,8 +216,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     )
     control = TunedLens.untrained(model, training.lens.provenance)
     kl = [
-        lens_divergence(model, lens, measured, settings.rows).cpu()
-        for lens in (control, training.lens)
+        lens_divergence(model, lens, measured, settings).cpu() for lens in (control, training.lens)
     ]
     return LensTraining(
         logit_lens=kl[0],

@@ -28,9 +28,11 @@ from interp.io import ProgressLike, as_progress
 from interp.metrics import at_least_float32, divergence
 from interp.model import Batch, Network
 
-LOGITS_BYTES = 10 * 2**20
-"""By default, the logits of the tokens of a step, in float32, take at most so many bytes: 53 tokens
+LOGITS_BYTES = 8 * 2**20
+"""By default, the logits of the tokens of a step, in float32, take at most so many bytes: 42 tokens
 of a vocabulary of 49 152."""
+ROWS = 4
+"""Prompts per update by default, if all of their tokens may be used."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,20 @@ class Settings:
         tokens = torch.zeros_like(real)
         tokens.view(-1)[real.flatten().nonzero()[drawn, 0]] = True
         return tokens
+
+
+def rows_of_step(model: Network, batches: Sequence[Batch], tokens: int | None) -> int:
+    """By default, the prompts of a step: :data:`ROWS`, or one if it has more tokens than are used.
+
+    A forward over several prompts would cost more than the step itself.
+
+    Args:
+        model: the model.
+        batches: the prompts, one batch per stack.
+        tokens: as in :class:`Settings`.
+    """
+    longest = int(batches[-1].is_real.sum(-1).max())
+    return ROWS if longest <= (tokens or _tokens_at_once(model)) else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,30 +180,31 @@ def train(
 
 
 def lens_divergence(
-    model: Network, lens: TunedLens, batches: Sequence[Batch], rows: int
+    model: Network, lens: TunedLens, batches: Sequence[Batch], settings: Settings
 ) -> Float[Tensor, "layer prompt"]:
     """KL(final prediction ‖ prediction of each layer) in nats, the mean over each prompt's tokens.
+
+    Of a prompt that has more tokens than a step may use, as many are drawn.
 
     Args:
         model: the model of the lens.
         lens: the lens, trained or not.
         batches: the prompts, one batch per stack.
-        rows: prompts per forward.
+        settings: the settings of the training.
     """
     kl: list[Tensor] = []
-    for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
-        part_batches = _rows(batches, part)
-        real = part_batches[-1].is_real
-        streams, final = _forward(model, part_batches, real)
-        size = _tokens_at_once(model)
-        table = torch.zeros(len(streams), *real.shape, dtype=lens.A.dtype, device=real.device)
+    most = settings.tokens or _tokens_at_once(model)
+    for row in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(1):
+        row_batches = _rows(batches, row)
+        tokens = settings.tokens_of_step(int(row), row_batches[-1].is_real, most)
+        streams, final = _forward(model, row_batches, tokens)
         with torch.no_grad():
-            for layer, x in enumerate(streams):
-                parts = zip(x.split(size, 1), final.split(size, 1), strict=True)
-                each = [_divergence(model, lens.translate(y, layer), last) for y, last in parts]
-                table[layer, real] = torch.cat(each, 1)[0].to(table.dtype)
-        kl.append(table.sum(-1) / real.sum(-1))
-    return torch.cat(kl, dim=1)
+            each = [
+                _divergence(model, lens.translate(x, layer), final).mean()
+                for layer, x in enumerate(streams)
+            ]
+        kl.append(torch.stack(each).to(lens.A.dtype))
+    return torch.stack(kl, dim=1)
 
 
 def _rows(batches: Sequence[Batch], rows: Int[Tensor, " row"]) -> list[Batch]:
@@ -224,12 +241,12 @@ def _forward(
     model: Network, batches: Sequence[Batch], tokens: Bool[Tensor, "batch pos"]
 ) -> tuple[list[Float[Tensor, "one token d_model"]], Float[Tensor, "one token vocab"]]:
     """The stream before each block of the last stack, and the logits, at some tokens as one row."""
-    *places, _ = decoded_places(model).values()
-    done = run(model, *batches, record=places)
-    return (
-        [done.cache[place][tokens][None] for place in places],
-        done.require_logits()[tokens][None],
-    )
+    places = [*decoded_places(model).values()]
+    n_layers = len(model.stacks[-1].blocks)
+    done = run(model, *batches, record=places, stop_at_layer=n_layers)
+    *streams, end = (done.cache[place][tokens][None] for place in places)
+    with torch.no_grad():
+        return streams, decode(model, end)
 
 
 def _divergence(

@@ -227,7 +227,7 @@ COMMANDS = (
         ),
         steps=AT_LEAST_ONE,
         rows=Option("batch", min=1),
-        tokens=Option(min=1, shown="those whose logits take 10 MiB"),
+        tokens=Option(min=1, shown="those whose logits take 8 MiB"),
     ),
     _own(
         "circuits",

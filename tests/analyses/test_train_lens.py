@@ -56,7 +56,7 @@ def test_at_most_32_prompts_are_held_out():
 
 
 def test_a_step_takes_as_many_tokens_as_have_logits_of_limited_size(monkeypatch):
-    """Drawn by the seed; the KL of held-out prompts is still that of all of their tokens."""
+    """Drawn by the seed; the KL of a held-out prompt is the mean over as many of its tokens."""
     model, tokens, held_out = build("gpt2"), prompts(6), prompts(3, seed=1)
     real = torch.tensor([[True, True, False], [True, True, True]])
     drawn = [TRAINING.Settings(9, 2, 0.1, seed).tokens_of_step(4, real, 3) for seed in (0, 0, 1, 2)]
@@ -73,8 +73,24 @@ def test_a_step_takes_as_many_tokens_as_have_logits_of_limited_size(monkeypatch)
     monkeypatch.setattr(TRAINING, "LOGITS_BYTES", limit)
     some = trained()
     assert_identical(some.lens.A, two.lens.A)
-    assert_close(some.logit_lens, whole.logit_lens)
+    every = logit_lens(model, held_out)
+    assert_close(whole.logit_lens, every.kl[:-1].mean(-1))
+    settings = some.training.settings
+    for row, real in enumerate(every.real):
+        kept = settings.tokens_of_step(row, real[None], 2)[0]
+        assert int(kept.sum()) == 2
+        assert_close(some.logit_lens[:, row], every.kl[:-1, row, kept].mean(-1))
     assert not torch.allclose(some.training_kl, whole.training_kl)
+
+
+def test_a_step_reads_one_prompt_if_it_has_more_tokens_than_are_used():
+    """A forward over four prompts would cost more than the step."""
+    model, tokens = build("gpt2"), prompts(6)
+    length = tokens.shape[1]
+    by_tokens = {n: train_lens(model, tokens, steps=1, tokens=n) for n in (length, length - 1)}
+    assert [training.training.settings.rows for training in by_tokens.values()] == [4, 1]
+    asked = train_lens(model, tokens, steps=1, tokens=length - 1, rows=3)
+    assert asked.training.settings.rows == 3
 
 
 def test_a_cancelled_call_has_a_result_that_can_be_resumed():
