@@ -31,6 +31,11 @@ STYLE = """<style>
 [data-testid=stSidebarHeader] { height: 2.4rem; padding-bottom: 0; margin-bottom: 0; }
 [data-testid=stSidebarUserContent] { padding-top: 0; }
 [class*=st-key-interp_parts] { display: none; }
+/* The progress of jobs, in view at the lower edge: nothing moves when a job starts or ends. */
+[data-testid=stLayoutWrapper]:has(> .st-key-interp_progress) { position: sticky; bottom: 0;
+  z-index: 40; padding: 0.2rem 0; background: color-mix(in srgb, Canvas 92%, transparent); }
+.st-key-interp_progress > * > [data-testid=stHorizontalBlock] > * { flex: 1 1 320px; min-width: 0; }
+.st-key-interp_progress > * > * > * > [data-testid=stHorizontalBlock] { flex-wrap: nowrap; }
 /* The label of a clicked Cancel changes at once, before the server answers. */
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p { font-size: 0; }
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p::after {

@@ -29,6 +29,8 @@ from apps.explorer.watch import States, begin_drawing, is_cancelled, note_drawn,
 from apps.widget.pictures import share_scales
 from interp.errors import InterpError
 
+PROGRESS = "interp_progress"
+"""The key of the container of the jobs' progress, which the page's style keeps in view."""
 WORKERS = 2
 """Number of worker threads, so that a long forward of one analysis does not block another."""
 JOBS = Jobs(model_of, Store(), WORKERS)
@@ -145,11 +147,10 @@ class Results:
 
 
 def show(page: Page) -> None:
-    """Show a page, with the progress of its jobs above it."""
-    above = st.container()
+    """Show a page, with the progress of its jobs at the lower edge of the window."""
     begin_drawing()
     st.fragment(_body)(page)
-    with above:
+    with st.container(key=PROGRESS):
         watch(lambda: _jobs_of(page), JOBS)
 
 

@@ -51,8 +51,9 @@ def _poll(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
             st.rerun()
         incomplete = incomplete_jobs()
         states = {name: job.state for name, job in incomplete.items()}
-        for name, job in incomplete.items():
-            _progress(name, job, jobs)
+        with st.container(horizontal=True, gap="medium"):
+            for name, job in incomplete.items():
+                _progress(name, job, jobs)
         drawn, running = st.session_state["drawn"], any(job.running for job in incomplete.values())
         # A page that failed to draw (None) would only fail again.
         if drawn not in (None, states) or running != st.session_state["watched"]:

@@ -49,7 +49,7 @@ export function headsView(mount, view) {
   const all = element("div", { class: "w-all" });
   const right = element("div", { class: "w-right" });
   const below = element("div", { class: "w-below" });
-  own.body.append(element("div", { class: "w-heads" }, scored, right, below, all));
+  own.body.append(element("div", { class: "w-heads" }, scored, right, all));
 
   const map = view.scores && view.scores.length ? scoreMap(mount, view, view.scores, scored, state, {
     onHover: hoverHead, onPick: pickHead,
@@ -67,7 +67,7 @@ export function headsView(mount, view) {
 
   const title = element("h4", { class: "w-head-name" });
   const role = element("p", { class: "w-role" });
-  right.append(title, role, patternControls());
+  right.append(title, role, patternControls(), below);
   /** @type {Surface<MatrixPlot>} */
   const large = surface(mount, right, {
     label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,

@@ -63,7 +63,7 @@ export function matrixPlot(view, settings = {}) {
   function rowHeight(cell) {
     if (texts) return 24;
     if (view.pick === "pair") return cell;
-    if (printed) return clamp(Math.round(cell * 0.6), 24, 36);
+    if (printed) return clamp(Math.min(Math.round(cell * 0.6), Math.floor(540 / rows)), 17, 36);
     return clamp(Math.min(cell, 560 / rows), 2, 28);
   }
 
@@ -89,7 +89,7 @@ export function matrixPlot(view, settings = {}) {
    *  @type {Plot<Geometry>["draw"]} */
   function estimates(ctx, geometry, theme) {
     if (!view.estimated) return;
-    ctx.globalAlpha = 0.35;
+    ctx.globalAlpha = 0.2;
     decodedOnce(view.estimated).data.forEach((is, at) => {
       if (is) hatch(ctx, theme.ink, ...box(geometry, [Math.floor(at / columns), at % columns]));
     });
