@@ -20,6 +20,7 @@ from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
+from analyses.continuations import Continuations, continuations
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
@@ -55,6 +56,7 @@ __all__ = [
     "AttentionStatistics",
     "Comparison",
     "Composition",
+    "Continuations",
     "DirectLogitAttribution",
     "EdgeAttribution",
     "Erasing",
@@ -90,6 +92,7 @@ __all__ = [
     "check_prompts",
     "compare",
     "composition",
+    "continuations",
     "direct_logit_attribution",
     "erase",
     "explain",

@@ -10,6 +10,7 @@ import pandas as pd
 from analyses import (
     Ablation,
     AttentionStatistics,
+    Continuations,
     DirectLogitAttribution,
     Explanation,
     HeadEffects,
@@ -67,6 +68,12 @@ def _(result: LogitLens, top: int | None = None) -> Table:
         means = {"rank": "mean", "target_probability": "mean"}
         of_places = of_places.join(frame[last].groupby(["layer", "point"]).agg(means))
     return table_of_frame(of_places.reset_index(), top)
+
+
+@table.register
+def _(result: Continuations, top: int | None = None) -> Table:
+    """The texts, each with its mean surprisal."""
+    return table_of_frame(result.to_sample_frame(), top)
 
 
 @table.register

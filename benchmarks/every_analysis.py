@@ -84,6 +84,7 @@ class Command:
 
 COMMANDS = {
     "predict": Command("predict --prompts PAIRS"),
+    "continue": Command("continue --prompts PAIRS"),
     "patterns": Command("patterns --prompts PAIRS"),
     "patterns of a text": Command("patterns --prompts TEXT", "text"),
     "roles": Command("roles", "weights"),

@@ -35,7 +35,7 @@ TOKEN_COLUMNS = (
 """Columns of a frame that hold the label of a token."""
 TEXT_COLUMNS = (
     *("context", "promoted_tokens", "suppressed_tokens"),
-    *("plain_text", "steered_text", "steered_control_text"),
+    *("plain_text", "steered_text", "steered_control_text", "written_text"),
 )
 """Columns of a frame that hold several labels of tokens."""
 PROMPT_COLUMNS = ("prompt", "text")

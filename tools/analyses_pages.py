@@ -38,7 +38,7 @@ SETTINGS = "show_root_heading: false, show_root_toc_entry: false"
 """How mkdocstrings writes the parameters of an analysis."""
 ROOT = Path(__file__).parents[1]
 QUESTIONS = {
-    "What does the model predict?": ("predictions", "logit_lens", "train_lens"),
+    "What does the model predict?": ("predictions", "continuations", "logit_lens", "train_lens"),
     "What does a head attend to?": (
         "attention_pattern",
         "attention_patterns",
@@ -179,6 +179,11 @@ EXAMPLES = {
         f"    {TEXTS},\n    targets=[p.target for p in prompts],\n"
         '    ablate=["L0H5", "L1H0"],\n)',
         "interp predict --model python-4l --prompts python-keywords --ablate L0H5 --ablate L1H0",
+    ),
+    "continuations": Example(
+        f"{on('python-4l', 'docstrings')}[:4]",
+        f"analyses.continuations(model, {TEXTS}, new_tokens=10)",
+        "interp continue --model python-4l --prompts docstrings --new-tokens 10",
     ),
     "attention_pattern": Example(
         on("induction-by-hand", "letters"),

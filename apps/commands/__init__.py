@@ -62,6 +62,16 @@ COMMANDS = (
         method=REPLACEMENTS,
     ),
     _own(
+        "continue",
+        "analyses:continuations",
+        "Sample a few texts after each prompt, and report how probable each new token was.",
+        "Continuing prompts",
+        new_tokens=AT_LEAST_ONE,
+        samples=AT_LEAST_ONE,
+        temperature=Option(min=0),
+        top_k=AT_LEAST_ONE,
+    ),
+    _own(
         "patterns",
         "analyses:attention_statistics",
         "Average each head's attention: entropy, distance, attention to BOS, previous token, ….\n\n"

@@ -17,7 +17,7 @@ ANSWERED = ("", "right", "wrong")
 """Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")
 """Values by which the tokens of the prompt can be coloured."""
-MAX_STRENGTH, MAX_NEW_TOKENS = 1000.0, 64
+MAX_STRENGTH, MAX_NEW_TOKENS, MAX_SAMPLES, MAX_TEMPERATURE = 1000.0, 64, 10, 10.0
 """Limits of a continuation."""
 MAX_TEXT = 2000
 """Largest number of characters of a text that is written to the address."""
@@ -91,6 +91,9 @@ class View:
         kind: the kind of composition: Q, K or V.
         colour: the colour of the prompt's tokens: ``surprisal``, or its ``change`` by the ablation.
         new_tokens: the number of tokens by which the prompt is continued.
+        temperature: the temperature at which continuations without edits are sampled; at 0 there
+            is one, of the most probable tokens.
+        samples: the number of continuations without edits.
         positive: text towards which a continuation is steered; ``""`` for no steering.
         negative: text away from which it is steered.
         layer: the layer at which the steering vector is added; ``None`` for the last.
@@ -133,6 +136,8 @@ class View:
     kind: str = "K"
     colour: str = "surprisal"
     new_tokens: int = 12
+    temperature: float = 1.0
+    samples: int = 3
     positive: str = ""
     negative: str = ""
     layer: int | None = None
@@ -226,17 +231,23 @@ def _count(text: str) -> int | None:
     return count if count and count > 0 else None
 
 
-def _strength(text: str) -> float | None:
-    try:
-        strength = float(text)
-    except ValueError:
-        return None
-    return strength if abs(strength) <= MAX_STRENGTH else None
+def _number_from(low: float, high: float) -> Callable[[str], float | None]:
+    def read(text: str) -> float | None:
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        return number if low <= number <= high else None
+
+    return read
 
 
-def _new_tokens(text: str) -> int | None:
-    number = _index(text)
-    return number if number is not None and 1 <= number <= MAX_NEW_TOKENS else None
+def _count_to(high: int) -> Callable[[str], int | None]:
+    def read(text: str) -> int | None:
+        number = _index(text)
+        return number if number is not None and 1 <= number <= high else None
+
+    return read
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
@@ -272,8 +283,10 @@ READERS: dict[str, Callable[[str], Any]] = {
     "contrast": _contrast,
     "answered": _one_of(*ANSWERED),
     "colour": _one_of(*COLOURS),
-    "new_tokens": _new_tokens,
-    "strength": _strength,
+    "new_tokens": _count_to(MAX_NEW_TOKENS),
+    "samples": _count_to(MAX_SAMPLES),
+    "temperature": _number_from(0.0, MAX_TEMPERATURE),
+    "strength": _number_from(-MAX_STRENGTH, MAX_STRENGTH),
     "page": _page,
     "head": Head.of,
     "heads": _heads,

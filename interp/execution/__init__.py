@@ -3,7 +3,13 @@
 from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to
 from interp.execution.first_nan import check_forward, check_no_nan, first_nan, naming_first_nan
 from interp.execution.free_bytes import free_bytes, size_of
-from interp.execution.generate import check_temperature, generate, with_start
+from interp.execution.generate import (
+    check_can_continue,
+    check_temperature,
+    end_tokens,
+    generate,
+    with_start,
+)
 from interp.execution.machine import device_name, operations_of_forward, operations_taken, processor
 from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
 from interp.execution.prepared import Start, logits_of
@@ -21,10 +27,12 @@ __all__ = [
     "Shapes",
     "Start",
     "as_edits",
+    "check_can_continue",
     "check_forward",
     "check_no_nan",
     "check_temperature",
     "device_name",
+    "end_tokens",
     "estimate",
     "first_nan",
     "free_bytes",

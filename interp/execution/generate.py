@@ -19,6 +19,7 @@ from interp.errors import InvalidInput, InvalidTokens, NotANumber, shorten
 from interp.execution.plan import plan_of_edits
 from interp.execution.recorder import Recorder
 from interp.integers import as_seed, at_least
+from interp.io import check_cancelled
 from interp.model import Batch, Context, KVCache, Network
 
 
@@ -56,17 +57,11 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
             outside the vocabulary.
         InvalidInput: the model has no decoder, or a setting is out of range.
     """
-    _check_is_causal_lm(model)
     _check_numbers(max_new_tokens, temperature, top_k, seed)
-    ends = _end_tokens(model, stop)
+    ends = end_tokens(model, stop)
     *sources, prompt = model.check(*with_start(model, tokens))
     batch = prompt.padded_left()
-    longest = int(batch.is_real.sum(-1).max())
-    if longest + max_new_tokens > model.config.n_ctx:
-        raise InvalidTokens(
-            f"A prompt of {longest} tokens and {max_new_tokens} new ones exceed the context of "
-            f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
-        )
+    check_can_continue(model, batch, max_new_tokens)
     recorder = Recorder(plan_of_edits(model, edits))
     generator = torch.Generator(model.device).manual_seed(index(seed))
     ended = torch.zeros(len(batch.ids), dtype=torch.bool, device=batch.ids.device)
@@ -74,6 +69,7 @@ def generate(  # noqa: PLR0913 - each is a setting of its own
         next_logits = _NextLogits(model, sources, recorder, edits)
         for _ in range(max_new_tokens):
             new = sample(next_logits(batch), temperature, top_k, generator)
+            check_cancelled()
             batch = _append(batch, new, ended)
             ended = ended | torch.isin(new, ends)
             if bool(ended.all()):
@@ -134,13 +130,25 @@ class _NextLogits:
         return logits
 
 
-def _check_is_causal_lm(model: Network) -> None:
+def check_can_continue(model: Network, prompts: Batch, new_tokens: int) -> None:
+    """Make sure that a model generates text, and has room for new tokens after each prompt.
+
+    Raises:
+        InvalidInput: it has no decoder.
+        InvalidTokens: a prompt and the new tokens exceed the context.
+    """
     if not model.config.unembeds or model.config.n_classes is not None:
         raise InvalidInput("This model has no unembedding and can't predict the next token.")
     if not model.config.is_causal:
         raise InvalidInput(
             "An encoder, or a decoder without its mask, attends in both directions and can't "
             "continue a text."
+        )
+    longest = int(prompts.is_real.sum(-1).max())
+    if longest + new_tokens > model.config.n_ctx:
+        raise InvalidTokens(
+            f"A prompt of {longest} tokens and {new_tokens} new ones exceed the context of "
+            f"{model.config.n_ctx}; ask for at most {model.config.n_ctx - longest}."
         )
 
 
@@ -180,8 +188,12 @@ def with_start(model: Network, tokens: tuple[object, ...]) -> tuple[object, ...]
     return (*tokens, torch.full((source.ids.shape[0], 1), start))
 
 
-def _end_tokens(model: Network, stop: Sequence[int]) -> Int[Tensor, " token"]:
-    """The ids of all tokens that end a row."""
+def end_tokens(model: Network, stop: Sequence[int] = ()) -> Int[Tensor, " token"]:
+    """The ids of all tokens that end a row: those of the configuration, and those of ``stop``.
+
+    Raises:
+        InvalidTokens: an id of ``stop`` is outside the vocabulary.
+    """
     tokens, d_vocab = model.config.tokens, model.config.d_vocab
     for token in stop:
         if type(token) is not int or not 0 <= token < d_vocab:

@@ -17,7 +17,8 @@ from architectures import (
 from tables import each
 
 from interp import PAD, Config, EmbeddingConfig, InterpError, StackConfig, Transformer, edits, load
-from interp.errors import InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
+from interp.errors import Cancelled, InvalidEdit, InvalidInput, InvalidTokens, UnknownPlace
+from interp.io import cancellable
 
 MODEL = build("gpt2")
 (IDS,) = tokens_of("gpt2")
@@ -41,6 +42,21 @@ MODEL = build("gpt2")
 def test_a_setting_that_means_nothing_is_refused(settings, message):
     with pytest.raises(InterpError, match=message):
         MODEL.generate(IDS, **({"max_new_tokens": 2} | settings))
+
+
+def test_a_cancelled_generation_ends_after_the_next_token():
+    asked: list[bool] = []
+
+    def cancelled(after: int) -> bool:
+        asked.append(True)
+        return len(asked) > after
+
+    with pytest.raises(Cancelled), cancellable(lambda: cancelled(2)):
+        MODEL.generate(IDS, max_new_tokens=6)
+    assert len(asked) == 3
+    with cancellable(lambda: False):
+        generated = MODEL.generate(IDS, max_new_tokens=6)
+    assert_identical(generated, MODEL.generate(IDS, max_new_tokens=6))
 
 
 def test_a_text_of_one_token_ends_a_row():

@@ -1,38 +1,50 @@
-"""The continuation of the prompt by the model, with and without edits."""
+"""The continuation of the prompt by the model: samples, or plain beside edited."""
 
 from dataclasses import asdict
 
 import streamlit as st
 
 import interp
-from analyses import Steering, steer
-from analyses.results import Scale, encoded
+from analyses import Continuations, Steering, steer
+from analyses.results import Result, Scale, encoded
 from analyses.results import number as number_text
 from apps.explorer.canvas import ViewData
 from apps.explorer.controls import ask_switch, number, write
+from apps.explorer.pages.samples import (
+    LEAST_SCALE,
+    new_tokens_of,
+    sample_views,
+    samples_question,
+)
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.prediction import ablation_of
 from apps.explorer.questions import Question, question
-from apps.explorer.view import MAX_NEW_TOKENS, MAX_STRENGTH, View
+from apps.explorer.view import (
+    MAX_NEW_TOKENS,
+    MAX_SAMPLES,
+    MAX_STRENGTH,
+    MAX_TEMPERATURE,
+    View,
+)
 from apps.widget.pictures import table_view
-from interp.errors import InvalidInput
 from interp.model import PAD
 from interp.text import PAD_LABEL
 
-LEAST_SCALE = 0.01
-"""Least upper end of a colour scale, in nats: smaller numbers may be rounding errors."""
 CONTINUATION = "continuation"
 """The name of the question, by which a view requests it."""
 
 
 def continuation_question(view: View, model: interp.Transformer) -> Question:
-    """The prompt continued with the collected heads ablated, a steering vector added, or both.
+    """Samples of the prompt's continuation; with edits, the plain text beside the edited one.
+
+    Edits are the ablation of the collected heads, a steering vector, or both.
 
     Raises:
-        InvalidInput: nothing is edited, or the prompt fills the context.
+        InvalidInput: the prompt fills the context.
     """
-    edit, batch = ablation_of(view, model), inputs_of(view, model).batch
-    vector: dict[str, object] = {}
+    if not is_edited(view):
+        return samples_question(view, model)
+    batch, vector = inputs_of(view, model).batch, dict[str, object]()
     if view.positive and view.negative:
         prefixes = batch[1] if isinstance(batch, tuple) else None
         sides = [[side] for side in (view.positive, view.negative)]
@@ -41,14 +53,13 @@ def continuation_question(view: View, model: interp.Transformer) -> Question:
             "contrast": sides if prefixes is None else [(side, prefixes) for side in sides],
             "strengths": [view.strength],
         }
-    if not edit and not vector:
-        raise InvalidInput(
-            "A continuation compares the model with an edited one: collect heads on the page Heads "
-            "(Shift-click) and switch on their ablation, or enter two texts to steer with."
-        )
-    return question(
-        steer, view.model, batch, **vector, **edit, new_tokens=_new_tokens(view, model, batch)
-    )
+    edit, new_tokens = ablation_of(view, model), new_tokens_of(view, model)
+    return question(steer, view.model, batch, **vector, **edit, new_tokens=new_tokens)
+
+
+def is_edited(view: View) -> bool:
+    """Whether heads are ablated, or there is a vector to steer with."""
+    return bool((view.ablated and view.heads) or (view.positive and view.negative))
 
 
 def _layer(view: View, model: interp.Transformer) -> int:
@@ -57,37 +68,24 @@ def _layer(view: View, model: interp.Transformer) -> int:
     return last if view.layer is None else min(view.layer, last)
 
 
-def _new_tokens(
-    view: View, model: interp.Transformer, batch: list[str] | tuple[list[str], list[str]]
-) -> int:
-    """The number of new tokens that the view requests, or that fit the context.
-
-    Raises:
-        InvalidInput: no new token fits the context.
-    """
-    text = batch[1] if isinstance(batch, tuple) else batch
-    room = model.config.n_ctx - model.to_tokens(text, stack=model.stacks[-1].name).shape[1]
-    if room < 1:
-        raise InvalidInput(
-            f"The prompt fills the context of {model.config.n_ctx} tokens: it can't be continued."
-        )
-    return min(view.new_tokens, room)
-
-
 def continuation_controls(view: View, model: interp.Transformer) -> None:
-    """The switch for the continuation, and its length and steering vector."""
+    """The switch for the continuation, its length, sampling and steering vector."""
     if not model.config.is_causal:
         st.caption("This model is an encoder, which can't continue a text.")
         return
     ask_switch(
         "Continue the prompt",
         CONTINUATION,
-        help="Generate text with the plain model and with an edited one: with heads ablated, a "
-        "steering vector added, or both.",
+        help="Sample a few texts; or, with heads ablated or a steering vector added, compare the "
+        "text of the plain model with that of the edited one.",
     )
     if CONTINUATION not in view.asked:
         return
     number("New tokens", "new_tokens", (1, MAX_NEW_TOKENS))
+    if not is_edited(view):
+        number("Temperature (0: greedy)", "temperature", (0.0, MAX_TEMPERATURE))
+        if view.temperature:
+            number("Samples", "samples", (1, MAX_SAMPLES))
     write("Steer towards", "positive", help="A text; the stream at its last token is read.")
     write(
         "away from",
@@ -99,7 +97,14 @@ def continuation_controls(view: View, model: interp.Transformer) -> None:
         number("Strength", "strength", (-MAX_STRENGTH, MAX_STRENGTH))
 
 
-def continuation_views(result: Steering) -> list[ViewData]:
+def continuation_views(result: Result | None) -> list[ViewData]:
+    """The views of samples, or of the plain text beside the edited one."""
+    if isinstance(result, Continuations):
+        return sample_views(result)
+    return _beside_edited(result) if isinstance(result, Steering) else []
+
+
+def _beside_edited(result: Steering) -> list[ViewData]:
     """Plain and edited tokens below one another, and as texts with the control."""
     texts = result.plain[0], result.steered[0, 0]
     longest = max(sum(n != PAD for n in tokens.tolist()) for tokens in texts)

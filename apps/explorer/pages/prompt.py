@@ -1,13 +1,14 @@
 """The page Prompt: the surprisal of each token, predictions, the prompt set, continuations.
 
-A click on a token reads the prediction there; in an encoder, a double click masks it.
+A click on a token reads the prediction there, and on one of a continuation asks why it was written;
+in an encoder, a double click masks a token.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict
 
 import interp
-from analyses import Predictions, Steering
+from analyses import Predictions
 from analyses.results import PROBABILITIES, Result, Scale, encoded, fixed, number
 from apps.defaults import LOGIT_DIFF, LOSS, MASKED_LOSS
 from apps.explorer.canvas import Pick, ViewData
@@ -18,12 +19,12 @@ from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.continuation import (
     CONTINUATION,
-    LEAST_SCALE,
     continuation_controls,
     continuation_question,
     continuation_views,
 )
 from apps.explorer.pages.masking import answered_at, has_mask, toggled
+from apps.explorer.pages.samples import LEAST_SCALE, WRITTEN, why_written
 from apps.explorer.pages.view_inputs import set_question
 from apps.explorer.prediction import prediction_question
 from apps.explorer.view import COLOURS, View
@@ -48,20 +49,23 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
     """The prompt's tokens, what is predicted, the continuation, and the prompt set."""
     drawings: list[ViewData] = []
-    prediction, continued, of_set = (results.get(name) for name in (PREDICTION, CONTINUATION, SET))
+    prediction, of_set = (results.get(name) for name in (PREDICTION, SET))
     if isinstance(prediction, Predictions):
         if len(model.stacks) > 1:
             drawings.append(source_view(view, model))
         drawings += [tokens_view(view, model, prediction), top_view(prediction)]
-    if isinstance(continued, Steering):
-        drawings += continuation_views(continued)
+    drawings += continuation_views(results.get(CONTINUATION))
     if isinstance(of_set, Predictions):
         drawings.append(set_view(view, of_set))
     return drawings
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """Read the prediction at a token, mask a token, or choose a prompt of the set."""
+    """Read the prediction at a token, mask it, ask why it was written, or choose a prompt.
+
+    Raises:
+        InvalidInput: as for :func:`why_written`.
+    """
     row = pick.get("row")
     if not isinstance(row, int):
         return view
@@ -69,6 +73,8 @@ def on_pick(view: View, pick: Pick) -> View:
         return answered_at(view, model_of(view.model), row)
     if pick["pick"] == "mask":
         return toggled(view, model_of(view.model), row)
+    if pick["pick"] == WRITTEN:
+        return why_written(view, model_of(view.model), pick)
     prompts = examples(view.model)
     if pick.get("view") == SET and 0 <= row < len(prompts):
         return with_prompt(view, prompts[row])

@@ -113,11 +113,15 @@ def probable_target(view: View, model: interp.Transformer) -> str | None:
         return None
     if not isinstance(prediction, Predictions):
         return None
-    first = int(prediction.top[0, 0, 0])
-    text = str(model.to_string([first]))
+    return text_of_token(model, int(prediction.top[0, 0, 0]))
+
+
+def text_of_token(model: interp.Transformer, token: int) -> str | None:
+    """The text of a token; ``None`` if no text is this token alone."""
+    text = str(model.to_string([token]))
     # A SentencePiece tokenizer decodes a first token without the space before its word.
     return next(
-        (candidate for candidate in (text, f" {text}") if single_token(model, candidate) == first),
+        (candidate for candidate in (text, f" {text}") if single_token(model, candidate) == token),
         None,
     )
 

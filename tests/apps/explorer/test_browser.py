@@ -335,6 +335,17 @@ def test_a_token_in_the_middle_is_masked_by_a_double_click_and_shown_again(visit
 
 
 @pytest.mark.slow
+def test_a_click_on_a_token_that_was_written_asks_why(visitor, server):
+    opened(visitor, server, page="prompt", text=TEXT, asked="continuation", temperature="0.0")
+    visitor.finish()
+    visitor.view("sample_0").get_by_text("d", exact=True).first.click()
+    until_address(visitor, "page", "why")
+    visitor.finish()
+    assert (address(visitor)["text"], address(visitor)["target"]) == (f"{TEXT}c", "d")
+    assert visitor.page.locator("[data-testid=stAlert]").count() == 0
+
+
+@pytest.mark.slow
 def test_the_report_of_a_page_opens_as_a_file(visitor, server, chromium, tmp_path):
     opened(visitor, server, page="heads", text=TEXT, head="L0H1", method="zero")
     visitor.finish()

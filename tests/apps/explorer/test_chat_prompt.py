@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from apps.explorer.default_views import default_view, with_prompt
 from apps.explorer.links import completed
 from apps.explorer.offered import model_of, offer, source_of
+from apps.explorer.pages.prompt import on_pick
 from apps.explorer.pages.view_inputs import inputs_of, prompt_problem
 from apps.explorer.pages.weights import asks as weights_asks
 from apps.explorer.prediction import prediction_question
@@ -60,6 +61,16 @@ def test_a_long_text_is_cut_so_that_the_message_fits(model):
     assert len(notes) == 1
     assert n_tokens(view, model, "decoder") <= model.config.n_ctx
     assert n_tokens(replace(view, text=f"0 {view.text}"), model, "decoder") > model.config.n_ctx - 4
+
+
+def test_a_token_of_a_chat_is_asked_about_in_the_text_that_the_template_makes(model):
+    """The switch is then off, since the text is no message."""
+    view = replace(VIEW, asked=("continuation",), temperature=0.0, new_tokens=3)
+    new = model.generate(model.chat("y = 1").text, max_new_tokens=3)[0, -3:]
+    pick = {"view": "sample_0", "pick": "written", "row": 1, "name": model.label(int(new[1]))}
+    asked = on_pick(view, pick)
+    assert (asked.chat, asked.text) == (False, f"# y = 1\nx ={model.to_string(new[:1])}")
+    assert model.to_single_token(asked.target) == new[1]
 
 
 def test_a_link_records_the_switch(model):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import interp
-from analyses import Predictions, Steering, ablate, predictions
+from analyses import Predictions, Steering, ablate, continuations, predictions
 from apps.explorer.default_views import default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of
@@ -18,7 +18,7 @@ from apps.explorer.page import JOBS, Results
 from apps.explorer.pages.continuation import continuation_question
 from apps.explorer.pages.masking import toggled
 from apps.explorer.pages.prompt import asks, on_pick, tokens_view, views
-from apps.explorer.pages.view_inputs import inputs_of, metric_of, set_question
+from apps.explorer.pages.view_inputs import inputs_of, metric_of, set_question, text_of_token
 from apps.explorer.prediction import line_of, prediction_question
 from apps.explorer.validate import cut_text, within_context
 from apps.explorer.view import Head, View, from_address
@@ -267,13 +267,98 @@ def test_an_encoder_decoder_is_continued_in_its_decoder():
     assert results["continuation"].plain[0, : len(plain)].tolist() == plain.tolist()
 
 
-def test_without_an_edit_there_is_nothing_to_compare():
-    with pytest.raises(InvalidInput, match="collect heads"):
-        continuation_question(VIEW, model_of(MODEL))
-    full = replace(ABLATED, text="ab" * 31 + "a")
+CONTINUED = replace(VIEW, asked=("continuation",), new_tokens=5)
+
+
+def test_without_edits_samples_are_shown_on_one_scale():
+    view = replace(CONTINUED, model="python-4l", text="def f(x):", metric="loss")
+    results, drawn = results_and_views(view)
+    result, model = results["continuation"], model_of("python-4l")
+    expected = continuations(model, ["def f(x):"], new_tokens=5, samples=3)
+    assert torch.equal(result.new_ids, expected.new_ids)
+    strips = [drawn[f"sample_{n}"] for n in range(3)]
+    for strip, ids, surprisal in zip(
+        strips, expected.new_ids[0], expected.surprisal[0], strict=True
+    ):
+        assert (strip["ids"], strip["tokens"]) == (ids.tolist(), model.to_labels(ids))
+        torch.testing.assert_close(numbers_of(strip["values"]), surprisal)
+        assert strip["scale"]["high"] == pytest.approx(expected.surprisal.max().item())
+        assert "Click a token to ask why it was written" in strip["note"]
+        assert f"mean {surprisal.mean():.3f} nats" in strip["title"]
+    greedy = results_and_views(replace(view, temperature=0.0))[1]
+    assert "Greedy continuation" in greedy["sample_0"]["title"]
+    assert "sample_1" not in greedy
+    edited = results_and_views(replace(view, heads=(Head(0, 1),), ablated=True))[1]
+    assert "continued" in edited
+    assert "sample_0" not in edited
+
+
+def test_a_prompt_that_fills_the_context_is_not_continued():
+    full = replace(VIEW, text="ab" * 31 + "a")
     assert model_of(MODEL).to_tokens(full.text).shape[1] == 64
-    with pytest.raises(InvalidInput, match="fills the context of 64"):
-        continuation_question(full, model_of(MODEL))
+    for view in (full, replace(full, heads=(Head(0, 0),), ablated=True)):
+        with pytest.raises(InvalidInput, match="fills the context of 64"):
+            continuation_question(view, model_of(MODEL))
+    fits = continuation_question(replace(full, text=full.text[2:]), model_of(MODEL))
+    assert dict(fits.settings)["new_tokens"] == 2
+
+
+def clicked_token(view: View, sample: int, token: int) -> tuple[View, float]:
+    """The view after a click on a token of a sample, and the surprisal that its strip shows."""
+    strip = results_and_views(view)[1][f"sample_{sample}"]
+    pick = {"view": strip["id"], "pick": "written", "row": token, "name": strip["tokens"][token]}
+    return on_pick(view, pick), numbers_of(strip["values"])[token].item()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        replace(CONTINUED, corrupt="abddab", prompts="examples", component="L1H0", position=2),
+        replace(CONTINUED, model="python-4l", text="for i in", distractor=" self"),
+        replace(default_view("dates", "prompt"), asked=("continuation",), new_tokens=4),
+    ],
+)
+@pytest.mark.parametrize(("sample", "token"), [(0, 0), (2, 3)])
+def test_a_click_on_a_token_of_a_sample_asks_why_it_was_written(view, sample, token):
+    """Of the prompt with the tokens before it, its surprisal is that of the strip."""
+    model = model_of(view.model)
+    result = results_and_views(view)[0]["continuation"]
+    asked, surprisal = clicked_token(view, sample, token)
+    left = (asked.distractor, asked.corrupt, asked.prompts, asked.component, asked.position)
+    assert (asked.page, left) == ("why", ("", "", "", "", None))
+    assert model.to_single_token(asked.target) == result.new_ids[0, sample, token]
+    assert (asked.text != view.text) == (token > 0 and not view.prefix)
+    prediction = JOBS.run(prediction_question(asked, model))
+    assert isinstance(prediction, Predictions)
+    log_p = prediction.answer_probability[0, 0, 0].log().item()
+    assert -log_p == pytest.approx(surprisal, rel=1e-4, abs=1e-5)
+
+
+def test_a_token_before_which_no_prompt_ends_is_refused():
+    """At a high temperature, tokens follow that the tokenizer would join to others."""
+    view = replace(CONTINUED, model="python-4l", text="for i in", temperature=8.0, new_tokens=40)
+    _, drawn = results_and_views(view)
+    model, n_refused = model_of("python-4l"), 0
+    ids = model.to_tokens(view.text)[0].tolist()
+    for token in range(0, 40, 4):
+        written = drawn["sample_1"]["ids"][:token]
+        text = str(model.to_string([*ids[1:], *written]))
+        is_read = model.to_tokens(text)[0].tolist() == [*ids, *written]
+        if is_read and text_of_token(model, drawn["sample_1"]["ids"][token]) is not None:
+            assert clicked_token(view, 1, token)[0].text == text
+            continue
+        n_refused += 1
+        with pytest.raises(InvalidInput, match="no text is read as exactly these tokens"):
+            clicked_token(view, 1, token)
+    assert 0 < n_refused < 10
+
+
+@pytest.mark.parametrize(
+    "pick", [{"row": 0, "name": "?"}, {"row": 5}, {"row": 0, "view": "sample_3"}]
+)
+def test_a_token_of_another_views_sample_is_refused(pick):
+    with pytest.raises(InvalidInput, match="another sample"):
+        on_pick(CONTINUED, {"view": "sample_0", "pick": "written", **pick})
 
 
 # ---- metrics, long prompts, links ------------------------------------------------------------
@@ -339,12 +424,15 @@ def test_labels_are_text_whatever_the_prompt_is():
 def test_a_link_carries_the_fields_of_the_page():
     view = replace(ABLATED, colour="change", answered="wrong", positive="ab", negative="x", layer=1)
     view = replace(view, strength=-2.5, new_tokens=7, hidden="abc", asked=("continuation",))
+    view = replace(view, temperature=0.0, samples=10)
     assert from_address(view.to_address()) == (view, ())
     for name, odd in {
         "colour": "red",
         "answered": "x",
         "strength": "nan",
         "new_tokens": "0",
+        "samples": "11",
+        "temperature": "-1",
         "layer": "x",
     }.items():
         parsed, notes = from_address({name: odd})

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.explorer.validate import validated
-from apps.explorer.view import DEFAULT, MAX_TEXT, PAGES, Head, View, from_address
+from apps.explorer.view import (
+    DEFAULT,
+    MAX_SAMPLES,
+    MAX_TEMPERATURE,
+    MAX_TEXT,
+    PAGES,
+    Head,
+    View,
+    from_address,
+)
 from interp.loading import load
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -37,6 +46,8 @@ views = st.builds(
     direction=st.sampled_from(["denoise", "noise"]),
     edges=st.integers(1, 99),
     ablated=st.booleans(),
+    temperature=st.floats(0, MAX_TEMPERATURE),
+    samples=st.integers(1, MAX_SAMPLES),
     asked=st.lists(st.sampled_from(["texts", "prune"]), max_size=2, unique=True).map(tuple),
 )
 
@@ -83,6 +94,9 @@ def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
         ("trail", "L1H0,,L0H5"),
         ("direction", "both"),
         ("edges", "0"),
+        ("temperature", "nan"),
+        ("temperature", "10.1"),
+        ("samples", "1.5"),
         ("unknown", "x"),
     ],
 )
