@@ -9,6 +9,7 @@ TransformerLens are accepted wherever a place is: ``"blocks.0.attn.hook_pattern"
 import reprlib
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Literal
 
 Region = Literal["entry", "block", "exit"]
@@ -260,22 +261,22 @@ class Point(Enum):
         """``Point.PATTERN``."""
         return f"Point.{self.name}"
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The short name, as in ``cache["pattern", 0]``."""
         return self.value.label
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Names of the axes of the tensor."""
         return self.value.axes
 
-    @property
+    @cached_property
     def in_block(self) -> bool:
         """Whether the point belongs to a layer (entry and exit points do not)."""
         return self.value.region == "block"
 
-    @property
+    @cached_property
     def is_matrix(self) -> bool:
         """Whether it is an attention matrix: scores or pattern, over queries and keys."""
         return "query" in self.value.axes

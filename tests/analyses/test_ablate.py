@@ -11,7 +11,7 @@ from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, examp
 import interp
 from analyses import ablate, ablate_heads
 from interp import PAD, edits, metrics, run
-from interp.edits.batch_values import donor_tokens
+from interp.edits.values import donor_tokens
 from interp.errors import InvalidInput, UnknownPlace
 
 METRIC = metrics.logit(3)
