@@ -21,7 +21,7 @@ from interp.cache.format import Contents, write_contents
 from interp.cache.shapes import in_bytes, listing
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
-from interp.graph import Writer, computation_graph
+from interp.graph import computation_graph
 from interp.io import Table, as_path
 from interp.model import Network, version_of
 from interp.names import Request
@@ -232,12 +232,25 @@ class Cache:
         writers = [
             writer for writer in computation_graph(self._model).writers if writer.stack == name
         ]
-        return writes_of(writers, self.__getitem__, self._weight)
+        writes: Writes = {}
+        for place, place_writers in groupby(writers, lambda writer: writer.place):
+            whole = None if place is None else self[place]
+            for writer in place_writers:
+                if writer.parameter is not None:
+                    writes[writer.name] = self._bias(writer.parameter, writes)
+                elif whole is not None:
+                    writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
+                if writer.bias is not None:
+                    bias = self._bias(writer.bias, writes)
+                    writes[writer.name] = writes[writer.name] - bias
+                    writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
+        return writes
 
-    def _weight(self, name: str) -> Tensor:
-        """A weight of the run."""
+    def _bias(self, name: str, writes: Writes) -> Tensor:
+        """A bias of the run, at every position of the terms before it."""
         weight = self._derive.weight(name)
-        return self._placement.placed(weight if self._derive.keep_graph else weight.detach())
+        bias = self._placement.placed(weight if self._derive.keep_graph else weight.detach())
+        return bias.expand_as(next(iter(writes.values()))).clone()
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether a place was recorded (in every layer); an unknown name raises UnknownPlace."""
@@ -455,35 +468,3 @@ def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
     if isinstance(name, tuple) and name and isinstance(name[0], str) and name[0].endswith(GRAD):
         return (name[0].removesuffix(GRAD), *name[1:]), True
     return name, False
-
-
-def writes_of(
-    writers: list[Writer],
-    activation: Callable[[Place], Tensor],
-    weight: Callable[[str], Float[Tensor, " d_model"]],
-) -> Writes:
-    """The output of each writer, by name.
-
-    Args:
-        writers: the writers of one stream, the first of which is an embedding.
-        activation: function that returns the tensor at a place.
-        weight: function that returns a bias by its name.
-    """
-    writes: Writes = {}
-    for place, place_writers in groupby(writers, lambda writer: writer.place):
-        whole = None if place is None else activation(place)
-        for writer in place_writers:
-            if writer.parameter is not None:
-                writes[writer.name] = _expanded(weight(writer.parameter), writes)
-            elif whole is not None:
-                writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
-            if writer.bias is not None:
-                bias = _expanded(weight(writer.bias), writes)
-                writes[writer.name] = writes[writer.name] - bias
-                writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
-    return writes
-
-
-def _expanded(bias: Float[Tensor, " d_model"], writes: Writes) -> Tensor:
-    """A bias at every position."""
-    return bias.expand_as(next(iter(writes.values()))).clone()
