@@ -11,7 +11,7 @@ from typing import Any
 
 from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
 from interp.integers import as_integer
-from interp.points import STACKS, Place, PlaceLike, Point
+from interp.points import PART_OF, STACKS, Place, PlaceLike, Point
 
 Request = PlaceLike | Iterable[PlaceLike] | Callable[[str], bool] | None
 """Several places: ``"all"``, a name or several, or a function of the hook name."""
@@ -30,39 +30,6 @@ _OTHER_HOOKS = {"hook_full_embed": "embed.ln.hook_normalized"}
 _BY_HOOK = {point.value.hook: point for point in Point}
 _BEFORE_HOOK = re.compile(r"^(?:\w+\.\d+\.(?:ln\d\w*\.)?|encoder\.|decoder\.)")
 """The prefix of a point's own hook name: block and norm, or the stack of an encoder–decoder."""
-_TAKES = {
-    "position embeddings": (Point.POS_EMBED,),
-    "token types": (Point.TYPE_EMBED,),
-    "a norm of the embedding": (Point.EMBED_TOTAL, Point.EMBED_SCALE, Point.EMBED_NORMALIZED),
-    "norms in the blocks": (Point.SCALE, Point.NORMALIZED),
-    "norms of queries and keys": (
-        *(Point.Q_SCALE, Point.Q_NORMALIZED),
-        *(Point.K_SCALE, Point.K_NORMALIZED),
-    ),
-    "rotary positions": (Point.ROT_Q, Point.ROT_K),
-    "a norm after attention": (Point.ATTN_RAW,),
-    "a norm after the MLP": (Point.MLP_RAW,),
-    "cross-attention": tuple(point for point in Point if point.value.of_cross),
-    "an MLP after cross-attention": (Point.CROSS_RESID_MID,),
-    "an MLP after attention, not beside it": (Point.RESID_MID,),
-    "an MLP": (Point.MLP_IN, Point.MLP_OUT),
-    "an MLP without experts, or a shared expert": (Point.PRE, Point.POST),
-    "a gated MLP without experts, or a shared expert": (Point.GATE,),
-    "a shared expert": (Point.SHARED_WEIGHT,),
-    "a mixture of experts": (
-        *(Point.ROUTER, Point.EXPERT_WEIGHTS),
-        *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),
-    ),
-    "the head of a masked language model": (Point.HEAD_PRE, Point.HEAD_POST),
-    "a norm before the head of a masked language model": (
-        Point.HEAD_SCALE,
-        Point.HEAD_NORMALIZED,
-    ),
-    "a norm after the last block": (Point.FINAL_SCALE, Point.FINAL_NORMALIZED),
-    "an unembedding": (Point.LOGITS,),
-}
-"""The points of parts that not every architecture has, by a description of the part."""
-_PART_OF = {point: part for part, points in _TAKES.items() for point in points}
 _SUBLAYERS = ("attn", "mlp", "a", "m")
 """Accepted after a layer, as in ``cache["pattern", 0, "attn"]``; they add no information."""
 
@@ -287,7 +254,7 @@ def _several(request: object) -> list[Any]:
 
 
 def _absent(point: Point, name: object) -> str:
-    part = _PART_OF.get(point, "another architecture")
+    part = PART_OF.get(point, "another architecture")
     return f"{shorten(name)}: this model has no {point.label!r}, which needs {part}."
 
 

@@ -9,6 +9,7 @@ TransformerLens are accepted wherever a place is: ``"blocks.0.attn.hook_pattern"
 import reprlib
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Literal
 
 Region = Literal["entry", "block", "exit"]
@@ -260,22 +261,22 @@ class Point(Enum):
         """``Point.PATTERN``."""
         return f"Point.{self.name}"
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The short name, as in ``cache["pattern", 0]``."""
         return self.value.label
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Names of the axes of the tensor."""
         return self.value.axes
 
-    @property
+    @cached_property
     def in_block(self) -> bool:
         """Whether the point belongs to a layer (entry and exit points do not)."""
         return self.value.region == "block"
 
-    @property
+    @cached_property
     def is_matrix(self) -> bool:
         """Whether it is an attention matrix: scores or pattern, over queries and keys."""
         return "query" in self.value.axes
@@ -291,6 +292,40 @@ class Point(Enum):
         return f"{self.label:<16} [{axes}]  {self.value.meaning}  ({self.value.hook})"
 
 
+_TAKES = {
+    "position embeddings": (Point.POS_EMBED,),
+    "token types": (Point.TYPE_EMBED,),
+    "a norm of the embedding": (Point.EMBED_TOTAL, Point.EMBED_SCALE, Point.EMBED_NORMALIZED),
+    "norms in the blocks": (Point.SCALE, Point.NORMALIZED),
+    "norms of queries and keys": (
+        *(Point.Q_SCALE, Point.Q_NORMALIZED),
+        *(Point.K_SCALE, Point.K_NORMALIZED),
+    ),
+    "rotary positions": (Point.ROT_Q, Point.ROT_K),
+    "a norm after attention": (Point.ATTN_RAW,),
+    "a norm after the MLP": (Point.MLP_RAW,),
+    "cross-attention": tuple(point for point in Point if point.value.of_cross),
+    "an MLP after cross-attention": (Point.CROSS_RESID_MID,),
+    "an MLP after attention, not beside it": (Point.RESID_MID,),
+    "an MLP": (Point.MLP_IN, Point.MLP_OUT),
+    "an MLP without experts, or a shared expert": (Point.PRE, Point.POST),
+    "a gated MLP without experts, or a shared expert": (Point.GATE,),
+    "a shared expert": (Point.SHARED_WEIGHT,),
+    "a mixture of experts": (
+        *(Point.ROUTER, Point.EXPERT_WEIGHTS),
+        *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),
+    ),
+    "the head of a masked language model": (Point.HEAD_PRE, Point.HEAD_POST),
+    "a norm before the head of a masked language model": (
+        Point.HEAD_SCALE,
+        Point.HEAD_NORMALIZED,
+    ),
+    "a norm after the last block": (Point.FINAL_SCALE, Point.FINAL_NORMALIZED),
+    "an unembedding": (Point.LOGITS,),
+}
+"""The points of parts that not every architecture has, by a description of the part."""
+PART_OF = {point: part for part, points in _TAKES.items() for point in points}
+"""For a point that not every architecture has: a description of the part that it needs."""
 STACKS = ("encoder", "decoder")
 TOKEN_AXES = ("pos", "query", "key", "source")
 """Axes that count tokens; ``source`` counts those of the encoder."""

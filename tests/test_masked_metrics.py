@@ -10,8 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 import interp
 from interp import InterpError, TokensConfig, edits, metrics, run, sweep
-from interp.metrics import measure
-from interp.metrics.kinds import AtPosition
+from interp.metrics import AtPosition, measure
 
 MASK = 7
 

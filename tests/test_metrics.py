@@ -12,7 +12,7 @@ import analyses
 import interp
 from interp import PAD, InterpError, metrics, run
 from interp.errors import InvalidInput, InvalidTokens
-from interp.metrics import logits, measure
+from interp.metrics import measure
 from interp.metrics.measuring import measure_prompts
 from interp.model.batch import Batch
 
@@ -311,7 +311,7 @@ def test_prompts_are_measured_in_parts(monkeypatch, name):
     metric, batch = all_metrics()[name], MODEL.batch(padded(ROWS, "left"))
     metric = metrics.logit((1, 2, 3)) if name == "logit-of-each" else metric
     whole = measure(metric, MODEL(batch), batch)
-    monkeypatch.setattr(logits, "AT_A_TIME", 1)
+    monkeypatch.setattr("interp.metrics.metric.AT_A_TIME", 1)
     assert_close(measure_prompts(metric, MODEL, [batch]), whole)
 
 

@@ -112,7 +112,7 @@ def test_listing_a_cache_derives_nothing():
 
 @each(("n", "text"), [(0, "0 B"), (999, "999 B"), (1024, "1.02 kB"), (2_500_000_000, "2.5 GB")])
 def test_bytes_are_printed_with_their_unit(n, text):
-    assert interp.cache.cache.in_bytes(n) == text
+    assert interp.cache.shapes.in_bytes(n) == text
 
 
 def test_a_long_table_ends_with_how_much_is_left_out():

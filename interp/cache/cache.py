@@ -5,7 +5,7 @@ on, with the functions that the forward itself applies (see :mod:`interp.model.r
 all places stores the streams and q, k, v, z, and derives the rest when it is read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -18,12 +18,12 @@ from torch import Tensor
 from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
 from interp.cache.derive import Derivation
 from interp.cache.format import Contents, write_contents
-from interp.config import Config
+from interp.cache.shapes import in_bytes, listing
 from interp.edits import EditSite, Selection
 from interp.errors import InvalidInput, NotRecorded, StaleCache
-from interp.graph import Writer, computation_graph
+from interp.graph import computation_graph
 from interp.io import Table, as_path
-from interp.model import Context, Network, fixed_axes, version_of
+from interp.model import Network, version_of
 from interp.names import Request
 from interp.points import Place, PlaceLike
 from interp.weights import weight_hash
@@ -232,12 +232,25 @@ class Cache:
         writers = [
             writer for writer in computation_graph(self._model).writers if writer.stack == name
         ]
-        return writes_of(writers, self.__getitem__, self._weight)
+        writes: Writes = {}
+        for place, place_writers in groupby(writers, lambda writer: writer.place):
+            whole = None if place is None else self[place]
+            for writer in place_writers:
+                if writer.parameter is not None:
+                    writes[writer.name] = self._bias(writer.parameter, writes)
+                elif whole is not None:
+                    writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
+                if writer.bias is not None:
+                    bias = self._bias(writer.bias, writes)
+                    writes[writer.name] = writes[writer.name] - bias
+                    writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
+        return writes
 
-    def _weight(self, name: str) -> Tensor:
-        """A weight of the run."""
+    def _bias(self, name: str, writes: Writes) -> Tensor:
+        """A bias of the run, at every position of the terms before it."""
         weight = self._derive.weight(name)
-        return self._placement.placed(weight if self._derive.keep_graph else weight.detach())
+        bias = self._placement.placed(weight if self._derive.keep_graph else weight.detach())
+        return bias.expand_as(next(iter(writes.values()))).clone()
 
     def __contains__(self, name: PlaceLike) -> bool:
         """Whether a place was recorded (in every layer); an unknown name raises UnknownPlace."""
@@ -267,8 +280,8 @@ class Cache:
             f"Cache of {len(self)} places, {len(self._stored)} tensors stored: "
             f"{in_bytes(self.nbytes)}"
         )
-        stored, contexts = self._stored.unchecked(), self._derive.contexts
-        return listed(title, listing(self._recorded, stored, contexts, self._model.config))
+        rows = listing(self._recorded, self._stored.unchecked(), self._derive.contexts, self._model)
+        return Table(title, ("place", "shape", "", "bytes"), rows)
 
     def keys(self) -> list[Place]:
         """The recorded places, in the order of the forward."""
@@ -455,83 +468,3 @@ def _without_grad(name: PlaceLike) -> tuple[PlaceLike, bool]:
     if isinstance(name, tuple) and name and isinstance(name[0], str) and name[0].endswith(GRAD):
         return (name[0].removesuffix(GRAD), *name[1:]), True
     return name, False
-
-
-UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-def listing(
-    recorded: Iterable[Place],
-    stored: Mapping[Place, Tensor],
-    contexts: Mapping[str | None, Context],
-    config: Config,
-) -> list[tuple[str, str, str, str]]:
-    """One row per place, without deriving any tensor."""
-    rows: list[tuple[str, str, str, str]] = []
-    for place in recorded:
-        tensor = stored.get(place)
-        shape = shape_in(config, contexts, place) if tensor is None else tuple(tensor.shape)
-        state, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
-        rows.append((str(place), str(list(shape)), state, size))
-    return rows
-
-
-def listed(title: str, rows: list[tuple[str, str, str, str]]) -> Table:
-    """The table of these rows."""
-    return Table(title, ("place", "shape", "", "bytes"), rows)
-
-
-def shape_in(
-    config: Config, contexts: Mapping[str | None, Context], place: Place
-) -> tuple[int, ...]:
-    """The shape of the tensor at a place, in a run with these positions and padding."""
-    stacks = list(config.stacks) if len(config.stacks) > 1 else [None]
-    context, source_context = contexts[place.stack or stacks[-1]], contexts.get(stacks[0])
-    sizes = fixed_axes(config, place) | {
-        "batch": len(context.positions),
-        "pos": context.n_query,
-        "query": context.n_query,
-        "key": context.n_key,
-        "source": context.n_key if source_context is None else source_context.n_query,
-    }
-    return tuple(sizes[axis] for axis in place.point.axes)
-
-
-def in_bytes(n: int) -> str:
-    """``1.2 MB``: a number of bytes with two or three digits."""
-    size, unit = float(n), 0
-    while size >= 1000 and unit < len(UNITS) - 1:  # noqa: PLR2004 - kilo
-        size, unit = size / 1000, unit + 1
-    return f"{size:.3g} {UNITS[unit]}"
-
-
-def writes_of(
-    writers: list[Writer],
-    activation: Callable[[Place], Tensor],
-    weight: Callable[[str], Float[Tensor, " d_model"]],
-) -> Writes:
-    """The output of each writer, by name.
-
-    Args:
-        writers: the writers of one stream, the first of which is an embedding.
-        activation: function that returns the tensor at a place.
-        weight: function that returns a bias by its name.
-    """
-    writes: Writes = {}
-    for place, place_writers in groupby(writers, lambda writer: writer.place):
-        whole = None if place is None else activation(place)
-        for writer in place_writers:
-            if writer.parameter is not None:
-                writes[writer.name] = _expanded(weight(writer.parameter), writes)
-            elif whole is not None:
-                writes[writer.name] = whole if writer.head is None else whole[:, :, writer.head]
-            if writer.bias is not None:
-                bias = _expanded(weight(writer.bias), writes)
-                writes[writer.name] = writes[writer.name] - bias
-                writes[f"{writer.name.removesuffix('MLP')}.b_out"] = bias
-    return writes
-
-
-def _expanded(bias: Float[Tensor, " d_model"], writes: Writes) -> Tensor:
-    """A bias at every position."""
-    return bias.expand_as(next(iter(writes.values()))).clone()

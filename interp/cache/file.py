@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from interp.cache.cache import Cache
-from interp.cache.check import mismatch
 from interp.cache.format import Contents, read_contents
+from interp.cache.shapes import mismatch
 from interp.config import MAX_LAYERS, Config
 from interp.errors import InvalidInput, first_line
 from interp.io import as_path

@@ -13,23 +13,23 @@ from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from torch import Tensor
 
-from interp.edits.batch_values import donor_tokens, summing_dtype, token_mean
 from interp.edits.edge import Edge, attention_at, input_of, term_of
 from interp.edits.edit import (
     OF_BATCH,
     Add,
-    Apply,
     Edit,
-    Hook,
     Mean,
     Replace,
     Resample,
     Scale,
     Zero,
+    values_of,
 )
+from interp.edits.function import Apply, Hook
 from interp.edits.order import check_order
-from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows, values_of
+from interp.edits.scope import BatchSplit, batch_split, first_changed_column, for_rows
 from interp.edits.selection import EditSite, Selection
+from interp.edits.values import donor_tokens, summing_dtype, token_mean
 from interp.errors import InvalidEdit
 from interp.integers import as_integer, whole_number
 from interp.io import TensorData

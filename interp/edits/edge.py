@@ -19,14 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.edits.edit import Edit
-from interp.edits.selection import (
-    EditSite,
-    Index,
-    Selection,
-    broadcast_values,
-    may_vary_by_position,
-)
+from interp.edits.edit import Edit, may_vary_by_position
+from interp.edits.selection import EditSite, Index, Selection
+from interp.edits.values import broadcast_values
 from interp.errors import InvalidEdit
 from interp.graph import Reader, Writer, computation_graph, pairs_of
 from interp.io import TensorData
@@ -157,7 +152,7 @@ class Edge(Edit):
     @property
     def pointwise(self) -> bool:
         """Whether it changes all positions in the same way, without reading the others."""
-        return self.select.pos is None and not may_vary_by_position(self.values)
+        return self.select.pos is None and not may_vary_by_position(self)
 
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json

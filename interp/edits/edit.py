@@ -1,9 +1,9 @@
-"""The kinds of edit: zero, mean, resample, scale, add, replace, apply.
+"""The kinds of edit: zero, mean, resample, scale, add, replace.
 
-An edit is frozen, hashable and JSON-serialisable (except :class:`Apply`, which holds a function):
-the same edit can be used in a notebook, in the explorer and in a report, and its hash is stored
-with the result. Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al. 2022,
-"Causal Scrubbing".
+An edit is frozen, hashable and JSON-serialisable (except one that holds a function): the same edit
+can be used in a notebook, in the explorer and in a report, and its hash is stored with the result.
+Zero and mean ablation: e.g. Wang et al. 2022; resample ablation: Chan et al. 2022, "Causal
+Scrubbing".
 """
 
 import hashlib
@@ -15,41 +15,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from interp.edits.batch_values import batch_mean, donor_rows
-from interp.edits.function_digest import function_digest
-from interp.edits.selection import (
-    EditSite,
-    Index,
-    Selection,
-    broadcast_values,
-    check_returned,
-    may_vary_by_position,
-)
-from interp.errors import HookFailed, InvalidEdit
+from interp.edits.selection import EditSite, Index, Selection
+from interp.edits.values import batch_mean, broadcast_values, donor_rows
+from interp.errors import InvalidEdit
 from interp.io import TensorData
-from interp.model import Network, version_of
+from interp.model import Network
 from interp.points import Place
 
 EVERYTHING = Selection()
 OF_BATCH = "batch"
 """The JSON form of the values of a mean or of resampling that come from the run's own batch."""
-
-
-@dataclass(frozen=True)
-class Hook:
-    """The second argument of a user's function, which describes its tensor.
-
-    Attributes:
-        name: the TransformerLens name of the place.
-        place: the place itself.
-    """
-
-    name: str
-    place: Place
-
-    def layer(self) -> int | None:
-        """The layer; ``None`` outside the blocks."""
-        return self.place.layer
 
 
 @dataclass(frozen=True)
@@ -133,8 +108,8 @@ class Edit:
     @property
     def pointwise(self) -> bool:
         """Whether it changes all positions in the same way, without reading the others."""
-        by_position = may_vary_by_position(getattr(self, "values", None))
-        return self.select.pos is None and self.select.key is None and not by_position
+        here = self.select
+        return here.pos is None and here.key is None and not may_vary_by_position(self)
 
     def to_dict(
         self, of_tensor: Callable[[TensorData], object] = TensorData.to_json
@@ -162,6 +137,18 @@ class Edit:
         """SHA-256 of the JSON form, with each tensor replaced by its hash."""
         plain = self.to_dict(lambda data: data.digest)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def values_of(edit: Edit) -> TensorData | None:
+    """The tensor that an edit holds; ``None`` if it holds none."""
+    values = getattr(edit, "values", None)
+    return values if isinstance(values, TensorData) else None
+
+
+def may_vary_by_position(edit: Edit) -> bool:
+    """Whether an edit's values have an axis that may be positions: any but the last may be."""
+    values = values_of(edit)
+    return values is not None and values.tensor.ndim > 1
 
 
 @dataclass(frozen=True)
@@ -273,63 +260,3 @@ class Resample(Edit):
     def pointwise(self) -> bool:
         """False: each position gets the activation of the donor at the same position."""
         return False
-
-
-@dataclass(frozen=True)
-class Apply(Edit):
-    """Call a user's function: ``fn(tensor, hook)``.
-
-    The function gets a copy of the selected part, with no axis dropped. It may return a tensor of
-    the same shape, dtype and device, or ``None``: then the copy is used if it was changed in place,
-    and otherwise nothing changes. Gradients with respect to tensors that it uses are recorded by
-    ``interp.run(..., keep_graph=True)`` and, in the caller's grad mode, by
-    ``model.run_with_hooks``; elsewhere it is called with gradients disabled.
-    """
-
-    kind = "apply"
-    fn: Callable[[Tensor, Hook], Tensor | None] = lambda tensor, hook: None  # noqa: ARG005
-
-    def replacement(self, old: Tensor, whole: Tensor, index: Index, site: EditSite) -> Tensor:  # noqa: ARG002
-        """The result of the function on a copy of ``old``."""
-        hook = Hook(site.hook, site.place)
-        copy = old.clone()
-        before = version_of(copy)
-        try:
-            returned: object = self.fn(copy, hook)
-        except Exception as error:
-            raise HookFailed(
-                f"The function given for {hook.name} raised {type(error).__name__}: {error}"
-            ) from error
-        if returned is None:
-            return old if version_of(copy) == before and before >= 0 else copy
-        return check_returned(returned, old, hook.name)
-
-    @property
-    def reads_other_rows(self) -> bool:
-        """True, because a Python function may read anything."""
-        return True
-
-    @property
-    def pointwise(self) -> bool:
-        """False, because a Python function may depend on the position."""
-        return False
-
-    def to_dict(
-        self,
-        of_tensor: Callable[[TensorData], object] = TensorData.to_json,  # noqa: ARG002
-    ) -> dict[str, Any]:
-        """Not available: a function is not data.
-
-        Raises:
-            InvalidEdit: always.
-        """
-        raise InvalidEdit(
-            f"edits.apply at {self.where} holds a Python function, which can't be written as JSON; "
-            "use zero, mean, resample, scale, add or replace."
-        )
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of place, selection and function; see :func:`function_digest`."""
-        text = f"apply {self.where} {self.select} {function_digest(self.fn)}"
-        return hashlib.sha256(text.encode()).hexdigest()

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from interp.edits.edge import Edge
-from interp.edits.edit import Apply, Edit, Mean, Replace, Resample, Zero
+from interp.edits.edit import Edit, Mean, Replace, Resample, Zero
+from interp.edits.function import Apply
 from interp.edits.selection import AxisIndices, as_tuple
 from interp.errors import InvalidEdit
 from interp.points import Place

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from interp.edits.edit import Edit, Mean, Scale, Zero
-from interp.edits.selection import aligned_shape, as_tuple, exceeds_selection
-from interp.io import TensorData
+from interp.edits.edit import Edit, Mean, Scale, Zero, values_of
+from interp.edits.selection import as_tuple
+from interp.edits.values import aligned_shape, exceeds_selection
 from interp.model import Batch, column_of
 from interp.points import TOKEN_AXES, Place
 
@@ -56,12 +56,6 @@ def for_rows(edit: Edit, place: Place, rows: Sequence[int], n: int) -> Edit:
     if shape[0] != n or n == 1:
         return edit
     return replace(edit, values=values.rows(rows))  # pyright: ignore[reportCallIssue] - kinds with values
-
-
-def values_of(edit: Edit) -> TensorData | None:
-    """The tensor that an edit holds; ``None`` if it holds none."""
-    values = getattr(edit, "values", None)
-    return values if isinstance(values, TensorData) else None
 
 
 def first_changed_column(edit: Edit, place: Place, batch: Batch) -> int:

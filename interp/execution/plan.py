@@ -46,25 +46,18 @@ class Plan:
 
 def plan_of_edits(model: Network, edits: Sequence[Edit]) -> Plan:
     """The plan of a whole forward that applies edits and records nothing."""
-    placed = place_edits(model, edits, list(model.layout))
-    return Plan(
-        edits=placed,
-        must_form=frozenset(placed),
-        read_by_edits=read_by(placed),
-        hooks=model.names.hooks,
-        paired=len(model.stacks) > 1,
-    )
+    return plan_of(model, place_edits(model, edits, model.layout))
 
 
 def plan_of(  # noqa: PLR0913 - settings by keyword
     model: Network,
     placed: Mapping[Place, Sequence[Edit]],
-    recorded: Sequence[Place],
-    stored: Sequence[Place],
+    recorded: Sequence[Place] = (),
+    stored: Sequence[Place] = (),
     *,
-    kernel: str,
-    differentiate: bool,
-    keep_graph: bool,
+    kernel: str = "auto",
+    differentiate: bool = False,
+    keep_graph: bool = False,
 ) -> Plan:
     """The plan of a run.
 

@@ -98,5 +98,5 @@ class Recorder:
     def _site(self, place: Place) -> EditSite:
         if self.context is None:
             raise InvalidInput(f"{place} can't be edited outside a run.")
-        hook = self.plan.hooks.get(place, str(place))
+        hook = self.plan.hooks.get(place) or str(place)
         return EditSite(place, self.context, hook, self.earlier)

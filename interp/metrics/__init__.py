@@ -25,30 +25,6 @@ from interp.errors import InvalidInput
 from interp.integers import whole_number
 from interp.io import TensorData
 from interp.metrics.divergence import KL, KLAt, divergence
-from interp.metrics.kinds import (
-    Accuracy,
-    AtPosition,
-    Logit,
-    LogitDiff,
-    Loss,
-    MaskedLoss,
-    Metric,
-    Probability,
-)
-from interp.metrics.logits import (
-    NO_MASK_TOKEN,
-    Position,
-    Targets,
-    at_least_float32,
-    at_position,
-    batch_loss,
-    columns_read,
-    next_token_losses,
-    parts_of_rows,
-    relative_rounding,
-    required_columns,
-    row_targets,
-)
 from interp.metrics.measuring import (
     MetricLike,
     cause_of_nan,
@@ -59,6 +35,30 @@ from interp.metrics.measuring import (
     measure_stream,
     measured,
     with_ids,
+)
+from interp.metrics.metric import (
+    NO_MASK_TOKEN,
+    Loss,
+    MaskedLoss,
+    Metric,
+    Position,
+    at_least_float32,
+    batch_loss,
+    next_token_losses,
+    parts_of_rows,
+    relative_rounding,
+)
+from interp.metrics.position import (
+    Accuracy,
+    AtPosition,
+    Logit,
+    LogitDiff,
+    Probability,
+    Targets,
+    at_position,
+    columns_read,
+    required_columns,
+    row_targets,
 )
 from interp.metrics.prompts import logit_diff_of_prompts, masked_loss_of_targets, tokens_of_prompts
 

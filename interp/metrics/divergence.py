@@ -7,8 +7,8 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.io import TensorData
-from interp.metrics.kinds import AtPosition, Metric
-from interp.metrics.logits import at_least_float32, at_position
+from interp.metrics.metric import Metric, at_least_float32
+from interp.metrics.position import AtPosition, at_position
 from interp.model import Batch
 
 

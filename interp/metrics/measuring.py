@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.errors import InvalidInput, NotANumber, shorten
-from interp.metrics.kinds import AtPosition, Metric
-from interp.metrics.logits import at_least_float32, at_position, parts_of_rows
+from interp.metrics.metric import Metric, at_least_float32, parts_of_rows
+from interp.metrics.position import AtPosition, at_position
 from interp.model import Batch, Network, unembedding_of
 
 _Metric = TypeVar("_Metric")

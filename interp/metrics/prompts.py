@@ -6,8 +6,8 @@ import torch
 
 from interp.errors import InvalidInput, InvalidTokens
 from interp.io import TensorData
-from interp.metrics.kinds import LogitDiff, MaskedLoss
-from interp.metrics.logits import NO_MASK_TOKEN
+from interp.metrics.metric import NO_MASK_TOKEN, MaskedLoss
+from interp.metrics.position import LogitDiff
 from interp.model import Batch
 from interp.text import Prompt
 

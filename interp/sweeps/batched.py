@@ -323,11 +323,11 @@ class BatchedForward:
     def _each(self, logits: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
         """The metric for each copy."""
         values: list[Tensor] = []
-        labels = [str(case) for case in self.cases] or ["Without an edit"]
-        for label, copy_logits in zip(labels, logits.unflatten(0, (self.copies, -1)), strict=True):
+        for copy, copy_logits in enumerate(logits.unflatten(0, (self.copies, -1))):
             try:
                 values.append(measure(copy_logits))
             except InvalidInput as error:
+                label = str(self.cases[copy]) if self.cases else "Without an edit"
                 raise InvalidInput(f"{label}: {error}") from error
         if values[0].ndim == 0 and len(self.job.rows) > 1:
             raise InvalidInput(

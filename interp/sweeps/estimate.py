@@ -19,9 +19,9 @@ from interp.points import Point
 from interp.sweeps.batched import Baseline, BatchedForward
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Case, Job, cases_of, groups_of, jobs_of
+from interp.sweeps.schedule import Case, Job, cases_of, groups_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
-from interp.sweeps.worker import Worker
+from interp.sweeps.worker import Worker, jobs_within
 
 
 def estimate_sweep(
@@ -61,12 +61,9 @@ def estimate_sweep(
     check_cases(restart_map, batches, cases)
     metric = with_ids(metric, model)
     check_metric(metric, model, batches[-1])
-    n = len(batches[0].ids)
     worker = Worker(restart_map, Budget.of(model, memory))
-    whole = Job(tuple(range(n)), tuple(batches), metric, tuple(cases), n)
-    together = worker.footprint(whole).prompts(worker.budget)
-    peaks = [_peak(worker, job) for job in jobs_of(batches, cases, metric, together)]
-    return Estimate(max(peaks), len(cases) * n * torch.float64.itemsize)
+    peaks = [_peak(worker, job) for job in jobs_within(worker, batches, cases, metric)]
+    return Estimate(max(peaks), len(cases) * len(batches[0].ids) * torch.float64.itemsize)
 
 
 def _peak(worker: Worker, job: Job) -> int:

@@ -23,9 +23,9 @@ from interp.model import Network, as_network
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep, nan_note
-from interp.sweeps.schedule import Job, cases_of, jobs_of
+from interp.sweeps.schedule import cases_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
-from interp.sweeps.worker import Worker, executor_of
+from interp.sweeps.worker import Worker, executor_of, jobs_within
 
 
 def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
@@ -90,10 +90,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     run_by, worker = executor_of(executor), Worker(restart_map, Budget.of(model, memory))
     result = Sweep.empty(model, batches, cases, metric)
     result.resume(resume)
-    n = len(batches[0].ids)
-    whole = Job(tuple(range(n)), batches, metric, tuple(cases), n)
-    together = worker.footprint(whole).prompts(worker.budget)
-    jobs = result.left_of(jobs_of(batches, cases, metric, together))
+    jobs = result.left_of(jobs_within(worker, batches, cases, metric))
     for job in jobs:
         worker.copies(job)
     try:

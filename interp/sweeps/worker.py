@@ -13,12 +13,12 @@ from interp.edits import Edit
 from interp.errors import InvalidInput, OutOfResources, shorten
 from interp.execution import first_nan, size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
-from interp.model import Network
+from interp.model import Batch, Network
 from interp.points import Place, Point
 from interp.sweeps.batched import Baseline, BatchedForward, needed_by
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.schedule import Case, Job, groups_of
+from interp.sweeps.schedule import Case, Job, groups_of, jobs_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +217,16 @@ class Worker:
             f"{size_of(peak * len(job.rows) * copies)}. Limit the sweep with memory=, or give it "
             "fewer or shorter prompts."
         )
+
+
+def jobs_within(
+    worker: Worker, batches: Sequence[Batch], cases: Sequence[Case], metric: Metric | MetricLike
+) -> list[Job]:
+    """The jobs of a sweep, each of as many prompts as the worker's budget allows."""
+    n = len(batches[0].ids)
+    whole = Job(tuple(range(n)), tuple(batches), metric, tuple(cases), n)
+    together = worker.footprint(whole).prompts(worker.budget)
+    return jobs_of(batches, cases, metric, together)
 
 
 def logits_formed(

@@ -12,7 +12,7 @@ import interp
 from analyses import ablate, ablate_heads
 from analyses.methods.components import Replacements, components_of
 from interp import PAD, edits, metrics, run
-from interp.edits.batch_values import donor_tokens
+from interp.edits.values import donor_tokens
 from interp.errors import InvalidInput, UnknownPlace
 
 METRIC = metrics.logit(3)

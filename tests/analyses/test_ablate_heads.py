@@ -12,7 +12,7 @@ from analyses import ablate_heads
 from analyses.results.effect_text import places_of_effects
 from analyses.results.number_text import percent, signed
 from interp import PAD, edits
-from interp.edits.batch_values import donor_tokens
+from interp.edits.values import donor_tokens
 from interp.errors import InvalidInput
 from interp.metrics import logit_diff, loss, measure
 

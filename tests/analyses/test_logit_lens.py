@@ -14,7 +14,6 @@ from analyses.methods.lens.decode import decode
 from analyses.results import percent
 from interp import load, run
 from interp.errors import InvalidInput
-from interp.metrics import logits
 from interp.model.unembedding import Unembedding
 
 STREAMS = [("resid_pre", 0), ("resid_pre", 1), ("resid_post", 1)]
@@ -65,7 +64,7 @@ def test_few_logits_at_a_time_give_the_same(monkeypatch):
     model, rows = build("llama"), [torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5, 6])]
     tokens = padded(rows, "left")
     whole = logit_lens(model, tokens, targets=[1, 2, 3])
-    monkeypatch.setattr(logits, "AT_A_TIME", 1)
+    monkeypatch.setattr("interp.metrics.metric.AT_A_TIME", 1)
     rows_run: list[int] = []
     monkeypatch.setattr(
         sys.modules[logit_lens.__module__],

@@ -13,7 +13,7 @@ from analyses.methods.components.minimal_pairs import aligned_prompts
 from analyses.methods.components.patching import Recorded
 from interp import Interrupted, edits, metrics, run
 from interp.errors import InvalidInput, UnknownPlace
-from interp.metrics.logits import at_position
+from interp.metrics import at_position
 from interp.metrics.prompts import logit_diff_of_prompts
 
 METRIC = metrics.logit_diff(3, 5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from interp import edits
-from interp.edits.function_digest import function_digest
+from interp.edits.function import function_digest
 
 SOURCE = """
 from functools import partial

@@ -1,9 +1,53 @@
-"""Checks that the contents of a cache file can come from a run of the model that they name."""
+"""The shape of each tensor of a run: listed for a reader, and checked when a file is loaded."""
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
 
 from interp.cache.format import Contents
 from interp.config import Config
 from interp.model import Context, Network
 from interp.points import Place
+
+Contexts = Mapping[str | None, Context]
+"""Positions and padding of a run, by stack."""
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def shape_in(contexts: Contexts, place: Place, model: Network) -> tuple[int, ...]:
+    """The shape of the tensor at a place, in a run with these positions and padding."""
+    context = contexts[place.stack]
+    rows, columns = context.positions.shape
+    sizes = {**model.fixed_axes(place), "source": _source_columns(contexts, model)}
+    sizes |= {"batch": rows, "pos": columns, "query": columns, "key": context.n_key}
+    return tuple(sizes[axis] for axis in place.point.axes)
+
+
+def _source_columns(contexts: Contexts, model: Network) -> int:
+    """Number of the encoder's columns; 0 if there is none."""
+    source = contexts.get(model.stacks[0].name) if len(model.stacks) > 1 else None
+    return 0 if source is None else source.n_key
+
+
+def listing(
+    recorded: Iterable[Place], stored: Mapping[Place, Tensor], contexts: Contexts, model: Network
+) -> list[tuple[str, str, str, str]]:
+    """Place, shape, state and bytes of each recorded place, without deriving any tensor."""
+    rows: list[tuple[str, str, str, str]] = []
+    for place in recorded:
+        tensor = stored.get(place)
+        shape = shape_in(contexts, place, model) if tensor is None else tuple(tensor.shape)
+        state, size = ("derived", "") if tensor is None else ("stored", in_bytes(tensor.nbytes))
+        rows.append((str(place), str(list(shape)), state, size))
+    return rows
+
+
+def in_bytes(n: int) -> str:
+    """``1.2 MB``: a number of bytes with two or three digits."""
+    size, unit = float(n), 0
+    while size >= 1000 and unit < len(UNITS) - 1:  # noqa: PLR2004 - kilo
+        size, unit = size / 1000, unit + 1
+    return f"{size:.3g} {UNITS[unit]}"
 
 
 def mismatch(contents: Contents, model: Network) -> str | None:
@@ -17,7 +61,7 @@ def mismatch(contents: Contents, model: Network) -> str | None:
         return wrong
     for tensors in (contents.stored, contents.gradients):
         for place, tensor in tensors.items():
-            expected = _shape(place, contents, model)
+            expected = shape_in(contents.contexts, place, model)
             if tuple(tensor.shape) != expected or not tensor.is_floating_point():
                 return f"{place} should be {expected}, in floating point"
     return None
@@ -30,15 +74,9 @@ def _wrong_stacks(contents: Contents, model: Network) -> str | None:
     contexts = contents.contexts.values()
     if len({len(context.positions) for context in contexts}) > 1:
         return "its stacks have different numbers of rows"
-    source = _source_columns(contents, model)
+    source = _source_columns(contents.contexts, model)
     checks = (_wrong_context(context, source, model.config) for context in contexts)
     return next((wrong for wrong in checks if wrong is not None), None)
-
-
-def _source_columns(contents: Contents, model: Network) -> int:
-    """Number of the encoder's columns; 0 if there is none."""
-    source = contents.contexts.get(model.stacks[0].name) if len(model.stacks) > 1 else None
-    return 0 if source is None else source.n_key
 
 
 def _wrong_context(context: Context, source: int, config: Config) -> str | None:
@@ -55,12 +93,3 @@ def _wrong_context(context: Context, source: int, config: Config) -> str | None:
         if mask is not None and mask.shape[1] != columns:
             return f"its padding should have {columns} columns"
     return None
-
-
-def _shape(place: Place, contents: Contents, model: Network) -> tuple[int, ...]:
-    """The shape of the tensor at a place in this run."""
-    context = contents.contexts[place.stack]
-    rows, columns = context.positions.shape
-    sizes = {**model.fixed_axes(place), "source": _source_columns(contents, model)}
-    sizes |= {"batch": rows, "pos": columns, "query": columns, "key": context.n_key}
-    return tuple(sizes[axis] for axis in place.point.axes)

@@ -1,29 +1,31 @@
-"""The kinds of metric: each gives one number per prompt, and declares which logits it reads."""
+"""A metric: one number per prompt, from the logits that it declares; and the losses of tokens.
+
+Metrics of the logits at one position are in :mod:`interp.metrics.position`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.io import TensorData
-from interp.metrics.logits import (
-    Position,
-    Targets,
-    as_tuple,
-    columns_read,
-    gather_targets,
-    masked_losses,
-    next_token_losses,
-    row_targets,
-)
-from interp.model import Batch
+from interp.model import Batch, tokens_first
 
 _Metric = TypeVar("_Metric", bound="Metric")
+Position = int | Literal["mask"] | None
+"""An index among a row's real tokens, ``"mask"`` for its mask token, or ``None`` for the default
+(see :func:`columns_read`)."""
+NO_MASK_TOKEN = (
+    "This model is not an encoder with a mask token (config.tokens.mask); give the position of the "
+    "prediction as a number, as in pos=-1."
+)
+AT_A_TIME = 2**26
+"""Maximum number of logits that are formed at a time."""
 
 
 @dataclass(frozen=True)
@@ -165,115 +167,99 @@ class MaskedLoss(Metric):
         return losses.sum(-1) / counted.sum(-1)
 
 
-@dataclass(frozen=True)
-class AtPosition(Metric):
-    """A metric of the logits at one position."""
-
-    def __call__(
-        self, logits: Float[Tensor, "batch pos vocab"], batch: Batch
-    ) -> Float[Tensor, " batch"]:
-        """:meth:`compute` on the logits at the position."""
-        rows = torch.arange(len(logits), device=logits.device)
-        return self.for_batch(batch).compute(logits[rows, self.read_columns(batch)])
-
-    def read_columns(self, batch: Batch) -> Int[Tensor, " batch"]:
-        """The column that it reads in each row."""
-        return columns_read(batch, self.pos)
-
-    def for_batch(self, batch: Batch) -> "AtPosition":  # noqa: ARG002 - most have no reference
-        """The metric for one batch, with its reference reduced to the logits at the position."""
-        return self
-
-    @abstractmethod
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """One number per row, from the logits at its position."""
-
-    def restricted_to_columns(self) -> "AtPosition":
-        """The metric for logits of the vocabulary columns in ``columns`` only, in that order."""
-        return self
+# ---- the losses of tokens -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Logit(AtPosition):
-    """The logit of a target."""
-
-    kind = "logit"
-    name = "logit"
-    targets = ("target",)
-    target: Targets = 0
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """The targets."""
-        return as_tuple(self.target)
-
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """``logits[target]``."""
-        return gather_targets(logits, self.target)
-
-    def restricted_to_columns(self) -> "Logit":
-        """The metric with the targets renumbered from 0."""
-        return replace(self, target=_renumbered(self.target, 0))
+def next_token_losses(
+    logits: Float[Tensor, "batch pos vocab"], batch: Batch
+) -> tuple[Float[Tensor, "batch prediction"], Bool[Tensor, "batch prediction"]]:
+    """−log p of each next token in nats (0 where there is none), and the mask of predictions."""
+    targets = _next_token_ids(batch)[:, :-1]
+    # Sliced afterwards, because the kernel would first copy a slice.
+    losses = -logits.log_softmax(-1)[:, :-1].gather(-1, targets[..., None]).squeeze(-1)
+    if batch.real is None:
+        return losses, torch.ones_like(losses, dtype=torch.bool)
+    lengths = batch.real.sum(-1, keepdim=True)
+    counted = (batch.real & (batch.real.cumsum(-1) < lengths))[:, :-1]
+    return losses.where(counted, 0.0), counted
 
 
-@dataclass(frozen=True)
-class LogitDiff(AtPosition):
-    """The logit of a target minus that of a distractor."""
+def batch_loss(logits: Float[Tensor, "batch pos vocab"], batch: Batch) -> Float[Tensor, ""]:
+    """Next-token cross-entropy in nats, mean over all predictions of the batch.
 
-    kind = "logit_diff"
-    name = "logit difference"
-    targets = ("target", "distractor")
-    target: Targets = 0
-    distractor: Targets = 1
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """Targets and distractors."""
-        return (*as_tuple(self.target), *as_tuple(self.distractor))
-
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """``logits[target] − logits[distractor]``."""
-        return gather_targets(logits, self.target) - gather_targets(logits, self.distractor)
-
-    def restricted_to_columns(self) -> "LogitDiff":
-        """The metric with the targets renumbered from 0, and the distractors after them."""
-        first = len(as_tuple(self.target))
-        target, distractor = _renumbered(self.target, 0), _renumbered(self.distractor, first)
-        return replace(self, target=target, distractor=distractor)
+    Raises:
+        InvalidInput: every prompt is a single token.
+    """
+    losses, counted = next_token_losses(logits, batch)
+    if not bool(counted.any()):
+        raise InvalidInput("Every prompt is a single token: there is no next token to predict.")
+    return losses.sum() / counted.sum()
 
 
-@dataclass(frozen=True)
-class Probability(AtPosition):
-    """The probability of a target."""
-
-    kind = "prob"
-    name = "probability"
-    unit = "probability"
-    targets = ("target",)
-
-    target: Targets = 0
-
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """``softmax(logits)[target]``."""
-        return gather_targets(logits.softmax(-1), self.target)
+def _next_token_ids(batch: Batch) -> Int[Tensor, "batch pos"]:
+    """The id of the next real token after each token of a row, skipping padding between them."""
+    if batch.real is None:
+        return batch.ids.roll(-1, dims=1)
+    order = tokens_first(batch.real)
+    following = batch.ids.gather(-1, order).roll(-1, dims=1)
+    return torch.zeros_like(batch.ids).scatter_(1, order, following)
 
 
-@dataclass(frozen=True)
-class Accuracy(AtPosition):
-    """Whether the target has the highest logit (1 or 0)."""
+def masked_losses(
+    logits: Float[Tensor, "batch pos vocab"], tokens: Int[Tensor, "row column"], batch: Batch
+) -> tuple[Float[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+    """−log p of the true token at each mask token in nats (0 elsewhere), and the mask of these.
 
-    kind = "accuracy"
-    name = "accuracy"
-    unit = "share"
-    targets = ("target",)
+    Raises:
+        InvalidInput: the model has no mask token, a row contains none, or ``tokens`` has another
+            shape or ids outside the vocabulary.
+    """
+    if batch.masked is None:
+        raise InvalidInput(NO_MASK_TOKEN)
+    if tokens.shape != batch.ids.shape:
+        raise InvalidInput(
+            f"masked_loss takes the true token of each position, {tuple(batch.ids.shape)}; got "
+            f"{tuple(tokens.shape)}."
+        )
+    without = ~batch.masked.any(-1)
+    if bool(without.any()):
+        raise InvalidInput(f"Prompt {int(without.nonzero()[0])} holds no mask token.")
+    targets = tokens.to(batch.ids.device).where(batch.masked, 0)
+    if bool(((targets < 0) | (targets >= logits.shape[-1])).any()):
+        raise InvalidInput(
+            f"masked_loss: a true token is outside the vocabulary 0..{logits.shape[-1] - 1}."
+        )
+    losses = -logits.log_softmax(-1).gather(-1, targets[..., None]).squeeze(-1)
+    return losses.where(batch.masked, 0.0), batch.masked
 
-    target: Targets = 0
 
-    def compute(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, " batch"]:
-        """1 if the target is the argmax, else 0."""
-        return (logits.argmax(-1) == row_targets(logits, self.target)).to(logits.dtype)
+# ---- logits of any metric -----------------------------------------------------------------------
 
 
-def _renumbered(targets: Targets, first: int) -> Targets:
-    """The targets as consecutive numbers from ``first`` on."""
-    return tuple(range(first, first + len(targets))) if isinstance(targets, tuple) else first
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Logits in float32 if they are in half precision, else unchanged."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def parts_of_rows(
+    shape: Sequence[int], device: torch.device, most: int | None = None
+) -> tuple[Int[Tensor, " row"], ...]:
+    """The rows of logits, split into parts that can be formed at a time.
+
+    Args:
+        shape: shape of the logits, ``[batch pos vocab]``.
+        device: device of the row indices.
+        most: maximum number of rows in a part; ``None`` for no limit.
+    """
+    n, width, vocab = shape
+    rows = min(AT_A_TIME // (width * vocab), most or n)
+    return torch.arange(n, device=device).split(max(1, rows))
+
+
+def relative_rounding(dtype: torch.dtype) -> float:
+    """The rounding error that a forward may have, relative to its largest value.
+
+    100 units in the last place; half a unit in half precision, in which sums are formed in float32.
+    """
+    half = dtype in (torch.float16, torch.bfloat16)
+    return (0.5 if half else 100) * torch.finfo(dtype).eps

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.edits.batch_values import donor_rows, donor_tokens, token_mean
+from interp.edits.values import donor_rows, donor_tokens, token_mean
 from interp.errors import InvalidInput
 
 seeds = st.integers(0, 99)
