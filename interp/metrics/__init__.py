@@ -34,6 +34,7 @@ from interp.metrics.measuring import (
     measure_prompts,
     measure_stream,
     measured,
+    name_and_unit,
     with_ids,
 )
 from interp.metrics.metric import (
@@ -99,6 +100,7 @@ __all__ = [
     "measure_prompts",
     "measure_stream",
     "measured",
+    "name_and_unit",
     "next_token_losses",
     "parts_of_rows",
     "prob",

@@ -130,6 +130,13 @@ def check_values(values: object, n: int) -> Tensor:
     return values
 
 
+def name_and_unit(metric: Metric | MetricLike) -> tuple[str, str]:
+    """Name and unit of a metric."""
+    if isinstance(metric, Metric):
+        return metric.name, metric.unit
+    return getattr(metric, "__name__", "a function of the logits"), "unit of the function"
+
+
 def takes_batch(fn: Callable[..., Tensor]) -> bool:
     """Whether a plain function has a second required parameter, which is then the batch."""
     try:

@@ -1,8 +1,7 @@
-"""The result of a sweep: one row per edit, one column per prompt; filled as the sweep runs."""
+"""The result of a sweep: one row per edit, one column per prompt."""
 
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
@@ -10,14 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.edits import Edit, Selection
-from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.io import DataFrame, Table, frame_of
-from interp.metrics import Metric, MetricLike, gets_nan_at_padding
-from interp.model import Batch, Network
+from interp.metrics import Metric, MetricLike, name_and_unit
 from interp.sweeps.file import Contents, read_contents, write_contents
-from interp.sweeps.schedule import Case, Job, PlacedEdits, label_of
-from interp.sweeps.worker import Outcome
+from interp.sweeps.schedule import PlacedEdits, label_of
 
 SAVED = ("values", "baseline", "done", "placed", "measured", "provenance")
 """The fields that are saved to a file."""
@@ -37,6 +33,8 @@ class Sweep:
         unit: unit of the metric.
         measured: the metric itself.
         provenance: everything that the values depend on.
+        remarks: how the values were computed, in the order in which that was found; the first of
+            :attr:`notes`.
 
     Examples:
         >>> model, metric = interp.load("python-2l"), interp.metrics.loss()
@@ -54,34 +52,7 @@ class Sweep:
     unit: str
     measured: Metric | MetricLike
     provenance: Provenance
-    _notes: dict[str, None] = field(default_factory=dict)
-
-    @classmethod
-    def empty(
-        cls,
-        model: Network,
-        batches: Sequence[Batch],
-        cases: Sequence[Case],
-        measured: Metric | MetricLike,
-    ) -> "Sweep":
-        """The result before anything is computed."""
-        shape = (len(cases), len(batches[0].ids))
-        metric, unit = named(measured)
-        return cls(
-            values=torch.full(shape, torch.nan, dtype=torch.float64),
-            baseline=torch.full(shape[1:], torch.nan, dtype=torch.float64),
-            done=torch.zeros(shape, dtype=torch.bool),
-            placed=tuple(case.edits for case in cases),
-            metric=metric,
-            unit=unit,
-            measured=measured,
-            provenance=Provenance.of(
-                model, *batches, edits=[e for case in cases for _, e in case.edits]
-            ),
-            _notes={padding_note(metric): None}
-            if gets_nan_at_padding(measured, batches[-1])
-            else {},
-        )
+    remarks: dict[str, None] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Metric and size; there may be too many values to show."""
@@ -120,7 +91,7 @@ class Sweep:
     def notes(self) -> tuple[str, ...]:
         """Remarks on how the values were computed, and on which of them are NaN."""
         nan = nan_note(self.values, self.done, self.placed)
-        return (*self._notes, *([] if nan is None else [nan]))
+        return (*self.remarks, *([] if nan is None else [nan]))
 
     def rows(self) -> Iterator[dict[str, object]]:
         """One row per computed cell.
@@ -160,7 +131,7 @@ class Sweep:
             OutOfResources: the file can't be written.
         """
         fields_saved = {name: getattr(self, name) for name in SAVED}
-        write_contents(Contents(**fields_saved, notes=tuple(self._notes)), Path(path))
+        write_contents(Contents(**fields_saved, notes=tuple(self.remarks)), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Sweep":
@@ -170,64 +141,9 @@ class Sweep:
             InvalidInput: there is no such file, or it is damaged, of another kind or version.
         """
         read = read_contents(Path(path))
-        metric, unit = named(read.measured)
+        metric, unit = name_and_unit(read.measured)
         fields_saved = {name: getattr(read, name) for name in SAVED}
-        return cls(**fields_saved, metric=metric, unit=unit, _notes=dict.fromkeys(read.notes))
-
-    # ---- while the sweep runs -----------------------------------------------------------------
-
-    def fill(self, outcome: Outcome) -> None:
-        """Fill in the outcome of a forward; a new note is also issued as a warning."""
-        cells = torch.tensor(outcome.cases)[:, None], torch.tensor(outcome.prompts)
-        self.values[cells] = outcome.values
-        self.baseline[cells[1]] = outcome.baseline
-        self.done[cells] = True
-        if outcome.note is not None and outcome.note not in self._notes:
-            self._notes[outcome.note] = None
-            warnings.warn(outcome.note, ResourceWarning, stacklevel=3)
-
-    def resume(self, earlier: object) -> None:
-        """Copy the cells that an earlier result has, if there is one.
-
-        Raises:
-            InvalidInput: it is the result of another sweep.
-        """
-        if earlier is None:
-            return
-        if not isinstance(earlier, Sweep) or not self._is_same_sweep(earlier):
-            raise InvalidInput(
-                "resume= takes the result of a sweep with the same model, weights, tokens, edits "
-                f"and metric; {shorten(earlier)} differs in one of them."
-            )
-        self.done.logical_or_(earlier.done)
-        self.values.copy_(earlier.values)
-        self.baseline.copy_(earlier.baseline)
-        self._notes.update(earlier._notes)
-
-    def left_of(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs that are not complete, each with the cases that are already done."""
-        remaining: list[Job] = []
-        for job in jobs:
-            whole = self.done[:, list(job.rows)].all(dim=1)
-            done = frozenset(case.index for case in job.cases if bool(whole[case.index]))
-            remaining += [replace(job, done=done)] if len(done) < len(job.cases) else []
-        return remaining
-
-    def snapshot(self) -> "Sweep":
-        """A copy that is not changed by later outcomes."""
-        return replace(
-            self,
-            values=self.values.clone(),
-            baseline=self.baseline.clone(),
-            done=self.done.clone(),
-            _notes=dict(self._notes),
-        )
-
-    def _is_same_sweep(self, earlier: "Sweep") -> bool:
-        # Edits are compared directly: the hash of a function may depend on captured variables.
-        same_edits = earlier.placed == self.placed and earlier.measured == self.measured
-        provenance, other = (replace(each.provenance, edits=()) for each in (self, earlier))
-        return same_edits and provenance == other
+        return cls(**fields_saved, metric=metric, unit=unit, remarks=dict.fromkeys(read.notes))
 
 
 class Interrupted(KeyboardInterrupt):
@@ -248,21 +164,6 @@ class Interrupted(KeyboardInterrupt):
     def __reduce__(self) -> tuple[type["Interrupted"], tuple[Sweep]]:
         """Pickle the exception with its result."""
         return Interrupted, (self.result,)
-
-
-def padding_note(name: str) -> str:
-    """The note for a function of the logits alone on padded prompts."""
-    return (
-        f"{name[:80]} is a function of the logits alone: at padding it got NaN. A function "
-        "fn(logits, batch) sees in batch.is_real which positions are tokens."
-    )
-
-
-def named(metric: Metric | MetricLike) -> tuple[str, str]:
-    """Name and unit of a metric."""
-    if isinstance(metric, Metric):
-        return metric.name, metric.unit
-    return getattr(metric, "__name__", "a function of the logits"), "unit of the function"
 
 
 FIRST = ("head", "pos")

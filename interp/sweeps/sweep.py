@@ -14,18 +14,23 @@ caches reuse a prefix of columns in text generation; a sweep also reuses a prefi
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
+
 from interp.edits import Edit
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
 from interp.io import ProgressLike, as_progress
-from interp.metrics import Metric, MetricLike, with_ids
-from interp.model import Network, as_network
+from interp.metrics import Metric, MetricLike, gets_nan_at_padding, name_and_unit, with_ids
+from interp.model import Batch, Network, as_network
 from interp.sweeps.memory import Budget
 from interp.sweeps.restart_map import RestartMap
-from interp.sweeps.result import Interrupted, Sweep, nan_note
-from interp.sweeps.schedule import cases_of
+from interp.sweeps.result import Interrupted, Sweep
+from interp.sweeps.schedule import Case, Job, cases_of
 from interp.sweeps.validate import check_cases, check_metric, on_cpu
-from interp.sweeps.worker import Worker, executor_of, jobs_within
+from interp.sweeps.worker import Outcome, Worker, executor_of, jobs_within
 
 
 def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
@@ -88,24 +93,110 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     metric = with_ids(metric, model)
     check_metric(metric, model, cpu_batches[-1])
     run_by, worker = executor_of(executor), Worker(restart_map, Budget.of(model, memory))
-    result = Sweep.empty(model, batches, cases, metric)
-    result.resume(resume)
-    jobs = result.left_of(jobs_within(worker, batches, cases, metric))
+    result = _empty(model, batches, cases, metric)
+    _copy_cells(resume, result)
+    jobs = _left_of(result, jobs_within(worker, batches, cases, metric))
     for job in jobs:
         worker.copies(job)
     try:
         for outcome in run_by(jobs, worker):
-            result.fill(outcome)
+            _fill(result, outcome)
             if progress is not None:
                 progress(int(result.done.sum()), result.done.numel())
             if cancelled is not None and cancelled():
                 break
-        note = nan_note(result.values, result.done, result.placed)
-        if note is not None:
-            warnings.warn(note, RuntimeWarning, stacklevel=2)
+        if bool((result.values.isnan() & result.done).any()):
+            warnings.warn(result.notes[-1], RuntimeWarning, stacklevel=2)
     except KeyboardInterrupt as error:
-        raise Interrupted(result.snapshot()) from error
+        raise Interrupted(_snapshot(result)) from error
     except Exception as error:
-        setattr(error, "result", result.snapshot())  # noqa: B010 - also on another library's
+        setattr(error, "result", _snapshot(result))  # noqa: B010 - also on another library's
         raise
-    return result.snapshot()
+    return _snapshot(result)
+
+
+def _empty(
+    model: Network, batches: Sequence[Batch], cases: Sequence[Case], measured: Metric | MetricLike
+) -> Sweep:
+    """The result before anything is computed."""
+    shape = (len(cases), len(batches[0].ids))
+    metric, unit = name_and_unit(measured)
+    return Sweep(
+        values=torch.full(shape, torch.nan, dtype=torch.float64),
+        baseline=torch.full(shape[1:], torch.nan, dtype=torch.float64),
+        done=torch.zeros(shape, dtype=torch.bool),
+        placed=tuple(case.edits for case in cases),
+        metric=metric,
+        unit=unit,
+        measured=measured,
+        provenance=Provenance.of(
+            model, *batches, edits=[e for case in cases for _, e in case.edits]
+        ),
+        remarks={_padding_note(metric): None} if gets_nan_at_padding(measured, batches[-1]) else {},
+    )
+
+
+def _padding_note(name: str) -> str:
+    """The note for a function of the logits alone on padded prompts."""
+    return (
+        f"{name[:80]} is a function of the logits alone: at padding it got NaN. A function "
+        "fn(logits, batch) sees in batch.is_real which positions are tokens."
+    )
+
+
+def _fill(result: Sweep, outcome: Outcome) -> None:
+    """Fill in the outcome of a forward; a new note is also issued as a warning."""
+    cells = torch.tensor(outcome.cases)[:, None], torch.tensor(outcome.prompts)
+    result.values[cells] = outcome.values
+    result.baseline[cells[1]] = outcome.baseline
+    result.done[cells] = True
+    if outcome.note is not None and outcome.note not in result.remarks:
+        result.remarks[outcome.note] = None
+        warnings.warn(outcome.note, ResourceWarning, stacklevel=3)
+
+
+def _copy_cells(earlier: object, result: Sweep) -> None:
+    """Copy the cells of an earlier result, if there is one.
+
+    Raises:
+        InvalidInput: it is the result of another sweep.
+    """
+    if earlier is None:
+        return
+    if not isinstance(earlier, Sweep) or not _is_same_sweep(earlier, result):
+        raise InvalidInput(
+            "resume= takes the result of a sweep with the same model, weights, tokens, edits "
+            f"and metric; {shorten(earlier)} differs in one of them."
+        )
+    result.done.logical_or_(earlier.done)
+    result.values.copy_(earlier.values)
+    result.baseline.copy_(earlier.baseline)
+    result.remarks.update(earlier.remarks)
+
+
+def _is_same_sweep(one: Sweep, other: Sweep) -> bool:
+    # Edits are compared directly: the hash of a function may depend on captured variables.
+    same_edits = one.placed == other.placed and one.measured == other.measured
+    first, second = (replace(each.provenance, edits=()) for each in (one, other))
+    return same_edits and first == second
+
+
+def _left_of(result: Sweep, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that are not complete, each with the cases that are already done."""
+    remaining: list[Job] = []
+    for job in jobs:
+        whole = result.done[:, list(job.rows)].all(dim=1)
+        done = frozenset(case.index for case in job.cases if bool(whole[case.index]))
+        remaining += [replace(job, done=done)] if len(done) < len(job.cases) else []
+    return remaining
+
+
+def _snapshot(result: Sweep) -> Sweep:
+    """A copy that is not changed by later outcomes."""
+    return replace(
+        result,
+        values=result.values.clone(),
+        baseline=result.baseline.clone(),
+        done=result.done.clone(),
+        remarks=dict(result.remarks),
+    )

@@ -57,7 +57,7 @@ def test_notes_are_saved(tmp_path):
     broken = edits.scale("resid_pre", float("inf"), layer=1)
     with pytest.warns(RuntimeWarning, match="NaN"):
         table = sweep(MODEL, padded([TOKENS[0], TOKENS[1][:3]], "left"), broken, metrics.loss())
-    table._notes["one more"] = None
+    table.remarks["one more"] = None
     table.save(tmp_path / "s")
     assert Sweep.load(tmp_path / "s").notes == table.notes
     assert len(table.notes) == 2
