@@ -1,16 +1,18 @@
 """What does a model write after a prompt, and how probable is each token that it wrote?
 
-Tokens are sampled one after another, and each is compared with the prediction it was drawn from:
+Tokens are sampled one after another, and each is compared with the model's prediction of it:
 
     x_i ~ softmax(logits_i / T)            T = 0 takes the most probable token
     surprisal_i = −log p_i(x_i)            p_i = softmax(logits_i), in nats
     entropy_i   = −Σ_x p_i(x) log p_i(x)   the mean surprisal of tokens drawn at T = 1
 
 p_i is the model's own prediction at temperature 1, whatever T was, so that texts of different
-temperatures can be compared. A token of high surprisal where the entropy is low was an unlikely
-draw; where the entropy is high, no token was likely. Samples of one prompt differ by chance alone:
-a few of them show what a model may write, not how often it does. (Holtzman et al. 2020, "The
-Curious Case of Neural Text Degeneration": people write texts of higher surprisal than greedy ones.)
+temperatures can be compared. It is that of one forward over the whole text; only where frequencies
+of positions depend on the length of the text (as of LongRoPE) does it differ from what was sampled.
+A token of high surprisal where the entropy is low was an unlikely draw; where the entropy is high,
+no token was likely. Samples of one prompt differ by chance alone: a few of them show what a model
+may write, not how often it does. (Holtzman et al. 2020, "The Curious Case of Neural Text
+Degeneration": people write texts of higher surprisal than greedy ones.)
 """
 
 from collections.abc import Sequence
@@ -301,7 +303,7 @@ def _inputs(model: Transformer, prompts: Any) -> list[Batch]:  # noqa: ANN401 - 
 def _measured(
     model: Transformer, rows: Sequence[Batch], texts: Int[Tensor, "sample pos"], width: int
 ) -> dict[str, Tensor]:
-    """The new tokens of the texts, and the predictions that they were drawn from, from one forward.
+    """The new tokens of the texts, and the predictions of them, from one forward.
 
     Args:
         model: the model.
