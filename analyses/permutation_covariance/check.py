@@ -1,11 +1,11 @@
 """Checks of one symmetry at one part of a model: an identity, or a change that must break it."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from analyses.methods.symmetries import (
     HEAD,
@@ -77,14 +77,21 @@ class Case:
     generator: torch.Generator
     notes: list[str] = field(default_factory=list[str])
 
-    def after(self, change: Callable[[Network], None], model: Network | None = None) -> Observed:
+    def after(
+        self,
+        change: Callable[[Network], None],
+        parts: Iterable[nn.Module],
+        model: Network | None = None,
+    ) -> Observed:
         """The quantities that are compared, computed by a changed copy of ``model``.
 
         Args:
             change: changes the copy in place.
+            parts: the parts whose weights it changes.
             model: the model that is copied; by default that of the case.
         """
-        new = copy.deepcopy(model or self.model)
+        weights = (weight for part in parts for weight in part.parameters())
+        new = copy_with(model or self.model, weights)
         change(new)
         return observed(new, self.batches)
 
@@ -119,6 +126,13 @@ class Symmetry:
                 error = difference(tensor, expected(part))
                 where = (self.name, part.kind, part.name, part.quantity)
                 yield SymmetryCheck(name, error, self.bound, *where, change)
+
+
+def copy_with(model: Network, weights: Iterable[Tensor]) -> Network:
+    """A copy with weights of its own at these weights; all others are shared with ``model``."""
+    copied = {id(weight) for weight in weights}
+    shared = {id(weight): weight for weight in model.parameters() if id(weight) not in copied}
+    return copy.deepcopy(model, shared)
 
 
 def attentions(model: Network) -> list[Attention]:

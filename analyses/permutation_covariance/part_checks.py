@@ -1,7 +1,5 @@
 """Checks that permute heads, neurons or token ids, or change the basis within a head."""
 
-import copy
-
 import torch
 from torch import Tensor
 
@@ -27,6 +25,7 @@ from analyses.permutation_covariance.check import (
     Rows,
     Symmetry,
     attentions,
+    copy_with,
 )
 from analyses.permutation_covariance.parts import (
     head_orders,
@@ -68,7 +67,7 @@ def check_heads(case: Case) -> Rows:
 
     symmetry = Symmetry("heads", "Σ_h A_h x S_h, reordered")
     for output, kinds, change in ((True, EVERYWHERE, ""), (False, AT_LAYERS, "W_O unchanged")):
-        after = case.after(lambda new, o=output: reorder(new, output=o), model)
+        after = case.after(lambda new, o=output: reorder(new, output=o), attentions(model), model)
         yield from symmetry.rows(after, expected, kinds, change)
 
 
@@ -87,7 +86,7 @@ def check_neurons(case: Case) -> Rows:
 
     symmetry = Symmetry("neurons", "Σ_n act(x w_n) u_n, reordered")
     for output, change in ((True, ""), (False, "W_out unchanged")):
-        after = case.after(lambda new, o=output: reorder(new, output=o))
+        after = case.after(lambda new, o=output: reorder(new, output=o), mlps)
         yield from symmetry.rows(after, before.__getitem__, AT_LAYERS, change)
 
 
@@ -113,7 +112,8 @@ def check_vocabulary(case: Case) -> Rows:
     has_columns = config.unembeds and config.n_classes is None
     columns = orders[model.stacks[-1].name] if has_columns else slice(None)
     before = observed(model, case.batches)
-    new = copy.deepcopy(model)
+    tables = [stack.weight_e for stack in model.stacks if stack.weight_e is not None]
+    new = copy_with(model, [*tables, *model.unembed.parameters()])
     reorder_vocabulary(new, orders)
     symmetry = Symmetry("vocabulary", "f(π ids) = f(ids)_π")
     for variant, change in ((new, ""), (model, "W_E, W_U unchanged")):
@@ -141,7 +141,8 @@ def check_scores(case: Case) -> Rows:
     bound = TIGHT * max(1.0, largest)
     symmetry = Symmetry("scores", "W_Q G (W_K G⁻ᵀ)ᵀ = W_Q W_Kᵀ", bound=bound)
     for both, label in ((True, ""), (False, "W_K unchanged")):
-        new = copy.deepcopy(model)
+        weights = (weight for attn in attentions(model) for weight in attn.parameters())
+        new = copy_with(model, weights)
         for attn, G in zip(attentions(new), bases, strict=True):
             change_basis(attn, query=G, key=torch.linalg.inv(G).mT if both else None)
         after, _ = _patterns(new, inputs)
@@ -179,5 +180,5 @@ def check_values(case: Case) -> Rows:
     symmetry = Symmetry("values", "W_V B B⁻¹ W_O = W_V W_O")
     before = observed(case.model, case.batches)
     for both, label in ((True, ""), (False, "W_O unchanged")):
-        after = case.after(lambda new, b=both: change(new, both=b))
+        after = case.after(lambda new, b=both: change(new, both=b), attentions(case.model))
         yield from symmetry.rows(after, before.__getitem__, OUTPUTS, label)
