@@ -21,14 +21,13 @@ from typing import Any
 
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.methods.heads import (
     Classes,
     entropy,
-    mass,
-    mean_over_queries,
     pattern_at,
     selected_tokens,
     tokens_of_classes,
@@ -52,6 +51,7 @@ from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import within
+from interp.metrics import at_least_float32
 from interp.model import AttentionName, Attentions, Batch, attentions_of
 from interp.weights import check_finite_weights
 
@@ -64,7 +64,7 @@ NAMED = 3
 FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
-"""The most attention weights of a layer that are formed at a time."""
+"""The most attention weights of a layer, or masks of masses, that are formed at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,7 +299,9 @@ def attention_statistics(
             f"A class can't be called {', '.join(sorted(set(named) & {start, *near}))}, which is "
             "the name of another statistic. Rename the class."
         )
-    size = kind.layers[0].n_heads * query_batch.ids.shape[1] * key_batch.ids.shape[1]
+    # The weights of all heads of a layer, and what they are multiplied by, a number a statistic.
+    columns = max(kind.layers[0].n_heads, len(statistics))
+    size = columns * query_batch.ids.shape[1] * key_batch.ids.shape[1]
     parts = [
         _measure(
             model,
@@ -348,33 +350,68 @@ class _Statistics:
     near: dict[str, int]
     classes: dict[str, Bool[Tensor, "prompt key"]]
 
-    def of(
-        self, weights: Tensor, visible: Tensor, first: Tensor, apart: Tensor | None
-    ) -> Float[Tensor, "prompt head statistic"]:
-        """Each statistic of these weights, averaged over queries.
+    def summed(
+        self, first: Tensor, apart: Tensor | None, dtype: torch.dtype
+    ) -> Float[Tensor, "prompt query key sum"]:
+        """What the weights on keys are multiplied by in the distance and in each mass.
 
         Args:
-            weights: attention, ``[prompt head query key]``.
-            visible: which keys a query may attend to, ``[prompt query key]``.
             first: which key is the first of its prompt, ``[prompt key]``.
-            apart: position of the key minus position of the query; ``None`` across stacks.
+            apart: position of the key minus position of the query, ``[prompt query key]``;
+                ``None`` across stacks.
+            dtype: dtype of the weights.
         """
-        nonzero = weights.sum(-1) > 0
+        shape = (*self.counted.shape, first.shape[-1])
+        distance = [] if apart is None else [apart.abs()]
+        keys = [members[:, None].expand(shape) for members in self.classes.values()]
+        return torch.stack([*distance, *self._places(first, apart), *keys], -1).to(dtype)
 
-        def mean(each: Tensor, queries: Tensor) -> Tensor:
-            return mean_over_queries(each, (queries & self.counted)[:, None] & nonzero)
+    def averaged(
+        self, visible: Tensor, first: Tensor, apart: Tensor | None
+    ) -> Bool[Tensor, "prompt query statistic"]:
+        """The queries over which each statistic is averaged.
 
-        n, nats, every = visible.sum(-1), entropy(weights), self.counted
-        largest, free = n.clamp(min=2).to(weights.dtype).log(), n > 1
-        means = [mean(nats, free), mean(nats / largest[:, None], free)]
-        others = first[:, None].expand_as(visible)
-        if apart is not None:
-            means.append(mean((weights * apart.abs()[:, None]).sum(-1), free))
-            others = others & (apart != 0)
-        sets = [others, *(apart == by for by in self.near.values())]
-        means += [mean(mass(weights, cells), free & (cells & visible).any(-1)) for cells in sets]
-        means += [mean(mass(weights, keys[:, None]), every) for keys in self.classes.values()]
-        return torch.stack(means, -1)
+        Args:
+            visible: which keys a query may attend to, ``[prompt query key]``.
+            first: as for :meth:`summed`.
+            apart: as for :meth:`summed`.
+        """
+        free = visible.sum(-1) > 1
+        see = [free & (cells & visible).any(-1) for cells in self._places(first, apart)]
+        of_entropy_and_distance = [free] * (2 if apart is None else 3)
+        every = [torch.ones_like(free)] * len(self.classes)
+        return torch.stack([*of_entropy_and_distance, *see, *every], -1) & self.counted[..., None]
+
+    def _places(
+        self, first: Tensor, apart: Tensor | None
+    ) -> list[Bool[Tensor, "prompt query key"]]:
+        """Which keys are the first of their prompt, before the query; and those at each offset."""
+        others = first[:, None].expand(*self.counted.shape, -1)
+        if apart is None:
+            return [others]
+        return [others & (apart != 0), *(apart == by for by in self.near.values())]
+
+
+def _means(
+    weights: Tensor, visible: Tensor, summed: Tensor, averaged: Tensor
+) -> Float[Tensor, "prompt head statistic"]:
+    """Each statistic of attention weights, averaged over queries; NaN where none counts.
+
+    Args:
+        weights: attention, ``[prompt head query key]``.
+        visible: which keys a query may attend to, ``[prompt query key]``.
+        summed: see :meth:`_Statistics.summed`.
+        averaged: see :meth:`_Statistics.averaged`.
+    """
+    nats, largest = entropy(weights), visible.sum(-1).clamp(min=2).to(weights.dtype).log()
+    sums = einsum(
+        weights,
+        summed,
+        "prompt head query key, prompt query key sum -> prompt head query sum",
+    )
+    each = torch.cat([nats[..., None], (nats / largest[:, None])[..., None], sums], -1)
+    counted = averaged[:, None] & (weights.sum(-1) > 0)[..., None]
+    return each.where(counted, 0).sum(2) / counted.sum(2)
 
 
 @torch.no_grad()
@@ -387,18 +424,23 @@ def _measure(
     places = [kind.places(layer) for layer in range(len(kind.layers))]
     wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
+    shape = (*statistics.counted.shape, keys.shape[-1])
+    apart = None if kind.is_cross else context.key_less_query.expand(shape)
+    summed = statistics.summed(
+        first, apart, at_least_float32(torch.empty(0, dtype=model.dtype)).dtype
+    )
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):
         pattern = pattern_at(cache, place)
-        visible = visible_keys(attn, context, pattern.shape[-1])
-        apart = None if kind.is_cross else context.key_less_query.expand_as(visible)
+        visible = visible_keys(attn, context, shape[-1])
+        averaged = statistics.averaged(visible, first, apart)
         weightings = (
             pattern,
             value_weights(attn, pattern, cache[v]),
             uniform_weights(visible, pattern.dtype),
         )
-        *means, control = (statistics.of(weights, visible, first, apart) for weights in weightings)
+        *means, control = (_means(weights, visible, summed, averaged) for weights in weightings)
         values.append(torch.stack(means))
         uniform.append(control[:, 0])
     return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

@@ -1,4 +1,4 @@
-// The parts around every view: title, note, data tables, and buttons for CSV, PNG and copying.
+// The parts around every view: title, note, data tables, and buttons for CSV, PNG, copying, pinning and help.
 
 /** @import { DataTable, Description, Frame, FrameParts, Mount, Picture, View } from "./types.d.ts" */
 import { LIGHT } from "./colours.js";
@@ -28,6 +28,11 @@ export function frame(mount, view, parts) {
     csv: () => saveCsv(tables()[0]),
     png: () => savePng(),
     copy: () => copy(),
+    pin: () => mount.report({ pick: "pin" }),
+    link: () => {
+      copyText(window.location.href);
+      mount.announce("Copied the address.");
+    },
   };
   const quiet = { tabindex: "-1" };
   const table = button(
@@ -39,6 +44,11 @@ export function frame(mount, view, parts) {
       ...(view.kind === "table" ? [] : [table]),
       button("CSV", "Save the numbers as a CSV file", actions.csv, quiet),
       ...(parts.picture ? [button("PNG", "Save the picture as a PNG file", actions.png, quiet)] : []),
+      ...(mount.explores ? [
+        button("pin", "Pin this page's views beside the next ones, or unpin them (key p)", actions.pin, quiet),
+        button("link", "Copy the address of what is shown", actions.link, quiet),
+      ] : []),
+      button("?", "Show the keys (key ?)", mount.help, quiet),
     );
   }
 

@@ -75,6 +75,7 @@ export function mountViews(parent, payload, host) {
       return states.get(id);
     },
     defer: (task) => waiting.add(task),
+    explores: Boolean(host.explores),
     select, collect, report,
   };
 

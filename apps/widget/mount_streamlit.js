@@ -27,7 +27,7 @@ function whole(value) {
 /** @param {Component<object>} component */
 export default function (component) {
   const { parentElement, data, setTriggerValue } = component;
-  const own = mounts.get(parentElement) || { host: {}, views: null, look: null };
+  const own = mounts.get(parentElement) || { host: { explores: true }, views: null, look: null };
   const call = {};
   own.call = call;
   mounts.set(parentElement, own);

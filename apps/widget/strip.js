@@ -186,7 +186,7 @@ export function tokensView(mount, view) {
 
   function fromSelection() {
     const { position } = mount.selection();
-    if (view.pick && position !== null && position !== at && position < strip.count) choose(position, false);
+    if (view.pick === "position" && position !== null && position !== at && position < strip.count) choose(position, false);
   }
 
   return {

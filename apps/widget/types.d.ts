@@ -155,7 +155,7 @@ export interface Attributes {
 }
 /** What is reported of a click. */
 export interface Picked { view?: string; pick: string; [name: string]: unknown }
-export interface Host { report(event: Picked): void }
+export interface Host { report(event: Picked): void; explores?: boolean }
 export interface MountedViews { update(payload: Payload): void; dispose(): void }
 
 /** What a view gets from the mount that it is in. */
@@ -178,6 +178,8 @@ export interface Mount {
   select(change: Partial<Selection>, options?: { quiet?: boolean }): void;
   collect(head: Cell | null, view: string): void;
   report(event: Picked): void;
+  /** Whether a server answers clicks: views can be pinned, and the address is a link to them. */
+  explores: boolean;
 }
 /** A view on the page. */
 export interface Controller {
