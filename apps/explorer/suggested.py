@@ -82,11 +82,11 @@ def suggested_distractor(view: View, model: interp.Transformer) -> str:
     target = view.target or probable_target(view, model)
     if not target:
         return ""
-    word = target.strip()
+    word, names = target.strip(), {match[0] for match in _names(view.text)}
     rivals = [
         target.replace(word, other)
         for other in dict.fromkeys(_WORD.findall(view.text))
-        if word and other != word and _same_class(word, other)
+        if word and other != word and (_same_class(word, other) or {word, other} <= names)
     ]
     rivals += [text for text in _probable_texts(view, model) if text != target]
     excluded = {None, single_token(model, target)}

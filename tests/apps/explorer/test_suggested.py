@@ -82,6 +82,15 @@ def test_a_target_that_is_not_the_most_probable_token_is_compared_with_it():
     assert model.to_single_token(suggested_distractor(view, model)) == first
 
 
+def test_the_other_name_of_the_prompt_is_the_distractor():
+    """Words that are capitalized within a sentence are names; these two are tokens."""
+    model = model_of("python-2l")
+    view = View(model="python-2l", text="When None met Error, None told", target="Error")
+    assert suggested_distractor(view, model) == "None"
+    at_the_start = replace(view, text="None. Error told")
+    assert suggested_distractor(at_the_start, model) != "None"
+
+
 def test_a_pair_of_stacks_gets_no_suggestion():
     view = replace(default_view("dates"), distractor="", corrupt="")
     model = model_of("dates")
