@@ -236,7 +236,7 @@ COMMANDS = (
             read=prompts_of,
         ),
         steps=AT_LEAST_ONE,
-        rows=Option("batch", min=1),
+        rows=Option("batch", min=1, shown="4, or 1 if prompts have more tokens than a step uses"),
         tokens=Option(min=1, shown="those whose logits take 8 MiB"),
     ),
     _own(

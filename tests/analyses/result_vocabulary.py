@@ -59,6 +59,7 @@ VOCABULARY = {
         "has_role": "whether a head has the role",
         "holds": "whether an identity holds",
         "is_causal": "whether queries read no later keys",
+        "is_estimate": "whether the numbers were estimated, not measured",
         "is_explained": "whether the circuit is faithful",
         "kept": "whether the step is a checkpoint",
         "of_prompts": "whether there is a number per prompt",

@@ -180,7 +180,8 @@ DECLARED = Declared(
             "lr": (odd.TEXT, odd.BELOW, 0, odd.LISTED, odd.NOTHING, True),
             "tokens": (odd.TEXT, odd.BELOW, 0, odd.BROKEN, odd.LISTED, True),
             "resume": odd.SOMETHING,
-            **odd.SAMPLED,
+            "seed": odd.SEED,
+            "rows": (odd.TEXT, odd.BELOW, 0, odd.BROKEN, odd.LISTED, True),
         },
     ),
     command=Command(
@@ -188,7 +189,7 @@ DECLARED = Declared(
         ("--steps", "3"),
         "train-lens",
         "Tuned lens, 3 steps: closer",
-        "steps=250 batch=4 tokens=None lr=0.003 held_out=None",
+        "steps=250 batch=None tokens=None lr=0.003 held_out=None",
         more=("lens.safetensors",),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),

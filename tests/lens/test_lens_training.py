@@ -26,7 +26,7 @@ def test_the_divergence_falls_on_other_prompts(name):
     held_out = model.check(*tokens_of(name, batch=20, seed=1))
     training = train(model, batches, replace(SETTINGS, steps=60, rows=8))
     before, after = (
-        lens_divergence(model, lens, held_out, rows=7)
+        lens_divergence(model, lens, held_out, SETTINGS)
         for lens in (TunedLens.untrained(model), training.lens)
     )
     assert (after.mean(-1) < 0.9 * before.mean(-1)).all()
