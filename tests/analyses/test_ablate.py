@@ -437,8 +437,10 @@ def test_what_a_model_does_not_have_is_refused_by_name():
         ablate(build("gpt2"), tokens[:1], method="resample")
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2", "t5", "bert"])
-@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+@pytest.mark.parametrize(
+    ("architecture", "method"),
+    [("llama", "mean"), ("gpt2", "zero"), ("t5", "resample"), ("bert", "mean")],
+)
 def test_an_estimate_is_the_derivative_along_the_replacement(architecture, method):
     """d/dε of the metric with x + ε·(replacement − x) in place of x, at ε = 0."""
     model, prompts, step = build(architecture), prompts_of(architecture), 1e-5
