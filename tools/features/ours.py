@@ -132,7 +132,7 @@ class Ours(Library):
 
     def offline_drawing(self) -> bool:
         """The script that draws in reports and explorer."""
-        return "https://" not in widget.bundle()
+        return "https://" not in widget.bundle("report")
 
     def alone(self) -> bool:
         """In a process in which transformers can't be imported."""
