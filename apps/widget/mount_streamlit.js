@@ -1,7 +1,8 @@
 // The widget as a Streamlit component (API v2), which is called at every rerun with its data.
 // Long arrays are sent apart (mount_parts.js); data that refers to them waits until they arrive.
 // If new data arrives before the script has loaded, Streamlit may clean up a call after the next
-// call. So only the clean-up of the latest call removes the views.
+// call, or the latest call of an element that stays on the page. So the views are removed only when
+// their element has left the page.
 
 /** @import { Component, Picked } from "./types.d.ts" */
 import { mountViews } from "./mount.js";
@@ -44,10 +45,10 @@ export default function (component) {
     else own.views = mountViews(parentElement, payload, own.host);
   };
   own.look();
-  return () => {
-    if (mounts.get(parentElement) !== own || own.call !== call) return;
+  return () => setTimeout(() => {
+    if (parentElement.isConnected || own.call !== call) return;
     mounts.delete(parentElement);
     parts.waiting.delete(own.look);
     if (own.views) own.views.dispose();
-  };
+  });
 }
