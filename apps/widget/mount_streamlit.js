@@ -46,7 +46,7 @@ export default function (component) {
   };
   own.look();
   return () => setTimeout(() => {
-    if (parentElement.isConnected || own.call !== call) return;
+    if (parentElement.isConnected || mounts.get(parentElement) !== own || own.call !== call) return;
     mounts.delete(parentElement);
     parts.waiting.delete(own.look);
     if (own.views) own.views.dispose();
