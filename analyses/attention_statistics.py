@@ -351,41 +351,44 @@ class _Statistics:
     classes: dict[str, Bool[Tensor, "prompt key"]]
 
     def summed(
-        self, first: Tensor, apart: Tensor | None, dtype: torch.dtype
+        self, places: list[Tensor], apart: Tensor | None, dtype: torch.dtype
     ) -> Float[Tensor, "prompt query key sum"]:
         """What the weights on keys are multiplied by in the distance and in each mass.
 
         Args:
-            first: which key is the first of its prompt, ``[prompt key]``.
-            apart: position of the key minus position of the query, ``[prompt query key]``;
-                ``None`` across stacks.
+            places: see :meth:`places`.
+            apart: as for :meth:`places`.
             dtype: dtype of the weights.
         """
-        shape = (*self.counted.shape, first.shape[-1])
+        shape = places[0].shape
         distance = [] if apart is None else [apart.abs()]
         keys = [members[:, None].expand(shape) for members in self.classes.values()]
-        return torch.stack([*distance, *self._places(first, apart), *keys], -1).to(dtype)
+        return torch.stack([*distance, *places, *keys], -1).to(dtype)
 
     def averaged(
-        self, visible: Tensor, first: Tensor, apart: Tensor | None
+        self, visible: Tensor, places: list[Tensor], apart: Tensor | None
     ) -> Bool[Tensor, "prompt query statistic"]:
         """The queries over which each statistic is averaged.
 
         Args:
             visible: which keys a query may attend to, ``[prompt query key]``.
-            first: as for :meth:`summed`.
-            apart: as for :meth:`summed`.
+            places: see :meth:`places`.
+            apart: as for :meth:`places`.
         """
         free = visible.sum(-1) > 1
-        see = [free & (cells & visible).any(-1) for cells in self._places(first, apart)]
+        see = [free & (cells & visible).any(-1) for cells in places]
         of_entropy_and_distance = [free] * (2 if apart is None else 3)
         every = [torch.ones_like(free)] * len(self.classes)
         return torch.stack([*of_entropy_and_distance, *see, *every], -1) & self.counted[..., None]
 
-    def _places(
-        self, first: Tensor, apart: Tensor | None
-    ) -> list[Bool[Tensor, "prompt query key"]]:
-        """Which keys are the first of their prompt, before the query; and those at each offset."""
+    def places(self, first: Tensor, apart: Tensor | None) -> list[Bool[Tensor, "prompt query key"]]:
+        """Which keys are the first of their prompt, before the query; and those at each offset.
+
+        Args:
+            first: which key is the first of its prompt, ``[prompt key]``.
+            apart: position of the key minus position of the query, ``[prompt query key]``;
+                ``None`` across stacks.
+        """
         others = first[:, None].expand(*self.counted.shape, -1)
         if apart is None:
             return [others]
@@ -426,15 +429,16 @@ def _measure(
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
     shape = (*statistics.counted.shape, keys.shape[-1])
     apart = None if kind.is_cross else context.key_less_query.expand(shape)
+    cells = statistics.places(first, apart)
     summed = statistics.summed(
-        first, apart, at_least_float32(torch.empty(0, dtype=model.dtype)).dtype
+        cells, apart, at_least_float32(torch.empty(0, dtype=model.dtype)).dtype
     )
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):
         pattern = pattern_at(cache, place)
         visible = visible_keys(attn, context, shape[-1])
-        averaged = statistics.averaged(visible, first, apart)
+        averaged = statistics.averaged(visible, cells, apart)
         weightings = (
             pattern,
             value_weights(attn, pattern, cache[v]),

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from analyses.methods.components import gradient_at
 from interp import edits
 from interp.cache import Cache
 from interp.edits import Edit
@@ -140,7 +141,7 @@ class NodeRuns:
 
     def _linear(self, node: Node, gradients: Cache) -> Float[Tensor, "prompt column"]:
         change = self.other[node.place] - self.own[node.place]
-        return _of_head(change * _gradient(gradients, node.place), node.head)
+        return _of_head(change * gradient_at(gradients, node.place), node.head)
 
     def _with_qk_fix(self, changes: dict[Place, Tensor], fixed_outputs: Sequence[Edit]) -> Tensor:
         """Scores with the QK fix, where the outputs of some layers are held constant."""
@@ -153,7 +154,7 @@ class NodeRuns:
             if node.place not in changes:
                 scores.append(self._linear(node, gradients).sum(-1))
                 continue
-            by_pattern = _gradient(gradients, Place(at.pattern, node.place.layer))
+            by_pattern = gradient_at(gradients, Place(at.pattern, node.place.layer))
             effect = (changes[node.place] * by_pattern).flatten(2).sum(-1)
             heads = self.own[node.place].shape[HEAD_AXIS]
             scores.append(effect.unflatten(1, (heads, -1)).sum(-1)[:, node.head])
@@ -189,10 +190,6 @@ class NodeRuns:
 def _writes(model: Network) -> list[Place]:
     """The places of all outputs that are added to the stream."""
     return [Place(step.points.writes, layer) for layer, step in model.stacks[0].branches()]
-
-
-def _gradient(cache: Cache, place: Place) -> Tensor:
-    return cache[f"{place.point.label}_grad", place.layer]
 
 
 def _of_head(products: Tensor, head: int | None) -> Float[Tensor, "prompt column"]:

@@ -22,7 +22,12 @@ from analyses.methods.components.minimal_pairs import (
     position_labels,
 )
 from analyses.methods.components.patching import Recorded, places_of
-from analyses.methods.components.replacements import METHODS, Replacements, check_method
+from analyses.methods.components.replacements import (
+    METHODS,
+    Replacements,
+    check_method,
+    gradient_at,
+)
 
 __all__ = [
     "KINDS",
@@ -39,6 +44,7 @@ __all__ = [
     "check_method",
     "components_named",
     "components_of",
+    "gradient_at",
     "labelled_activations",
     "labels_of",
     "mlp_of",

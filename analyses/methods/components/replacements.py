@@ -13,7 +13,6 @@ tokens as the prompts themselves.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from analyses.methods.components.components import Component
 from interp import edits
+from interp.cache import Cache
 from interp.edits import Edit, donor_tokens, summing_dtype, token_mean
 from interp.errors import InvalidInput, shorten
 from interp.execution import check_no_nan, run
@@ -128,7 +128,7 @@ class Replacements:
             check_no_nan(self.model, batches, done.require_logits())
             clean.append(measure(part_metric, done.require_logits(), batches[-1]))
             for place in places:
-                x, gradient = done.cache[place], done.cache[_gradient_of(place)]
+                x, gradient = done.cache[place], gradient_at(done.cache, place)
                 value = values.get(place, x.new_zeros(()))
                 change = gradient * ((value[rows] if value.ndim == x.ndim else value) - x)
                 for name, component in each.items():
@@ -209,10 +209,10 @@ def _part(values: Tensor, component: Component) -> Tensor:
     return values if component.unit is None else values[..., component.unit]
 
 
-def _gradient_of(place: Place) -> tuple[Any, ...]:
-    """The name of the gradient with respect to the tensor at a place."""
+def gradient_at(cache: Cache, place: Place) -> Tensor:
+    """The gradient with respect to the tensor at a place."""
     name = (f"{place.point.label}_grad", place.layer, place.norm, place.stack)
-    return tuple(part for part in name if part is not None)
+    return cache[tuple(part for part in name if part is not None)]
 
 
 def _means_by_position(
