@@ -25,6 +25,7 @@ from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from analyses.methods.corpus import by_length
 from analyses.methods.heads import (
     Classes,
     entropy,
@@ -51,8 +52,9 @@ from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import within
+from interp.io import Progress, as_progress
 from interp.metrics import at_least_float32
-from interp.model import AttentionName, Attentions, Batch, attentions_of
+from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
 from interp.weights import check_finite_weights
 
 WEIGHTINGS = ("attention", "value-weighted")
@@ -65,6 +67,10 @@ FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
 """The most attention weights of a layer, or masks of masses, that are formed at a time."""
+ROWS = 128
+"""The most prompts at a time, which are of similar length, so that little is spent on padding."""
+_Measured = tuple[Tensor, Tensor]
+"""Numbers of attention, and of uniform weights; see :func:`_measure`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,7 +238,7 @@ class AttentionStatistics(Result):
         }
 
 
-def attention_statistics(
+def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     *,
@@ -240,6 +246,7 @@ def attention_statistics(
     offsets: int = 8,
     attention: AttentionName | None = None,
     queries: Tensor | None = None,
+    progress: Progress | None = None,
 ) -> AttentionStatistics:
     """Measure the entropy, distance and masses of every head's attention.
 
@@ -262,6 +269,7 @@ def attention_statistics(
         offsets: number of positions before (and after) the query at which to measure masses.
         attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
         queries: boolean ``[prompt pos]``, which queries count; by default all.
+        progress: called with ``(prompts done, prompts in total)``.
 
     Returns:
         Averages by weighting, layer, head, prompt and statistic.
@@ -301,24 +309,31 @@ def attention_statistics(
         )
     # The weights of all heads of a layer, and what they are multiplied by, a number a statistic.
     columns = max(kind.layers[0].n_heads, len(statistics))
-    size = columns * query_batch.ids.shape[1] * key_batch.ids.shape[1]
-    parts = [
-        _measure(
-            model,
-            kind,
-            [batch.rows(rows) for batch in batches],
-            _Statistics(
-                chosen[rows], near, {name: members[rows] for name, members in named.items()}
-            ),
-        )
-        for rows in torch.arange(len(chosen), device=chosen.device).split(max(1, CHUNK // size))
-    ]
-    values, uniform = (torch.cat(chunks, dim=-2).cpu() for chunks in zip(*parts, strict=True))
+    report, order, parts = as_progress(progress, "prompts"), list[Tensor](), list[_Measured]()
+    for rows, texts in by_length(batches, ROWS, CHUNK // columns):
+        counted_queries = _on_the_left(chosen[rows], query_batch.rows(rows))
+        members = {
+            name: _on_the_left(each[rows], key_batch.rows(rows)) for name, each in named.items()
+        }
+        parts.append(_measure(model, kind, [*texts], _Statistics(counted_queries, near, members)))
+        order.append(rows)
+        if report is not None:
+            report(sum(map(len, order)), len(chosen))
+    prompt = torch.cat(order).argsort()
+    values, uniform = (
+        torch.cat(each, dim=-2)[..., prompt, :].cpu() for each in zip(*parts, strict=True)
+    )
     provenance = Provenance.of(model, *batches)
     return AttentionStatistics(values, uniform, statistics, attention, provenance)
 
 
 # ---- what is measured ---------------------------------------------------------------------------
+
+
+def _on_the_left(marks: Bool[Tensor, "prompt pos"], batch: Batch) -> Bool[Tensor, "prompt used"]:
+    """Marks of tokens in the columns that the tokens have in ``batch.padded_right()``."""
+    width = int(batch.is_real.sum(-1).max())
+    return marks.gather(-1, tokens_first(batch.is_real)[:, :width])
 
 
 def _begin_with_bos(model: Transformer, batch: Batch) -> bool:
@@ -420,7 +435,7 @@ def _means(
 @torch.no_grad()
 def _measure(
     model: Transformer, kind: Attentions, batches: list[Batch], statistics: _Statistics
-) -> tuple[Tensor, Tensor]:
+) -> _Measured:
     """``[weighting layer head prompt statistic]``, and for uniform weights ``[layer prompt …]``."""
     context, keys = model.contexts(batches)[kind.query], batches[kind.key].is_real
     first = keys & (keys.cumsum(-1) == 1)

@@ -2,7 +2,7 @@
 
 from interp.errors import InvalidInput
 from interp.loading import AT_STEP
-from interp.text import bundled_prompts
+from interp.prompts import bundled_prompts
 from interp.zoo import FILE as CARD
 from interp.zoo import Card, card_folder, read_card
 

@@ -44,7 +44,7 @@ from benchmarks.limits import CPU_ATTENTION, FLOPS_OF_ONE
 from benchmarks.machine import load_average
 from benchmarks.table import write_between
 from interp.execution import processor
-from interp.text import read_prompts
+from interp.prompts import read_prompts
 
 MARKERS = ("<!-- costs of every command -->", "<!-- end of costs -->")
 MODEL = "smollm2-135m"

@@ -30,21 +30,15 @@ from interp.config import (
 from interp.errors import InterpError
 from interp.execution import Estimate, Run, Start, estimate, run, versions
 from interp.graph import computation_graph
+from interp.kernels import packed, packing_gain
 from interp.linalg import LowRank
 from interp.loading import bundled, from_torch, load, load_towers
 from interp.model import PAD
 from interp.points import Place, Point
+from interp.prompts import Template, bundled_prompts, iter_prompts, read_prompts, read_template
 from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
-from interp.text import (
-    Template,
-    Tokenizer,
-    bundled_prompts,
-    iter_prompts,
-    read_prompts,
-    read_template,
-)
+from interp.text import Tokenizer
 from interp.transformer import Transformer, TwoTowers
-from interp.weights import packed, packing_gain
 from interp.zoo import card, history
 
 __version__ = versions()["interp"]

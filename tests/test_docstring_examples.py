@@ -8,7 +8,7 @@ import torch
 
 import analyses
 import interp
-from interp.weights.packed import is_available
+from interp.kernels.packed import is_available
 from tools.site.pages import agrees
 
 CLASSES = ("Cache", "Config", "LowRank", "Point", "Sweep", "Template", "Transformer")

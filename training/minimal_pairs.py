@@ -29,7 +29,8 @@ from analyses.methods.components import aligned_prompts
 from interp.io import write_text_whole
 from interp.loading import load
 from interp.metrics import Accuracy, logit_diff_of_prompts
-from interp.text import FIELDS, PROMPT_FOLDER, Prompt
+from interp.prompts import PROMPT_FOLDER
+from interp.text import FIELDS, Prompt
 from interp.transformer import Transformer
 from training.calendar import FORMATS, WrittenDate
 from training.rasp.program import Program

@@ -24,8 +24,9 @@ from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.execution import operations_taken
 from interp.loading import AUTO, kernel_of, load
+from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
 from interp.sweeps import Budget
-from interp.text import Prompt, PromptFile, bundled_prompts, read_prompt_file, visible
+from interp.text import Prompt, visible
 
 METRICS_READ = {
     LOGIT_DIFF: ("target", "distractor"),

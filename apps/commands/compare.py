@@ -8,8 +8,8 @@ from analyses import Comparison
 from analyses.results import Result
 from apps.commands.inputs import Inputs
 from interp.errors import InvalidInput, ModelLoadError
+from interp.kernels import can_pack
 from interp.loading import PACKED, kernel_of
-from interp.weights import can_pack
 
 
 def compare(

@@ -20,7 +20,8 @@ from interp.metrics import (
     prob,
     tokens_of_prompts,
 )
-from interp.text import Prompt, read_prompt_file
+from interp.prompts import read_prompt_file
+from interp.text import Prompt
 
 
 class OptionWithoutEffect(InvalidInput):

@@ -39,11 +39,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with all proble
 
 def list_sets() -> None:
     """List the bundled prompt sets."""
-    from interp.text import (  # noqa: PLC0415 - imports torch
-        FIELDS,
-        bundled_prompts,
-        read_prompts,
-    )
+    from interp.prompts import bundled_prompts, read_prompts  # noqa: PLC0415 - imports torch
+    from interp.text import FIELDS  # noqa: PLC0415 - imports torch
 
     rows: list[tuple[str, str, str]] = []
     for name in bundled_prompts():
@@ -66,7 +63,7 @@ def check(
 
     The exit code is 1 if a prompt has a problem; a wrong prediction is not one.
     """
-    from interp.text import path_of_prompts  # noqa: PLC0415
+    from interp.prompts import path_of_prompts  # noqa: PLC0415
 
     path = path_of_prompts(file)
     same = path.suffix.lower() == ".toml" if same_length is None else same_length
@@ -112,7 +109,7 @@ def fill(  # noqa: PLR0913 - the options of one command
     """
     from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.io import write_text_whole  # noqa: PLC0415
-    from interp.text import read_template  # noqa: PLC0415
+    from interp.prompts import read_template  # noqa: PLC0415
 
     if out is not None and out.suffix != SUFFIX:
         raise InvalidInput(f"--out {out} should end in {SUFFIX}: prompts are JSON lines.")
@@ -139,7 +136,7 @@ def _checked(
     from analyses.check_prompts import check_prompts  # noqa: PLC0415
     from apps.devices import parse_device  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
-    from interp.text import iter_prompts  # noqa: PLC0415
+    from interp.prompts import iter_prompts  # noqa: PLC0415
 
     loaded = load(model, parse_device(device))
     if isinstance(prompts, str):

@@ -32,7 +32,7 @@ def corpus_of(inputs: "Inputs", texts: str | None) -> Path:
         InvalidInput: no file is given, and the model has no prompts of its own.
     """
     from apps.defaults import default_prompts  # noqa: PLC0415
-    from interp.text import path_of_prompts  # noqa: PLC0415
+    from interp.prompts import path_of_prompts  # noqa: PLC0415
 
     name = inputs.model.config.name or "unnamed"
     return path_of_prompts(texts or default_prompts(name, option="--texts"))

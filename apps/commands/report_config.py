@@ -36,7 +36,7 @@ from apps.commands.options import FILES
 from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
 from interp.loading import bundled
-from interp.text import bundled_prompts, path_of_prompts
+from interp.prompts import bundled_prompts, path_of_prompts
 
 HOW = ("device", "dtype", "kernel", "seed", "rows", "memory")
 """Shared options that can be given once, for all analyses."""

@@ -24,7 +24,7 @@ from apps.terminal import Tick
 from interp.errors import InvalidInput
 from interp.io import UNREADABLE, atomic_folder, read_json
 from interp.loading import AT_STEP, MODEL_FOLDER, PACKAGED, bundled, hub
-from interp.text import path_of_prompts
+from interp.prompts import path_of_prompts
 
 HOME = "../index.html"
 

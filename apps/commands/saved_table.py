@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.errors import InvalidInput, first_line
 from interp.io import read_inside
-from interp.text import largest_page
+from interp.prompts import largest_page
 
 MAX_BYTES = 2**28
 

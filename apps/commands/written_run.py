@@ -20,7 +20,7 @@ from interp.errors import InterpError, InvalidInput, reason, shorten
 from interp.io import UNREADABLE, parse_json, read_file_or_pipe, value_of
 from interp.loading import AUTO
 from interp.model import DEFAULT
-from interp.text import path_of_prompts, sha256_of_prompts
+from interp.prompts import path_of_prompts, sha256_of_prompts
 
 FILE = "run.json"
 MAX_BYTES = 2**26

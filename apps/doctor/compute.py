@@ -55,7 +55,7 @@ def compute() -> Iterator[Finding]:
     """The findings of this module's checks, from what PyTorch reports."""
     import torch  # noqa: PLC0415
 
-    from interp.weights import is_available  # noqa: PLC0415
+    from interp.kernels import is_available  # noqa: PLC0415
 
     yield threads(torch.get_num_threads(), usable_cores(), os.environ.get(THREADS))
     yield instructions(torch.backends.cpu.get_cpu_capability(), platform.machine())

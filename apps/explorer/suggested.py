@@ -19,7 +19,7 @@ from apps.explorer.pages.view_inputs import probable_target, single_token, targe
 from apps.explorer.validate import text_read
 from apps.explorer.view import View
 from interp.errors import InterpError
-from interp.text import Template, read_template
+from interp.prompts import Template, read_template
 
 MOST = 6
 """The most corrupted prompts that are suggested."""

@@ -18,11 +18,11 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
 from interp.errors import InterpError, InvalidInput
+from interp.kernels import packed
 from interp.loading import PACKED, faster_kernel
 from interp.metrics import MetricLike
 from interp.model import Network
 from interp.sweeps import Budget, Job, RestartMap, Worker, cases_of
-from interp.weights import packed
 
 OF_HEADS = ("q", "k", "v", "z", "rot_q", "rot_k", "result")
 OF_STREAM = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out", "pre", "post")

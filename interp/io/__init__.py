@@ -16,7 +16,6 @@ from interp.io.files import (
     write_whole,
 )
 from interp.io.frame import DataFrame, frame_of
-from interp.io.gguf_file import GgufEntry, GgufHeader, GgufValue, read_gguf_header
 from interp.io.json_text import parse_json, read_json
 from interp.io.paths import as_path
 from interp.io.progress import Progress, ProgressLike, as_progress, cancellable, check_cancelled
@@ -48,9 +47,6 @@ __all__ = [
     "VERSION",
     "DataFrame",
     "Entry",
-    "GgufEntry",
-    "GgufHeader",
-    "GgufValue",
     "Header",
     "Progress",
     "ProgressLike",
@@ -72,7 +68,6 @@ __all__ = [
     "parse_toml",
     "read_bounded",
     "read_file_or_pipe",
-    "read_gguf_header",
     "read_header",
     "read_inside",
     "read_json",

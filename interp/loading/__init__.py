@@ -12,15 +12,7 @@ import torch
 from interp.config import Config
 from interp.errors import InvalidInput, ModelLoadError, nearest, shorten
 from interp.io import as_path
-from interp.loading import hub
-from interp.loading.assemble import as_dtype
-from interp.loading.checkpoint import is_checkpoint, load_checkpoint
-from interp.loading.checksums import check_listed, damaged
-from interp.loading.families import gpt2
-from interp.loading.folder import load_folder, steps_of
-from interp.loading.gguf import GGUF_SUFFIX, load_gguf, name_of_file
-from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
-from interp.loading.kernel import (
+from interp.kernels import (
     AUTO,
     KERNELS,
     PACKED,
@@ -29,6 +21,14 @@ from interp.loading.kernel import (
     kernel_of,
     with_kernel,
 )
+from interp.loading import hub
+from interp.loading.assemble import as_dtype
+from interp.loading.checkpoint import is_checkpoint, load_checkpoint
+from interp.loading.checksums import check_listed, damaged
+from interp.loading.families import gpt2
+from interp.loading.folder import load_folder, steps_of
+from interp.loading.gguf import GGUF_SUFFIX, GgufEntry, load_gguf, name_of_file
+from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
 from interp.loading.live import is_live, load_live
 from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
@@ -348,6 +348,7 @@ __all__ = [
     "TABLE",
     "UNBOUNDED",
     "WELL_KNOWN",
+    "GgufEntry",
     "SafetensorsSource",
     "Source",
     "StateDictSource",

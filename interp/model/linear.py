@@ -1,4 +1,4 @@
-"""The kernel of products x·Wᵀ + b, which can be replaced (see :mod:`interp.weights.packed`)."""
+"""The kernel of products x·Wᵀ + b, which can be replaced (see :mod:`interp.kernels.packed`)."""
 
 from collections.abc import Callable
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from interp.errors import ModelLoadError, reason, shorten
 from interp.io import UNREADABLE, VERSION, build, read_json, without_version, write_text_whole
-from interp.text import bundled_prompts
+from interp.prompts import bundled_prompts
 from interp.zoo.circuit import Circuit
 
 FILE, README = "card.json", "README.md"

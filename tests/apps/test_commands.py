@@ -18,7 +18,7 @@ from apps.commands.inputs import Inputs
 from apps.commands.readers import into_of
 from apps.frame_table import table_of_frame
 from interp import load, read_prompts
-from interp.text import PROMPT_FOLDER
+from interp.prompts import PROMPT_FOLDER
 
 MODEL = "induction-by-hand"
 NAMES = {command.name for command in COMMANDS}

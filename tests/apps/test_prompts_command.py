@@ -9,7 +9,7 @@ from tables import each
 
 import analyses
 import interp
-from interp.text.prompts import bundled_prompts
+from interp.prompts.prompts import bundled_prompts
 
 MODEL = "induction-by-hand"
 HOW_TO = (Path(__file__).parents[2] / "docs" / "how-to" / "prompts.md").read_text("utf-8")

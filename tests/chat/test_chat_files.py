@@ -21,9 +21,9 @@ from tokenizers import Tokenizer
 import interp
 from interp.chat import ChatTemplates
 from interp.errors import InvalidInput
-from interp.io import read_gguf_header
 from interp.loading import packaged_file
 from interp.loading.chat_templates import chat_of_folder, chat_of_gguf
+from interp.loading.gguf.header import read_gguf_header
 from interp.loading.gguf.tokenizer import bytes_as_characters, tokenizer_of
 from interp.loading.special_tokens import as_tokenizer
 

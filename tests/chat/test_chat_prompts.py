@@ -13,7 +13,7 @@ from analyses import check_prompts, top_texts
 from apps.cli import app
 from apps.commands.inputs import Inputs
 from interp.errors import InvalidInput
-from interp.text import read_prompt_file, sha256_of_prompts
+from interp.prompts import read_prompt_file, sha256_of_prompts
 
 LINES = [
     {"messages": [user("ab")], "corrupt_messages": [user("cb")], "target": "x", "distractor": "y"},

@@ -1,7 +1,7 @@
 """Datasets of the library `datasets`: objects and folders are read as tables are.
 
 The library comes with the extra ``dev`` alone, so these tests do not stand among those of
-interp.text, which run without it.
+interp.prompts, which run without it.
 """
 
 import sys
@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from interp.errors import InvalidInput
-from interp.text.prompts import iter_prompts, read_prompt_file, read_prompts
+from interp.prompts.prompts import iter_prompts, read_prompt_file, read_prompts
 
 COLUMNS = {
     "id": [0, 1],

@@ -27,8 +27,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from interp import Transformer, edits, load_cache, metrics, packed, run, sweep
 from interp.errors import InvalidInput, StaleCache
+from interp.kernels.packed import is_available
 from interp.weights.hash import weight_hash
-from interp.weights.packed import is_available
 
 METRIC = metrics.logit_diff(1, 2)
 

@@ -22,8 +22,8 @@ import interp
 from interp.config import TokensConfig
 from interp.errors import IgnoredFieldsWarning, ModelLoadError
 from interp.execution import Provenance
-from interp.io.gguf_file import shortest
 from interp.loading.gguf import tensors as reading
+from interp.loading.gguf.header import read_gguf_header, shortest
 from interp.loading.gguf.tensors import FileTensor, read_tensor
 from interp.loading.gguf.tokenizer import SPLITS
 from interp.loading.packaged import PACKAGED, Packaged
@@ -269,7 +269,7 @@ def test_long_and_short_factors_are_read(tmp_path):
 )
 def test_what_is_not_supported_is_refused_by_name(metadata, message, written, monkeypatch):
     path = written()
-    header = interp.io.read_gguf_header(path)
+    header = read_gguf_header(path)
     entries = {key: value for key, value in (header.metadata | metadata).items() if value}
     changed = replace(header, metadata=entries)
     monkeypatch.setattr("interp.loading.gguf.files.read_gguf_header", lambda _: changed)

@@ -13,8 +13,8 @@ from interp.config import Config
 from interp.errors import ModelLoadError
 from interp.loading import MODEL_FOLDER
 from interp.loading.checksums import SUMS, write_sums
-from interp.text import PROMPT_FOLDER as PROMPTS
-from interp.text.prompts import bundled_prompts, read_prompts
+from interp.prompts import PROMPT_FOLDER as PROMPTS
+from interp.prompts.prompts import bundled_prompts, read_prompts
 from interp.zoo.card import read_card
 from interp.zoo.history import read_history
 from training.recipes import RECIPES

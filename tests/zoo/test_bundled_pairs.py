@@ -8,7 +8,7 @@ import interp
 from analyses.methods.components.minimal_pairs import aligned_prompts
 from interp.errors import InvalidInput
 from interp.metrics.prompts import logit_diff_of_prompts
-from interp.text import PROMPT_FOLDER
+from interp.prompts import PROMPT_FOLDER
 from training.minimal_pairs import (
     CANDIDATES,
     COUNT,

@@ -6,7 +6,7 @@ import pytest
 
 import interp
 from interp.loading import MODEL_FOLDER
-from interp.text.prompts import read_prompts
+from interp.prompts.prompts import read_prompts
 from interp.zoo.card import read_card
 from training import training_run
 from training.calendar import FORMATS, WrittenDate, suffix

@@ -4,7 +4,7 @@ import pytest
 
 import interp
 from interp.loading import MODEL_FOLDER
-from interp.text.prompts import read_prompts
+from interp.prompts.prompts import read_prompts
 from interp.zoo.card import read_card
 from training.evaluations.completion import accuracy, preference
 from training.evaluations.induction import repeated_losses

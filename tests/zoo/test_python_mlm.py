@@ -7,7 +7,7 @@ import torch
 
 import interp
 from interp.config import PositionsConfig
-from interp.text.prompts import read_prompts
+from interp.prompts.prompts import read_prompts
 from training.evaluations.completion import preference
 from training.evaluations.masked import (
     mask_tokens,

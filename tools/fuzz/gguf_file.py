@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.io import GgufEntry
+from interp.loading import GgufEntry
 from tools.fuzz.mutations import damaged_bytes
 
 FILE = "model.gguf"

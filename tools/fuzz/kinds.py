@@ -22,7 +22,7 @@ import interp
 from interp.config import AttentionConfig, Config, StackConfig
 from interp.io import read_json
 from interp.loading import MODEL_FOLDER, save_folder
-from interp.text import PROMPT_FOLDER
+from interp.prompts import PROMPT_FOLDER
 from interp.zoo import History
 from tools.fuzz import gguf_file, written
 from tools.fuzz.mutations import (

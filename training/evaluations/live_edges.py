@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from interp.text import read_prompts
+from interp.prompts import read_prompts
 from interp.transformer import Transformer
 from interp.zoo import Circuit, LiveEdges
 

@@ -13,7 +13,7 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
-from interp.text import read_prompts
+from interp.prompts import read_prompts
 from interp.transformer import Transformer
 from interp.zoo import Card, History
 from training.evaluations.completion import accuracy, preference, single_token_prompts

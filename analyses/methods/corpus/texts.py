@@ -13,7 +13,8 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.io import is_file
 from interp.model import PAD, Batch, TokenInput, is_text
-from interp.text import READERS, is_dataset, records_of, with_texts
+from interp.prompts import READERS, is_dataset, records_of
+from interp.text import with_texts
 from interp.transformer import TextNetwork
 
 SUFFIXES = (".txt", *READERS)
@@ -44,17 +45,34 @@ class Pool:
 
     def split(self, rows: int) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
         """Indices and batches of up to ``rows`` texts, fewer of long ones; the shortest first."""
-        lengths = torch.stack([batch.is_real.sum(-1) for batch in self.batches]).sum(0).clamp(min=1)
-        for part in lengths.argsort(stable=True).split(rows):
-            for few in part.split(max(1, CELLS // int(lengths[part[-1]]) ** 2)):
-                chosen = few.sort().values
-                texts = tuple(batch.rows(chosen).padded_right() for batch in self.batches)
-                yield chosen.cpu() + self.first, texts
+        for part, texts in by_length(self.batches, rows, CELLS):
+            yield part.cpu() + self.first, texts
 
     def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
         """Add each text to a hash, independently of padding."""
         rows = zip(*(_without_padding(batch) for batch in self.batches), strict=True)
         running.update("".join(f"{row} " for row in rows).encode())
+
+
+def by_length(
+    batches: Sequence[Batch], rows: int, cells: int
+) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
+    """Indices and batches of prompts of similar length, without padding that none of them needs.
+
+    Args:
+        batches: a batch per stack, with a row per prompt.
+        rows: maximum number of prompts in a batch.
+        cells: maximum number of attention weights of a head over all prompts of a batch, which may
+            be one prompt alone.
+
+    Yields:
+        The shortest prompts first; the indices of a batch are in order.
+    """
+    lengths = torch.stack([batch.is_real.sum(-1) for batch in batches]).sum(0).clamp(min=1)
+    for part in lengths.argsort(stable=True).split(rows):
+        for few in part.split(max(1, cells // int(lengths[part[-1]]) ** 2)):
+            chosen = few.sort().values
+            yield chosen, tuple(batch.rows(chosen).padded_right() for batch in batches)
 
 
 def _without_padding(batch: Batch) -> Iterator[list[Any]]:
@@ -94,7 +112,7 @@ def pools_of(
 
     Args:
         model: the model that reads the texts.
-        texts: the path of a file (see :mod:`interp.text.records`), or a dataset of the library
+        texts: the path of a file (see :mod:`interp.prompts.records`), or a dataset of the library
             `datasets`; an iterator of texts or of rows of token ids (for an encoder–decoder, of
             pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, or
             a batch; for an encoder–decoder, ``(source, target)``.

@@ -12,6 +12,7 @@ import torch
 from interp.errors import ModelLoadError
 from interp.loading.assemble import assemble
 from interp.loading.gguf.files import name_of_file, read_files
+from interp.loading.gguf.header import GgufEntry
 from interp.loading.gguf.settings import architecture_of, config_of
 from interp.loading.gguf.tensors import ROPE_TENSORS, GgufSource, read_tensor
 from interp.loading.gguf.tokenizer import tokenizer_of
@@ -19,7 +20,7 @@ from interp.loading.registry import family_of
 from interp.loading.special_tokens import as_tokenizer, set_tokenizer
 from interp.transformer import Transformer
 
-__all__ = ["GGUF_SUFFIX", "load_gguf", "name_of_file"]
+__all__ = ["GGUF_SUFFIX", "GgufEntry", "load_gguf", "name_of_file"]
 
 GGUF_SUFFIX = ".gguf"
 ENDS = ("eot_token_id", "eom_token_id")

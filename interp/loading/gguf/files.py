@@ -11,7 +11,8 @@ import re
 from pathlib import Path
 
 from interp.errors import ModelLoadError, reason, shorten
-from interp.io import UNREADABLE, GgufHeader, GgufValue, read_gguf_header
+from interp.io import UNREADABLE
+from interp.loading.gguf.header import GgufHeader, GgufValue, read_gguf_header
 from interp.loading.gguf.tensors import FileTensor, tensors_of
 
 PART = re.compile(r"(?P<name>.+)-\d{5}-of-\d{5}(?P<suffix>\.[^.]+)")

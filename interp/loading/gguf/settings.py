@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from interp.errors import IgnoredFieldsWarning, ModelLoadError, nearest, shorten
-from interp.io import GgufValue
 from interp.loading.gguf.architectures import ARCHITECTURES, FALCON_40B, Architecture
+from interp.loading.gguf.header import GgufValue
 from interp.loading.gguf.tensors import ROPE_TENSORS
 
 ARCHITECTURE = "general.architecture"

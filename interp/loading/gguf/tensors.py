@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from interp.errors import ModelLoadError, first_line, reason, shorten
-from interp.io import UNREADABLE, GgufHeader
+from interp.io import UNREADABLE
 from interp.loading.gguf.architectures import Architecture
+from interp.loading.gguf.header import GgufHeader
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 """Types whose numbers are stored as they are."""

@@ -24,7 +24,7 @@ from apps.report.written import read_written
 from apps.serve import APP
 from interp.errors import InvalidInput
 from interp.loading import load
-from interp.text.prompts import read_prompts
+from interp.prompts.prompts import read_prompts
 
 MODEL = "rasp-reverse"
 

@@ -9,9 +9,9 @@ from torch.testing import assert_close
 
 import interp
 from interp.errors import InvalidInput
-from interp.loading import kernel
+from interp.kernels import choice
+from interp.kernels.packed import is_available
 from interp.model import DEFAULT
-from interp.weights.packed import is_available
 
 NAME = "induction-by-hand"
 PACKED = "packed (oneDNN)"
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(not is_available(), reason="this PyTorch has no 
 def gains(monkeypatch, tmp_path):
     """Speed-ups that measurements return, last first; every model is large, the cache empty."""
     values = []
-    monkeypatch.setattr(kernel, "packing_gain", lambda model: values.pop())
-    monkeypatch.setattr(kernel, "LARGE", 0)
-    monkeypatch.setattr(kernel, "cache_folder", lambda: tmp_path / "cache" / "interp")
+    monkeypatch.setattr(choice, "packing_gain", lambda model: values.pop())
+    monkeypatch.setattr(choice, "LARGE", 0)
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path / "cache" / "interp")
     return values
 
 
@@ -47,7 +47,7 @@ def test_the_faster_kernel_is_used_and_provenance_has_the_reason(gains):
 
 
 def test_a_small_gain_is_no_reason_to_pack(gains):
-    gains += [kernel.MARGIN - 0.01]
+    gains += [choice.MARGIN - 0.01]
     products, reason = chosen()
     assert products == DEFAULT
     assert "1.09" in reason
@@ -70,7 +70,7 @@ def test_a_gain_is_measured_once_for_each_number_of_threads(gains):
 def test_a_damaged_file_of_gains_is_replaced(gains, content):
     gains += [1.4, 1.3]
     chosen()
-    file = kernel.cache_folder() / "kernels.json"
+    file = choice.cache_folder() / "kernels.json"
     (key,) = json.loads(file.read_text())
     is_entry = content.startswith("KEY")
     file.write_text(f'{{"{key}": {content[3:]}}}' if is_entry else content)
@@ -80,11 +80,11 @@ def test_a_damaged_file_of_gains_is_replaced(gains, content):
 
 def test_the_file_of_gains_is_bounded_and_keeps_the_newest(gains):
     gains += [1.4]
-    file = kernel.cache_folder() / "kernels.json"
+    file = choice.cache_folder() / "kernels.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({str(n): 1.0 for n in range(kernel.MAX_GAINS)}))
+    file.write_text(json.dumps({str(n): 1.0 for n in range(choice.MAX_GAINS)}))
     chosen()
-    assert [*json.loads(file.read_text()).values()] == [1.4, *[1.0] * (kernel.MAX_GAINS - 1)]
+    assert [*json.loads(file.read_text()).values()] == [1.4, *[1.0] * (choice.MAX_GAINS - 1)]
 
 
 def test_without_a_cache_folder_the_gain_is_measured_again(gains, monkeypatch, tmp_path):
@@ -95,13 +95,13 @@ def test_without_a_cache_folder_the_gain_is_measured_again(gains, monkeypatch, t
     def homeless():
         raise RuntimeError("no home")
 
-    monkeypatch.setattr(kernel, "cache_folder", homeless)
+    monkeypatch.setattr(choice, "cache_folder", homeless)
     assert "1.40" in chosen()[1]
 
 
 def test_without_room_for_a_second_copy_nothing_is_measured(gains, monkeypatch):
     nbytes = sum(weight.nbytes for weight in interp.load(NAME).parameters())
-    monkeypatch.setattr(kernel, "free_bytes", lambda device: kernel.COPIES * nbytes - 1)
+    monkeypatch.setattr(choice, "free_bytes", lambda device: choice.COPIES * nbytes - 1)
     products, reason = chosen()
     assert products == DEFAULT
     assert "free" in reason
@@ -111,10 +111,10 @@ def test_nothing_is_measured_where_there_is_no_choice(gains, monkeypatch):
     """In another dtype, for a small model, and without the operation."""
     half = interp.load(NAME, dtype="float64", kernel="auto")
     assert (half.products, half.kernel_choice) == (DEFAULT, None)
-    monkeypatch.setattr(kernel, "LARGE", 2**26)
+    monkeypatch.setattr(choice, "LARGE", 2**26)
     assert chosen() == (DEFAULT, None)
-    monkeypatch.setattr(kernel, "LARGE", 0)
-    monkeypatch.setattr(sys.modules["interp.weights.packed"], "is_available", lambda: False)
+    monkeypatch.setattr(choice, "LARGE", 0)
+    monkeypatch.setattr(sys.modules["interp.kernels.packed"], "is_available", lambda: False)
     assert chosen() == (DEFAULT, None)
 
 
@@ -131,9 +131,9 @@ def test_a_kernel_that_is_unknown_or_impossible_is_refused(name, dtype):
 
 
 def test_the_cache_folder_is_that_of_the_user(monkeypatch, tmp_path):
-    monkeypatch.setattr(kernel.sys, "platform", "linux")
+    monkeypatch.setattr(choice.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kernel.cache_folder() == tmp_path / "interp"
+    assert choice.cache_folder() == tmp_path / "interp"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert kernel.cache_folder() == tmp_path / ".cache" / "interp"
+    assert choice.cache_folder() == tmp_path / ".cache" / "interp"

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import InterpError, InvalidInput, first_line, shorten
-from interp.text.lines import OpenFile, lines_of
-from interp.text.parquet_pages import largest_page
-from interp.text.prompt import FIELDS
-from interp.text.record import Record
+from interp.prompts.lines import OpenFile, lines_of
+from interp.prompts.parquet_pages import largest_page
+from interp.prompts.record import Record
+from interp.text import FIELDS
 
 if TYPE_CHECKING:
     import _csv

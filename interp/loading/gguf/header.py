@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interp.errors import shorten
-from interp.io.files import open_regular, size_of
+from interp.io import open_regular, size_of
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

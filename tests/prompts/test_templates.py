@@ -7,8 +7,8 @@ from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.text.prompts import read_prompts
-from interp.text.template import MAX_BY_DEFAULT
+from interp.prompts.prompts import read_prompts
+from interp.prompts.template import MAX_BY_DEFAULT
 
 NAMES = ("Ann", "Bob", "Cy", "Dan")
 FILE = """

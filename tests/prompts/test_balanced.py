@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.text.balanced import balanced_rows, count_rows
+from interp.prompts.balanced import balanced_rows, count_rows
 
 LISTS = [[(5, 1)], [(4, 2)], [(4, 3), (2, 1)], [(3, 1), (3, 1), (2, 1)], [(3, 3), (1, 1), (2, 2)]]
 

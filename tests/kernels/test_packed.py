@@ -28,9 +28,9 @@ from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 from interp import InterpError, Transformer, edits, metrics, packed, packing_gain, run
 from interp.errors import InvalidInput
 from interp.execution.provenance import Provenance
+from interp.kernels.packed import PackedLinear, is_available
 from interp.model.linear import Linear
 from interp.weights.hash import weight_hash
-from interp.weights.packed import PackedLinear, is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="this PyTorch has no packed products")
 

@@ -12,9 +12,9 @@ from tables import each
 
 import interp
 from interp.errors import InvalidInput
-from interp.text import tables
-from interp.text.parquet_pages import largest_page
-from interp.text.prompts import iter_prompts, read_prompts
+from interp.prompts import tables
+from interp.prompts.parquet_pages import largest_page
+from interp.prompts.prompts import iter_prompts, read_prompts
 
 ROWS = [
     {"text": 'a, "b"\nc ', "target": " x", "distractor": " y"},
@@ -166,7 +166,7 @@ def test_a_file_is_streamed_as_far_as_it_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_more_prompts_are_streamed_than_are_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.text.prompts.MAX_PROMPTS", 2000)
+    monkeypatch.setattr("interp.prompts.prompts.MAX_PROMPTS", 2000)
     file = write_parquet(tmp_path / "a.parquet", {"text": ["a"] * 2001})
     with pytest.raises(InvalidInput, match="more than 2000 prompts"):
         read_prompts(file)

@@ -7,7 +7,7 @@ encoder–decoder before the target. For a chat model, ``messages`` and ``corrup
 place of ``text`` and ``corrupt``; a model's chat template makes texts of them. Tables (CSV,
 Parquet, a dataset of the library `datasets`) have a column for each field, templates (TOML) are
 filled, and files with other names hold one plain-text prompt per line: see
-:mod:`interp.text.records`.
+:mod:`interp.prompts.records`.
 """
 
 import json
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from interp.errors import InvalidInput, reason, shorten
 from interp.io import UNREADABLE, is_folder, read_file_or_pipe
-from interp.text.bundled import bundled_prompts, path_of_prompts
-from interp.text.prompt import FIELDS, MESSAGES, ChatRenderer, Prompt, prompt_of, with_texts
-from interp.text.record import Record
-from interp.text.records import records_of, records_of_bytes
-from interp.text.saved_dataset import OBJECT, is_dataset
+from interp.prompts.bundled import bundled_prompts, path_of_prompts
+from interp.prompts.record import Record
+from interp.prompts.records import records_of, records_of_bytes
+from interp.prompts.saved_dataset import OBJECT, is_dataset
+from interp.text import FIELDS, MESSAGES, ChatRenderer, Prompt, prompt_of, with_texts
 
 MAX_BYTES = 2**26
 MAX_PROMPTS = 100_000
@@ -49,8 +49,8 @@ def read_prompts(path: object, chat: ChatRenderer | None = None) -> list[Prompt]
     """The prompts of a file, a bundled set given by name, or a dataset.
 
     Args:
-        path: a file (see :mod:`interp.text.records`), a folder that ``Dataset.save_to_disk`` wrote,
-            the name of a bundled set, or a dataset of the library `datasets`.
+        path: a file (see :mod:`interp.prompts.records`), a folder that ``Dataset.save_to_disk``
+            wrote, the name of a bundled set, or a dataset of the library `datasets`.
         chat: ``model.chat``, which makes texts of the messages of prompts for chat models.
 
     Raises:

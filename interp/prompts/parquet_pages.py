@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
-from interp.text.lines import MAX_LINE_BYTES, OpenFile
+from interp.prompts.lines import MAX_LINE_BYTES, OpenFile
 
 MAX_HEADER_BYTES = 2**20
 """Maximum number of bytes of the header of a page, which may hold the least and largest value."""

@@ -5,7 +5,7 @@
 | `.jsonl` | a line: a JSON object |
 | `.csv`, `.tsv` | a row; the first line names the columns |
 | `.parquet` | a row |
-| `.toml` | a filling of a template (:mod:`interp.text.template_file`) |
+| `.toml` | a filling of a template (:mod:`interp.prompts.template_file`) |
 | a folder | a row of the dataset that ``datasets.Dataset.save_to_disk`` wrote |
 | any other | a line: a text |
 
@@ -22,12 +22,12 @@ from typing import Any
 
 from interp.errors import InterpError, InvalidInput, reason
 from interp.io import UNREADABLE, is_folder, open_regular, parse_json, read_file_or_pipe, size_of
-from interp.text.lines import OpenFile, lines_of
-from interp.text.record import Record
-from interp.text.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
-from interp.text.tables import csv_records, parquet_records
-from interp.text.template_file import MAX_BYTES as MAX_TEMPLATE_BYTES
-from interp.text.template_file import parse_template
+from interp.prompts.lines import OpenFile, lines_of
+from interp.prompts.record import Record
+from interp.prompts.saved_dataset import OBJECT, dataset_records, is_dataset, open_dataset
+from interp.prompts.tables import csv_records, parquet_records
+from interp.prompts.template_file import MAX_BYTES as MAX_TEMPLATE_BYTES
+from interp.prompts.template_file import parse_template
 
 MAX_PIPE_BYTES = 2**26
 """Maximum number of bytes read from a pipe."""

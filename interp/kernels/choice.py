@@ -2,7 +2,7 @@
 
     interp.load("smollm2-135m", kernel="auto")
 
-Packed weights (:mod:`interp.weights.packed`) are faster on some processors and of no use on others,
+Packed weights (:mod:`interp.kernels.packed`) are faster on some processors and of no use on others,
 so ``auto`` times products of the model's shapes with both kernels, which takes about a second. The
 speed-up is kept in the user's cache folder, by shapes, dtype, processor, threads and PyTorch
 version. The kernel is set when the model is built; no forward asks for it.
@@ -23,8 +23,8 @@ import torch
 from interp.errors import InterpError, InvalidInput, OutOfResources, shorten
 from interp.execution import free_bytes, processor, size_of
 from interp.io import UNREADABLE, read_json, write_text_whole
+from interp.kernels.packed import can_pack, packed, packing_gain, product_shapes
 from interp.model import DEFAULT, Network
-from interp.weights import can_pack, packed, packing_gain, product_shapes
 
 Model = TypeVar("Model", bound=Network)
 PACKED, AUTO = "packed", "auto"

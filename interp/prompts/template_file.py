@@ -27,10 +27,10 @@ from typing import Any
 
 from interp.errors import InvalidInput, first_line, nearest, reason, shorten
 from interp.io import UNREADABLE, parse_toml, read_file_or_pipe
-from interp.text.bundled import path_of_prompts
-from interp.text.lines import lines_of
-from interp.text.template import Template
-from interp.text.template_parts import Where, check_values
+from interp.prompts.bundled import path_of_prompts
+from interp.prompts.lines import lines_of
+from interp.prompts.template import Template
+from interp.prompts.template_parts import Where, check_values
 
 MAX_BYTES = 2**22
 KEYS = tuple(field.name for field in fields(Template) if field.name not in ("source", "lines"))

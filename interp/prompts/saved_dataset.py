@@ -1,7 +1,7 @@
 """Datasets of the library `datasets` of Hugging Face: objects, and folders that it saved.
 
 The library is only imported to read such a folder. A dataset has a column for each field of a
-prompt, as in :mod:`interp.text.tables`, or a column ``messages`` in place of ``text``.
+prompt, as in :mod:`interp.prompts.tables`, or a column ``messages`` in place of ``text``.
 """
 
 import sys
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from interp.errors import InterpError, InvalidInput, first_line
-from interp.text.prompt import FIELDS, MESSAGES
-from interp.text.record import Record
-from interp.text.tables import columns_read
+from interp.prompts.record import Record
+from interp.prompts.tables import columns_read
+from interp.text import FIELDS, MESSAGES
 
 OBJECT = "dataset"
 """The name, in sources and messages, of a dataset that is given as an object."""

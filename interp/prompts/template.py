@@ -2,9 +2,9 @@
 
 A slot is filled from the list that ``slots`` gives for it, by default the list of the same name.
 Slots of one list never have the same entry in the same prompt. No two prompts have the same
-filling, and each slot has each of its entries equally often, ± 1 (:mod:`interp.text.balanced`): no
-target is more frequent than another, so a model that always predicts the same one is right no more
-often than by chance.
+filling, and each slot has each of its entries equally often, ± 1 (:mod:`interp.prompts.balanced`):
+no target is more frequent than another, so a model that always predicts the same one is right no
+more often than by chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,8 @@ from random import Random
 
 from interp.errors import InvalidInput
 from interp.integers import at_least, integer
-from interp.text.balanced import Drawn, balanced_rows, count_rows
-from interp.text.prompt import FIELDS, Prompt, prompt_of
-from interp.text.template_parts import (
+from interp.prompts.balanced import Drawn, balanced_rows, count_rows
+from interp.prompts.template_parts import (
     Entry,
     Pieces,
     check_values,
@@ -25,6 +24,7 @@ from interp.text.template_parts import (
     lists_of_slots,
     variants_of,
 )
+from interp.text import FIELDS, Prompt, prompt_of
 
 MAX_BY_DEFAULT = 1000
 """Maximum number of fillings for which ``n`` may be left out; all of them are then used."""
