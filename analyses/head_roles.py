@@ -26,8 +26,10 @@ something else, or more, and a head without a role need not be idle. That a head
 does not show that the model uses what it moves.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
 import pandas as pd
 import torch
@@ -50,6 +52,7 @@ from interp import LowRank, Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
+from interp.io import Progress, as_progress
 from interp.metrics import at_least_float32, relative_rounding
 from interp.model import (
     ImageInput,
@@ -221,6 +224,7 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
     repeats: int = 2,
     seed: int = 0,
     first_mlp: bool = False,
+    progress: Progress | None = None,
 ) -> HeadRoles:
     """Measure what each head attends to on repeated random tokens, and what it copies.
 
@@ -236,6 +240,8 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
         seed: seed for the draws.
         first_mlp: whether copying is measured on embeddings to which the output of the first MLP is
             added, as heads after it read them; heads of layer 0 read embeddings alone.
+        progress: called with ``(steps done, steps in total)``: runs of some rows, and the copying
+            of each layer.
 
     Returns:
         Scores and controls by role.
@@ -264,11 +270,20 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
     seed = as_seed(seed)
     ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
-    scores, controls, silent = _attention_scores(model, drawn)
+    n_runs = ceil(rows / ROWS)
+    report, steps = as_progress(progress, "steps"), n_runs + len(model.blocks)
+
+    def at_step(step: int) -> None:
+        if report is not None:
+            report(step, steps)
+
+    scores, controls, silent = _attention_scores(model, drawn, at_step)
     generator = torch.Generator().manual_seed(seed)
+    shuffled = ids[torch.randperm(len(ids), generator=generator)]
     copying, notes = _copying(
-        model, ids[torch.randperm(len(ids), generator=generator)], first_mlp=first_mlp
+        model, shuffled, first_mlp=first_mlp, done=lambda layer: at_step(n_runs + layer)
     )
+    at_step(steps)
     if copying is not None:
         scores[COPYING], controls[COPYING] = copying
     if not model.config.is_causal:
@@ -293,11 +308,14 @@ def _reads_tokens(model: Transformer) -> bool:
 
 
 def _attention_scores(
-    model: Transformer, rows: RepeatedRows
+    model: Transformer, rows: RepeatedRows, done: Callable[[int], None]
 ) -> tuple[dict[str, Scores], dict[str, Scores], Bool[Tensor, "layer head"]]:
-    """Scores and controls by role, and which heads write nothing."""
+    """Scores and controls by role, and which heads write nothing; ``done`` takes each run."""
     numbers = torch.arange(len(rows.repeated.ids), device=model.device)
-    parts = [_scores_of_rows(model, rows.rows(part)) for part in numbers.split(ROWS)]
+    parts: list[Any] = []
+    for part in numbers.split(ROWS):
+        parts.append(_scores_of_rows(model, rows.rows(part)))
+        done(len(parts))
     scores, controls, written, streams = zip(*parts, strict=True)
     largest = torch.stack(written).amax(0)  # ‖z W_O‖ over all positions
     rounding = relative_rounding(largest.dtype) * torch.stack(streams).amax(0)
@@ -362,9 +380,16 @@ def _mean_mass(weights: Tensor, cells: Tensor) -> Float[Tensor, "head row"]:
 
 @torch.no_grad()
 def _copying(
-    model: Transformer, ids: Int[Tensor, " token"], *, first_mlp: bool
+    model: Transformer,
+    ids: Int[Tensor, " token"],
+    *,
+    first_mlp: bool,
+    done: Callable[[int], None],
 ) -> tuple[tuple[Scores, Scores] | None, list[str]]:
-    """Scores and controls of copying on groups of tokens; or a note on why there are none."""
+    """Scores and controls of copying on groups of tokens; or a note on why there are none.
+
+    ``done`` takes the number of layers so far.
+    """
     size = min(len(ids) // GROUPS, LARGEST)
     if (reason := _no_copying(model, size)) is not None:
         return None, [f"copying: not measured, for {reason}"]
@@ -390,6 +415,7 @@ def _copying(
         fractions.append(
             torch.stack([product.positive_fraction().T for product in (paths, permuted)])
         )
+        done(layer + 1)
     scores, controls = torch.stack(fractions, 1).cpu()
     return (scores, controls), []
 

@@ -224,12 +224,18 @@ def test_few_prompts_at_a_time_give_the_same(name, monkeypatch):
     tokens = padded(ROWS, "left")
     whole = attention_statistics(build(name), tokens, classes=CLASSES)
     monkeypatch.setattr(sys.modules[attention_statistics.__module__], "CHUNK", 1)
-    few = attention_statistics(build(name), tokens, classes=CLASSES)
+    seen = []
+    few = attention_statistics(
+        build(name), tokens, classes=CLASSES, progress=lambda *at: seen.append(at)
+    )
+    assert seen == [(1, 3), (2, 3), (3, 3)]
     assert_close(few.value.nan_to_num(-1), whole.value.nan_to_num(-1))
     assert_close(few.uniform.nan_to_num(-1), whole.uniform.nan_to_num(-1))
     for prompt, row in enumerate(ROWS):
         alone = attention_statistics(build(name), row[None], classes=CLASSES)
-        assert_close(alone.value[..., 0, :].nan_to_num(-1), few.value[..., prompt, :].nan_to_num(-1))
+        assert_close(
+            alone.value[..., 0, :].nan_to_num(-1), few.value[..., prompt, :].nan_to_num(-1)
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "rotary-encoder", "gpt2", "phi"])

@@ -9,6 +9,7 @@ from declared import Call, Command, Declared, Made, Symmetric, Without, example,
 
 import interp
 from analyses import head_roles
+from analyses.head_roles import ROWS
 from analyses.methods.heads.repetition import repeated_rows
 from interp import NO_NORM, AttentionConfig, Config, StackConfig, Transformer, run
 from interp.errors import InvalidInput, InvalidTokens
@@ -31,7 +32,9 @@ def test_rows_are_run_in_parts_of_any_size(monkeypatch):
     settings = {"tokens": VOCABULARY.tolist(), "half": 4, "rows": 7}
     whole = head_roles(model, **settings)
     monkeypatch.setattr(import_module("analyses.head_roles"), "ROWS", 3)
-    in_parts = head_roles(model, **settings)
+    steps = []
+    in_parts = head_roles(model, **settings, progress=lambda *at: steps.append(at))
+    assert steps == [(done, 3 + len(model.blocks)) for done in (1, 2, 3, 5)]  # without copying
     for role, scores in whole.score.items():
         assert_close(in_parts.score[role], scores)
         assert_close(in_parts.control[role], whole.control[role])
@@ -221,6 +224,13 @@ def test_induction_by_hand_is_two_heads():
     assert set(roles["L1H0"]) >= {"induction", "copying"}
     others = {name: of_head for name, of_head in roles.items() if name not in ("L0H0", "L1H0")}
     assert set(others.values()) == {("silent",)}
+
+
+def test_progress_counts_runs_and_layers_of_copying():
+    steps = []
+    settings = {"half": 4, "rows": ROWS + 1}
+    head_roles(interp.load("python-2l"), **settings, progress=lambda *at: steps.append(at))
+    assert sorted({*steps}) == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_the_roles_of_python_2l():
