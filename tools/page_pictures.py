@@ -1,0 +1,123 @@
+"""Small pictures of the explorer's pages, against which tests compare the pages as they are drawn.
+
+    python -m tools.page_pictures                 # draws all pages again, after a change of one
+    python -m tools.page_pictures --only heads
+
+A picture is a screenshot of the whole page in which each pixel is the mean of a square of
+:data:`SQUARE` pixels. Letters are then grey, so that fonts and rounding of numbers make little
+difference, while a figure that is blank, moved or of another colour makes a large one.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser
+
+from tools.browser import Served, chromium, served, visit
+
+FOLDER = Path(__file__).parent.parent / "tests" / "apps" / "explorer" / "pictures"
+MODEL = "python-2l"
+PAGES: dict[str, dict[str, str]] = {
+    "prompt": {},
+    "heads": {"head": "L1H0"},
+    "why": {},
+    "patch": {},
+    "weights": {"head": "L1H0"},
+}
+"""The pages, each with further fields of its address."""
+WINDOWS = {
+    "light": (1280, "light"),
+    "dark": (1280, "dark"),
+    "narrow": (400, "light"),
+}
+"""Widths and colour schemes of windows, by name."""
+HEIGHT = 800
+"""The height of a window, before it becomes as high as its page."""
+SCROLLED = "document.querySelector('[data-testid=stMain]').scrollHeight"
+PAUSE = 500
+"""Milliseconds in which figures take their new size."""
+SQUARE = 8
+"""Number of pixels along the side of a square that becomes one pixel."""
+STEP = 32
+"""How much a colour may differ, of 255."""
+SHARE = 0.005
+"""The share of a picture's pixels that may differ by more."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a page differs from its picture.
+
+    Attributes:
+        share: the share of pixels whose colour differs by more than :data:`STEP`; 1 for pages of
+            another size.
+        where: left, top, right and bottom of the part with all of them, in pixels of the page.
+    """
+
+    share: float
+    where: tuple[int, int, int, int]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is more than fonts and rounding make."""
+        return self.share > SHARE
+
+
+def reduced(screenshot: bytes) -> Image.Image:
+    """The picture of a screenshot (PNG)."""
+    image = Image.open(BytesIO(screenshot)).convert("RGB")
+    size = image.width // SQUARE, image.height // SQUARE
+    return image.crop((0, 0, size[0] * SQUARE, size[1] * SQUARE)).resize(size, Image.Resampling.BOX)
+
+
+def difference(picture: Image.Image, stored: Image.Image) -> Difference:
+    """Compare two pictures; a line more or less at the end of a page counts as a difference."""
+    after, before = (np.asarray(image.convert("RGB"), dtype=int) for image in (picture, stored))
+    height = min(len(after), len(before))
+    if after.shape[1] != before.shape[1] or abs(len(after) - len(before)) > 0.1 * len(before):
+        return Difference(1.0, (0, 0, picture.width * SQUARE, picture.height * SQUARE))
+    differs = np.abs(after[:height] - before[:height]).max(-1) > STEP
+    if not differs.any():
+        return Difference(0.0, (0, 0, 0, 0))
+    rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
+    left, top, right, bottom = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+    where = (int(left), int(top), int(right), int(bottom))
+    return Difference(float(differs.mean()), tuple(n * SQUARE for n in where))  # pyright: ignore[reportArgumentType] - four
+
+
+def pictures_of(browser: Browser, server: Served, page: str) -> Iterator[tuple[str, Image.Image]]:
+    """The pictures of a page in each window, by the name of the file."""
+    with visit(browser, server, viewport={"width": 1280, "height": HEIGHT}) as visitor:
+        visitor.open(server.address(model=MODEL, page=page, **PAGES[page]))
+        visitor.finish()
+        for window, (width, scheme) in WINDOWS.items():
+            visitor.page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType] - light or dark
+            for height in (HEIGHT, None):  # None: as high as all that the page has
+                whole = visitor.page.evaluate(SCROLLED)
+                visitor.page.set_viewport_size({"width": width, "height": height or whole})
+                visitor.page.wait_for_timeout(PAUSE)
+                visitor.finish()
+            yield f"{page}-{window}.png", reduced(visitor.page.screenshot())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(PAGES), help="pages, separated by commas")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with served(MODEL) as server, chromium() as browser:
+        for page in options.only.split(","):
+            for name, picture in pictures_of(browser, server, page):
+                picture.save(options.out / name, optimize=True)
+                print(options.out / name)
+
+
+if __name__ == "__main__":
+    main()
