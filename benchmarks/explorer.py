@@ -1,27 +1,29 @@
 """How long a visitor of the explorer waits, measured in the browser, and how much is sent.
 
-The model is ``python-4l``, with a prompt of about 64 tokens; browser and server share this machine.
-Changes of the head and of the cell under the pointer happen in the browser alone, and are timed by
-its clock from the event to the drawn frame. Changes that need the server are timed from the click
-until the page shows the result. Each time is compared with its limit.
+On a bundled model, and on a pretrained one if it is installed; browser and server share this
+machine. Changes of the head and of the cell under the pointer happen in the browser alone, and are
+timed by its clock from the event to the drawn frame. Changes that need the server are timed from
+the click until the page shows the result. Each time is compared with its limit.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
 from benchmarks.bench import Bench
 from benchmarks.table import Mark, Row
+from interp.loading import PACKAGED, installed
 
-MODEL = "python-4l"
-LINES = "def total(values):\n    result = {n}\n    for value in values:\n        result += value\n"
-TEXT = 2 * LINES + "total(values)\nfor value in result:\n    print"
-"""A prompt of 64 to 66 tokens."""
-FRAME, CLICK, PROMPT, CELLS, PICTURE = 0.016, 0.5, 1.0, 1.0, 2.0
-"""Limits in seconds for a change in the browser, a click that needs the server, a new prompt, the
-first ablated cells and the first picture of a page."""
+LINES = "def total(values):\n    result = {}\n    for value in values:\n        result += value\n"
+MARY = "When {} and John went to the store, John gave a drink to"
+NAMES = ("Mary", "Anna", "Sarah", "Laura", "Emma", "Alice", "Lisa", "Kate", "Jane")
+FRAME = 0.016
+"""Limit in seconds of a change in the browser."""
+LONGEST = 120_000
+"""Milliseconds after which a wait is given up."""
 VISITORS = 3
 """Number of visitors who open the page, after the first."""
 HEADS = "[data-view=heads]"
@@ -43,6 +45,55 @@ HOVER = """async (canvas, [x, y]) => {
 Act = Callable[[int], None]
 
 
+@dataclass(frozen=True)
+class Case:
+    """A model, prompts for it, and limits in seconds.
+
+    Attributes:
+        model: its name.
+        prompts: different prompts of about the same length, the first of which is opened.
+        opened: limit of the page from its address, with all patterns.
+        another_page: limit of another page.
+        prediction: limit of a new prompt, until its prediction is drawn.
+        estimate: limit of the estimates of all heads, after another method of ablation was chosen;
+            ``None`` for a model with so few heads that they are measured at once.
+        measured: limit of the first measured heads, likewise.
+    """
+
+    model: str
+    prompts: tuple[str, ...]
+    opened: float
+    another_page: float
+    prediction: float
+    estimate: float | None
+    measured: float
+
+
+CASES = (
+    Case(
+        "python-4l",
+        tuple(
+            2 * LINES.format(n) + "total(values)\nfor value in result:\n    print"
+            for n in range(len(NAMES))
+        ),
+        opened=2.0,
+        another_page=0.5,
+        prediction=0.5,
+        estimate=None,
+        measured=0.2,
+    ),
+    Case(
+        "smollm2-135m",
+        tuple(map(MARY.format, NAMES)),
+        opened=4.0,
+        another_page=1.0,
+        prediction=1.5,
+        estimate=3.0,
+        measured=4.0,
+    ),
+)
+
+
 def explorer(bench: Bench) -> Iterator[Row]:
     """The waits of a visitor, after a first visit in which the server imports and loads all."""
     missing = [name for name in ("playwright", "streamlit", "plotly") if find_spec(name) is None]
@@ -50,37 +101,47 @@ def explorer(bench: Bench) -> Iterator[Row]:
         why = f"{', '.join(missing)} is not installed" if missing else "--quick leaves it out"
         yield Row(section="explorer", work="the explorer in a browser", kernel="", why=why)
         return
+    for case in CASES:
+        if case.model in PACKAGED and case.model not in installed():
+            why = f"{case.model} is not installed"
+            yield Row(section="explorer", work=f"{case.model}: the explorer", kernel="", why=why)
+        else:
+            yield from _rows_of(case, bench.setting.rounds)
+
+
+def _rows_of(case: Case, rounds: int) -> Iterator[Row]:
+    """The rows of a model."""
     from tools.browser import chromium, served, visit  # noqa: PLC0415 - not on every machine
 
     opened: list[float] = []
     rows: list[Row] = []
-    with served(MODEL) as server, chromium() as browser:
-        for visitor_number in range(1 + VISITORS):
+    with served(case.model) as server, chromium() as browser:
+        for number in range(1 + VISITORS):
             with visit(browser, server) as visitor:
-                address = server.address(model=MODEL, page="heads", text=TEXT.format(n=0))
+                address = server.address(model=case.model, page="heads", text=case.prompts[0])
                 opened.append(_seconds_to_open(visitor, address))
-                if visitor_number in (0, VISITORS):
-                    rows = [*_rows(visitor, bench.setting.rounds)]
-        yield _row("a page with all patterns", opened[1:], PICTURE)
-        yield from rows
+                if number in (0, VISITORS):
+                    rows = [*_rows(visitor, case, rounds)]
+    yield _row(f"{case.model}: a page with all patterns", opened[1:], case.opened)
+    yield from rows
 
 
 def _seconds_to_open(visitor: Any, address: str) -> float:  # noqa: ANN401 - a visit
     """Seconds from requesting the address until the patterns are drawn."""
     began = time.perf_counter()
     visitor.page.goto(address)
-    visitor.page.wait_for_selector(f"{HEADS}[data-ready=true]")
+    visitor.page.wait_for_selector(f"{HEADS}[data-ready=true]", timeout=LONGEST)
     visitor.settle()
     taken = time.perf_counter() - began
     visitor.finish()
     return taken
 
 
-def _rows(visitor: Any, rounds: int) -> Iterator[Row]:  # noqa: ANN401 - a visit
+def _rows(visitor: Any, case: Case, rounds: int) -> Iterator[Row]:  # noqa: ANN401 - a visit
     page = visitor.page
 
     def drawn(selector: str) -> None:
-        page.wait_for_selector(f"{selector}[data-ready=true]")
+        page.wait_for_selector(f"{selector}[data-ready=true]", timeout=LONGEST)
         visitor.settle()
 
     def seconds(act: Act, times: int) -> list[float]:
@@ -97,27 +158,41 @@ def _rows(visitor: Any, rounds: int) -> Iterator[Row]:  # noqa: ANN401 - a visit
         drawn(("[data-view=OV_out]", HEADS)[n % 2])
 
     def asks(n: int) -> None:
-        page.get_by_label("Prompt", exact=True).fill(TEXT.format(n=n + 1))
+        prompt = case.prompts[1 + n % (len(case.prompts) - 1)]
+        page.get_by_label("Prompt", exact=True).fill(prompt)
         page.get_by_role("button", name="Run").click()
-        page.wait_for_url(lambda url: f"result+%3D+{n + 1}" in url)
+        page.wait_for_function(
+            "text => new URL(location.href).searchParams.get('text') === text", arg=prompt
+        )
         drawn(HEADS)
 
-    def ablates(_: int) -> None:
-        page.get_by_role("radio", name="zero").click()
-        visitor.view("heads").get_by_text("zero ablation").first.wait_for(state="attached")
+    def row(work: str, taken: list[float], limit: float) -> Row:
+        return _row(f"{case.model}: {work}", taken, limit)
 
     sent = visitor.received / 1e6
-    yield Row(section="explorer", work="sent for it", kernel="", ours=sent, unit="MB")
+    work = f"{case.model}: sent for it"
+    yield Row(section="explorer", work=work, kernel="", ours=sent, unit="MB")
     box = visitor.view("heads").locator("[tabindex='0']").first
     changes = [box.evaluate(KEY, key) for key in ("]", "}", "[", "{") * rounds]
-    yield _row("another head, in the browser", changes, FRAME)
+    yield row("another head, in the browser", changes, FRAME)
     over = visitor.view("heads").locator("canvas.w-over").first
     places = [(0.3 + 0.4 * (n % 5) / 5, 0.3 + 0.4 * (n % 3) / 3) for n in range(4 * rounds)]
     moves = [over.evaluate(HOVER, [*place]) for place in places]
-    yield _row("another cell under the pointer", moves, FRAME)
-    yield _row("another page", seconds(turns, 2 * (rounds // 2)), CLICK)
-    yield _row("another prompt", seconds(asks, rounds), PROMPT)
-    yield _row("first ablated cells", seconds(ablates, 1), CELLS)
+    yield row("another cell under the pointer", moves, FRAME)
+    yield row("another page", seconds(turns, 2 * (rounds // 2)), case.another_page)
+    yield row("another prompt", seconds(asks, rounds), case.prediction)
+    began = time.perf_counter()
+    page.get_by_role("radio", name="zero").click()
+    scores = visitor.view("heads").locator(".w-scored")
+    scores.get_by_text("zero ablation").first.wait_for(state="attached", timeout=LONGEST)
+    if case.estimate is not None:
+        scores.get_by_text("hatched").first.wait_for(state="attached", timeout=LONGEST)
+        yield row("estimates of all heads", [time.perf_counter() - began], case.estimate)
+        scores.get_by_text("against their measured effects").first.wait_for(
+            state="attached", timeout=LONGEST
+        )
+    yield row("first measured heads", [time.perf_counter() - began], case.measured)
+    visitor.finish()
 
 
 def _row(work: str, seconds: list[float], limit: float) -> Row:
