@@ -29,20 +29,22 @@ class Cut:
 
 def cuts_of(graph: Graph) -> list[Cut]:
     """All cuts of a graph, in the order of the forward; the last has the edges to the logits."""
-    order = {writer: number for number, writer in enumerate(graph.writers)}
-    inputs = {w for w in graph.writers if w.place is not None and w.place.layer is None}
-    written, times = 0, {}
+    order = {writer.name: number for number, writer in enumerate(graph.writers)}
+    of_inputs = [w.place is not None and w.place.layer is None for w in graph.writers]
+    written, times = 0, dict[str, int]()
     for reader in graph.readers:
-        written = max(written, 1 + max(order[source] for source in reader.sources))
-        times[reader] = written
-    named = {time: reader for reader, time in reversed(times.items())}
-    edges = [(writer in inputs, order[writer], times[reader]) for writer, reader in graph.edges]
+        written = max(written, 1 + max(order[source.name] for source in reader.sources))
+        times[reader.name] = written
+    following = {times[reader.name]: reader for reader in reversed(graph.readers)}
+    at = torch.tensor([order[writer.name] for writer, _ in graph.edges])
+    read = torch.tensor([times[reader.name] for _, reader in graph.edges])
+    entry = torch.tensor(of_inputs)[at]
     return [
         Cut(
-            "inputs" if number == 0 else _name_before(named[time]),
-            torch.tensor([(entry or at < time) and time <= read for entry, at, read in edges]),
+            "inputs" if number == 0 else _name_before(following[time]),
+            (entry | (at < time)) & (time <= read),
         )
-        for number, time in enumerate(sorted(named))
+        for number, time in enumerate(sorted(following))
     ]
 
 

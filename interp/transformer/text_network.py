@@ -216,6 +216,8 @@ class TextNetwork(Network):
         """
         n_ctx = self.config.n_ctx
         for text in texts_of(texts):
+            if len(text.encode(errors="replace")) <= n_ctx:
+                continue  # a token has at least one byte
             fewest = self._tokenizer().fewest_tokens(text)
             if fewest > n_ctx:
                 raise InvalidTokens(
