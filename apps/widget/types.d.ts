@@ -24,7 +24,11 @@ export type Sent = Encoded | Decoded | Nested;
 // ---- colours and drawing -----------------------------------------------------------------------
 
 export type ScaleKind = "sequential" | "diverging" | "tint";
-export interface Scale { kind: ScaleKind; low: number; high: number; root?: boolean }
+export interface Scale {
+  kind: ScaleKind; low: number; high: number; root?: boolean;
+  /** The side of zero on which a component helps, which has one colour in all views. */
+  helps?: "above" | "below" | null;
+}
 /** Red, green and blue, from 0 to 255. */
 export type Colour = number[];
 export interface Theme {
@@ -80,7 +84,7 @@ export interface Shown {
   at?: Cell;
 }
 /** Further numbers of a view, with a title. */
-export interface Titled { title: string; values: Sent }
+export interface Titled { title: string; values: Sent; helps?: Scale["helps"] }
 
 export interface Matrix {
   kind: "matrix"; title?: string; rows: string[]; columns: string[]; row_axis: string; column_axis: string;

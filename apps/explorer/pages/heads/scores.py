@@ -14,6 +14,7 @@ from analyses.head_roles import COPYING, OF_REPETITION
 from analyses.methods.heads import SINKS
 from analyses.results import (
     FEWEST,
+    HELPS,
     LEVEL,
     PROBABILITIES,
     Result,
@@ -102,7 +103,9 @@ def of_ablation(
         "id": "ablation",
         "name": f"{results[0].method} ablation: change of {results[0].metric}",
         "unit": results[0].unit,
-        "scale": asdict(Scale.around_zero(frame["effect"].tolist())),
+        "scale": asdict(
+            Scale.around_zero(frame["effect"].tolist(), helps=HELPS.get(results[0].metric))
+        ),
         "n": n,
         "good": directions(results[0].metric).strip() or None,
         "control": "; ".join(lines),
