@@ -9,12 +9,12 @@ import {
 } from "../../../apps/widget/colours.js";
 import { curvesPlot, logTicks } from "../../../apps/widget/curves.js";
 import {
-  ARRAYS, cellFormat, decoded, exact, extent, readable, same, slug,
+  ARRAYS, cellFormat, decoded, exact, extent, headsOf, readable, same, slug,
 } from "../../../apps/widget/data.js";
 import { dataTablesOf, toCsv } from "../../../apps/widget/data_tables.js";
 import { badgePlace, elided, niceTicks, tickStep, wrapped } from "../../../apps/widget/draw.js";
 import { readingOf } from "../../../apps/widget/frame.js";
-import { headsOf, mapPlot } from "../../../apps/widget/head_parts.js";
+import { mapPlot } from "../../../apps/widget/head_map.js";
 import { matrixPlot } from "../../../apps/widget/matrix.js";
 import { nextToken } from "../../../apps/widget/mount.js";
 import { networkPlot } from "../../../apps/widget/network.js";

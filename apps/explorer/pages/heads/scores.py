@@ -168,6 +168,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
         "name": f"{role}, score − control",
         "unit": "score − control",
         "scale": asdict(Scale.around_zero([1.0])),
+        "by": "value",
         "n": n,
         "good": None,
         "control": f"control: {what}, {fixed(frame['control'].mean(), 2)} on average",
