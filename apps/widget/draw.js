@@ -111,14 +111,15 @@ export function hatch(ctx, colour, x, y, width, height) {
 
 const BAR_LENGTH = 110;
 
-/** The texts of a legend: both ends, the unit, and on which side of zero a component helps.
+/** The texts of a legend: both ends, at one of which a component helps, and the unit.
  *  @type {(scale: Scale, unit?: string) => string[]} */
 function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
   const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(value, signed, 3));
-  const helps = signed && scale.helps ? `${scale.helps} 0: helps` : "";
-  return [low, high, [scale.root ? "square root" : "", unit, helps].filter(Boolean).join(" · ")];
+  const more = [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ");
+  if (!signed || !scale.helps) return [low, high, more];
+  return scale.helps === "below" ? [`helps ${low}`, high, more] : [low, `${high} helps`, more];
 }
 
 /** The width of a legend.

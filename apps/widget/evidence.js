@@ -30,7 +30,7 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
   const chosenLine = element("p", { class: "w-known w-chosen-score" });
   const facts = scores.map((score) => {
     const [value, rank] = [element("td", { class: "w-number" }), element("td", { class: "w-number" })];
-    const row = element("tr", {}, element("th", { scope: "row" }, score.name), value, rank);
+    const row = element("tr", {}, element("th", { scope: "row" }, score.short || score.name), value, rank);
     return { score, value, rank, row };
   });
   const table = element(
@@ -52,7 +52,7 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
   );
 
   list.addEventListener("scroll", () => {
-    Object.assign(scroll, { top: list.scrollTop, moved: true });
+    scroll.top = list.scrollTop;
     fill();
   });
   list.addEventListener("pointerover", (event) => onHover(headAt(event)));
@@ -79,17 +79,22 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
     known.textContent = factsText(view, head);
     known.title = known.textContent;
     for (const { score, value, rank, row } of facts) {
-      value.textContent = readable(scoreOf(score, head), isSigned(score), 3);
-      rank.textContent = rankText(score, head);
-      row.title = [withUnit(scoreOf(score, head), score.unit, isSigned(score)), intervalOf(score, head)].join(" ");
+      const ranked = rankText(score, head);
+      value.textContent = readable(scoreOf(score, head), isSigned(score), 2);
+      rank.textContent = ranked.split(" ")[0];
+      row.title = [
+        `${score.name}: ${withUnit(scoreOf(score, head), score.unit, isSigned(score))}`, intervalOf(score, head),
+        ranked && `rank ${ranked}`, score.control,
+      ].filter(Boolean).join("; ");
       row.classList.toggle("w-chosen", score === chosenScore(scores, state));
     }
     if (!scores.length) return;
     const score = chosenScore(scores, state);
+    const ranked = rankText(score, head);
     const estimated = score.estimated && scoreOf({ ...score, values: score.estimated }, head);
     chosenLine.textContent = [
-      `${score.name}: ${withUnit(scoreOf(score, head), score.unit, isSigned(score))}`,
-      estimated ? "estimated, not measured" : intervalOf(score, head), rankText(score, head),
+      `${score.name}${score.unit ? ` (${score.unit})` : ""}: ${readable(scoreOf(score, head), isSigned(score))}`,
+      estimated ? "estimated, not measured" : intervalOf(score, head), ranked && `rank ${ranked}`,
     ].filter(Boolean).join(" · ");
   }
 
@@ -142,12 +147,12 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
 
   /** @type {EvidencePane["choose"]} */
   function choose(head) {
-    const isFirst = chosen === null;
     if (!scores.length || String(head) === String(chosen)) return;
+    const isFirst = chosen === null;
     chosen = head;
-    if (isFirst) [list.scrollTop] = [scroll.top];
-    if (!isFirst || !scroll.moved) reveal();
     fill();
+    if (isFirst) list.scrollTop = scroll.top;
+    else reveal();
   }
 
   /** @type {EvidencePane["hover"]} */

@@ -36,6 +36,7 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick, 
   const chosen = () => chosenScore(scores, state);
   const layers = decodedOnce(chosen().values).shape[0];
   const groups = layerGroups(layers);
+  parent.classList.toggle("w-short", groups.length === 0);
   const list = select(
     "score shown on the map", scores.map((score) => [score.id, score.name]), chosen().id,
     (id) => {
@@ -69,12 +70,13 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick, 
     button("+", "Larger cells (key +)", () => zoom(1), { "aria-label": "larger cells" }),
   ];
   parent.append(element(
-    "div", { class: "w-controls" }, list, element("label", { class: "w-toggle" }, "contrast", slider),
+    "div", { class: "w-row" }, list, element("span", { class: "w-choice" }, groups.length ? folds : null, smaller, larger),
+  ), element(
+    "div", { class: "w-controls" }, element("label", { class: "w-toggle" }, "contrast", slider),
     sorted.element, view.truth ? truth.element : null,
-    element("span", { class: "w-choice" }, groups.length ? folds : null, smaller, larger),
   ));
   const drawing = surface(mount, parent, {
-    label: "scores of heads", focusable: false, limited: true, scroll: state.scrolls.map, onHover, onLabel: foldRow,
+    label: "scores of heads", focusable: false, limited: true, snug: true, scroll: state.scrolls.map, onHover, onLabel: foldRow,
     onPick: (head, event) => {
       if (isFolded(head)) fold(head);
       onPick(head, event);
@@ -163,8 +165,8 @@ export function mapPlot(view, score, state, collected) {
    *  @type {(whole: Size) => Size} */
   function sizesOfCells({ width, height }) {
     return {
-      width: ZOOMS[zoom] * clamp(width / heads, LEAST, WIDE),
-      height: ZOOMS[zoom] * clamp(height / rows.length, LEAST, HIGH),
+      width: Math.min(ZOOMS[zoom] * clamp(width / heads, LEAST, WIDE), WIDE),
+      height: Math.min(ZOOMS[zoom] * clamp(height / rows.length, LEAST, HIGH), HIGH),
     };
   }
 

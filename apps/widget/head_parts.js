@@ -58,7 +58,7 @@ export function tablesOfHeads(view, plot) {
  *    onHover(place: Place | null): void, onPick(place: Place): void, onMode(mode: HeadsState["mode"]): void,
  *  }} HeadStripOptions */
 /** @typedef {{
- *    caption: HTMLElement, show(pattern: Pattern | null, place: { query: number, key: number }, hidden: Hidden): void,
+ *    controls: HTMLElement[], show(pattern: Pattern | null, place: { query: number, key: number }, hidden: Hidden): void,
  *    refresh(): void,
  *  }} HeadStrip */
 
@@ -71,7 +71,7 @@ export function headStrip(mount, view, parent, state, { onHover, onPick, onMode 
   const caption = element("span", { class: "w-caption" });
   const mode = choice("direction", [["to", "attends to"], ["from", "attended by"]], state.mode, onMode);
   const key = legendElement(mount, { kind: "sequential", low: 0, high: 1 }, "attention");
-  parent.append(element("div", { class: "w-controls" }, mode.element, key.element));
+  parent.append(key.element);
   /** @type {(side: "query" | "key" | null, n: number) => Place} */
   const place = (side, n) => ({ [side || (state.mode === "to" ? "query" : "key")]: n });
   /** @type {(tokens: string[], side: "query" | "key" | null, label: string) => TokenStrip} */
@@ -92,7 +92,8 @@ export function headStrip(mount, view, parent, state, { onHover, onPick, onMode 
     mode.set(state.mode);
     const toKeys = state.mode === "to";
     const token = toKeys ? (queries || view.tokens)[query] : view.tokens[at];
-    caption.textContent = `${toKeys ? `from query ${query}` : `to key ${at}`} '${token}'`;
+    caption.textContent = `${toKeys ? `query ${query}` : `key ${at}`} '${token}'`;
+    caption.title = caption.textContent;
     const values = pattern ? lineOf(pattern, toKeys ? { query } : { key: at }, hidden) : null;
     const scale = values && weightScale(values, { ...state, hideBos: hidden.hideBos });
     const tints = values && scale ? {
@@ -106,7 +107,7 @@ export function headStrip(mount, view, parent, state, { onHover, onPick, onMode 
     for (const own of [ofQueries, ofKeys]) if (own) own.choose(own === chooser ? (toKeys ? query : at) : null);
   }
 
-  return { caption, show, refresh: () => key.refresh() };
+  return { controls: [mode.element, caption], show, refresh: () => key.refresh() };
 }
 
 /** Handles the keys of the view "heads".

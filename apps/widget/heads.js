@@ -69,7 +69,7 @@ export function headsView(mount, view) {
   const strip = headStrip(mount, view, below, state, {
     onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); },
   });
-  right.append(element("div", { class: "w-row" }, title, strip.caption), patternControls(), below);
+  right.append(element("div", { class: "w-row" }, title, ...strip.controls), patternControls(), below);
   /** @type {Surface<MatrixPlot>} */
   const large = surface(mount, right, {
     label: "attention pattern", limited: true, onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,

@@ -62,11 +62,13 @@ export function surface(mount, parent, options) {
     const width = box.clientWidth || drawnWidth;
     if (!plot || !width) return;
     const isFirst = !geometry;
+    if (options.snug) box.style.maxHeight = "";
     [drawnWidth, boxHeight] = [width, box.clientHeight];
     const grows = options.limited && getComputedStyle(box).flexGrow === "1";
     geometry = plot.layout(width, measure, grows ? boxHeight - 2 : Infinity);
     stage.style.width = `${geometry.width}px`;
     stage.style.height = `${geometry.height}px`;
+    if (options.snug && grows) box.style.maxHeight = `${geometry.height + 2}px`;
     if (isFirst && options.scroll) {
       [box.scrollLeft, box.scrollTop] = [options.scroll.left, options.scroll.top];
     }

@@ -122,6 +122,8 @@ export interface TableView extends Shown { kind: "table"; columns: Column[]; row
 export interface Score {
   id: string; name: string; values: Sent; unit?: string; scale?: Scale | ScaleKind; low?: Sent; high?: Sent;
   good?: string; control?: string; n?: number; estimated?: Sent;
+  /** A shorter name, for tables. */
+  short?: string;
   /** Ranked by the value; without it, a score around zero is ranked by its size. */
   by?: "value";
 }
@@ -230,6 +232,8 @@ export interface SurfaceOptions {
   label?: string; focusable?: boolean;
   /** Whether the plot should fit the height of its box, where the style sheet makes the box grow. */
   limited?: boolean;
+  /** Whether the box is no higher than its plot. */
+  snug?: boolean;
   /** Whether only the part of the plot is drawn that the box shows, and a little more. */
   windowed?: boolean;
   /** Where it is scrolled to, which outlives the surface. */

@@ -102,6 +102,7 @@ def of_ablation(
     score = {
         "id": "ablation",
         "name": f"{results[0].method} ablation: change of {results[0].metric}",
+        "short": f"{results[0].method} ablation",
         "unit": results[0].unit,
         "scale": asdict(
             Scale.around_zero(frame["effect"].tolist(), helps=HELPS.get(results[0].metric))
@@ -166,6 +167,7 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
     return {
         "id": role,
         "name": f"{role}, score − control",
+        "short": role,
         "unit": "score − control",
         "scale": asdict(Scale.around_zero([1.0])),
         "by": "value",
