@@ -30,6 +30,7 @@ from torch import Tensor
 from analyses.methods.components import KINDS, Components, Replacements, Units, components_of
 from analyses.results import (
     FEWEST,
+    HELPS,
     LARGE,
     LEVEL,
     Bars,
@@ -303,6 +304,7 @@ class Ablation(Result):
             axes=("layer", "head"),
             unit=self.unit,
             places=places_of_effects(self.to_frame()),
+            helps=HELPS.get(self.metric),
         )
 
     def _map_of_pairs(self) -> Drawing:
@@ -336,6 +338,7 @@ class Ablation(Result):
             labels=[str(self.cells["name"][row]) for row in rows.tolist()],
             unit=self.unit,
             places=places_of_effects(self.to_frame()),
+            helps=HELPS.get(self.metric),
         )
 
 

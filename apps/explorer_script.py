@@ -33,7 +33,7 @@ STYLE = """<style>
 [class*=st-key-interp_parts] { display: none; }
 /* The progress of jobs, in view at the lower edge: nothing moves when a job starts or ends. */
 [data-testid=stLayoutWrapper]:has(> .st-key-interp_progress) { position: sticky; bottom: 0;
-  z-index: 40; padding: 0.2rem 0; background: color-mix(in srgb, Canvas 92%, transparent); }
+  z-index: 40; padding: 0.2rem 0; background: Canvas; }
 .st-key-interp_progress > * > [data-testid=stHorizontalBlock] > * { flex: 1 1 320px; min-width: 0; }
 .st-key-interp_progress > * > * > * > [data-testid=stHorizontalBlock] { flex-wrap: nowrap; }
 /* The label of a clicked Cancel changes at once, before the server answers. */

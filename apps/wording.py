@@ -6,6 +6,7 @@ from math import isnan
 from analyses import Ablation
 from analyses.results import (
     FEWEST,
+    HELPS,
     LEVEL,
     MARK,
     NONE,
@@ -20,8 +21,8 @@ from analyses.results import (
 from apps.frame_table import Table
 
 DIRECTIONS = {
-    **dict.fromkeys(("loss", "masked loss"), ("rises", "falls")),
-    **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), ("falls", "rises")),
+    metric: ("rises", "falls") if side == "above" else ("falls", "rises")
+    for metric, side in HELPS.items()
 }
 """How a metric changes when a head that helps is ablated, and when one that hurts is ablated."""
 

@@ -311,6 +311,7 @@ class DirectLogitAttribution(Result):
             places=places_of_effects(self.to_frame()),
             name=DIFFERENCE,
             marks={f"to the {side}": terms[largest] for side, terms in self._sides().items()},
+            helps="above",
         )
 
     def _head_drawing(self) -> Heatmap:
@@ -361,6 +362,7 @@ class DirectLogitAttribution(Result):
             top=float(torch.cat(scaled).abs().max()) if sides else None,
             places=places_of_effects(self.to_frame()),
             beside={name: table(values) for name, values in (beside or {}).items()},
+            helps=None if beside is None else "above",
         )
 
     def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:

@@ -2,6 +2,7 @@
 
 from analyses.results.circuit_figure import circuit_drawing
 from analyses.results.drawing import (
+    HELPS,
     PROBABILITIES,
     Bars,
     Curve,
@@ -11,6 +12,7 @@ from analyses.results.drawing import (
     Network,
     Node,
     Scale,
+    Side,
     cell_heatmap,
     ends,
     token_strips,
@@ -75,6 +77,7 @@ __all__ = [
     "FAINT",
     "FEWEST",
     "FONT",
+    "HELPS",
     "LARGE",
     "LEVEL",
     "MARK",
@@ -92,6 +95,7 @@ __all__ = [
     "Progress",
     "Result",
     "Scale",
+    "Side",
     "Tokens",
     "as_bytes",
     "as_metric",

@@ -15,6 +15,13 @@ from torch import Tensor
 
 Numbers = Tensor | Sequence[Any]
 """Numbers in a tensor or in lists of any depth."""
+Side = Literal["above", "below"]
+"""A side of zero."""
+HELPS: dict[str, Side] = {
+    **dict.fromkeys(("loss", "masked loss"), "above"),
+    **dict.fromkeys(("logit difference", "logit", "probability", "accuracy"), "below"),
+}
+"""By metric, the side of zero on which the effect of ablating a component is if it helps."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +32,24 @@ class Scale:
         kind: ``diverging`` if zero is the middle of the colours, ``sequential`` if it is one end.
         low: the lower end.
         high: the upper end.
+        helps: of a diverging scale, the side on which numbers say that a component helps, which has
+            one colour in all figures; ``None`` if neither does, which is coloured as ``above``.
     """
 
     kind: Literal["sequential", "diverging"]
     low: float
     high: float
+    helps: Side | None = None
 
     @classmethod
-    def around_zero(cls, values: Numbers, least: float = 0.0) -> "Scale":
+    def around_zero(cls, values: Numbers, least: float = 0.0, helps: Side | None = None) -> "Scale":
         """From −x to x, where x is the largest absolute value, or ``least`` if that is larger.
 
         If both are 0, x is 1.
         """
         sizes = torch.as_tensor(values, dtype=torch.float64).abs()
         high = max([least, *sizes[sizes.isfinite()].tolist()]) or 1.0
-        return cls("diverging", -high, high)
+        return cls("diverging", -high, high, helps)
 
     @classmethod
     def from_zero(cls, values: Numbers, least: float = 0.0) -> "Scale":
@@ -68,6 +78,7 @@ class Heatmap:
         hover: hover text of each cell, in lines; ``None`` shows row, column and value.
         text: text shown in each cell, such as tokens.
         beside: other numbers of each cell, in the same unit, by name: hover texts show them.
+        helps: as for a :class:`Scale`.
     """
 
     values: Float[Tensor, "row column"]
@@ -83,6 +94,7 @@ class Heatmap:
     hover: Sequence[Sequence[str]] | None = None
     text: Sequence[Sequence[str]] | None = None
     beside: Mapping[str, Float[Tensor, "row column"]] = field(default_factory=dict[str, Tensor])
+    helps: Side | None = None
 
     @property
     def table(self) -> Float[Tensor, "row column"]:
@@ -93,8 +105,10 @@ class Heatmap:
     @property
     def scale(self) -> Scale:
         """The scale of the colours."""
-        of = Scale.around_zero if self.diverging else Scale.from_zero
-        return of(self.values.detach().cpu() if self.top is None else [self.top])
+        numbers = self.values.detach().cpu() if self.top is None else [self.top]
+        if self.diverging:
+            return Scale.around_zero(numbers, helps=self.helps)
+        return Scale.from_zero(numbers)
 
 
 def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readable alone
@@ -106,6 +120,7 @@ def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readabl
     axes: tuple[str, str],
     unit: str,
     places: int | None = None,
+    helps: Side | None = None,
 ) -> Heatmap:
     """Heatmap of cells that are given by the labels of their row and column; others stay empty.
 
@@ -117,6 +132,7 @@ def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readabl
         axes: titles of the row axis and the column axis.
         unit: unit of the values.
         places: as for a :class:`Heatmap`.
+        helps: likewise.
     """
     down, across = (
         {label: n for n, label in enumerate(dict.fromkeys(labels))} for labels in (rows, columns)
@@ -133,6 +149,7 @@ def cell_heatmap(  # noqa: PLR0913 - labels and units that make a figure readabl
         unit=unit,
         diverging=True,
         places=places,
+        helps=helps,
     )
 
 
@@ -187,6 +204,7 @@ class Bars:
         name: what the bars are, in the legend, where there are marks.
         marks: at most three other numbers of each row, in the same unit, by name: drawn over its
             bar as marks of different shapes and colours. NaN for none.
+        helps: as for a :class:`Scale`.
     """
 
     values: Float[Tensor, " cell"]
@@ -199,13 +217,14 @@ class Bars:
     places: int | None = None
     name: str = ""
     marks: Mapping[str, Float[Tensor, " cell"]] = field(default_factory=dict[str, Tensor])
+    helps: Side | None = None
 
     @property
     def scale(self) -> Scale:
         """The range of zero, the bars, their intervals and marks."""
         numbers = torch.cat([self.values, self.low, self.high, *self.marks.values()])
         low, high = ends([0.0, *numbers.tolist()])
-        return Scale("diverging" if low < 0 else "sequential", low, high)
+        return Scale("diverging" if low < 0 else "sequential", low, high, self.helps)
 
 
 @dataclass(frozen=True)

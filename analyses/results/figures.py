@@ -97,6 +97,7 @@ def _(drawing: Heatmap) -> go.Figure:
         zmin=drawing.scale.low,
         zmax=drawing.scale.high,
         colorscale=DIVERGING if drawing.diverging else SEQUENTIAL,
+        reversescale=drawing.scale.helps == "below",
         colorbar={"title": {"text": drawing.unit, "side": "right"}},
         customdata=written,
         hovertext=hover,

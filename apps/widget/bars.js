@@ -1,7 +1,7 @@
 // Horizontal bars with intervals, one per row, or two if the view has a second quantity. Over the first
 // bar of a row, marks for other numbers of the row, which differ in shape and colour.
 
-/** @import { BarsView, Box, Context, Measure, Numbers, Plot, Sent, Theme } from "./types.d.ts" */
+/** @import { BarsView, Box, Context, Measure, Numbers, Plot, Scale, Sent, Theme, Writing } from "./types.d.ts" */
 import { LINES, colourAt, css, ofHex } from "./colours.js";
 import { clamp, decodedOnce, extent, intervalText, readable, withUnit } from "./data.js";
 import { SMALL, badge, elided, hatch, niceTicks, write } from "./draw.js";
@@ -10,12 +10,16 @@ import { labelRoom, moved } from "./matrix.js";
 const BAR = 24;
 const BAR_GAP = 5;
 const AXIS = 34;
+/** Number of rows from which the axis is also above the bars. */
+const LONG = 16;
 /** Half the size of a mark, in pixels. */
 const MARK_SIZE = 4.5;
 /** Shapes of marks and their colours in LINES, or that of text, as in analyses/results/figures.py. */
 const MARK_STYLES = /** @type {[string, number | null][]} */ ([["diamond", 2], ["circle", null], ["square", 5]]);
 
-/** @typedef {{ title: string, values: Numbers, low?: Numbers, high?: Numbers }} Quantity */
+/** @typedef {{
+ *    title: string, values: Numbers, low?: Numbers, high?: Numbers, helps?: Scale["helps"],
+ *  }} Quantity */
 /** @typedef {{ title: string, isMark: boolean, n: number, x: number, y: number }} Key */
 
 /** The plot of a view "bars".
@@ -25,9 +29,9 @@ export function barsPlot(view) {
   /** @type {Quantity[]} */
   const sets = [{
     values: list(view.values), low: view.low && list(view.low), high: view.high && list(view.high),
-    title: view.first || "",
+    title: view.first || "", helps: view.scale?.helps,
   }];
-  if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
+  if (view.second) sets.push({ ...view.second, values: list(view.second.values) });
   const marks = (view.marks || []).map((sent) => (
     /** @type {Quantity} */ ({ title: sent.title, values: list(sent.values) })
   ));
@@ -52,7 +56,7 @@ export function barsPlot(view) {
     const thick = sets.length * 9 + 7 > BAR ? sets.length * 11 + 4 : BAR;
     const drawn = Math.max(60, Math.min(width, 860) - left - right);
     const keys = keyPlaces(left, Math.max(left + drawn + right, 200), measure);
-    const top = keys.length ? keys[keys.length - 1].y + 17 : 6;
+    const top = (keys.length ? keys[keys.length - 1].y + 17 : 6) + (rows < LONG ? 0 : AXIS);
     return {
       left, top, drawn, thick, measure, keys, labelWidth: left - 10,
       origin: left + (low < 0 ? 44 : 0), span: drawn - (low < 0 ? 44 : 0),
@@ -66,8 +70,7 @@ export function barsPlot(view) {
   /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     const { top, thick, labelWidth, left, measure } = geometry;
-    const bottom = top + thick * rows;
-    axis(ctx, geometry, theme, bottom);
+    axis(ctx, geometry, theme);
     for (let row = 0; row < rows; row += 1) {
       const y = top + row * thick;
       const label = elided(view.labels[row], labelWidth, measure);
@@ -78,25 +81,32 @@ export function barsPlot(view) {
     ctx.fillStyle = theme.soft;
     ctx.fillRect(Math.round(xOf(geometry, 0)), top, 1, thick * rows);
     for (const { n, isMark, title, x, y } of geometry.keys) {
-      ctx.fillStyle = barColour(theme, 1, n);
       if (isMark) markShape(ctx, theme, n, x + 6, y);
-      else ctx.fillRect(x, y - 5, 12, 10);
+      else {
+        ctx.fillStyle = barColour(theme, sets[n].helps === "below" ? -1 : 1, n);
+        ctx.fillRect(x, y - 5, 12, 10);
+      }
       write(ctx, title, x + 17, y + 0.5, { colour: theme.soft, size: SMALL });
     }
   }
 
-  /** @type {(ctx: Context, geometry: Geometry, theme: Theme, bottom: number) => void} */
-  function axis(ctx, geometry, theme, bottom) {
-    const count = clamp(Math.floor(geometry.span / 70), 3, 7);
-    for (const tick of niceTicks(low, high, count)) {
+  /** Ticks and unit below the bars, and of a long chart also above them.
+   *  @type {Plot<Geometry>["draw"]} */
+  function axis(ctx, geometry, theme) {
+    const { top, thick, origin, span } = geometry;
+    const bottom = top + thick * rows;
+    /** @type {Writing} */
+    const style = { colour: theme.soft, size: SMALL, align: "center" };
+    const ends = rows < LONG ? [[bottom + 10, bottom + 25]] : [[bottom + 10, bottom + 25], [top - 10, top - 25]];
+    const helps = signed && view.scale?.helps ? `${view.scale.helps} 0: helps` : "";
+    for (const tick of niceTicks(low, high, clamp(Math.floor(span / 70), 3, 7))) {
       const x = Math.round(xOf(geometry, tick));
       ctx.fillStyle = theme.line;
-      ctx.fillRect(x, geometry.top, 1, bottom - geometry.top);
-      write(ctx, readable(tick), x, bottom + 10, { colour: theme.soft, size: SMALL, align: "center" });
+      ctx.fillRect(x, top, 1, bottom - top);
+      for (const [y] of ends) write(ctx, readable(tick), x, y, style);
     }
-    write(
-      ctx, view.unit || "", geometry.origin + geometry.span / 2, bottom + 25,
-      { colour: theme.soft, size: SMALL, align: "center" },
+    for (const [, y] of ends) write(
+      ctx, [view.unit, helps].filter(Boolean).join(" · "), origin + span / 2, y, style,
     );
   }
 
@@ -135,7 +145,8 @@ export function barsPlot(view) {
   function barColour(theme, value, n) {
     const faint = n === 1 ? 0.5 : 1;
     if (!signed) return css(ofHex(LINES[theme.dark ? "dark" : "light"][n]), 1);
-    return css(colourAt("diverging", theme.dark, value < 0 ? 0.1 : 0.9), faint);
+    const helps = (value < 0) === (sets[n].helps === "below");
+    return css(colourAt("diverging", theme.dark, helps ? 0.9 : 0.1), faint);
   }
 
   /** @type {(ctx: Context, geometry: Geometry, theme: Theme, set: Quantity, row: number, y: number) => void} */

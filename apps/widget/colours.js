@@ -76,14 +76,16 @@ export function ramp(kind, dark) {
   return colours;
 }
 
-/** The function from values to places from 0 to 1 on a scale {kind, low, high, root}; NaN stays NaN.
+/** The function from values to places from 0 to 1 on a scale; NaN stays NaN. Of numbers below zero that say
+ *  that a component helps, the places are mirrored, so that what helps has one colour.
  *  @type {(scale: Scale) => (value: number) => number} */
-export function placing({ kind, low, high, root }) {
+export function placing({ kind, low, high, root, helps }) {
   if (kind === "diverging") {
     const end = Math.max(Math.abs(low), Math.abs(high)) || 1;
+    const sign = helps === "below" ? -1 : 1;
     /** @type {(value: number) => number} */
     const sized = (value) => (root ? Math.sqrt(Math.min(1, value / end)) : Math.min(1, value / end));
-    return (value) => 0.5 + (value < 0 ? -sized(-value) : sized(value)) / 2;
+    return (value) => 0.5 + (sign * (value < 0 ? -sized(-value) : sized(value))) / 2;
   }
   const span = high - low || 1;
   /** @type {(value: number) => number} */

@@ -1,6 +1,6 @@
 // Numbers: decoding (typed arrays in base64, or lists with null for NaN), formatting and comparison.
 
-/** @import { Decoded, Encoded, Nested, Numbers, Sent } from "./types.d.ts" */
+/** @import { Cell, Decoded, Encoded, Nested, Numbers, Sent } from "./types.d.ts" */
 
 /** @type {Record<string, { new (buffer: ArrayBuffer): Numbers, from(values: number[]): Numbers }>} */
 export const ARRAYS = {
@@ -137,6 +137,15 @@ export function withUnit(value, unit, signed = false) {
 export function intervalText(low, high, signed) {
   if (Number.isNaN(low) || Number.isNaN(high)) return "";
   return `95 % interval ${readable(low, signed)} to ${readable(high, signed)}`;
+}
+
+/** The heads named by the keys of an object: [[layer, head], …].
+ *  @type {(named?: object | null) => Cell[]} */
+export function headsOf(named) {
+  return Object.keys(named || {}).flatMap((name) => {
+    const found = /^(?:\w+\.)?L(\d+)H(\d+)$/.exec(name);
+    return found ? [[Number(found[1]), Number(found[2])]] : [];
+  });
 }
 
 /** Whether two JSON values are equal.

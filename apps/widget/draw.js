@@ -1,6 +1,6 @@
 // Drawing functions: shortened text, ticks, hatching, the legend of a scale, values as pixels.
 
-/** @import { Box, Context, Measure, Numbers, Scale, ScaleKind, Theme, Writing } from "./types.d.ts" */
+/** @import { Box, Context, Measure, Numbers, Scale, Theme, Writing } from "./types.d.ts" */
 import { STEPS, placing, ramp } from "./colours.js";
 import { clamp, readable } from "./data.js";
 
@@ -111,13 +111,15 @@ export function hatch(ctx, colour, x, y, width, height) {
 
 const BAR_LENGTH = 110;
 
-/** The texts of a legend: both ends, and the unit.
+/** The texts of a legend: both ends, at one of which a component helps, and the unit.
  *  @type {(scale: Scale, unit?: string) => string[]} */
 function legendTexts(scale, unit) {
   const signed = scale.kind === "diverging";
   const end = Math.max(Math.abs(scale.low), Math.abs(scale.high));
   const [low, high] = (signed ? [-end, end] : [scale.low, scale.high]).map((value) => readable(value, signed, 3));
-  return [low, high, [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ")];
+  const more = [scale.root ? "square root" : "", unit].filter(Boolean).join(" · ");
+  if (!signed || !scale.helps) return [low, high, more];
+  return scale.helps === "below" ? [`helps ${low}`, high, more] : [low, `${high} helps`, more];
 }
 
 /** The width of a legend.
@@ -133,7 +135,7 @@ export function legend(ctx, theme, scale, unit, x, y) {
   const [low, high, more] = legendTexts(scale, unit);
   ctx.font = font(SMALL);
   const start = Math.round(x + ctx.measureText(low).width + 6);
-  ctx.drawImage(rampImage(scale.kind, theme.dark), start, y - 5, BAR_LENGTH, 10);
+  ctx.drawImage(rampImage(scale, theme.dark), start, y - 5, BAR_LENGTH, 10);
   write(ctx, low, x, y, { colour: theme.soft, size: SMALL });
   write(ctx, `${high}  ${more}`, start + BAR_LENGTH + 6, y, { colour: theme.soft, size: SMALL });
   if (scale.kind === "diverging") {
@@ -146,13 +148,13 @@ export function legend(ctx, theme, scale, unit, x, y) {
 const rampImages = new Map();
 
 /** An image of the colours of a scale from left to right.
- *  @type {(kind: ScaleKind, dark: boolean) => HTMLCanvasElement} */
-function rampImage(kind, dark) {
-  const name = `${kind} ${dark}`;
+ *  @type {(scale: Scale, dark: boolean) => HTMLCanvasElement} */
+function rampImage({ kind, helps }, dark) {
+  const name = `${kind} ${helps} ${dark}`;
   const made = rampImages.get(name);
   if (made) return made;
   const places = Float32Array.from({ length: STEPS }, (_, n) => n / (STEPS - 1));
-  const scale = kind === "diverging" ? { kind, low: -1, high: 1 } : { kind, low: 0, high: 1 };
+  const scale = kind === "diverging" ? { kind, low: -1, high: 1, helps } : { kind, low: 0, high: 1 };
   const image = imageOf(kind === "diverging" ? places.map((x) => 2 * x - 1) : places, STEPS, scale, dark);
   rampImages.set(name, image);
   return image;

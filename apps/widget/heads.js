@@ -1,26 +1,33 @@
-// The view "heads": map of scores, all patterns, the pattern of one head, and its attention on the tokens.
-// One payload has all patterns, so that the head under the pointer is shown at once.
+// The view "heads", in panes: a map of scores; the pattern of one head, and its attention on the tokens; what is
+// known of it, and the ranking of all heads; small patterns. One payload has all patterns, so that the head under
+// the pointer is shown at once.
 
 /**
  * @import {
  *   Cell, Controller, Description, HeadActions, HeadsState, HeadsView, Hidden, MatrixPlot, Mount, Place,
- *   Scale, Surface,
+ *   Scroll, Surface,
  * } from "./types.d.ts"
  */
 import { headName, same } from "./data.js";
-import { imageOf } from "./draw.js";
-import { button, choice, element, toggle } from "./elements.js";
+import { choice, element, toggle } from "./elements.js";
+import { evidencePane } from "./evidence.js";
 import { frame, readingOf } from "./frame.js";
+import { scoreMap } from "./head_map.js";
 import {
-  blank, describeHead, evidence, headKeys, headStrip, headTitle, scoreMap, tablesOfHeads,
+  blank, factsText, headKeys, headStrip, nameOf, tablesOfHeads,
 } from "./head_parts.js";
 import { isInside, matrixPlot, moved } from "./matrix.js";
-import { lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf } from "./patterns.js";
+import { lineOf, movedHead, patternStore, weightScale, weightsOf } from "./patterns.js";
 import { pictureOf } from "./plotted.js";
+import { smallPatterns } from "./small_patterns.js";
 import { surface } from "./surface.js";
 
 /** Number of decimals of a weight that was sent as a byte. */
 const WEIGHT_PLACES = 3;
+/** Number of heads up to which all have a small pattern at first; of more, those that rank highest. */
+const MANY = 64;
+/** @type {() => Scroll} */
+const unscrolled = () => ({ left: 0, top: 0, moved: false });
 
 /** The controller of a view "heads".
  *  @type {(mount: Mount, view: HeadsView) => Controller} */
@@ -30,14 +37,13 @@ export function headsView(mount, view) {
   /** @type {HeadsState} */
   const state = mount.stateOf(view.id, {
     score: (view.scores && view.scores.length ? view.scores[0].id : null), contrast: 0,
-    root: false, hideBos: false, weighted: false, mode: "to", truth: false,
+    root: false, hideBos: false, weighted: false, mode: "to", truth: false, zoom: 0, sorted: false, folded: [],
+    few: countOf() > MANY, scrolls: { map: unscrolled(), all: unscrolled(), list: unscrolled() },
   });
   /** @type {(Place & { head?: Cell }) | null} */
   let preview = null; // {head, query or key} under the pointer
   /** @type {{ set(on: boolean): void } | null} */
   let bosSwitch = null;
-  /** @type {Map<string, HTMLCanvasElement>} */
-  const images = new Map();
   const own = frame(mount, view, {
     dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
     picture: () => {
@@ -45,46 +51,50 @@ export function headsView(mount, view) {
       return drawn && { ...drawn, part: headName(...shownHead()) };
     },
   });
-  const scored = element("div", { class: "w-scored" });
+  const scores = view.scores || [];
+  const scored = element("div", { class: "w-pane w-scored" });
+  const known = element("div", { class: "w-pane w-evidence" });
   const all = element("div", { class: "w-all" });
-  const right = element("div", { class: "w-right" });
+  const right = element("div", { class: "w-pane w-right" });
   const below = element("div", { class: "w-below" });
-  own.body.append(element("div", { class: "w-heads" }, scored, right, all));
+  own.body.append(element("div", { class: "w-heads" }, scored, right, known, all));
 
-  const map = view.scores && view.scores.length ? scoreMap(mount, view, view.scores, scored, state, {
-    onHover: hoverHead, onPick: pickHead,
+  const map = scores.length ? scoreMap(mount, view, scores, scored, state, {
+    onHover: hoverHead, onPick: pickHead, onScore: showScore,
   }) : null;
-  const chips = element("div", { class: "w-chips" });
-  const allTitle = element("h4", {}, "All patterns");
-  all.append(element("div", { class: "w-row" }, allTitle, chips));
-  /** @type {Surface} */
-  const thumbnails = surface(mount, all, {
-    label: "all patterns", focusable: false, onHover: hoverHead, onPick: pickHead,
-  });
-  const smallPlot = thumbnailsPlot(store, {
-    image: smallImage, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head),
-  });
+  const evidence = evidencePane(mount, view, known, state, { onHover: hoverHead, onPick: pickHead });
+  const thumbnails = smallPatterns(mount, view, store, all, state, { onHover: hoverHead, onPick: pickHead, hidden });
 
   const title = element("h4", { class: "w-head-name" });
-  const role = element("p", { class: "w-role" });
-  right.append(title, role, patternControls(), below);
-  /** @type {Surface<MatrixPlot>} */
-  const large = surface(mount, right, {
-    label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,
-  });
   const strip = headStrip(mount, view, below, state, {
     onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); },
   });
-  for (const box of [large.box, thumbnails.box, ...(map ? [map.box] : [])]) {
+  right.append(element("div", { class: "w-row" }, title, ...strip.controls), patternControls(), below);
+  /** @type {Surface<MatrixPlot>} */
+  const large = surface(mount, right, {
+    label: "attention pattern", limited: true, onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,
+  });
+  for (const box of [large.box, thumbnails.box, evidence.box, ...(map ? [map.box] : [])]) {
     box.addEventListener("keydown", (event) => headKeys(event, headActions(box)));
   }
   mount.defer(() => {
     if (map) map.refresh();
-    thumbnails.show(smallPlot);
+    thumbnails.redraw();
+    evidence.refresh();
     fromSelection();
   });
 
   // ---- drawing ------------------------------------------------------------------------------
+
+  function countOf() {
+    return Array.from({ length: store.layers }, (_, layer) => store.heads(layer)).reduce((sum, n) => sum + n, 0);
+  }
+
+  function showScore() {
+    evidence.refresh();
+    evidence.show(shownHead());
+    thumbnails.showFew();
+  }
 
   /** @type {() => Cell} */
   function chosenHead() {
@@ -120,20 +130,6 @@ export function headsView(mount, view) {
     return weights.reduce((best, weight, key) => (weight > (weights[best] || 0) ? key : best), 0);
   }
 
-  /** @type {(layer: number, head: number) => HTMLCanvasElement} */
-  function smallImage(layer, head) {
-    const name = `${layer} ${head}`;
-    const made = images.get(name);
-    if (made) return made;
-    const small = pooled(store.thumbnail(layer, head));
-    const weights = weightsOf(small, hidden());
-    /** @type {Scale} */
-    const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
-    const image = imageOf(weights.data, small.keys, scale, mount.theme().dark);
-    images.set(name, image);
-    return image;
-  }
-
   function showLarge() {
     const head = shownHead();
     const whole = store.of(...head, state.weighted);
@@ -148,19 +144,20 @@ export function headsView(mount, view) {
       row_axis: "query", column_axis: "key", unit, values: weights, scale, pick: "pair",
     }, { places: WEIGHT_PLACES });
     large.show(plot);
-    title.textContent = headTitle(view, head, whole !== null);
-    role.textContent = evidence(view, head);
+    title.textContent = whole ? nameOf(view, head) : `${nameOf(view, head)} (reduced resolution)`;
     own.root.dataset.head = head.join(",");
     const hovered = preview?.head || null;
     if (map) map.hover(hovered);
     thumbnails.hover(hovered);
+    evidence.hover(hovered);
+    evidence.show(head);
   }
 
   function showStrip() {
     const pattern = store.of(...shownHead(), state.weighted);
     const query = preview && preview.query !== undefined ? preview.query : chosenQuery();
     const key = preview && preview.key !== undefined ? preview.key : chosenKey();
-    strip.show(shownHead(), pattern, { query, key }, hidden());
+    strip.show(pattern, { query, key }, hidden());
   }
 
   function chooseCell() {
@@ -178,31 +175,19 @@ export function headsView(mount, view) {
     const head = chosenHead();
     if (map) map.choose(head);
     thumbnails.choose(head);
+    evidence.choose(head);
     showAll();
     chooseCell();
     own.selected([chosenQuery(), chosenKey()], described());
     own.refreshDataTable();
-    showChips();
-  }
-
-  function showChips() {
-    const { heads } = mount.selection();
-    const made = heads.map((head) => button(
-      `${headName(...head)} ×`, "Remove from the set", () => mount.collect(head, view.id),
-      { class: "w-button w-chip" },
-    ));
-    const clear = heads.length ? [button("clear", "Empty the set", () => mount.collect(null, view.id))] : [];
-    chips.replaceChildren(
-      ...(heads.length ? [] : [element("span", { class: "w-soft" }, "Shift-click a head to collect it")]), ...made,
-      ...clear,
-    );
+    thumbnails.showChips();
   }
 
   /** Redraws everything after a change that affects all patterns. */
   function redraw() {
-    images.clear();
     if (map) map.refresh();
-    thumbnails.refresh();
+    thumbnails.redraw();
+    evidence.refresh();
     showAll();
     chooseCell();
     strip.refresh();
@@ -212,8 +197,14 @@ export function headsView(mount, view) {
 
   /** @type {(head: Cell | null) => void} */
   function hoverHead(head) {
-    if (same(head, preview && preview.head)) return;
-    preview = head ? { head } : null;
+    if (same(head, (preview && preview.head) || null)) return;
+    pointed(head);
+    mount.point(head, own.root);
+  }
+
+  /** @type {(head: Cell | null) => void} */
+  function pointed(head) {
+    preview = head && head[0] < store.layers && head[1] < store.heads(head[0]) ? { head } : null;
     showAll();
   }
 
@@ -239,7 +230,7 @@ export function headsView(mount, view) {
   /** @type {(head: Cell) => void} */
   function chooseHead(head) {
     mount.select({ head });
-    mount.announce([headName(...head), evidence(view, head)].filter(Boolean).join(": "));
+    mount.announce([headName(...head), factsText(view, head)].filter(Boolean).join(": "));
   }
 
   /** @type {(cell: Cell) => void} */
@@ -288,8 +279,10 @@ export function headsView(mount, view) {
   function headActions(box) {
     return {
       mount, own,
-      moveCell: box === large.box ? moveCell : moveHead,
+      moveCell: box === large.box ? moveCell : box === evidence.box ? evidence.move : moveHead,
       moveHead,
+      zoom: (by) => map?.zoom(by),
+      fold: () => map?.fold(chosenHead()),
       collect: () => mount.collect(chosenHead(), view.id),
       bos: () => { if (view.bos) setBos(!state.hideBos); },
       search: () => mount.search(
@@ -324,7 +317,7 @@ export function headsView(mount, view) {
   }
 
   return {
-    root: own.root, focus: () => large.box.focus(), refresh: redraw, fromSelection, scrolled: large.box,
-    dispose: () => [large, thumbnails, map].forEach((one) => one && one.dispose()),
+    root: own.root, focus: () => large.box.focus(), refresh: redraw, fromSelection, pointed, scrolled: large.box,
+    dispose: () => [large, thumbnails, map, evidence].forEach((one) => one?.dispose()),
   };
 }

@@ -1,6 +1,6 @@
 // A matrix: a heat map with labelled rows and columns.
 
-/** @import { Cell, Matrix, MatrixPlot, Measure, Plot, Writing } from "./types.d.ts" */
+/** @import { Cell, Matrix, MatrixPlot, Measure, Plot, Size, Writing } from "./types.d.ts" */
 import { colourOf, textOn } from "./colours.js";
 import { cellFormat, clamp, decodedOnce, extent, headName, withUnit } from "./data.js";
 import {
@@ -9,14 +9,21 @@ import {
 } from "./draw.js";
 
 const MAX_LABEL = 110;
+/** The same below a plot that must fit a box, and the height of labels that are not rotated. */
+const [LIMITED_LABEL, LEVEL] = [66, 16];
 const MAX_NUMBERS = 400;
 const NUMBER_ROOM = 32;
+/** Height of a cell from which it has room for a number. */
+const NUMBER_HEIGHT = 13;
+/** Height of the cells together, unless the plot must fit a box. */
+const HEIGHT = 540;
 /** Width of a cell from which labels below it are shortened rather than rotated. */
 const LEVEL_FROM = 84;
 const UPRIGHT = -Math.PI / 2;
 
-/** The plot of a view "matrix"; settings: places (decimals in descriptions).
- *  @type {(view: Matrix, settings?: { places?: number }) => MatrixPlot} */
+/** The plot of a view "matrix"; settings: places (decimals in descriptions), and a function that gives the
+ *  size of a cell within the size of all.
+ *  @type {(view: Matrix, settings?: { places?: number, cells?: (whole: Size) => Size }) => MatrixPlot} */
 export function matrixPlot(view, settings = {}) {
   const { shape: [rows, columns], data } = decodedOnce(view.values);
   if (view.rows.length !== rows || view.columns.length !== columns) {
@@ -24,7 +31,7 @@ export function matrixPlot(view, settings = {}) {
   }
   const { scale } = view;
   const texts = view.texts || null;
-  const printed = !texts && view.numbers && rows * columns <= MAX_NUMBERS;
+  const printed = !texts && view.numbers && (settings.cells || rows * columns <= MAX_NUMBERS);
   const shown = printed ? cellFormat(Math.max(...extent(data).map(Math.abs))) : String;
   /** @type {(cell: Cell) => number} */
   const at = ([row, column]) => data[row * columns + column];
@@ -33,38 +40,45 @@ export function matrixPlot(view, settings = {}) {
   /**
    * @param {number} width
    * @param {Measure} measure
+   * @param {number} [most] the height that the plot should fit
    */
-  function layout(width, measure) {
+  function layout(width, measure, most = Infinity) {
     const [row, column] = [labelRoom(view.rows, measure, width), view.columns];
     const left = row + 8 + (view.row_axis ? TITLE_ROOM : 0);
     const room = Math.max(60, width - left - 2);
-    const least = texts ? clamp(widest(texts.flat(), measure) + 8, 28, 84) : printed ? NUMBER_ROOM : 2;
     const across = widest(column, measure);
-    const most = Math.max(
-      texts ? 110 : printed ? 72 : view.pick === "pair" ? 34 : 44, view.pick ? 0 : Math.min(across + 8, 130),
-    );
-    let cell = clamp(room / columns, least, most);
-    cell = cell >= 4 ? Math.floor(cell) : cell;
-    const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^-?\d*$/.test(label));
-    const below = level ? 16 : Math.min(MAX_LABEL, across) + 6;
-    const height = rowHeight(cell);
-    const top = LEGEND;
+    const longest = Math.min(most === Infinity ? MAX_LABEL : LIMITED_LABEL, across);
+    const [top, foot] = [LEGEND, view.column_axis ? TITLE_ROOM : 4];
+    const { width: cell, height } = cellSize(room, most - top - foot, longest + 6, across, measure);
+    const level = across <= cell - 4 || cell >= LEVEL_FROM || column.every((label) => /^H?-?\d*$/.test(label));
+    const below = level ? LEVEL : longest + 6;
     return {
-      left, top, cell, rowHeight: height, level, below, measure,
-      labelWidth: row,
+      left, top, cell, rowHeight: height, level, below, measure, longest, labelWidth: row,
+      printed: printed && (!settings.cells || (cell >= NUMBER_ROOM && height >= NUMBER_HEIGHT)),
       rowStep: tickStep(14, height),
       columnStep: tickStep(level && cell < LEVEL_FROM ? Math.max(across + 8, cell) : 13, cell),
       width: Math.ceil(Math.max(left + cell * columns + 2, left + legendWidth(scale, view.unit, measure))),
-      height: Math.ceil(top + height * rows + below + (view.column_axis ? TITLE_ROOM : 4)),
+      height: Math.ceil(top + height * rows + below + foot),
     };
   }
 
-  /** @type {(cell: number) => number} */
-  function rowHeight(cell) {
-    if (texts) return 24;
-    if (view.pick === "pair") return cell;
-    if (printed) return clamp(Math.min(Math.round(cell * 0.6), Math.floor(540 / rows)), 17, 36);
-    return clamp(Math.min(cell, 560 / rows), 2, 28);
+  /** The size of a cell, given the room for all of them: its width, and its height with the labels below.
+   *  @type {(room: number, space: number, labels: number, across: number, measure: Measure) => Size} */
+  function cellSize(room, space, labels, across, measure) {
+    if (settings.cells) {
+      const { width, height } = settings.cells({ width: room, height: Math.min(HEIGHT, space - LEVEL) });
+      return { width: floored(width), height: floored(height) };
+    }
+    if (view.pick === "pair") {
+      const side = floored(Math.max(2, Math.min(room / columns, 34, (space - labels) / rows)));
+      return { width: side, height: side };
+    }
+    const least = texts ? clamp(widest(texts.flat(), measure) + 8, 28, 84) : printed ? NUMBER_ROOM : 2;
+    const most = Math.max(texts ? 110 : printed ? 72 : 44, view.pick ? 0 : Math.min(across + 8, 130));
+    const width = floored(clamp(room / columns, least, most));
+    if (texts) return { width, height: 24 };
+    if (!printed) return { width, height: clamp(Math.min(width, 560 / rows), 2, 28) };
+    return { width, height: clamp(Math.min(Math.round(width * 0.6), Math.floor(HEIGHT / rows)), 17, 36) };
   }
 
   /** @type {Plot<Geometry>["draw"]} */
@@ -76,7 +90,7 @@ export function matrixPlot(view, settings = {}) {
     ctx.drawImage(imageOf(data, columns, scale, theme.dark), left, top, width, height);
     estimates(ctx, geometry, theme);
     gaps(ctx, geometry, theme);
-    if (texts || printed) cellTexts(ctx, geometry, theme);
+    if (texts || geometry.printed) cellTexts(ctx, geometry, theme);
     ticks(ctx, geometry, theme);
     ctx.strokeStyle = theme.line;
     ctx.lineWidth = 1;
@@ -126,7 +140,7 @@ export function matrixPlot(view, settings = {}) {
 
   /** @type {Plot<Geometry>["draw"]} */
   function ticks(ctx, geometry, theme) {
-    const { left, top, cell, rowHeight: high, level, below, measure, labelWidth } = geometry;
+    const { left, top, cell, rowHeight: high, level, below, longest, measure, labelWidth } = geometry;
     const bottom = top + high * rows;
     for (let r = 0; r < rows; r += geometry.rowStep) {
       const text = elided(view.rows[r], labelWidth, measure);
@@ -139,7 +153,7 @@ export function matrixPlot(view, settings = {}) {
         { colour, align: "center" },
       );
       else write(
-        ctx, elided(view.columns[c], MAX_LABEL, measure), x, bottom + 6,
+        ctx, elided(view.columns[c], longest, measure), x, bottom + 6,
         { colour, align: "right", angle: UPRIGHT },
       );
     }
@@ -213,6 +227,12 @@ function matrixCellName(view, [row, column]) {
   if (view.pick === "pair") return `query ${row} '${view.rows[row]}', key ${column} '${view.columns[column]}'`;
   const parts = [[view.row_axis, view.rows[row]], [view.column_axis, view.columns[column]]];
   return parts.map((part) => part.filter(Boolean).join(" ")).filter(Boolean).join(", ");
+}
+
+/** A size in whole pixels, except for a few.
+ *  @type {(size: number) => number} */
+function floored(size) {
+  return size >= 4 ? Math.floor(size) : size;
 }
 
 /** Whether a cell is inside a grid of rows and columns.

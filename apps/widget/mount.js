@@ -21,6 +21,7 @@ const KEYS = [
   [
     "s or Shift-click", "add a head to the set, or remove it",
   ], ["b", "hide or show BOS"], ["/", "search for a token"], ["p", "pin the view, to compare"],
+  ["+  −", "larger, smaller cells of the map"], ["f", "fold or open the head's group of layers"],
   ["c", "copy the number"], ["t", "show the numbers as a table"], ["Escape", "clear the selection"],
 ];
 /** @type {Record<string, (mount: Mount, view: any) => Controller>} */
@@ -76,7 +77,7 @@ export function mountViews(parent, payload, host) {
     },
     defer: (task) => waiting.add(task),
     explores: Boolean(host.explores),
-    select, collect, report,
+    select, point, collect, report,
   };
 
   /** @type {Mount["select"]} */
@@ -94,6 +95,11 @@ export function mountViews(parent, payload, host) {
     timer = setTimeout(() => report({
       pick: "selection", head: selection.head, query: selection.query, key: selection.key,
     }), REPORT_AFTER);
+  }
+
+  /** @type {Mount["point"]} */
+  function point(head, from) {
+    for (const { controller } of controllers.values()) if (controller.root !== from) controller.pointed?.(head);
   }
 
   /** Adds a head to the collected set, or removes it; null empties the set.

@@ -116,20 +116,26 @@ export function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
 
 const LABEL_LINE = 14;
 const THUMBNAIL_GAP = 6;
-const NARROW = 480;
+const NARROW = 360;
 /** Margin at both sides for the frame of the chosen head. */
 const EDGE = 4;
 
 /** @typedef {{
  *    image(layer: number, head: number): HTMLCanvasElement, collected(): Cell[],
- *    describe(head: Cell): Description,
+ *    describe(head: Cell): Description, heads?: Cell[],
  *  }} ThumbnailOptions */
 
-/** The plot of thumbnails of all patterns, one row per layer if they fit; image(layer, head) → canvas.
+/** The plot of thumbnails of all patterns, one row per layer if they fit, or of the heads of a list;
+ *  image(layer, head) → canvas.
  *  @type {(store: Store, options: ThumbnailOptions) => Plot} */
-export function thumbnailsPlot(store, { image, collected, describe }) {
-  const counts = Array.from({ length: store.layers }, (_, layer) => store.heads(layer));
-  const heads = Math.max(...counts);
+export function thumbnailsPlot(store, { image, collected, describe, heads: some }) {
+  const all = Array.from({ length: store.layers }, (_, layer) => (
+    Array.from({ length: store.heads(layer) }, (_, head) => /** @type {Cell} */ ([layer, head]))
+  ));
+  const rows = some ? [some] : all;
+  const heads = Math.max(...rows.map((row) => row.length));
+  /** @type {Map<string, Cell>} */
+  const places = new Map(rows.flatMap((row, r) => row.map((head, n) => [String(head), [r, n]])));
 
   /** @typedef {ReturnType<typeof layout>} Geometry */
   /** @param {number} width */
@@ -139,38 +145,45 @@ export function thumbnailsPlot(store, { image, collected, describe }) {
     const even = Math.ceil(heads / Math.ceil(heads / across));
     const size = clamp(Math.floor((width - 2 * EDGE + THUMBNAIL_GAP) / even) - THUMBNAIL_GAP, 28, 76);
     const starts = [0];
-    for (const count of counts) starts.push(starts[starts.length - 1] + Math.ceil(count / even));
+    for (const row of rows) starts.push(starts[starts.length - 1] + Math.ceil(row.length / even));
     const line = size + LABEL_LINE + 6;
-    return { across: even, size, starts, line, width, height: starts[counts.length] * line + 2 };
+    return { across: even, size, starts, line, width, height: starts[rows.length] * line + 2 };
   }
 
   /** @type {Plot<Geometry>["box"]} */
-  function box({ across, size, starts, line }, [layer, head]) {
+  function box({ across, size, starts, line }, own) {
+    const [row, n] = places.get(String(own)) || [0, 0];
     return [
-      EDGE + (head % across) * (size + THUMBNAIL_GAP),
-      (starts[layer] + Math.floor(head / across)) * line + LABEL_LINE, size, size,
+      EDGE + (n % across) * (size + THUMBNAIL_GAP),
+      (starts[row] + Math.floor(n / across)) * line + LABEL_LINE, size, size,
     ];
   }
 
+  /** @type {(head: Cell) => boolean} */
+  function has(head) {
+    return places.has(String(head));
+  }
+
   /** @type {Plot<Geometry>["draw"]} */
-  function draw(ctx, geometry, theme) {
+  function draw(ctx, geometry, theme, [top, bottom] = [0, Infinity]) {
     ctx.imageSmoothingEnabled = false;
-    counts.forEach((count, layer) => {
-      for (let head = 0; head < count; head += 1) {
-        const [x, y, size] = box(geometry, [layer, head]);
-        hatch(ctx, theme.line, x, y, size, size);
-        ctx.drawImage(image(layer, head), x, y, size, size);
-        ctx.strokeStyle = theme.line;
-        ctx.lineWidth = 1;
-        ctx.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
-        write(ctx, headName(layer, head), x, y - 8, { colour: theme.soft, size: 10 });
-      }
-    });
+    for (const head of rows.flat()) {
+      const [x, y, size] = box(geometry, head);
+      if (y + size < top || y - LABEL_LINE > bottom) continue;
+      hatch(ctx, theme.line, x, y, size, size);
+      ctx.drawImage(image(...head), x, y, size, size);
+      ctx.strokeStyle = theme.line;
+      ctx.lineWidth = 1;
+      ctx.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
+      write(ctx, headName(...head), x, y - 8, { colour: theme.soft, size: 10 });
+    }
   }
 
   /** @type {Plot<Geometry>["draw"]} */
   function over(ctx, geometry, theme) {
-    collected().forEach((head, n) => numbered(ctx, theme, box(geometry, head), String(n + 1)));
+    collected().forEach((head, n) => {
+      if (has(head)) numbered(ctx, theme, box(geometry, head), String(n + 1));
+    });
   }
 
   /** @type {Plot<Geometry>["mark"]} */
@@ -186,14 +199,13 @@ export function thumbnailsPlot(store, { image, collected, describe }) {
   function pick(geometry, x, y) {
     const row = Math.floor(y / geometry.line);
     const column = Math.floor((x - EDGE) / (geometry.size + THUMBNAIL_GAP));
-    const layer = geometry.starts.findLastIndex((start) => start <= row);
-    if (layer < 0 || layer >= counts.length || column < 0 || column >= geometry.across) return null;
-    const head = (row - geometry.starts[layer]) * geometry.across + column;
-    return head < counts[layer] ? [layer, head] : null;
+    const at = geometry.starts.findLastIndex((start) => start <= row);
+    if (at < 0 || at >= rows.length || column < 0 || column >= geometry.across) return null;
+    return rows[at][(row - geometry.starts[at]) * geometry.across + column] || null;
   }
 
   return {
-    rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, describe,
+    rows: store.layers, columns: heads, layout, draw, over, mark, pick, box, has, describe,
     move: (cell, down, right) => (cell ? movedHead(store, cell, down, right) : [0, 0]),
   };
 }

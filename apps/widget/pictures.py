@@ -61,10 +61,11 @@ def _on_one_scale(view: View, other: View | None) -> View:
         return view
     low, high = min(scale["low"], theirs["low"]), max(scale["high"], theirs["high"])
     kind = "diverging" if "diverging" in (scale["kind"], theirs["kind"]) else scale["kind"]
+    helps = scale.get("helps")
     if kind == "diverging" and view.get("kind") != "bars":
         high = max(high, -low)
         low = -high
-    return view | {"scale": {"kind": kind, "low": low, "high": high}}
+    return view | {"scale": {"kind": kind, "low": low, "high": high, "helps": helps}}
 
 
 def _shared_panels(panels: Sequence[View], others: Sequence[View]) -> list[View]:

@@ -3,7 +3,7 @@
 /** @import { Cell, Controller, Frame, Mount, Picture, Plot, PlottedView, Surface } from "./types.d.ts" */
 import { barsPlot } from "./bars.js";
 import { curvesPlot } from "./curves.js";
-import { same } from "./data.js";
+import { headsOf, same } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { element } from "./elements.js";
 import { frame, readingOf } from "./frame.js";
@@ -44,12 +44,34 @@ export function plottedView(mount, view) {
     dataTables: () => dataTablesOf(view), describe: described,
     picture: () => pictureOf(drawing),
   });
-  const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
+  const drawing = surface(mount, own.body, {
+    label: view.title, onPick: pickCell, onDrawn: own.ready,
+    onHover: (cell) => mount.point(cell && headOf(cell), own.root),
+  });
   drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
   mount.defer(() => { drawing.show(plot); fromSelection(); });
 
   function at() {
     return drawing.selected();
+  }
+
+  /** The labels of rows, which may be names of heads. */
+  function rowLabels() {
+    return view.kind === "bars" ? view.labels : view.kind === "matrix" ? view.rows : [];
+  }
+
+  /** The head that a cell is about.
+   *  @type {(cell: Cell) => Cell | null} */
+  function headOf(cell) {
+    return view.pick === "head" ? cell : headsOf({ [rowLabels()[cell[0]]]: "" })[0] || null;
+  }
+
+  /** Marks the cell or the row of a head that is under the pointer in another view.
+   *  @type {NonNullable<Controller["pointed"]>} */
+  function pointed(head) {
+    if (view.pick === "head") return drawing.hover(head && isInside(head, plot.rows, plot.columns) ? head : null);
+    const row = head ? rowLabels().findIndex((label) => same(headsOf({ [label]: "" })[0], head)) : -1;
+    return drawing.hover(row < 0 ? null : [row, 0]);
   }
 
   function described() {
@@ -90,7 +112,7 @@ export function plottedView(mount, view) {
   }
 
   return {
-    root: own.root, focus: () => drawing.box.focus(), refresh: drawing.refresh, fromSelection,
+    root: own.root, focus: () => drawing.box.focus(), refresh: drawing.refresh, fromSelection, pointed,
     dispose: drawing.dispose, scrolled: drawing.box, reveal: () => { if (view.at) drawing.reveal(view.at); },
   };
 }

@@ -1,9 +1,14 @@
 // A plot on the page: two canvases, the lower with the plot, the upper with the marked cell.
 
-/** @import { Cell, Context, Measure, Mount, Plot, Size, Surface, SurfaceOptions } from "./types.d.ts" */
+/** @import { Cell, Context, Measure, Mount, Plot, Point, Size, Surface, SurfaceOptions } from "./types.d.ts" */
 import { same } from "./data.js";
 import { contextOf, font, outline } from "./draw.js";
 import { element } from "./elements.js";
+
+/** Pixels above and below the visible part of a plot that are drawn with it. */
+const OVERSCAN = 240;
+/** Pixels beside a cell that scrolls into view. */
+const MARGIN = 20;
 
 /**
  * Shows plots in a box.
@@ -20,14 +25,16 @@ export function surface(mount, parent, options) {
   ];
   const stage = element("div", { class: "w-stage" }, base, over);
   const box = element("div", {
-    class: "w-scroll w-plot", tabindex: options.focusable === false ? "-1" : "0",
+    class: `w-scroll w-plot${options.limited ? " w-limited" : ""}${options.windowed ? " w-windowed" : ""}`, tabindex: options.focusable === false ? "-1" : "0",
     role: "application", "aria-label": options.label || "", "aria-roledescription": "figure",
   }, stage);
   parent.append(box);
   const measurer = contextOf(document.createElement("canvas"));
   /** @type {Map<string, number>} */
   const widths = new Map();
-  let drawnWidth = 0;
+  let [drawnWidth, boxHeight] = [0, 0];
+  /** The top and the bottom of what is drawn. */
+  let drawn = [0, 0];
   /** @type {Drawn | null} */
   let plot = null;
   /** @type {Size | null} */
@@ -55,24 +62,46 @@ export function surface(mount, parent, options) {
     const width = box.clientWidth || drawnWidth;
     if (!plot || !width) return;
     const isFirst = !geometry;
-    drawnWidth = width;
-    geometry = plot.layout(width, measure);
-    const ctx = sized(base, geometry, mount.ratio());
-    plot.draw(ctx, geometry, mount.theme());
+    if (options.snug) box.style.maxHeight = "";
+    [drawnWidth, boxHeight] = [width, box.clientHeight];
+    const grows = options.limited && getComputedStyle(box).flexGrow === "1";
+    geometry = plot.layout(width, measure, grows ? boxHeight - 2 : Infinity);
     stage.style.width = `${geometry.width}px`;
     stage.style.height = `${geometry.height}px`;
+    if (options.snug && grows) box.style.maxHeight = `${geometry.height + 2}px`;
+    if (isFirst && options.scroll) {
+      [box.scrollLeft, box.scrollTop] = [options.scroll.left, options.scroll.top];
+    }
+    drawn = visible(geometry, options.windowed ? OVERSCAN : Infinity);
+    for (const canvas of [base, over]) canvas.style.top = `${drawn[0]}px`;
+    plot.draw(begun(base, geometry), geometry, mount.theme(), [drawn[0], drawn[1]]);
     refreshOver();
-    if (isFirst && selected) reveal(selected); // chosen while the box had no width
+    if (isFirst && selected && !options.scroll?.moved) reveal(selected); // chosen while the box had no width
     if (options.onDrawn) options.onDrawn();
+  }
+
+  /** The top and the bottom of what the box shows, and of some pixels above and below.
+   *  @type {(geometry: Size, more: number) => number[]} */
+  function visible({ height }, more) {
+    return [Math.max(0, box.scrollTop - more), Math.min(height, box.scrollTop + box.clientHeight + more)];
+  }
+
+  /** The context of a cleared canvas, on which the plot's places are those of what is drawn.
+   *  @type {(canvas: HTMLCanvasElement, geometry: Size) => Context} */
+  function begun(canvas, { width }) {
+    const ctx = sized(canvas, { width, height: drawn[1] - drawn[0] }, mount.ratio());
+    ctx.translate(0, -drawn[0]);
+    return ctx;
   }
 
   /** @type {() => void} */
   function refreshOver() {
     if (!plot || !geometry) return;
-    const ctx = sized(over, geometry, mount.ratio());
+    const ctx = begun(over, geometry);
     if (plot.over) plot.over(ctx, geometry, mount.theme());
-    const cell = hovered || selected;
-    if (selected && hovered) outline(ctx, mount.theme(), plot.box(geometry, selected), mount.theme().accent);
+    const [at, under] = [selected, hovered].map((cell) => (cell && plot?.has?.(cell) === false ? null : cell));
+    if (at && under) outline(ctx, mount.theme(), plot.box(geometry, at), mount.theme().accent);
+    const cell = under || at;
     if (cell) plot.mark(ctx, geometry, mount.theme(), cell);
   }
 
@@ -85,24 +114,30 @@ export function surface(mount, parent, options) {
 
   /** @type {(cell: Cell | null) => void} */
   function choose(cell) {
-    selected = cell;
-    hovered = null;
+    const before = selected;
+    [selected, hovered] = [cell, null];
     refreshOver();
-    if (cell) reveal(cell);
+    if (cell && !same(cell, before) && (before || !options.scroll?.moved)) reveal(cell);
   }
 
   /** @type {(cell: Cell) => void} */
   function reveal(cell) {
-    if (!plot || !geometry || geometry.width <= box.clientWidth) return;
-    const [x, , width] = plot.box(geometry, cell);
-    if (x < box.scrollLeft) box.scrollLeft = x - 20;
-    else if (x + width > box.scrollLeft + box.clientWidth) box.scrollLeft = x + width + 20 - box.clientWidth;
+    if (!plot || !geometry || plot.has?.(cell) === false) return;
+    const [x, y, width, height] = plot.box(geometry, cell);
+    if (geometry.width > box.clientWidth) box.scrollLeft = seen(x, width, box.scrollLeft, box.clientWidth);
+    if (geometry.height > box.clientHeight) box.scrollTop = seen(y, height, box.scrollTop, box.clientHeight);
   }
 
   /** @type {(event: MouseEvent) => Cell | null} */
   function cellUnder(event) {
-    const own = over.getBoundingClientRect();
-    return plot && geometry ? plot.pick(geometry, event.clientX - own.left, event.clientY - own.top) : null;
+    const [x, y] = placeOfPointer(event);
+    return plot && geometry ? plot.pick(geometry, x, y) : null;
+  }
+
+  /** @type {(event: MouseEvent) => Point} */
+  function placeOfPointer(event) {
+    const own = stage.getBoundingClientRect();
+    return [event.clientX - own.left, event.clientY - own.top];
   }
 
   over.addEventListener("pointermove", (event) => {
@@ -119,11 +154,20 @@ export function surface(mount, parent, options) {
   });
   over.addEventListener("click", (event) => {
     const cell = cellUnder(event);
-    if (cell) options.onPick(cell, event);
+    if (cell) return options.onPick(cell, event);
+    const row = geometry && plot?.labelAt?.(geometry, ...placeOfPointer(event));
+    if (typeof row === "number") options.onLabel?.(row);
+  });
+  box.addEventListener("scroll", () => {
+    if (options.scroll) Object.assign(options.scroll, { left: box.scrollLeft, top: box.scrollTop, moved: true });
+    if (!geometry || !options.windowed) return;
+    const [top, bottom] = visible(geometry, 0);
+    if (top < drawn[0] || bottom > drawn[1]) refresh();
   });
 
   const observer = new ResizeObserver(() => {
-    if (box.clientWidth && box.clientWidth !== drawnWidth) refresh();
+    const isTaller = (options.limited || options.windowed) && box.clientHeight !== boxHeight;
+    if (box.clientWidth && (box.clientWidth !== drawnWidth || isTaller)) refresh();
   });
   observer.observe(box);
 
@@ -134,6 +178,13 @@ export function surface(mount, parent, options) {
     geometry: () => geometry,
     dispose: () => observer.disconnect(),
   };
+}
+
+/** The place to scroll to, so that a stretch is inside a window; where it is, if it is already.
+ *  @type {(from: number, size: number, at: number, room: number) => number} */
+function seen(from, size, at, room) {
+  if (from < at) return from - MARGIN;
+  return from + size > at + room ? from + size + MARGIN - room : at;
 }
 
 /** Resizes and clears a canvas; returns its context, scaled to CSS pixels.

@@ -24,7 +24,11 @@ export type Sent = Encoded | Decoded | Nested;
 // ---- colours and drawing -----------------------------------------------------------------------
 
 export type ScaleKind = "sequential" | "diverging" | "tint";
-export interface Scale { kind: ScaleKind; low: number; high: number; root?: boolean }
+export interface Scale {
+  kind: ScaleKind; low: number; high: number; root?: boolean;
+  /** The side of zero on which a component helps, which has one colour in all views. */
+  helps?: "above" | "below" | null;
+}
 /** Red, green and blue, from 0 to 255. */
 export type Colour = number[];
 export interface Theme {
@@ -52,13 +56,19 @@ export interface Description {
 export interface Plot<Geometry extends Size = Size> {
   rows: number;
   columns: number;
-  layout(width: number, measure: Measure): Geometry;
-  draw(ctx: Context, geometry: Geometry, theme: Theme): void;
+  /** Its places on a width, and if possible within a height. */
+  layout(width: number, measure: Measure, most?: number): Geometry;
+  /** Draws the plot; what is above or below a range may be left out. */
+  draw(ctx: Context, geometry: Geometry, theme: Theme, range?: [top: number, bottom: number]): void;
   /** Draws over the plot what changes more often than the plot. */
   over?(ctx: Context, geometry: Geometry, theme: Theme): void;
   /** Marks a cell. */
   mark(ctx: Context, geometry: Geometry, theme: Theme, cell: Cell): void;
   pick(geometry: Geometry, x: number, y: number): Cell | null;
+  /** The row whose label is at a place. */
+  labelAt?(geometry: Geometry, x: number, y: number): number | null;
+  /** Whether a cell is drawn; without this function, all are. */
+  has?(cell: Cell): boolean;
   box(geometry: Geometry, cell: Cell): Box;
   describe(cell: Cell): Description;
   /** The cell a number of rows and columns away; the first one from null. */
@@ -80,7 +90,7 @@ export interface Shown {
   at?: Cell;
 }
 /** Further numbers of a view, with a title. */
-export interface Titled { title: string; values: Sent }
+export interface Titled { title: string; values: Sent; helps?: Scale["helps"] }
 
 export interface Matrix {
   kind: "matrix"; title?: string; rows: string[]; columns: string[]; row_axis: string; column_axis: string;
@@ -112,6 +122,10 @@ export interface TableView extends Shown { kind: "table"; columns: Column[]; row
 export interface Score {
   id: string; name: string; values: Sent; unit?: string; scale?: Scale | ScaleKind; low?: Sent; high?: Sent;
   good?: string; control?: string; n?: number; estimated?: Sent;
+  /** A shorter name, for tables. */
+  short?: string;
+  /** Ranked by the value; without it, a score around zero is ranked by its size. */
+  by?: "value";
 }
 /** Patterns of heads of all layers: as one array, one a layer, or small ones and those of one layer. */
 export type SentPatterns =
@@ -176,6 +190,8 @@ export interface Mount {
   /** Runs a task when the views are on the page. */
   defer(task: () => void): void;
   select(change: Partial<Selection>, options?: { quiet?: boolean }): void;
+  /** Shows a head that is under the pointer in all other views; null ends it. */
+  point(head: Cell | null, from: Controller["root"]): void;
   collect(head: Cell | null, view: string): void;
   report(event: Picked): void;
   /** Whether a server answers clicks: views can be pinned, and the address is a link to them. */
@@ -187,6 +203,8 @@ export interface Controller {
   focus(options?: FocusOptions): void;
   refresh(): void;
   fromSelection(): void;
+  /** Shows the head that is under the pointer in another view. */
+  pointed?(head: Cell | null): void;
   dispose(): void;
   scrolled?: HTMLElement;
   reveal?(): void;
@@ -209,8 +227,18 @@ export interface Frame {
   refreshDataTable(): void;
   ready(): void;
 }
+export interface Scroll { left: number; top: number; moved: boolean }
 export interface SurfaceOptions {
   label?: string; focusable?: boolean;
+  /** Whether the plot should fit the height of its box, where the style sheet makes the box grow. */
+  limited?: boolean;
+  /** Whether the box is no higher than its plot. */
+  snug?: boolean;
+  /** Whether only the part of the plot is drawn that the box shows, and a little more. */
+  windowed?: boolean;
+  /** Where it is scrolled to, which outlives the surface. */
+  scroll?: Scroll;
+  onLabel?(row: number): void;
   onPick(cell: Cell, event: MouseEvent): void;
   onHover?(cell: Cell | null): void;
   onDrawn?(): void;
@@ -272,6 +300,11 @@ export interface HeadsState {
   /** Keys that a query attends to, or queries that attend to a key. */
   mode: "to" | "from";
   truth: boolean;
+  /** Of the map: how large its cells are, whether heads are sorted, first layers of folded groups. */
+  zoom: number; sorted: boolean; folded: number[];
+  /** Which patterns are drawn small: all, or those of the heads that rank highest. */
+  few: boolean;
+  scrolls: { map: Scroll; all: Scroll; list: Scroll };
 }
 /** What the keys of a view "heads" do. */
 export interface HeadActions {
@@ -279,6 +312,7 @@ export interface HeadActions {
   moveCell(down: number, right: number): void;
   moveHead(down: number, right: number): void;
   collect(): void; bos(): void; search(): void; clear(): void;
+  zoom(by: number): void; fold(): void;
 }
 /** A query or a key. */
 export interface Place { query?: number; key?: number }

@@ -238,6 +238,16 @@ def test_summary_and_figure_speak_of_the_same_numbers(model, tokens):
     assert "nats" in figure.data[0].colorbar.title.text
 
 
+def test_a_head_that_helps_has_one_colour_by_any_metric(model, tokens):
+    """A scale is reversed where what helps is below zero; its numbers and their signs stay."""
+    for metric, helps in ((logit_diff(3, 5), "below"), ("loss", "above"), ("kl", None)):
+        result = ablate_heads(model, tokens, metric=metric)
+        (heatmap,) = result.figure().data
+        assert result.drawing().scale.helps == helps
+        assert heatmap.reversescale == (helps == "below")
+        assert torch.equal(torch.tensor(heatmap.z, dtype=torch.float64), result.interval().mean)
+
+
 def test_progress_ends_at_all_heads(model, tokens):
     seen = []
     ablate_heads(model, tokens, rows=2, progress=lambda done, of: seen.append((done, of)))

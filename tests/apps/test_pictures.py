@@ -21,7 +21,7 @@ def test_bars_hold_what_they_show():
     drawing = Bars(values, low, high, title="t", labels=["a", EVIL], unit="nats")
     view = view_of(drawing, "own")
     check_view(view, plotly_figure(drawing))
-    assert view["scale"] == {"kind": "diverging", "low": -2.0, "high": 1.5}
+    assert view["scale"] == {"kind": "diverging", "low": -2.0, "high": 1.5, "helps": None}
     assert np.isnan(numbers(view["low"])[1])
 
 
@@ -41,7 +41,7 @@ def test_marks_on_bars_are_in_the_scale_and_in_hover_texts():
     )
     figure, view = plotly_figure(drawing), view_of(drawing, "own")
     check_view(view, figure)
-    assert view["scale"] == {"kind": "diverging", "low": -1.5, "high": 3.0}
+    assert view["scale"] == {"kind": "diverging", "low": -1.5, "high": 3.0, "helps": None}
     assert [trace.name for trace in figure.data] == ["d", "up", escape(EVIL, quote=False)]
     assert len({trace.marker.symbol for trace in figure.data[1:]}) == 2
     assert figure.data[0].customdata[0] == ["a", "+1.00", "+3.00", "+2.00"]
@@ -114,13 +114,11 @@ def matrix_of(*rows: list[float], diverging: bool = False):
 
 def test_shared_scales_are_those_of_both():
     first, second = share_scales(matrix_of([1.0, 2.0]), matrix_of([5.0, 0.0]))
-    assert (
-        first[0]["scale"] == second[0]["scale"] == {"kind": "sequential", "low": 0.0, "high": 5.0}
-    )
+    expected = {"kind": "sequential", "low": 0.0, "high": 5.0, "helps": None}
+    assert first[0]["scale"] == second[0]["scale"] == expected
     first, second = share_scales(matrix_of([1.0, 2.0]), matrix_of([-3.0, 1.0], diverging=True))
-    assert (
-        first[0]["scale"] == second[0]["scale"] == {"kind": "diverging", "low": -3.0, "high": 3.0}
-    )
+    expected = {"kind": "diverging", "low": -3.0, "high": 3.0, "helps": None}
+    assert first[0]["scale"] == second[0]["scale"] == expected
 
 
 def test_scales_of_other_views_stay():
@@ -137,12 +135,14 @@ def test_curves_and_scores_share_their_ranges():
     assert first[0]["panels"][0]["ends"] == second[0]["panels"][0]["ends"] == [-1.0, 2.0]
 
     def heads(high):
-        score = {"id": "s", "scale": {"kind": "diverging", "low": -high, "high": high}}
+        scale = {"kind": "diverging", "low": -high, "high": high, "helps": "below"}
+        score = {"id": "s", "scale": scale}
         return [{"kind": "heads", "id": "h", "scores": [score]}]
 
     first, second = share_scales(heads(1.0), heads(3.0))
     assert first[0]["scores"][0]["scale"] == second[0]["scores"][0]["scale"]
     assert first[0]["scores"][0]["scale"]["high"] == 3.0
+    assert first[0]["scores"][0]["scale"]["helps"] == "below"
 
 
 def test_a_view_is_json_whatever_its_numbers():

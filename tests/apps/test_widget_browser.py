@@ -225,6 +225,47 @@ def test_what_is_pointed_at_tints_the_tokens_at_once(opened):
     assert strip.nth(N - 1).evaluate(tint) == before
 
 
+def test_the_head_under_the_pointer_is_shown_in_every_pane_and_every_view(opened):
+    """From the ranking to the pattern and to another view's map, and from that map back."""
+    page = opened()
+    heads = view(page, "heads")
+    first = heads.locator("[role=option]").first
+    assert first.inner_text().split() == ["1", "L1H0", "+2"]
+    over = view(page, "map").locator(".w-over")
+    drawn = "own => own.toDataURL()"
+    before = over.evaluate(drawn)
+    first.hover()
+    page.wait_for_function("document.querySelector('[data-view=heads]').dataset.head === '1,0'")
+    for title in ("w-right", "w-evidence"):
+        assert heads.locator(f".{title} .w-head-name").inner_text() == "L1H0"
+    assert "rank 1 of 3" in heads.locator(".w-chosen-score").inner_text()
+    assert over.evaluate(drawn) != before
+    page.mouse.move(0, 0)
+    page.wait_for_function("document.querySelector('[data-view=heads]').dataset.head === '0,0'")
+    assert over.evaluate(drawn) == before
+    over.scroll_into_view_if_needed()
+    over.hover(position={"x": 130, "y": 50})
+    page.wait_for_function("document.querySelector('[data-view=heads]').dataset.head === '0,1'")
+    assert "w-hovered" in heads.locator("[role=option]", has_text="L0H1").get_attribute("class")
+
+
+def test_the_ranking_is_a_list_for_the_keyboard(opened):
+    page = opened()
+    ranked = view(page, "heads").locator("[role=listbox]")
+    ranked.focus()
+    chosen = ranked.locator("[aria-selected=true]")
+    assert chosen.inner_text().split()[:2] == ["3", "L0H0"]
+    page.keyboard.press("ArrowUp")
+    assert chosen.inner_text().split()[:2] == ["2", "L0H1"]
+    assert ranked.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+    assert read_aloud(page).startswith("L0H1")
+    for _ in range(3):
+        page.keyboard.press("ArrowUp")
+    assert view(page, "heads").get_attribute("data-head") == "1,0"
+    # The head without a score is not ranked.
+    assert ranked.locator("[role=option]").count() == 3
+
+
 def test_heads_are_collected_by_shift_click(opened):
     page = opened()
     thumbnails = view(page, "heads").locator(".w-all .w-over")

@@ -12,7 +12,7 @@ from math import isnan, nan
 
 import interp
 from analyses import DirectLogitAttribution, HeadEffects, PathPatching, patch_paths
-from analyses.results import NONE, Result, Scale, encoded, number
+from analyses.results import HELPS, NONE, Result, Scale, encoded, number
 from apps.explorer.canvas import ViewData
 from apps.explorer.page import Ask, ask
 from apps.explorer.pages.target import (
@@ -182,7 +182,7 @@ def _upstream(view: View, result: PathPatching) -> ViewData:
         "column_axis": "read as",
         "unit": result.unit,
         "values": encoded(values),
-        "scale": asdict(Scale.around_zero(values)),
+        "scale": asdict(Scale.around_zero(values, helps=HELPS.get(result.metric))),
         "numbers": True,
         "pick": "cell",
     }

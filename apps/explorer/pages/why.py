@@ -13,7 +13,7 @@ import streamlit as st
 import interp
 from analyses import Ablation, DirectLogitAttribution, ablate
 from analyses.methods.components import METHODS, components_of
-from analyses.results import Result, Scale, encoded, number
+from analyses.results import Result, Scale, Side, encoded, number
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose
@@ -122,8 +122,7 @@ def _components(
         f"logits, with an error of {direct.error:.1e}. The mean size of a contribution is "
         f"{number(terms['size'].mean(), 2)} logits; to the logits of random tokens, it is "
         f"{number(terms['control'].mean(), 2)}. "
-        "Ablation: the "
-        "change from the unablated model, below 0 if the component helps. "
+        "Ablation: the change from the unablated model. What helps has one colour in both bars. "
     )
     if sides:
         note += "Marks: what it adds to each of the two logits, whose difference the bar is. "
@@ -131,7 +130,7 @@ def _components(
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
         note += f"{number(hidden['effect'].sum(), 2, sign=True)} logits. "
     return {
-        **_bars(largest["name"].tolist(), largest["effect"].tolist()),
+        **_bars(largest["name"].tolist(), largest["effect"].tolist(), "above"),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
         "note": note + "Click a row to see what its component reads.",
@@ -143,8 +142,9 @@ def _components(
             for side in sides
         ],
         "second": {
-            "title": f"{view.method} ablation",
+            "title": f"{view.method} ablation (below 0: helps)",
             "values": encoded(largest["other"].tolist()),
+            "helps": "below",
         },
     }
 
@@ -153,21 +153,21 @@ def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
     """The effects of ablation alone, for a model whose logits are not a sum of contributions."""
     by_size = sorted(effects, key=lambda name: -size_of(effects[name]))
     return {
-        **_bars(by_size[:MOST], [effects[name] for name in by_size[:MOST]]),
+        **_bars(by_size[:MOST], [effects[name] for name in by_size[:MOST]], "below"),
         "title": f"Change of the answer under {view.method} ablation of each component"
         f"{where(view)}",
-        "note": "Below 0 if the component helps. Click a row to see what its component reads.",
+        "note": "Click a row to see what its component reads.",
     }
 
 
-def _bars(labels: Sequence[str], values: Sequence[float]) -> ViewData:
+def _bars(labels: Sequence[str], values: Sequence[float], helps: Side) -> ViewData:
     return {
         "kind": "bars",
         "id": "components",
         "labels": [*labels],
         "values": encoded(values),
         "unit": "logits",
-        "scale": asdict(Scale.around_zero(values)),
+        "scale": asdict(Scale.around_zero(values, helps=helps)),
         "pick": "row",
     }
 

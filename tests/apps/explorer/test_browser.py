@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from playwright.sync_api import Browser, expect
 
+import interp
 from analyses import ablate, attention_pattern
 from apps.explorer.pages.report import REPORT
 from apps.explorer.view import PAGES, from_address
@@ -343,6 +345,84 @@ def test_a_click_on_a_token_that_was_written_asks_why(visitor, server):
     visitor.finish()
     assert (address(visitor)["text"], address(visitor)["target"]) == (f"{TEXT}c", "d")
     assert visitor.page.locator("[data-testid=stAlert]").count() == 0
+
+
+SHIFTS = """() => {
+    window.shifts = 0;
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) window.shifts += entry.value;
+    }).observe({ type: 'layout-shift' });
+}"""
+MOVED = """() => new Promise((seen) => {
+    new PerformanceObserver((list) => seen(list.getEntries()[0].value))
+        .observe({ type: 'layout-shift' });
+    document.querySelector('[data-testid=stMainBlockContainer]').style.paddingTop = '300px';
+})"""
+
+
+@pytest.mark.slow
+def test_nothing_moves_when_a_job_starts_or_ends(visitor, server):
+    """After another method of ablation was chosen; what moves soon after the click counts too."""
+    visitor.open(server.address(model="python-4l", page="heads", prompts="examples", method="zero"))
+    visitor.finish()
+    box = visitor.view("heads").locator(".w-scored").bounding_box()
+    visitor.page.evaluate(SHIFTS)
+    visitor.page.get_by_role("radio", name="resample").click()
+    visitor.page.get_by_role("button", name="Cancel", exact=True).first.wait_for(timeout=TIMEOUT)
+    resampled = visitor.view("heads").get_by_text("resample ablation").first
+    expect(resampled).to_be_attached(timeout=TIMEOUT)
+    visitor.finish()
+    assert visitor.page.evaluate("window.shifts") < 0.05
+    assert visitor.view("heads").locator(".w-scored").bounding_box() == box
+    assert visitor.page.evaluate(MOVED) > 0.05
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The explorer with random weights of 48 layers and 32 heads."""
+    source = load("python-4l")
+    stack = replace(
+        source.config.decoder,
+        n_layers=48,
+        attention=replace(source.config.decoder.attention, n_heads=32, d_head=4),
+        mlp=replace(source.config.decoder.mlp, d_mlp=16),
+    )
+    config = replace(source.config, d_model=16, decoder=stack, name="random")
+    folder = tmp_path_factory.mktemp("models") / "many"
+    torch.manual_seed(0)
+    interp.Transformer(config, tokenizer=source.tokenizer).save(folder)
+    with served(str(folder), folder=folder.parent) as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_1536_heads_are_on_one_screen(chromium, many):
+    """Map, pattern and evidence in the window; few small patterns; folding, zoom and ranking."""
+    with visit(chromium, many, viewport={"width": 1440, "height": 900}) as visitor:
+        visitor.open(many.address(model="many", page="heads", text="a b c d", method="zero"))
+        heads = visitor.view("heads")
+        heads.locator("[role=option]").first.wait_for(timeout=TIMEOUT)
+        for pane in (".w-scored", ".w-right", ".w-evidence"):
+            box = heads.locator(pane).bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 900
+        canvas = heads.locator(".w-all canvas").first.bounding_box()
+        assert canvas["height"] < 300
+        assert heads.locator("[role=option]").count() < 60
+        assert heads.locator("[role=listbox]").get_attribute("aria-label").startswith("1536 heads")
+        heads.get_by_role("button", name="fold").click()
+        map_ = heads.locator(".w-scored .w-over")
+        folded = map_.bounding_box()["height"]
+        map_.click(position={"x": 60, "y": 60})  # in the first group, which opens
+        assert map_.bounding_box()["height"] > folded
+        assert int(chosen_head(visitor).split(",")[0]) < 6
+        wide = map_.bounding_box()["width"]
+        heads.get_by_role("button", name="larger cells").click()
+        assert map_.bounding_box()["width"] > wide
+        heads.get_by_text("all", exact=True).click()
+        # As high as the box and a little more, however many patterns there are.
+        assert heads.locator(".w-all canvas").first.bounding_box()["height"] < 1200
+        assert not visitor.complaints
 
 
 @pytest.mark.slow

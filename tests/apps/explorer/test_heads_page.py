@@ -120,9 +120,20 @@ def test_the_map_has_the_effects_of_the_ablation():
     assert np.allclose(decoded(scores["values"]), effect.numpy(), atol=1e-6)
     assert (decoded(scores["low"]) <= decoded(scores["values"])).all()
     assert scores["n"] == len(texts)
-    assert scores["scale"] == {"kind": "diverging", "low": -effect.max(), "high": effect.max()}
+    most = float(effect.max())
+    assert scores["scale"] == {"kind": "diverging", "low": -most, "high": most, "helps": "above"}
     assert scores["good"].startswith("The loss rises when a head that helps is ablated")
     assert "by chance" in scores["control"]
+
+
+def test_a_fallen_logit_difference_has_the_colour_of_a_risen_loss():
+    """The same head helps by both, on the side of zero that the scale names."""
+    sides = {"above": 1, "below": -1, None: 0}
+    for metric, side in (("loss", "above"), ("logit-diff", "below"), ("kl", None)):
+        drawn = score(replace(INDUCTION, metric=metric, asked=()), "ablation")
+        assert drawn["scale"]["helps"] == side
+        if side:
+            assert decoded(drawn["values"])[1, 0] * sides[side] > 0
 
 
 def test_the_scores_of_roles_stand_beside_their_controls():
@@ -132,6 +143,7 @@ def test_the_scores_of_roles_stand_beside_their_controls():
         frame.loc[("induction", "L1H0"), "difference"], abs=1e-6
     )
     assert "without repetition" in scores["control"]
+    assert scores["by"] == "value"
     row = frame.loc[("induction", "L1H0")]
     text = views_by_id(INDUCTION)["heads"]["roles"]["L1H0"]
     assert f"induction {row['score']:.2f} (control {row['control']:.2f})" in text

@@ -38,6 +38,7 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert {name for name, effect in second.items() if not np.isnan(effect)} == set(effects.index)
     for name, effect in effects.items():
         assert second[name] == pytest.approx(effect, rel=1e-6)
+    assert (bars["scale"]["helps"], bars["second"]["helps"]) == ("above", "below")
     assert f"sum to {number(results['direct'].value.mean(), sign=True)} logits" in bars["note"]
     assert np.isnan(second["embed"])
 

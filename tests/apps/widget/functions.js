@@ -9,18 +9,19 @@ import {
 } from "../../../apps/widget/colours.js";
 import { curvesPlot, logTicks } from "../../../apps/widget/curves.js";
 import {
-  ARRAYS, cellFormat, decoded, exact, extent, readable, same, slug,
+  ARRAYS, cellFormat, decoded, exact, extent, headsOf, readable, same, slug,
 } from "../../../apps/widget/data.js";
 import { dataTablesOf, toCsv } from "../../../apps/widget/data_tables.js";
 import { badgePlace, elided, niceTicks, tickStep, wrapped } from "../../../apps/widget/draw.js";
 import { readingOf } from "../../../apps/widget/frame.js";
-import { headsOf, mapPlot } from "../../../apps/widget/head_parts.js";
+import { mapPlot } from "../../../apps/widget/head_map.js";
 import { matrixPlot } from "../../../apps/widget/matrix.js";
 import { nextToken } from "../../../apps/widget/mount.js";
 import { networkPlot } from "../../../apps/widget/network.js";
 import {
   lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
 } from "../../../apps/widget/patterns.js";
+import { layerGroups, mapCells, mapRows, rankText, rankingOf } from "../../../apps/widget/ranking.js";
 import { ordered } from "../../../apps/widget/table.js";
 
 /** The payload of an array. */
@@ -83,6 +84,17 @@ test("a scale has its ends and its middle", () => {
   assert.equal(placeOf({ ...diverging, root: true }, -0.5), 0.25);
   assert.ok(Number.isNaN(placeOf(diverging, NaN)));
   assert.equal(placeOf(contrasted(diverging, 4), 0.5), 1);
+});
+
+test("what helps has one colour on either side of zero, and what hurts another", () => {
+  const above = { kind: "diverging", low: -2, high: 2, helps: "above" };
+  const below = { ...above, helps: "below" };
+  for (const value of [-2, -0.5, 0, 0.1, 1.5]) {
+    assert.deepEqual(colourOf(below, -value, false), colourOf(above, value, false));
+    assert.deepEqual(colourOf(above, value, false), colourOf({ ...above, helps: null }, value, false));
+    if (value) assert.notDeepEqual(colourOf(below, value, false), colourOf(above, value, false));
+  }
+  assert.ok(Number.isNaN(placeOf(below, NaN)));
 });
 
 for (const dark of [false, true]) {
@@ -190,6 +202,44 @@ test("marks on bars are in the scale, the text of a row and the data table, and 
   const [table] = dataTablesOf({ ...BARS, first: "difference", marks });
   assert.deepEqual(table.columns.slice(-2), ["target", "distractor"]);
   assert.deepEqual(table.rows[1].slice(-1), [-1]);
+});
+
+/** What is drawn with its colour: rectangles with fillRect, texts with their places. */
+function inked(plot, width = 700) {
+  const ctx = recorder();
+  const [filled, texts, at] = [[], [], [0, 0]];
+  let colour = "";
+  Object.defineProperty(ctx, "fillStyle", { set: (value) => { colour = value; } });
+  Object.assign(ctx, {
+    fillRect: (...box) => filled.push({ colour, box }), translate: (x, y) => at.splice(0, 2, x, y),
+    fillText: (text) => texts.push({ text, y: at[1] }),
+  });
+  plot.draw(ctx, plot.layout(width, measure), LIGHT);
+  return { filled, texts };
+}
+
+test("a contribution and an ablation that say that a component helps are bars of one hue", () => {
+  const scale = { kind: "diverging", low: -2, high: 2, helps: "above" };
+  const second = { title: "ablation", values: float32([[-1, 1]]), helps: "below" };
+  const { filled } = inked(barsPlot({ kind: "bars", id: "b", title: "Bars", labels: ["helps", "hurts"], values: float32([[1, -1]]), scale, second }));
+  const bars = filled.filter(({ box: [, , width, height] }) => width > 20 && height < 20);
+  const [direct, ablation, directHurts, ablationHurts] = bars.map(({ colour }) => colour.match(/\d+ \d+ \d+/)[0]);
+  assert.deepEqual([direct, directHurts], [ablation, ablationHurts]);
+  assert.notEqual(direct, directHurts);
+  const widths = bars.map(({ box: [, , width] }) => Math.round(width));
+  assert.ok(widths.every((width) => width === widths[0]));
+  const [x, mirrored] = [bars[0].box[0], bars[1].box[0]];
+  assert.ok(mirrored < x); // a negative number stays left of zero
+});
+
+test("only a long chart has its ticks and its unit above the bars too", () => {
+  for (const [rows, times] of [[4, 1], [40, 2]]) {
+    const plot = barsPlot({ kind: "bars", id: "b", title: "Bars", labels: Array.from({ length: rows }, (_, n) => `L${n}MLP`), values: float32([Array.from({ length: rows }, (_, n) => n)]), unit: "logits" });
+    const { top } = plot.layout(700, measure);
+    const units = inked(plot).texts.filter(({ text }) => text === "logits");
+    assert.equal(units.length, times);
+    assert.equal(units.filter(({ y }) => y < top).length, times - 1);
+  }
 });
 
 test("labels for another shape are refused", () => {
@@ -380,4 +430,116 @@ test("a badge that does not fit into its cell is left out", () => {
   assert.equal(badgePlace([0, 0, 10, 18], 6), null);
   assert.equal(badgePlace([0, 0, 40, 12], 6), null);
   assert.deepEqual(badgePlace([10, 20, 40, 18], 6), [39, 20, 11, 13]);
+});
+
+/** A score of 20 layers and 3 heads: 3 * layer + head, the odd ones negative; NaN for the last head. */
+const SIGNED = Float32Array.from({ length: 60 }, (_, n) => (n === 59 ? NaN : n % 2 ? -n : n));
+const SCORE = { id: "s", name: "effect", unit: "nats", values: sent("float32", SIGNED, [20, 3]), scale: { kind: "diverging", low: -60, high: 60 } };
+
+test("effects are ranked by size, roles by value, and heads without a score come last without a rank", () => {
+  const bySize = rankingOf(SCORE);
+  assert.deepEqual(bySize.order.slice(0, 3), [[19, 1], [19, 0], [18, 2]]);
+  assert.deepEqual([bySize.order.length, bySize.count, bySize.order[59]], [60, 59, [19, 2]]);
+  assert.deepEqual([rankText(SCORE, [19, 1]), rankText(SCORE, [19, 0]), rankText(SCORE, [19, 2])], ["1 of 59", "2 of 59", ""]);
+  const byValue = rankingOf({ ...SCORE, by: "value" });
+  assert.deepEqual([byValue.order[0], byValue.order[58]], [[19, 1], [19, 0]]);
+  bySize.order.forEach(([layer, head], rank) => assert.equal(bySize.ranks[3 * layer + head], rank));
+});
+
+test("groups of layers cover all layers once, and few layers do not fold", () => {
+  assert.deepEqual(layerGroups(8), []);
+  for (const layers of [9, 20, 30, 48, 80]) {
+    const groups = layerGroups(layers);
+    assert.ok(groups.length <= 8);
+    assert.deepEqual(groups.flatMap(([first, last]) => Array.from({ length: last - first + 1 }, (_, n) => first + n)), Array.from({ length: layers }, (_, n) => n));
+    assert.equal(mapRows(layers, []).length, layers);
+    assert.deepEqual(mapRows(layers, groups.map(([first]) => first)), groups);
+  }
+  assert.deepEqual(mapRows(20, [3]).slice(2, 5), [[2, 2], [3, 5], [6, 6]]);
+});
+
+test("a folded row shows the largest of each column, and sorted rows the largest first", () => {
+  const rows = mapRows(20, [3]);
+  const size = ([layer, head]) => Math.abs(SIGNED[3 * layer + head]);
+  const plain = mapCells(SCORE, rows);
+  assert.deepEqual(plain[0], [[0, 0], [0, 1], [0, 2]]);
+  assert.deepEqual(plain[3], [[5, 0], [5, 1], [5, 2]]);
+  const sorted = mapCells(SCORE, rows, true);
+  for (const row of sorted.slice(0, -1)) for (let n = 1; n < row.length; n += 1) assert.ok(size(row[n - 1]) >= size(row[n]));
+  assert.deepEqual(sorted[3], [[5, 2], [5, 1], [5, 0]]);
+  assert.deepEqual(sorted.at(-1), [[19, 1], [19, 0], [19, 2]]);
+});
+
+test("the middle of every cell of the map picks its own head, folded, sorted or zoomed", () => {
+  for (const sorted of [false, true]) {
+    for (const folded of [[], [3], layerGroups(20).map(([first]) => first)]) {
+      for (const zoom of [0, 2, 4]) {
+        const plot = mapPlot({}, SCORE, { contrast: 0, truth: false, zoom, sorted, folded }, () => []);
+        const geometry = plot.layout(360, measure, 400);
+        const shown = mapCells(SCORE, mapRows(20, folded), sorted).flat();
+        for (const head of shown) {
+          const [x, y, width, height] = plot.box(geometry, head);
+          assert.deepEqual(plot.pick(geometry, x + width / 2, y + height / 2), head);
+          const { name, value } = plot.describe(head);
+          assert.deepEqual([name, value], [`L${head[0]}H${head[1]}`, SIGNED[3 * head[0] + head[1]]]);
+        }
+        const hidden = [3, 0];
+        assert.equal(plot.has(hidden), !sorted || shown.some(([layer, head]) => layer === 3 && head === 0));
+        assert.deepEqual(plot.describe(hidden).value, SIGNED[9]);
+      }
+    }
+  }
+});
+
+test("a label picks its row, and a cell none", () => {
+  const plot = mapPlot({}, SCORE, { contrast: 0, truth: false, folded: [3] }, () => []);
+  const geometry = plot.layout(360, measure, 400);
+  const [x, y, , height] = plot.box(geometry, [4, 0]);
+  assert.equal(plot.labelAt(geometry, x - 10, y + height / 2), 3);
+  assert.equal(plot.labelAt(geometry, x + 5, y + height / 2), null);
+  assert.equal(plot.labelAt(geometry, x - 10, 2), null);
+});
+
+test("a map of up to 2,560 heads fits its box at first, and its cells grow to the size of a number", () => {
+  for (const [layers, heads] of [[4, 8], [30, 9], [48, 32], [64, 40]]) {
+    const values = sent("float32", new Float32Array(layers * heads), [layers, heads]);
+    const sizes = [0, 1, 2, 3, 4].map((zoom) => {
+      const plot = mapPlot({}, { ...SCORE, values }, { contrast: 0, truth: false, zoom }, () => []);
+      const geometry = plot.layout(372, measure, 440);
+      if (zoom === 0) assert.ok(geometry.height <= 440 && geometry.width <= 372, `${layers} x ${heads}`);
+      return plot.box(geometry, [0, 0]).slice(2);
+    });
+    sizes.slice(1).forEach(([width, height], n) => assert.ok(width >= sizes[n][0] && height >= sizes[n][1]));
+    assert.ok(Math.min(...sizes[0]) >= 4 && sizes[4][0] >= 32 && sizes[4][1] >= 14);
+  }
+});
+
+test("a pattern fits the height of its box, and without a height the width", () => {
+  const labels = Array.from({ length: 22 }, (_, n) => `token${n}`);
+  const plot = matrixPlot({ ...MATRIX, rows: labels, columns: labels, row_axis: "query", column_axis: "key", values: sent("float32", new Float32Array(484), [22, 22]), pick: "pair" });
+  assert.ok(plot.layout(370, measure, 300).height <= 300);
+  const [free, limited] = [plot.layout(900, measure), plot.layout(900, measure, 400)];
+  assert.ok(limited.height <= 400 && free.height > 700);
+});
+
+test("small patterns are those of a list, in its order, and only what is in range is drawn", () => {
+  const store = patternStore({ patterns: sent("uint8", new Uint8Array(1536), [48, 32, 1, 1]) });
+  const heads = [[40, 3], [0, 0], [17, 31]];
+  const drawn = [];
+  const options = { image: (...head) => { drawn.push(head); return {}; }, collected: () => [] };
+  const few = thumbnailsPlot(store, { ...options, heads });
+  const places = few.layout(400);
+  heads.forEach((head) => {
+    const [x, y, size] = few.box(places, head);
+    assert.deepEqual(few.pick(places, x + size / 2, y + size / 2), head);
+  });
+  assert.deepEqual([few.has([17, 31]), few.has([17, 30])], [true, false]);
+  const all = thumbnailsPlot(store, options);
+  const geometry = all.layout(400);
+  all.draw({ ...recorder(), drawImage: () => {} }, geometry, LIGHT, [1000, 1300]);
+  assert.ok(drawn.length > 9 && drawn.length < 100, `${drawn.length}`);
+  for (const head of drawn) {
+    const [, y, size] = all.box(geometry, head);
+    assert.ok(y + size >= 1000 && y - 14 <= 1300);
+  }
 });

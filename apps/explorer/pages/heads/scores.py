@@ -14,6 +14,7 @@ from analyses.head_roles import COPYING, OF_REPETITION
 from analyses.methods.heads import SINKS
 from analyses.results import (
     FEWEST,
+    HELPS,
     LEVEL,
     PROBABILITIES,
     Result,
@@ -101,8 +102,11 @@ def of_ablation(
     score = {
         "id": "ablation",
         "name": f"{results[0].method} ablation: change of {results[0].metric}",
+        "short": f"{results[0].method} ablation",
         "unit": results[0].unit,
-        "scale": asdict(Scale.around_zero(frame["effect"].tolist())),
+        "scale": asdict(
+            Scale.around_zero(frame["effect"].tolist(), helps=HELPS.get(results[0].metric))
+        ),
         "n": n,
         "good": directions(results[0].metric).strip() or None,
         "control": "; ".join(lines),
@@ -163,8 +167,10 @@ def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
     return {
         "id": role,
         "name": f"{role}, score − control",
+        "short": role,
         "unit": "score − control",
         "scale": asdict(Scale.around_zero([1.0])),
+        "by": "value",
         "n": n,
         "good": None,
         "control": f"control: {what}, {fixed(frame['control'].mean(), 2)} on average",
