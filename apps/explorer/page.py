@@ -21,7 +21,7 @@ from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
-from apps.explorer.state import change, current, outer, rerun, write_address
+from apps.explorer.state import change, current, outer, rerun, session_name, write_address
 from apps.explorer.store import Store
 from apps.explorer.validate import validated
 from apps.explorer.view import CONTRASTS, View
@@ -125,7 +125,11 @@ class Results:
             if request.long:
                 results._add_job(
                     request.name,
-                    jobs.poll(request.question, cancelled=is_cancelled(request.question)),
+                    jobs.poll(
+                        request.question,
+                        session_name(),
+                        cancelled=is_cancelled(request.question),
+                    ),
                 )
             else:
                 results._run(request.name, request.question, jobs)
@@ -167,7 +171,7 @@ def show_waiting(questions: Mapping[str, Question]) -> None:
 def incomplete(questions: Mapping[str, Question]) -> dict[str, Job]:
     """The jobs of these questions that are not complete, which are started or resumed."""
     jobs = {
-        name: JOBS.poll(question, cancelled=is_cancelled(question))
+        name: JOBS.poll(question, session_name(), cancelled=is_cancelled(question))
         for name, question in questions.items()
     }
     return {name: job for name, job in jobs.items() if not job.complete}
@@ -197,7 +201,7 @@ def cancel_others(questions: set[Question]) -> None:
     before: set[Question] = st.session_state.get("polled", set())
     st.session_state["polled"] = questions
     for question in before - questions:
-        JOBS.cancel(question)
+        JOBS.cancel(question, session_name())
 
 
 def columns_of(view: View) -> list[tuple[str, View]]:
