@@ -4,7 +4,7 @@
 /**
  * @import {
  *   Cell, Controller, Description, HeadActions, HeadsState, HeadsView, Hidden, MatrixPlot, Mount, Place,
- *   Scale, Surface,
+ *   Surface,
  * } from "./types.d.ts"
  */
 import { headName, same } from "./data.js";
@@ -12,11 +12,11 @@ import { imageOf } from "./draw.js";
 import { button, choice, element, toggle } from "./elements.js";
 import { frame, readingOf } from "./frame.js";
 import {
-  blank, describeHead, evidence, headKeys, headStrip, headTitle, scoreMap, tablesOfHeads,
+  blank, describeHead, evidence, headKeys, headStrip, headTitle, scoreMap, tablesOfHeads, weightUnit,
 } from "./head_parts.js";
 import { isInside, matrixPlot, moved } from "./matrix.js";
 import { lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf } from "./patterns.js";
-import { pictureOf } from "./plotted.js";
+import { partOf } from "./plotted.js";
 import { surface } from "./surface.js";
 
 /** Number of decimals of a weight that was sent as a byte. */
@@ -40,10 +40,10 @@ export function headsView(mount, view) {
   const images = new Map();
   const own = frame(mount, view, {
     dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
-    picture: () => {
-      const drawn = pictureOf(large);
-      return drawn && { ...drawn, part: headName(...shownHead()) };
-    },
+    picture: () => partOf(large, headName(...shownHead())),
+    pictures: () => [
+      map && partOf(map, "scores"), partOf(thumbnails, "all patterns"), partOf(large, headName(...shownHead())),
+    ],
   });
   const scored = element("div", { class: "w-scored" });
   const all = element("div", { class: "w-all" });
@@ -73,6 +73,7 @@ export function headsView(mount, view) {
     label: "attention pattern", onHover: hoverCell, onPick: pickCell, onDrawn: own.ready,
   });
   const strip = headStrip(mount, view, below, state, {
+    difference: store.most,
     onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); },
   });
   for (const box of [large.box, thumbnails.box, ...(map ? [map.box] : [])]) {
@@ -117,7 +118,7 @@ export function headsView(mount, view) {
     const pattern = store.of(...chosenHead(), state.weighted);
     if (!pattern) return 0;
     const weights = lineOf(pattern, { query: chosenQuery() }, hidden());
-    return weights.reduce((best, weight, key) => (weight > (weights[best] || 0) ? key : best), 0);
+    return weights.reduce((best, weight, key) => (Math.abs(weight) > Math.abs(weights[best] || 0) ? key : best), 0);
   }
 
   /** @type {(layer: number, head: number) => HTMLCanvasElement} */
@@ -127,8 +128,7 @@ export function headsView(mount, view) {
     if (made) return made;
     const small = pooled(store.thumbnail(layer, head));
     const weights = weightsOf(small, hidden());
-    /** @type {Scale} */
-    const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
+    const scale = weightScale([], { root: state.root, difference: store.most });
     const image = imageOf(weights.data, small.keys, scale, mount.theme().dark);
     images.set(name, image);
     return image;
@@ -141,8 +141,8 @@ export function headsView(mount, view) {
     const weights = weightsOf(pattern, hidden());
     const rows = whole ? queries : blank(pattern.queries);
     const columns = whole ? view.tokens : blank(pattern.keys);
-    const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
-    const unit = state.weighted ? "attention × value norm" : "attention";
+    const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos, difference: store.most });
+    const unit = weightUnit(view, state);
     const plot = matrixPlot({
       kind: "matrix", title: `${headName(...head)}: queries down, keys across`, rows, columns,
       row_axis: "query", column_axis: "key", unit, values: weights, scale, pick: "pair",
