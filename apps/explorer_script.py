@@ -101,7 +101,7 @@ def page() -> None:
         shows_views = not (problem and PAGES[view.page].reads_prompt)
         with st.container(), errors_on_page():
             if not (problem or waits):
-                show_prediction(view, model_of(view.model))
+                show_prediction(view)
             elif not shows_views:
                 st.info(escape_markdown(problem))
         with st.container():

@@ -15,7 +15,7 @@ from apps.explorer.view import View, from_address
 
 OUTER = (
     *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
-    *("chat", "heads", "ablated", "pinned"),
+    *("chat", "heads", "ablated", "pinned", "subtract"),
 )
 """Fields on which the parts of the page outside its views depend."""
 

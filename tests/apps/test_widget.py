@@ -59,7 +59,7 @@ def test_saved_pictures(tmp_path):
         next(element for element in root.iter() if element.tag.endswith(name)).text
         for name in ("title", "text")
     )
-    hostile = "</script><img src=x onerror=alert(1)> & \"q\" שלום\u200b\u202e\ufffd\ufffd"
+    hostile = '</script><img src=x onerror=alert(1)> & "q" שלום\u200b\u202e\ufffd\ufffd'
     assert title == drawn == hostile
 
 
