@@ -159,10 +159,15 @@ class Results:
             self.errors[name] = message_of(error)
 
 
-def show(page: Page) -> None:
-    """Show a page, with the progress of its jobs at the lower edge of the window."""
+def show(page: Page, body: Callable[[Page], None] | None = None) -> None:
+    """Show a page, with the progress of its jobs at the lower edge of the window.
+
+    Args:
+        page: the page.
+        body: function that shows its views, if that is more than to mount them.
+    """
     begin_drawing()
-    st.fragment(_body)(page)
+    st.fragment(body or _body)(page)
     with st.container(key=PROGRESS):
         watch(lambda: _jobs_of(page), JOBS)
 
@@ -218,7 +223,7 @@ def columns_of(view: View) -> list[tuple[str, View]]:
 
     In a difference, both show the same of their states.
     """
-    if view.pinned is None:
+    if view.pinned is None or view.page == "story":
         return [("", view)]
     pinned = view.pinned
     if view.subtract:

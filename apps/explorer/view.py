@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from interp.errors import nearest, shorten
 
-PAGES = ("prompt", "heads", "why", "patch", "weights", "report")
+PAGES = ("prompt", "heads", "why", "patch", "weights", "report", "story")
 ANSWERED = ("", "right", "wrong")
 """Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")

@@ -27,7 +27,7 @@ def bundle(host: str) -> str:
 
     Args:
         host: ``"streamlit"`` or ``"report"``; ``"parts"`` for the Streamlit component that holds
-            long arrays for the others.
+            long arrays for the others, ``"story"`` for the one that opens files of stories.
     """
     modules: dict[str, str] = {}
     wanted = [f"mount_{host}.js"]

@@ -16,7 +16,7 @@ from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
-HOSTS = ("streamlit", "parts", "report")
+HOSTS = ("streamlit", "parts", "story", "report")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -101,7 +101,7 @@ def test_a_bundle_is_one_script(tmp_path, host):
     assert statements == ([] if host == "report" else ["export default function (component) {"])
     functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
     assert len(functions) == len(set(functions))
-    assert ("mountViews" in functions) == (host != "parts")
+    assert ("mountViews" in functions) == (host in ("streamlit", "report"))
     assert "@param" not in script
     assert "@import" not in script
     assert bundle.__wrapped__(host) == script
