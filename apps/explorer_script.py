@@ -38,6 +38,8 @@ STYLE = """<style>
   z-index: 40; padding: 0.2rem 0; background: color-mix(in srgb, Canvas 92%, transparent); }
 .st-key-interp_progress > * > [data-testid=stHorizontalBlock] > * { flex: 1 1 320px; min-width: 0; }
 .st-key-interp_progress > * > * > * > [data-testid=stHorizontalBlock] { flex-wrap: nowrap; }
+/* In place of Streamlit's message about a server that has stopped, apps/widget/mount_health.js. */
+body[data-interp-stopped] [data-testid=stDialog] { display: none; }
 /* The label of a clicked Cancel changes at once, before the server answers. */
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p { font-size: 0; }
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p::after {

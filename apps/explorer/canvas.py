@@ -21,17 +21,19 @@ LONGEST = 8_000
 PARTS = "interp_parts"
 
 _keep = component("interp_parts", js=widget.bundle("parts"))
+_health = component("interp_health", js=widget.bundle("health"))
 _mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.style())
 
 
 def load_components() -> None:
-    """Mount a component without data, at the top of a page.
+    """Mount a component without data, at the top of a page, and the one that watches the server.
 
     The browser then loads the code of components while results are computed, and shows views as
     soon as they arrive. Otherwise React would delay them by up to half a second.
     """
     with st.container(key=PARTS):
         _keep(key=f"{PARTS}_none", data={"name": "", "part": None})
+        _health(key=f"{PARTS}_health", data={})
 
 
 def canvas(  # noqa: PLR0913 - settings by keyword

@@ -236,7 +236,7 @@ def described(view: View) -> str:
     """The state of a view in words: model, prompt, and what is ablated."""
     text = visible(view.text.encode("utf-8", "surrogatepass"))
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-    return f"{view.model} · {text} · {view.edit or 'plain'}"
+    return f"{view.model}, “{text}”, {view.edit or 'plain'}"
 
 
 def _body(page: Page) -> None:

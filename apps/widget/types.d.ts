@@ -3,6 +3,8 @@
 declare global {
   /** Long arrays that Streamlit sends apart from the views, by name, and who waits for them. */
   var interpParts: Parts | undefined;
+  /** The timer that asks whether the server is there. */
+  var interpHealth: number | undefined;
 }
 
 export interface Parts {

@@ -16,7 +16,7 @@ from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
-HOSTS = ("streamlit", "parts", "story", "report")
+HOSTS = ("streamlit", "parts", "story", "health", "report")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":

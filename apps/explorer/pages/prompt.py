@@ -88,8 +88,8 @@ def on_pick(view: View, pick: Pick) -> View:
 
 def controls(view: View, model: interp.Transformer) -> None:
     """The values that colour the tokens, and the settings of the continuation."""
-    if view.ablated and view.heads:
-        words = {"surprisal": "surprisal in it", "change": "change of the surprisal by it"}
+    if view.edit and not view.subtract:
+        words = {"surprisal": "surprisal", "change": "its change by the ablation"}
         choose("Colour of the tokens", "colour", COLOURS, format_func=words.__getitem__)
     continuation_controls(view, model)
 
@@ -116,7 +116,8 @@ def tokens_view(view: View, model: interp.Transformer, predictions: Predictions)
     return {
         "kind": "tokens",
         "id": "tokens",
-        "title": f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
+        # In a difference, what A and B are is given below the title.
+        "title": what if view.subtract else f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
         "note": _strip_note(model, changes=changes),
         "tokens": [*predictions.tokens[0]],
         "ids": ids,

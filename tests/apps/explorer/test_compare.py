@@ -98,8 +98,8 @@ def test_a_difference_says_what_is_subtracted():
     for made in compared(PROMPT, ablated, plain).values():
         assert made["title"].startswith("A − B: ")
         assert made["run"] == f"A (pinned): {described(plain)}; B: {described(ablated)}"
-    assert described(plain).endswith("· plain")
-    assert described(ablated) == f"{NAME} · {plain.text} · L1H0, L0H0 ablated (mean)"
+    assert described(plain) == f"{NAME}, “{plain.text}”, plain"
+    assert described(ablated) == f"{NAME}, “{plain.text}”, L1H0, L0H0 ablated (mean)"
 
 
 @pytest.mark.parametrize("page", [PROMPT, HEADS, PAGES["why"]], ids=lambda page: page.name)
