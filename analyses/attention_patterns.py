@@ -17,12 +17,14 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from analyses.methods.components import Replacements, components_named
 from analyses.methods.heads import pattern_at, value_weights
 from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
+from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
-from interp.integers import within
+from interp.integers import as_seed, within
 from interp.model import AttentionName, Attentions, Batch, ImageInput, attentions_of
 from interp.weights import check_finite_weights
 
@@ -125,7 +127,9 @@ class AttentionPatterns(Result):
         weighted: whether the weights are A_ij ‖v_j W_O‖, renormalised; rows whose values are all
             zero are then zero.
         attention: which attention of an encoder–decoder; ``None`` with one stack.
-        provenance: model and tokens that the numbers depend on.
+        provenance: model, tokens and edits that the numbers depend on.
+        ablated_names: names of the parts that were ablated together in this run.
+        method: ``zero``, ``mean`` or ``resample``; ``""`` if nothing was ablated.
     """
 
     patterns: tuple[Float[Tensor, "head query key"], ...]
@@ -137,6 +141,8 @@ class AttentionPatterns(Result):
     weighted: bool
     attention: AttentionName | None
     provenance: Provenance
+    ablated_names: tuple[str, ...] = ()
+    method: str = ""
 
     def thumbnails(self, most: int) -> UInt8[Tensor, "layer head row column"]:
         """All patterns as bytes, with at most so many rows and columns.
@@ -162,7 +168,7 @@ class AttentionPatterns(Result):
         top = [self.patterns[layer][head].max(-1) for layer, head in self._heads]
         return Heatmap(
             torch.stack([largest.values for largest in top]),
-            title=f"Most attended key of each query ({self._weights})",
+            title=f"Most attended key of each query ({self._weights}){self._edit}",
             rows=[self.of(layer, head).name for layer, head in self._heads],
             columns=self.query_tokens,
             axes=("head", "query"),
@@ -180,7 +186,7 @@ class AttentionPatterns(Result):
         n_heads, which = len(self._heads), f"{self.attention} " if self.attention else ""
         return (
             f"{n_heads} {which}heads, {len(self.query_tokens)} queries: most attended key, mean "
-            f"{self._weights}"
+            f"{self._weights}{self._edit}"
         )
 
     def _line(self, layer: int, head: int) -> str:
@@ -196,6 +202,11 @@ class AttentionPatterns(Result):
     @property
     def _weights(self) -> str:
         return "value-weighted attention" if self.weighted else "attention"
+
+    @property
+    def _edit(self) -> str:
+        names = ", ".join(self.ablated_names)
+        return f", {names} ablated ({self.method})" if names else ""
 
 
 def attention_pattern(
@@ -246,13 +257,17 @@ def attention_pattern(
     return AttentionPattern(patterns[head], queries, keys, layer, head, attention)
 
 
-def attention_patterns(
+def attention_patterns(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompt: Any,  # noqa: ANN401 - one row of what model.batch reads
     *,
     target: Any = None,  # noqa: ANN401 - likewise
     attention: AttentionName | None = None,
     weighted: bool = False,
+    ablate: Sequence[str] = (),
+    method: str = "mean",
+    reference: Any = None,  # noqa: ANN401 - what model.batch reads
+    seed: int = 0,
 ) -> AttentionPatterns:
     """Compute the patterns of all heads on one prompt, in one forward.
 
@@ -262,10 +277,17 @@ def attention_patterns(
         target: likewise.
         attention: likewise.
         weighted: weight each key by what is moved from it: A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖.
+        ablate: names of heads, or other components, that are ablated together in this run; as in
+            :mod:`analyses.methods.components.components`.
+        method: ``zero``, ``mean`` or ``resample``; as in :func:`analyses.ablate`.
+        reference: prompts from which means or donors come; by default the prompt itself.
+        seed: seed for the resampling.
 
     Raises:
-        InvalidInput: several prompts were given, attention is not finite, or ``target`` and
-            ``attention`` do not match the model's stacks.
+        InvalidInput: several prompts were given, attention is not finite, ``target`` and
+            ``attention`` do not match the model's stacks; an unknown method, or one that needs
+            several prompts; or a component named twice.
+        UnknownPlace: the model has no such component.
 
     Examples:
         >>> model = interp.load("induction-by-hand")
@@ -284,7 +306,12 @@ def attention_patterns(
     if not isinstance(weighted, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"weighted={shorten(weighted)} should be True or False.")
     kind, batches = _checked(model, prompt, target, attention)
-    patterns = _patterns(model, kind, batches, range(len(kind.layers)), weighted=weighted)
+    components = components_named(model, ablate)
+    others = None if reference is None else model.batches(reference)
+    replacements = Replacements(model, batches, method, others, seed=as_seed(seed))
+    edits = [edit for _, edit in replacements.edits_of(components)]
+    layers = range(len(kind.layers))
+    patterns = _patterns(model, kind, batches, layers, edits, weighted=weighted)
     queries, keys = _tokens(model, kind, batches)
     return AttentionPatterns(
         patterns,
@@ -295,7 +322,9 @@ def attention_patterns(
         is_causal=not (kind.is_cross or kind.is_bidirectional),
         weighted=weighted,
         attention=attention,
-        provenance=Provenance.of(model, *batches),
+        provenance=Provenance.of(model, *batches, edits=edits, seed=seed),
+        ablated_names=tuple(component.name for component in components),
+        method=method if components else "",
     )
 
 
@@ -329,6 +358,7 @@ def _patterns(
     kind: Attentions,
     batches: Sequence[Batch],
     layers: Sequence[int],
+    edits: Sequence[Edit] = (),
     *,
     weighted: bool,
 ) -> tuple[Float[Tensor, "head query key"], ...]:
@@ -337,7 +367,7 @@ def _patterns(
     wanted = [
         place for pattern, v in places for place in ((pattern, v) if weighted else (pattern,))
     ]
-    cache = run(model, *batches, record=wanted).cache
+    cache = run(model, *batches, record=wanted, edits=edits).cache
     queries, keys = batches[kind.query].is_real[0], batches[kind.key].is_real[0]
     patterns: list[Tensor] = []
     for layer, (place, v) in zip(layers, places, strict=True):

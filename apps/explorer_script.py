@@ -19,10 +19,12 @@ from apps.explorer.navigation import PAGES, pages
 from apps.explorer.offered import model_of, name_of, offer, offered
 from apps.explorer.opened import open_reports
 from apps.explorer.page import JOBS, cancel_others, show, show_waiting
+from apps.explorer.pages.story import STORY
 from apps.explorer.pages.view_inputs import prompt_problem
 from apps.explorer.prediction import forwards_first, show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address
+from apps.explorer.story_panel import show_story, story_panel
 from apps.explorer.validate import within_context
 
 STYLE = """<style>
@@ -36,6 +38,8 @@ STYLE = """<style>
   z-index: 40; padding: 0.2rem 0; background: Canvas; }
 .st-key-interp_progress > * > [data-testid=stHorizontalBlock] > * { flex: 1 1 320px; min-width: 0; }
 .st-key-interp_progress > * > * > * > [data-testid=stHorizontalBlock] { flex-wrap: nowrap; }
+/* In place of Streamlit's message about a server that has stopped, apps/widget/mount_health.js. */
+body[data-interp-stopped] [data-testid=stDialog] { display: none; }
 /* The label of a clicked Cancel changes at once, before the server answers. */
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p { font-size: 0; }
 [class*=st-key-cancel_] button:focus:not(:focus-visible) p::after {
@@ -94,6 +98,7 @@ def page() -> None:
         first = {} if problem else forwards_first(current())
         waits = not all(map(JOBS.is_settled, first.values()))
         sidebar(() if problem or waits else PAGES[current().page].sidebar)
+        story_panel()
         titles = {name: PAGES[name].title for name in pages()}
         choose("Page", "page", [*titles], format_func=titles.__getitem__, show_label=False)
         view = current()
@@ -101,12 +106,14 @@ def page() -> None:
         shows_views = not (problem and PAGES[view.page].reads_prompt)
         with st.container(), errors_on_page():
             if not (problem or waits):
-                show_prediction(view, model_of(view.model))
+                show_prediction(view)
             elif not shows_views:
                 st.info(escape_markdown(problem))
         with st.container():
             if waits and PAGES[view.page].reads_prompt:
                 show_waiting(first)
+            elif view.page == STORY.name:
+                show_story()
             elif shows_views:
                 show(PAGES[view.page])
             else:

@@ -21,25 +21,29 @@ LONGEST = 8_000
 PARTS = "interp_parts"
 
 _keep = component("interp_parts", js=widget.bundle("parts"))
+_health = component("interp_health", js=widget.bundle("health"))
 _mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.style())
 
 
 def load_components() -> None:
-    """Mount a component without data, at the top of a page.
+    """Mount a component without data, at the top of a page, and the one that watches the server.
 
     The browser then loads the code of components while results are computed, and shows views as
     soon as they arrive. Otherwise React would delay them by up to half a second.
     """
     with st.container(key=PARTS):
         _keep(key=f"{PARTS}_none", data={"name": "", "part": None})
+        _health(key=f"{PARTS}_health", data={})
 
 
-def canvas(
+def canvas(  # noqa: PLR0913 - settings by keyword
     key: str,
     views: Sequence[ViewData],
     view: View,
     *,
     stale: Sequence[str] = (),
+    explores: bool = True,
+    figures: str = "",
     on_pick: Callable[[object], None],
 ) -> None:
     """Mount views that share a selection.
@@ -49,6 +53,9 @@ def canvas(
         views: the views that are drawn.
         view: the view of the session, whose selection is marked.
         stale: ids of views that are dimmed, because they belong to an earlier question.
+        explores: whether the views can be pinned, and the address is a link to them.
+        figures: the name of the file of a button that saves all figures of the page; if empty,
+            there is none.
         on_pick: called with what the browser sent for a click, before the page is rerun.
     """
 
@@ -71,6 +78,8 @@ def canvas(
             "meta": {"model": view.model, "prompt": view.text},
             "stale": list(stale),
             "initially": {"heads": initially(view)},
+            "explores": explores,
+            "figures": figures,
         },
         on_picked_change=picked,
     )

@@ -11,7 +11,10 @@ MAX_HEADS = 1024
 """Largest number of collected heads."""
 OF_ALL = frozenset({"pin", "selection", "collect", "score", "contrast"})
 """Kinds of clicks that do not depend on what a view shows."""
-NEEDED = {"score": ("name",), "contrast": ("x",), "x": ("x",), "node": ("name",), "edge": ("name",)}
+NEEDED = {
+    **{"score": ("name",), "contrast": ("x",), "x": ("x",)},
+    **{"node": ("name",), "edge": ("name",), "head": ("row", "column")},
+}
 """The values that a kind of click must have; others must have a row."""
 
 
@@ -48,8 +51,8 @@ def _refused(pick: object) -> InvalidInput:
 
 def _kinds(view: ViewData) -> set[str | None]:
     """The kinds of clicks on a view."""
-    nodes = {"node"} if view["kind"] == "network" else set[str]()
-    return {view.get("pick"), view.get("double"), *nodes} - {None}
+    own = {"network": {"node"}, "heads": {"head"}}.get(view["kind"], set[str]())
+    return {view.get("pick"), view.get("double"), *own} - {None}
 
 
 def _is_inside(values: Pick, view: ViewData) -> bool:

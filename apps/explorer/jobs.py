@@ -7,7 +7,7 @@ that a page can show cells as they are computed, and jobs of several pages take 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Lock, Thread
 
@@ -26,13 +26,16 @@ ABANDONED = 5.0
 """Seconds after which a job that no page polls pauses."""
 MAX_JOBS = 64
 """Largest number of stopped jobs that are kept for their partial results or errors."""
+MAX_VIEWERS = 100
+"""Largest number of sessions of a job whose last polls are kept."""
 
 
 @dataclass(eq=False)
 class Job:
     """An analysis that is running, waiting, cancelled or finished.
 
-    Sessions share jobs: a job that one session cancelled goes on as long as another one shows it.
+    Sessions share jobs: a job that one session cancelled goes on, without a break, as long as
+    another one shows it.
 
     Attributes:
         question: the question that it answers.
@@ -44,7 +47,7 @@ class Job:
         running: whether it is running or waiting for its turn.
         complete: whether ``result`` is complete.
         seconds: time that it has run so far.
-        last_polled: time at which a session last polled it.
+        polled: time at which each session last polled it, without those that cancelled it.
         active: whether a worker is computing it now, or will at once.
         can_retry: after an error, whether another attempt could succeed.
         turn: number of its place in the queue; an older place is passed over.
@@ -59,15 +62,15 @@ class Job:
     running: bool = False
     complete: bool = False
     seconds: float = 0.0
-    last_polled: float = 0.0
+    polled: dict[str, float] = field(default_factory=dict[str, float])
     active: bool = False
     can_retry: bool = True
     turn: int = 0
 
     @property
     def should_pause(self) -> bool:
-        """Whether it was cancelled, or is no longer shown on any page."""
-        return time.monotonic() - self.last_polled > ABANDONED
+        """Whether all sessions that polled it have cancelled it, or no longer show it."""
+        return time.monotonic() - max(self.polled.copy().values(), default=-math.inf) > ABANDONED
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -135,11 +138,12 @@ class Jobs:
         for thread in self._threads:
             thread.start()
 
-    def poll(self, question: Question, *, cancelled: bool = False) -> Job:
+    def poll(self, question: Question, session: str = "", *, cancelled: bool = False) -> Job:
         """The job of a question, which is started or resumed unless it has failed.
 
         Args:
             question: the question.
+            session: the session that shows the job.
             cancelled: whether the caller has cancelled the job, which is then not resumed.
         """
         answer = self.store.get(question)
@@ -149,7 +153,9 @@ class Jobs:
             if cancelled:
                 return self._jobs.get(question, Job(question))
             job = self._jobs.setdefault(question, Job(question))
-            job.last_polled = time.monotonic()
+            job.polled[session] = time.monotonic()
+            if len(job.polled) > MAX_VIEWERS:
+                del job.polled[min(job.polled, key=job.polled.__getitem__)]
             if not (job.running or job.error):
                 self._queue(job, FIRST_SLICE)
             return job
@@ -160,17 +166,18 @@ class Jobs:
             job = self._jobs.get(question)
         return self.store.get(question) is not None or bool(job is not None and job.error)
 
-    def cancel(self, question: Question) -> None:
-        """Stop a job after the current batch, unless it is polled again; keep partial results.
+    def cancel(self, question: Question, session: str = "") -> None:
+        """Stop a job after the current batch; keep partial results.
 
-        A job that waits for its turn is taken out of the queue at once.
+        A job that waits for its turn is taken out of the queue at once. If another session shows
+        the job, it goes on, and keeps its place in the queue.
         """
         with self._lock:
             job = self._jobs.get(question)
             if job is None:
                 return
-            job.last_polled = -math.inf
-            if not job.active:
+            job.polled.pop(session, None)
+            if job.should_pause and not job.active:
                 job.turn += 1
                 job.running = False
                 self._forget_stopped()
@@ -181,11 +188,11 @@ class Jobs:
         with self._lock:
             return len(self._jobs)
 
-    def resume(self, question: Question) -> None:
+    def resume(self, question: Question, session: str = "") -> None:
         """Resume a job that was cancelled or has failed."""
         with self._lock:
             self._jobs.setdefault(question, Job(question)).error = ""
-        self.poll(question)
+        self.poll(question, session)
 
     def run(self, question: Question) -> Result:
         """The answer to a quick question, from the store or computed in this thread.

@@ -43,7 +43,10 @@ def completed(view: View, first: str) -> tuple[View, tuple[str, ...]]:
     if view.page == REPORT.name:
         view = replace(view, report=report_of(view).name)
     pinned, left_out = _pinned(view)
-    return replace(view, pinned=pinned), (*notes, *lacking, *left_out)
+    if view.subtract and pinned is None:
+        left_out = (*left_out, "subtract=True: no view is pinned, so there is no difference.")
+    subtract = view.subtract and pinned is not None
+    return replace(view, pinned=pinned, subtract=subtract), (*notes, *lacking, *left_out)
 
 
 def _of_model(asked: View) -> tuple[View, tuple[str, ...]]:

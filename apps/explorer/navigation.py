@@ -2,14 +2,10 @@
 
 from apps.explorer.opened import reports
 from apps.explorer.page import Page
-from apps.explorer.pages.heads import HEADS
-from apps.explorer.pages.patch import PATCH
-from apps.explorer.pages.prompt import PROMPT
 from apps.explorer.pages.report import REPORT
-from apps.explorer.pages.weights import WEIGHTS
-from apps.explorer.pages.why import WHY
+from apps.explorer.pages.story import SAVED_PAGES, STORY
 
-PAGES: dict[str, Page] = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH, WEIGHTS, REPORT)}
+PAGES: dict[str, Page] = {**SAVED_PAGES, STORY.name: STORY}
 
 
 def pages() -> list[str]:

@@ -54,6 +54,12 @@ def source_of(name: str) -> str:
     return _sources.get(name, name)
 
 
+def is_local(name: str) -> bool:
+    """Whether a name stands for a folder of this machine, which other machines may lack."""
+    source = _sources.get(name)
+    return source is not None and not source.startswith(hub.PREFIX)
+
+
 def name_of(source: str) -> str:
     """The name under which a folder, a ``hub:`` name or a bundled model is offered.
 

@@ -15,19 +15,21 @@ import interp
 from analyses.results import Result
 from apps.explorer.canvas import Pick, ViewData, canvas, with_selection
 from apps.explorer.clicks import checked
+from apps.explorer.controls import choose
 from apps.explorer.downloads import show_code_and_files
 from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
-from apps.explorer.state import change, current, outer, rerun, write_address
+from apps.explorer.state import change, current, outer, rerun, session_name, write_address
 from apps.explorer.store import Store
 from apps.explorer.validate import validated
 from apps.explorer.view import CONTRASTS, View
 from apps.explorer.watch import States, begin_drawing, is_cancelled, note_drawn, watch
-from apps.widget.pictures import share_scales
+from apps.widget.pictures import differences, share_scales
 from interp.errors import InterpError
+from interp.text import visible
 
 PROGRESS = "interp_progress"
 """The key of the container of the jobs' progress, which the page's style keeps in view."""
@@ -35,6 +37,13 @@ WORKERS = 2
 """Number of worker threads, so that a long forward of one analysis does not block another."""
 JOBS = Jobs(model_of, Store(), WORKERS)
 """The jobs of all sessions."""
+STATE = (
+    *("model", "text", "target", "distractor", "corrupt", "prefix", "chat", "hidden", "position"),
+    *("prompts", "answered", "metric", "method", "heads", "ablated"),
+)
+"""Fields that say what is computed; the others say which of it is shown."""
+MAX_TEXT = 80
+"""Largest number of characters of a prompt in the description of a state."""
 # A thread that still computes when the interpreter exits would abort it inside torch.
 atexit.register(JOBS.close)
 
@@ -125,7 +134,11 @@ class Results:
             if request.long:
                 results._add_job(
                     request.name,
-                    jobs.poll(request.question, cancelled=is_cancelled(request.question)),
+                    jobs.poll(
+                        request.question,
+                        session_name(),
+                        cancelled=is_cancelled(request.question),
+                    ),
                 )
             else:
                 results._run(request.name, request.question, jobs)
@@ -146,10 +159,15 @@ class Results:
             self.errors[name] = message_of(error)
 
 
-def show(page: Page) -> None:
-    """Show a page, with the progress of its jobs at the lower edge of the window."""
+def show(page: Page, body: Callable[[Page], None] | None = None) -> None:
+    """Show a page, with the progress of its jobs at the lower edge of the window.
+
+    Args:
+        page: the page.
+        body: function that shows its views, if that is more than to mount them.
+    """
     begin_drawing()
-    st.fragment(_body)(page)
+    st.fragment(body or _body)(page)
     with st.container(key=PROGRESS):
         watch(lambda: _jobs_of(page), JOBS)
 
@@ -167,7 +185,7 @@ def show_waiting(questions: Mapping[str, Question]) -> None:
 def incomplete(questions: Mapping[str, Question]) -> dict[str, Job]:
     """The jobs of these questions that are not complete, which are started or resumed."""
     jobs = {
-        name: JOBS.poll(question, cancelled=is_cancelled(question))
+        name: JOBS.poll(question, session_name(), cancelled=is_cancelled(question))
         for name, question in questions.items()
     }
     return {name: job for name, job in jobs.items() if not job.complete}
@@ -197,12 +215,28 @@ def cancel_others(questions: set[Question]) -> None:
     before: set[Question] = st.session_state.get("polled", set())
     st.session_state["polled"] = questions
     for question in before - questions:
-        JOBS.cancel(question)
+        JOBS.cancel(question, session_name())
 
 
 def columns_of(view: View) -> list[tuple[str, View]]:
-    """The views that are shown side by side, each with the prefix of the names of its jobs."""
-    return [("", view)] if view.pinned is None else [("A: ", view.pinned), ("B: ", view)]
+    """The views that are compared, each with the prefix of the names of its jobs.
+
+    In a difference, both show the same of their states.
+    """
+    if view.pinned is None or view.page == "story":
+        return [("", view)]
+    pinned = view.pinned
+    if view.subtract:
+        state = {name: getattr(pinned, name) for name in STATE}
+        pinned, _ = validated(replace(view, **state, pinned=None), model_of(pinned.model))
+    return [("A: ", pinned), ("B: ", view)]
+
+
+def described(view: View) -> str:
+    """The state of a view in words: model, prompt, and what is ablated."""
+    text = visible(view.text.encode("utf-8", "surrogatepass"))
+    text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    return f"{view.model}, “{text}”, {view.edit or 'plain'}"
 
 
 def _body(page: Page) -> None:
@@ -213,6 +247,8 @@ def _body(page: Page) -> None:
     with errors_on_page():
         with st.container(horizontal=True, vertical_alignment="bottom"):
             page.controls(current(), model_of(current().model))
+            if current().pinned is not None:
+                _comparison()
         columns = [
             (name, view, Results.of(asks_of(page, view), JOBS))
             for name, view in columns_of(current())
@@ -236,18 +272,36 @@ def _body(page: Page) -> None:
         )
 
 
+def _comparison() -> None:
+    """The choice between the pinned view beside the current one, and their difference."""
+    choose(
+        "Pinned view",
+        "subtract",
+        [False, True],
+        format_func=lambda subtract: "A − B" if subtract else "A, B",
+        help="A is the pinned view, B the current one. A − B subtracts the numbers of B from those "
+        "of A: maps, patterns, tokens, bars and curves of equal shape.",
+    )
+    st.button("Unpin", on_click=lambda: change(pinned=None, subtract=False))
+
+
 def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
-    """Mount the views of the current and the pinned view on one scale, earlier ones dimmed."""
-    drawings = [
-        page.views(view, model_of(view.model), answers.results) for view, answers in columns
-    ]
-    if len(columns) > 1:
-        drawings = share_scales(*drawings)
-    places = zip(columns, drawings, st.columns(len(columns)), ("A", "B"), strict=False)
+    """Mount the views of the current and the pinned view, earlier ones dimmed."""
+    drawn = drawn_columns(page, columns)
+    if len(columns) > len(drawn):
+        (views,), (view, _) = drawn, columns[-1]
+        canvas(
+            f"canvas_{page.name}_difference",
+            views,
+            view,
+            on_pick=lambda pick: _apply_click(page, pick, [each["b"] or each for each in views]),
+        )
+        return
+    places = zip(columns, drawn, st.columns(len(columns)), ("A", "B"), strict=False)
     for (view, answers), fresh, place, name in places:
         with place:
             if len(columns) > 1:
-                st.caption(f"{name}: {escape_markdown(view.model)} · {escape_markdown(view.text)}")
+                st.caption(f"{name}: {escape_markdown(described(view))}")
             views, stale = _with_earlier(f"{page.name}_{name}", fresh, answers)
             canvas(
                 f"canvas_{page.name}_{name}",
@@ -256,6 +310,29 @@ def _mount(page: Page, columns: Sequence[tuple[View, Results]]) -> None:
                 stale=stale,
                 on_pick=lambda pick, views=views: _apply_click(page, pick, views),
             )
+
+
+def drawn_columns(page: Page, columns: Sequence[tuple[View, Results]]) -> list[list[ViewData]]:
+    """The views of one or two states: side by side on one scale, or their differences."""
+    drawings = [
+        [with_run(page, view, drawing) for drawing in page.views(view, model, answers.results)]
+        for view, answers in columns
+        for model in [model_of(view.model)]
+    ]
+    if len(columns) == 1:
+        return drawings
+    (pinned, _), (view, _) = columns
+    if not view.subtract:
+        return [*share_scales(*drawings)]
+    states = f"A (pinned): {described(pinned)}; B: {described(view)}"
+    return [differences(drawings[0], drawings[1], states, view.score)]
+
+
+def with_run(page: Page, view: View, drawing: ViewData) -> ViewData:
+    """The drawing of a state with heads ablated, which says of which run it is."""
+    if not (page.reads_prompt and view.edit):
+        return drawing
+    return {"run": f"Run: plain, without {view.edit}", **drawing}
 
 
 def _with_earlier(
@@ -283,7 +360,8 @@ def _apply_click(page: Page, pick: object, views: Sequence[ViewData]) -> None:
 def clicked(page: Page, view: View, pick: Pick) -> tuple[View, tuple[str, ...]]:
     """The view after a click, without what the model lacks, and a note on each thing left out."""
     if pick["pick"] == "pin":
-        return replace(view, pinned=None if view.pinned else view), ()
+        pinned = None if view.pinned else replace(view, subtract=False)
+        return replace(view, pinned=pinned, subtract=False), ()
     if pick["pick"] in ("selection", "collect"):
         view = replace(view, **with_selection(view, pick))
     elif pick["pick"] == "score":

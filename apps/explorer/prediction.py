@@ -40,15 +40,16 @@ STYLE = Markup("""<style>
 </style>""")
 
 
-def show_prediction(view: View, model: interp.Transformer) -> None:
-    """Show the line of a view, and the switch that ablates the collected heads."""
-    try:
-        prediction = JOBS.run(prediction_question(view, model))
-    except InterpError as error:
-        st.caption(f"No prediction: {escape_markdown(str(error))}")
-    else:
-        if isinstance(prediction, Predictions):
-            st.html(str(STYLE + line_of(prediction)))
+def show_prediction(view: View) -> None:
+    """Show the line of a view and of the pinned one, and the switch that ablates the heads."""
+    for name, column_view in columns_of(view):
+        try:
+            prediction = JOBS.run(prediction_question(column_view, model_of(column_view.model)))
+        except InterpError as error:
+            st.caption(f"{name}No prediction: {escape_markdown(str(error))}")
+        else:
+            if isinstance(prediction, Predictions):
+                st.html(str(STYLE + line_of(prediction, name)))
     if view.heads:
         names = ", ".join(map(str, view.heads))
         switch(f"Ablate {names}", "ablated", help="Applies to predictions and continuations.")
@@ -79,7 +80,7 @@ def forwards_first(view: View) -> dict[str, Question]:
     return questions
 
 
-def prediction_question(view: View, model: interp.Transformer) -> Question:
+def prediction_question(view: View, model: interp.Transformer, *, top: int = TOP) -> Question:
     """The prediction at the view's position, also with the collected heads if they are ablated.
 
     Means come from the prompts that sweeps run over, so that the numbers agree with the map of
@@ -99,7 +100,7 @@ def prediction_question(view: View, model: interp.Transformer) -> Question:
         view.model,
         inputs.batch,
         pos=view.position,
-        top=TOP,
+        top=top,
         **answers,
         hidden=view.hidden or None,
         **ablation_of(view, model),
@@ -126,9 +127,9 @@ def ablation_of(view: View, model: interp.Transformer) -> dict[str, object]:
 # ---- the line, as HTML -----------------------------------------------------------------------
 
 
-def line_of(prediction: Predictions) -> Markup:
-    """The prediction for the only prompt of a result, as a line of HTML."""
-    parts: list[Markup | str] = [_most_probable(prediction)]
+def line_of(prediction: Predictions, name: str = "") -> Markup:
+    """The prediction for the only prompt of a result, as a line of HTML; after a name."""
+    parts: list[Markup | str] = [Markup("{}{}").format(name, _most_probable(prediction))]
     parts += [_probabilities(prediction, name) for name in prediction.answers]
     if "target" in prediction.answers:
         parts.append(_verdict([bool(is_right) for is_right in prediction.correct[:, 0]]))

@@ -6,6 +6,7 @@ precedence. Nothing is written on the first visit, since that would add an entry
 
 from collections.abc import Callable
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any, NoReturn
 
 import streamlit as st
@@ -14,7 +15,7 @@ from apps.explorer.view import View, from_address
 
 OUTER = (
     *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
-    *("chat", "heads", "ablated", "pinned"),
+    *("chat", "heads", "ablated", "pinned", "subtract"),
 )
 """Fields on which the parts of the page outside its views depend."""
 
@@ -22,6 +23,11 @@ OUTER = (
 def current() -> View:
     """The view of this session."""
     return st.session_state["view"]
+
+
+def session_name() -> str:
+    """A name of this session, by which jobs know who shows them."""
+    return st.session_state.setdefault("session_name", token_hex(8))
 
 
 def change(view: View | None = None, **fields: Any) -> None:  # noqa: ANN401 - fields of a view

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from interp.errors import nearest, shorten
 
-PAGES = ("prompt", "heads", "why", "patch", "weights", "report")
+PAGES = ("prompt", "heads", "why", "patch", "weights", "report", "story")
 ANSWERED = ("", "right", "wrong")
 """Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")
@@ -101,6 +101,7 @@ class View:
         report: the chosen report, of those given on the command line; ``""`` for the first.
         token: the token whose OV and QK circuits are shown; ``""`` for those with the largest
             numbers.
+        subtract: whether the differences from the pinned view are shown, in place of both.
         pinned: the view that this view is compared with.
     """
 
@@ -144,7 +145,15 @@ class View:
     strength: float = 1.0
     report: str = ""
     token: str = ""
+    subtract: bool = False
     pinned: "View | None" = None
+
+    @property
+    def edit(self) -> str:
+        """What is ablated in this state, in words; ``""`` for the plain model."""
+        if not (self.ablated and self.heads):
+            return ""
+        return f"{', '.join(map(str, self.heads))} ablated ({self.method})"
 
     @property
     def fits_address(self) -> bool:
@@ -297,6 +306,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "edges": _count,
     "ablated": _flag,
     "chat": _flag,
+    "subtract": _flag,
     "asked": _names,
     "pinned": _view,
 }

@@ -10,7 +10,7 @@ import streamlit as st
 from apps.explorer.jobs import Job, Jobs
 from apps.explorer.messages import errors_on_page
 from apps.explorer.questions import Question
-from apps.explorer.state import address_differs, rerun, went_back
+from apps.explorer.state import address_differs, rerun, session_name, went_back
 
 POLL = 0.4
 """Seconds between two polls of the jobs."""
@@ -66,10 +66,11 @@ def _progress(name: str, job: Job, jobs: Jobs) -> None:
         cancelled = is_cancelled(job.question)
         text = progress_text(name, job, cancelled=cancelled)
         st.progress(job.done / job.total if job.total else 0.0, text)
-        if not job.error and (job.running or not cancelled):
+        goes_on = cancelled and job.running and not job.should_pause
+        if not job.error and (job.running or not cancelled) and not goes_on:
             key, args = f"cancel_{name}", [job, jobs]
             st.button("Cancel", key=key, on_click=_cancel, args=args, disabled=cancelled)
-        elif job.can_retry:
+        elif job.can_retry or goes_on:
             label = "Try again" if job.error else "Continue"
             st.button(label, key=f"continue_{name}", on_click=_resume, args=[job, jobs])
 
@@ -81,12 +82,12 @@ def is_cancelled(question: Question) -> bool:
 
 def _cancel(job: Job, jobs: Jobs) -> None:
     st.session_state.setdefault("cancelled", set()).add(hash(job.question))
-    jobs.cancel(job.question)
+    jobs.cancel(job.question, session_name())
 
 
 def _resume(job: Job, jobs: Jobs) -> None:
     st.session_state.get("cancelled", set()).discard(hash(job.question))
-    jobs.resume(job.question)
+    jobs.resume(job.question, session_name())
 
 
 def progress_text(name: str, job: Job, *, cancelled: bool) -> str:
@@ -101,8 +102,10 @@ def progress_text(name: str, job: Job, *, cancelled: bool) -> str:
         how = "failed" if job.error else "cancelled"
         so_far = f" after {job.done} of {job.total}; the results so far are shown"
         return f"{name}: {how}{'' if job.result is None else so_far}"
-    if cancelled:
+    if cancelled and job.should_pause:
         return f"{name}: cancelling…"
+    if cancelled:
+        return f"{name}: cancelled here, goes on for another window"
     if not job.total or not job.running:
         return f"{name}: {'running' if job.active else 'waiting'}"
     left = "" if job.seconds_left is None else f", {job.seconds_left:.0f} s left"

@@ -10,8 +10,17 @@ from analyses import Ablation
 from apps.report.analysis import analysis_page
 from apps.report.contents import Report, ReportPrompt
 from apps.report.heads import heads_page
+from apps.report.story import StoryFigures, StorySection, story_page
 
-__all__ = ["Report", "ReportPrompt", "to_html", "write_report"]
+__all__ = [
+    "Report",
+    "ReportPrompt",
+    "StoryFigures",
+    "StorySection",
+    "story_page",
+    "to_html",
+    "write_report",
+]
 
 
 def write_report(report: Report, path: Path) -> None:

@@ -27,7 +27,8 @@ def bundle(host: str) -> str:
 
     Args:
         host: ``"streamlit"`` or ``"report"``; ``"parts"`` for the Streamlit component that holds
-            long arrays for the others.
+            long arrays for the others, ``"story"`` for the one that opens files of stories,
+            ``"health"`` for the one that says that the server has stopped.
     """
     modules: dict[str, str] = {}
     wanted = [f"mount_{host}.js"]

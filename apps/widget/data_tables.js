@@ -2,8 +2,8 @@
 
 /**
  * @import {
- *   BarsView, CellValue, Column, CurvesView, DataTable, HeadsView, Matrix, NetworkView, Sent, TableView,
- *   TokensView, View,
+ *   BarsView, CellValue, Column, CurvesView, DataTable, DrawnView, HeadsView, Matrix, NetworkView, Sent,
+ *   TableView, TokensView,
  * } from "./types.d.ts"
  */
 import { decodedOnce, exact, headName, readable } from "./data.js";
@@ -12,13 +12,13 @@ import { button, element } from "./elements.js";
 /** @typedef {[title: string, values: CellValue[]]} DataColumn */
 
 /** The data tables of a view; the first one is saved by its CSV button.
- *  @type {(view: View) => DataTable[]} */
+ *  @type {(view: DrawnView) => DataTable[]} */
 export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
     tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
   };
-  const tables = /** @type {(view: View) => DataTable | DataTable[]} */ (makers[view.kind]);
+  const tables = /** @type {(view: DrawnView) => DataTable | DataTable[]} */ (makers[view.kind]);
   return [tables(view)].flat();
 }
 

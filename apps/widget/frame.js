@@ -1,14 +1,33 @@
-// The parts around every view: title, note, data tables, and buttons for CSV, PNG, copying, pinning and help.
+// The parts around every view: title, note, data tables, and buttons to save, copy and pin it.
 
-/** @import { DataTable, Description, Frame, FrameParts, Mount, Picture, View } from "./types.d.ts" */
-import { LIGHT } from "./colours.js";
-import { NONE, exact, readable, slug } from "./data.js";
+/** @import { DataTable, Description, Frame, FrameParts, Mount, View } from "./types.d.ts" */
+import { NONE, exact, readable } from "./data.js";
 import { dataTableElement, toCsv } from "./data_tables.js";
-import { SMALL, contextOf, font, wrapped, write } from "./draw.js";
 import { button, copyText, element, save } from "./elements.js";
-import { sized } from "./surface.js";
+import { fileStem, pngOf, svgFiles } from "./picture.js";
+import { zipped } from "./zip.js";
 
-const PNG_RATIO = 2;
+/** The views on the page that have pictures: their elements, and functions that return SVG files.
+ *  @type {Map<HTMLElement, () => ReturnType<typeof svgFiles>>} */
+const figures = new Map();
+
+/** All figures on the page as SVG files, numbered in their order.
+ *  @type {() => ReturnType<typeof svgFiles>} */
+export function figureFiles() {
+  for (const root of figures.keys()) if (!root.isConnected) figures.delete(root);
+  const placed = [...figures].sort(([one], [other]) => (isBefore(one, other) ? -1 : 1));
+  const digits = String(placed.length).length;
+  return placed.flatMap(([, files], n) => files().map(({ name, text }) => (
+    { name: `${String(n + 1).padStart(digits, "0")}-${name}`, text }
+  )));
+}
+
+/** Whether an element is above another, or to the left of it; they may be in different shadow roots.
+ *  @type {(one: Element, other: Element) => boolean} */
+function isBefore(one, other) {
+  const [a, b] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
+  return a.top === b.top ? a.left < b.left : a.top < b.top;
+}
 
 /** The elements around a view; without parts if the view has nothing to show.
  *  @type {(mount: Mount, view: View, parts: FrameParts | null) => Frame} */
@@ -21,12 +40,15 @@ export function frame(mount, view, parts) {
   const root = element("section", {
     class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind,
     "data-title": view.title, "aria-label": view.title || view.id,
-  }, heading, body, dataTables, note ? element("p", { class: "w-note" }, note) : null);
+  }, heading, view.run ? element("p", { class: "w-run" }, view.run) : null, body, dataTables, note ? element("p", { class: "w-note" }, note) : null);
+
+  if (parts?.picture) figures.set(root, files);
 
   const actions = {
     table: () => showDataTable(Boolean(dataTables.hidden)),
     csv: () => saveCsv(tables()[0]),
     png: () => savePng(),
+    svg: () => saveSvg(),
     copy: () => copy(),
     pin: () => mount.report({ pick: "pin" }),
     link: () => {
@@ -43,7 +65,10 @@ export function frame(mount, view, parts) {
       button("copy", "Copy the selected number (key c)", actions.copy, quiet),
       ...(view.kind === "table" ? [] : [table]),
       button("CSV", "Save the numbers as a CSV file", actions.csv, quiet),
-      ...(parts.picture ? [button("PNG", "Save the picture as a PNG file", actions.png, quiet)] : []),
+      ...(parts.picture ? [
+        button("PNG", "Save the picture as a PNG file", actions.png, quiet),
+        button("SVG", "Save the picture as vector graphics (SVG)", actions.svg, quiet),
+      ] : []),
       ...(mount.explores ? [
         button("pin", "Pin this page's views beside the next ones, or unpin them (key p)", actions.pin, quiet),
         button("link", "Copy the address of what is shown", actions.link, quiet),
@@ -76,9 +101,20 @@ export function frame(mount, view, parts) {
   function savePng() {
     const drawn = parts?.picture?.();
     if (!drawn) return;
-    picture(mount, view, drawn).toBlob((blob) => {
+    pngOf(mount, view, drawn).toBlob((blob) => {
       if (blob) save(`${fileStem(mount, view, drawn.part)}.png`, blob);
     });
+  }
+
+  function files() {
+    const drawn = parts?.pictures ? parts.pictures() : [parts?.picture?.() ?? null];
+    return svgFiles(mount, view, drawn.filter((own) => own !== null));
+  }
+
+  function saveSvg() {
+    const own = files();
+    if (own.length === 1) save(own[0].name, own[0].text, "image/svg+xml");
+    else if (own.length) save(`${fileStem(mount, view)}.zip`, new Blob([zipped(own)], { type: "application/zip" }));
   }
 
   function copy() {
@@ -109,44 +145,4 @@ export function readingOf(own, format = (/** @type {number} */ value) => readabl
     ? [format(own.value), own.unit].filter(Boolean).join(" ") : missing;
   const read = [`${own.name}${value || own.text ? ":" : ""}`, own.text, value].filter(Boolean).join(" ");
   return [read, ...(own.lines || [])].join(", ");
-}
-
-/** The name of a saved file without its extension; part names the part of the view that it shows.
- *  @type {(mount: Mount, view: View, part?: string) => string} */
-function fileStem(mount, view, part) {
-  return [
-    view.file || view.id, part, mount.meta().model,
-  ].map((text) => slug(text || "")).filter(Boolean).join("-") || "figure";
-}
-
-/** A picture with title, drawing, note and metadata, in the colours of a light page.
- *  @type {(mount: Mount, view: View, drawn: Picture) => HTMLCanvasElement} */
-function picture(mount, view, { width, height, paint: drawTo, part }) {
-  const { model, prompt, n, version } = mount.meta();
-  const facts = [
-    model, prompt, n === undefined || n === null ? "" : `n = ${n}`, version,
-  ].filter(Boolean).join("  ·  ");
-  const [wide, measurer] = [Math.max(width + 32, 360), contextOf(document.createElement("canvas"))];
-  measurer.font = font(14, 600);
-  const title = wrapped(
-    [view.title, part].filter(Boolean).join(": "), wide - 32, (text) => measurer.measureText(text).width,
-  );
-  measurer.font = font(SMALL);
-  const below = [view.note || "", facts].filter(Boolean).flatMap((text) => wrapped(
-    text, wide - 32, (own) => measurer.measureText(own).width,
-  ));
-  const top = 20 + 19 * title.length;
-  const canvas = document.createElement("canvas");
-  const ctx = sized(canvas, { width: wide, height: top + height + 18 + 15 * below.length }, PNG_RATIO);
-  ctx.fillStyle = LIGHT.paper;
-  ctx.fillRect(0, 0, canvas.width, canvas.height);
-  title.forEach((text, at) => write(ctx, text, 16, 20 + 19 * at, {
-    colour: LIGHT.ink, size: 14, weight: 600,
-  }));
-  below.forEach((text, at) => write(
-    ctx, text, 16, top + height + 12 + 15 * at, { colour: LIGHT.soft, size: SMALL },
-  ));
-  ctx.translate(16, top);
-  drawTo(ctx, LIGHT);
-  return canvas;
 }

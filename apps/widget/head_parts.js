@@ -41,6 +41,12 @@ export function nameOf(view, [layer, head]) {
   return view.names?.[layer]?.[head] || headName(layer, head);
 }
 
+/** The unit of the weights that are shown.
+ *  @type {(view: HeadsView, state: { weighted: boolean }) => string} */
+export function weightUnit(view, { weighted }) {
+  return `${weighted ? "attention × value norm" : "attention"}${view.minus ? ", A − B" : ""}`;
+}
+
 /** A number of empty labels.
  *  @type {(count: number) => string[]} */
 export function blank(count) {
@@ -55,7 +61,7 @@ export function tablesOfHeads(view, plot) {
 }
 
 /** @typedef {{
- *    onHover(place: Place | null): void, onPick(place: Place): void, onMode(mode: HeadsState["mode"]): void,
+ *    difference: number | null, onHover(place: Place | null): void, onPick(place: Place): void, onMode(mode: HeadsState["mode"]): void,
  *  }} HeadStripOptions */
 /** @typedef {{
  *    controls: HTMLElement[], show(pattern: Pattern | null, place: { query: number, key: number }, hidden: Hidden): void,
@@ -66,11 +72,11 @@ export function tablesOfHeads(view, plot) {
  *  @type {(
  *    mount: Mount, view: HeadsView, parent: HTMLElement, state: HeadsState, options: HeadStripOptions,
  *  ) => HeadStrip} */
-export function headStrip(mount, view, parent, state, { onHover, onPick, onMode }) {
+export function headStrip(mount, view, parent, state, { difference, onHover, onPick, onMode }) {
   const queries = view.queries || null;
   const caption = element("span", { class: "w-caption" });
   const mode = choice("direction", [["to", "attends to"], ["from", "attended by"]], state.mode, onMode);
-  const key = legendElement(mount, { kind: "sequential", low: 0, high: 1 }, "attention");
+  const key = legendElement(mount, weightScale([], { difference }), weightUnit(view, state));
   parent.append(key.element);
   /** @type {(side: "query" | "key" | null, n: number) => Place} */
   const place = (side, n) => ({ [side || (state.mode === "to" ? "query" : "key")]: n });
@@ -95,9 +101,9 @@ export function headStrip(mount, view, parent, state, { onHover, onPick, onMode 
     caption.textContent = `${toKeys ? `query ${query}` : `key ${at}`} '${token}'`;
     caption.title = caption.textContent;
     const values = pattern ? lineOf(pattern, toKeys ? { query } : { key: at }, hidden) : null;
-    const scale = values && weightScale(values, { ...state, hideBos: hidden.hideBos });
+    const scale = values && weightScale(values, { ...state, hideBos: hidden.hideBos, difference });
     const tints = values && scale ? {
-      values, scale, unit: state.weighted ? "attention × value norm" : "attention",
+      values, scale, unit: weightUnit(view, state),
     } : null;
     const [tintedStrip, other] = toKeys || !ofQueries ? [ofKeys, ofQueries] : [ofQueries, ofKeys];
     tintedStrip.tint(tints);

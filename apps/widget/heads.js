@@ -14,11 +14,11 @@ import { evidencePane } from "./evidence.js";
 import { frame, readingOf } from "./frame.js";
 import { scoreMap } from "./head_map.js";
 import {
-  blank, factsText, headKeys, headStrip, nameOf, tablesOfHeads,
+  blank, factsText, headKeys, headStrip, nameOf, tablesOfHeads, weightUnit,
 } from "./head_parts.js";
 import { isInside, matrixPlot, moved } from "./matrix.js";
 import { lineOf, movedHead, patternStore, weightScale, weightsOf } from "./patterns.js";
-import { pictureOf } from "./plotted.js";
+import { partOf } from "./plotted.js";
 import { smallPatterns } from "./small_patterns.js";
 import { surface } from "./surface.js";
 
@@ -46,10 +46,10 @@ export function headsView(mount, view) {
   let bosSwitch = null;
   const own = frame(mount, view, {
     dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
-    picture: () => {
-      const drawn = pictureOf(large);
-      return drawn && { ...drawn, part: headName(...shownHead()) };
-    },
+    picture: () => partOf(large, headName(...shownHead())),
+    pictures: () => [
+      map && partOf(map, "scores"), partOf(thumbnails, "all patterns"), partOf(large, headName(...shownHead())),
+    ],
   });
   const scores = view.scores || [];
   const scored = element("div", { class: "w-pane w-scored" });
@@ -67,6 +67,7 @@ export function headsView(mount, view) {
 
   const title = element("h4", { class: "w-head-name" });
   const strip = headStrip(mount, view, below, state, {
+    difference: store.most,
     onHover: hoverToken, onPick: pickToken, onMode: (mode) => { state.mode = mode; showStrip(); },
   });
   right.append(element("div", { class: "w-row" }, title, ...strip.controls), patternControls(), below);
@@ -127,7 +128,7 @@ export function headsView(mount, view) {
     const pattern = store.of(...chosenHead(), state.weighted);
     if (!pattern) return 0;
     const weights = lineOf(pattern, { query: chosenQuery() }, hidden());
-    return weights.reduce((best, weight, key) => (weight > (weights[best] || 0) ? key : best), 0);
+    return weights.reduce((best, weight, key) => (Math.abs(weight) > Math.abs(weights[best] || 0) ? key : best), 0);
   }
 
   function showLarge() {
@@ -137,8 +138,8 @@ export function headsView(mount, view) {
     const weights = weightsOf(pattern, hidden());
     const rows = whole ? queries : blank(pattern.queries);
     const columns = whole ? view.tokens : blank(pattern.keys);
-    const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos });
-    const unit = state.weighted ? "attention × value norm" : "attention";
+    const scale = weightScale(weights.data, { ...state, hideBos: hidden().hideBos, difference: store.most });
+    const unit = weightUnit(view, state);
     const plot = matrixPlot({
       kind: "matrix", title: `${headName(...head)}: queries down, keys across`, rows, columns,
       row_axis: "query", column_axis: "key", unit, values: weights, scale, pick: "pair",

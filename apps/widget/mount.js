@@ -7,11 +7,14 @@
  */
 import { themeOf } from "./colours.js";
 import { clamp, headName, same, withUnit } from "./data.js";
-import { element, focusedBeside } from "./elements.js";
+import { differenceView } from "./difference.js";
+import { button, element, focusedBeside, save } from "./elements.js";
+import { figureFiles } from "./frame.js";
 import { headsView } from "./heads.js";
-import { PLOTS, plottedView } from "./plotted.js";
+import { PLOTS, emptyView, plottedView } from "./plotted.js";
 import { tokensView } from "./strip.js";
 import { tableView } from "./table.js";
+import { zipped } from "./zip.js";
 
 const REPORT_AFTER = 150;
 const KEYS = [
@@ -25,7 +28,7 @@ const KEYS = [
   ["c", "copy the number"], ["t", "show the numbers as a table"], ["Escape", "clear the selection"],
 ];
 /** @type {Record<string, (mount: Mount, view: any) => Controller>} */
-const VIEWS = { tokens: tokensView, table: tableView, heads: headsView };
+const VIEWS = { tokens: tokensView, table: tableView, heads: headsView, none: emptyView };
 /** @type {Selection} */
 const NO_SELECTION = { head: null, heads: [], query: null, key: null, position: null };
 
@@ -37,7 +40,8 @@ export function mountViews(parent, payload, host) {
   const live = element("div", { class: "w-unseen", role: "status", "aria-live": "polite" });
   const tip = element("div", { class: "w-tip", role: "presentation", hidden: true });
   const list = element("div", { class: "w-list" });
-  const root = element("div", { class: "w-root" }, list, live, tip);
+  const whole = button("Save all figures as SVG (zip)", "Vector graphics of all figures on this page", saveFigures);
+  const root = element("div", { class: "w-root" }, whole, list, live, tip);
   parent.append(root);
   /** @type {Map<string, Mounted>} */
   const controllers = new Map();
@@ -56,7 +60,7 @@ export function mountViews(parent, payload, host) {
   const pending = {};
   /** @type {number | undefined} */
   let timer;
-  let counter = 0;
+  let [counter, figures] = [0, ""];
   /** @type {NonNullable<Payload["initially"]>} */
   let initially = {};
 
@@ -126,6 +130,8 @@ export function mountViews(parent, payload, host) {
     theme = null;
     meta = next.meta || {};
     initially = next.initially || {};
+    figures = next.figures || "";
+    whole.hidden = !figures;
     const had = new Map(controllers);
     controllers.clear();
     for (const view of next.views) {
@@ -164,6 +170,10 @@ export function mountViews(parent, payload, host) {
     for (const { controller } of controllers.values()) controller.fromSelection();
   }
 
+  function saveFigures() {
+    save(`${figures}.zip`, new Blob([zipped(figureFiles())], { type: "application/zip" }));
+  }
+
   /** @type {(old: Mounted | undefined, view: View) => Controller} */
   function rebuilt(old, view) {
     const made = controllerOf(view);
@@ -180,8 +190,9 @@ export function mountViews(parent, payload, host) {
     return made;
   }
 
-  /** @type {(view: View) => Controller} */
-  function controllerOf(view) {
+  /** @type {(sent: View) => Controller} */
+  function controllerOf(sent) {
+    const view = sent.kind === "difference" ? differenceView(sent) : sent;
     const make = VIEWS[view.kind] || (PLOTS[view.kind] && plottedView);
     if (!make) throw new Error(`Views of kind ${view.kind} are not known.`);
     return make(mount, view);

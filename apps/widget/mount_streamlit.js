@@ -25,10 +25,10 @@ function whole(value) {
   return found;
 }
 
-/** @param {Component<object>} component */
+/** @param {Component<{ explores?: boolean }>} component */
 export default function (component) {
   const { parentElement, data, setTriggerValue } = component;
-  const own = mounts.get(parentElement) || { host: { explores: true }, views: null, look: null };
+  const own = mounts.get(parentElement) || { host: { explores: data.explores !== false }, views: null, look: null };
   const call = {};
   own.call = call;
   mounts.set(parentElement, own);

@@ -11,17 +11,49 @@ import { hatch, numbered, outline, write } from "./draw.js";
 
 const THUMBNAIL_PIXELS = 96;
 
-/** The patterns by layer and head: {layers, heads(layer), of(layer, head, weighted), thumbnail}.
- *  @type {(view: { patterns: SentPatterns, weighted?: SentPatterns }) => Store} */
+/** @typedef {{
+ *    patterns: SentPatterns, weighted?: SentPatterns, minus?: SentPatterns, minus_weighted?: SentPatterns,
+ *  }} SentStore */
+
+/** The patterns by layer and head, or their differences: {layers, heads(layer), of, thumbnail, most}.
+ *  @type {(view: SentStore) => Store} */
 export function patternStore(view) {
   const plain = layersOf(view.patterns);
   const weighted = view.weighted ? layersOf(view.weighted) : null;
+  const other = view.minus ? layersOf(view.minus) : null;
+  const otherWeighted = view.minus_weighted ? layersOf(view.minus_weighted) : null;
+  /** @type {(layer: Layer, from: Layer | undefined, head: number) => Pattern | null} */
+  const minus = (layer, from, head) => without(cut(layer, head), from ? cut(from, head) : null);
+  /** @type {Store["thumbnail"]} */
+  const thumbnail = (layer, head) => {
+    const [own, from] = [plain[layer], other?.[layer]];
+    return /** @type {Pattern} */ (minus(own.small || own, from && (from.small || from), head));
+  };
   return {
     layers: plain.length,
     heads: (layer) => plain[layer].heads,
-    of: (layer, head, byValue) => cut((byValue && weighted ? weighted : plain)[layer], head),
-    thumbnail: (layer, head) => /** @type {Pattern} */ (cut(plain[layer].small || plain[layer], head)),
+    of: (layer, head, byValue) => (byValue && weighted
+      ? minus(weighted[layer], otherWeighted?.[layer], head) : minus(plain[layer], other?.[layer], head)),
+    thumbnail,
+    most: other && largest(plain.flatMap(({ heads }, layer) => (
+      Array.from({ length: heads }, (_, head) => thumbnail(layer, head))
+    ))),
   };
+}
+
+/** A pattern minus another, if there is one.
+ *  @type {(pattern: Pattern | null, other: Pattern | null) => Pattern | null} */
+function without(pattern, other) {
+  if (!pattern || !other) return pattern;
+  return { ...pattern, data: Int16Array.from(pattern.data, (weight, n) => weight - other.data[n]) };
+}
+
+/** The largest absolute weight of patterns; 1 if all are 0.
+ *  @type {(patterns: Pattern[]) => number} */
+function largest(patterns) {
+  let most = 0;
+  for (const { data } of patterns) for (const weight of data) most = Math.max(most, Math.abs(weight));
+  return most / 255 || 1;
 }
 
 /** For each layer {heads, queries, keys, data, small}; data is null where only the small form was sent.
@@ -91,24 +123,27 @@ export function lineOf({ queries, keys, data }, { query, key = 0 }, hidden) {
   );
 }
 
-/** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden.
- *  @type {(weights: Iterable<number>, options: { hideBos?: boolean, root?: boolean }) => Scale} */
-export function weightScale(weights, { hideBos, root }) {
+/** The scale of weights: up to 1, or up to the largest weight shown if BOS is hidden; of differences, up to most.
+ *  @type {(
+ *    weights: Iterable<number>, options: { hideBos?: boolean, root?: boolean, difference?: number | null },
+ *  ) => Scale} */
+export function weightScale(weights, { hideBos, root, difference }) {
+  if (difference) return { kind: "diverging", low: -difference, high: difference, root };
   const most = hideBos ? Math.max(0.01, extent(weights)[1]) : 1;
   return { kind: "sequential", low: 0, high: most, root };
 }
 
-/** A pattern reduced to at most a number of pixels per side, by the maximum over cells.
+/** A pattern reduced to at most a number of pixels per side, by the weight of largest size over cells.
  *  @type {(pattern: Pattern, most?: number) => Pattern} */
 export function pooled({ queries, keys, data }, most = THUMBNAIL_PIXELS) {
   const [rows, columns] = [Math.min(queries, most), Math.min(keys, most)];
   if (rows === queries && columns === keys) return { queries, keys, data };
-  const small = new Uint8Array(rows * columns);
+  const small = new Int16Array(rows * columns);
   const column = Int32Array.from({ length: keys }, (_, k) => Math.floor((k * columns) / keys));
   for (let q = 0, n = 0; q < queries; q += 1) {
     const row = Math.floor((q * rows) / queries) * columns;
     for (let k = 0; k < keys; k += 1, n += 1) {
-      if (data[n] > small[row + column[k]]) small[row + column[k]] = data[n];
+      if (Math.abs(data[n]) > Math.abs(small[row + column[k]])) small[row + column[k]] = data[n];
     }
   }
   return { queries: rows, keys: columns, data: small };

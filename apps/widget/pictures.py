@@ -79,6 +79,32 @@ def _shared_panels(panels: Sequence[View], others: Sequence[View]) -> list[View]
     return shared
 
 
+def differences(
+    views: Sequence[View], others: Sequence[View], run: str, score: str = ""
+) -> list[View]:
+    """The views A − B of the views with the same id in two lists, which the widget subtracts.
+
+    Args:
+        views: the views of A.
+        others: the views of B; the differences are in their order.
+        run: what A and B are, shown on each view.
+        score: the score that a map of heads shows.
+    """
+    pairs = {view["id"]: view for view in views}, {view["id"]: view for view in others}
+    return [
+        {
+            "kind": "difference",
+            "id": id_,
+            "title": f"A − B: {(pairs[1].get(id_) or pairs[0][id_])['title']}",
+            "run": run,
+            "score": score,
+            "a": pairs[0].get(id_),
+            "b": pairs[1].get(id_),
+        }
+        for id_ in dict.fromkeys([*pairs[1], *pairs[0]])
+    ]
+
+
 # ---- drawings --------------------------------------------------------------------------------
 
 

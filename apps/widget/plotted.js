@@ -1,6 +1,10 @@
 // Views that consist of one plot: matrix, bars, curves, network.
 
-/** @import { Cell, Controller, Frame, Mount, Picture, Plot, PlottedView, Surface } from "./types.d.ts" */
+/**
+ * @import {
+ *   Cell, Controller, Frame, Mount, NoneView, Picture, Plot, PlottedView, Surface,
+ * } from "./types.d.ts"
+ */
 import { barsPlot } from "./bars.js";
 import { curvesPlot } from "./curves.js";
 import { headsOf, same } from "./data.js";
@@ -26,10 +30,10 @@ function isEmpty(view) {
 }
 
 /** The controller of a view that has nothing to draw.
- *  @type {(mount: Mount, view: PlottedView) => Controller} */
-function emptyView(mount, view) {
+ *  @type {(mount: Mount, view: PlottedView | NoneView) => Controller} */
+export function emptyView(mount, view) {
   const own = frame(mount, view, null);
-  own.body.append(element("p", { class: "w-soft" }, "Nothing to show."));
+  own.body.append(element("p", { class: "w-soft" }, view.kind === "none" ? view.reason : "Nothing to show."));
   own.ready();
   const none = () => {};
   return { root: own.root, focus: none, refresh: none, fromSelection: none, dispose: none };
@@ -123,6 +127,18 @@ export function pictureOf(drawing) {
   const [plot, geometry] = [drawing.plot(), drawing.geometry()];
   return plot && geometry && {
     width: geometry.width, height: geometry.height, paint: (ctx, theme) => plot.draw(ctx, geometry, theme),
+  };
+}
+
+/** A plot that is a part of a view, for a saved picture; with the cells of a set that are outlined.
+ *  @type {(drawing: Surface, part: string) => Picture | null} */
+export function partOf(drawing, part) {
+  const [plot, geometry, drawn] = [drawing.plot(), drawing.geometry(), pictureOf(drawing)];
+  return plot && geometry && drawn && {
+    ...drawn, part, paint: (ctx, theme) => {
+      drawn.paint(ctx, theme);
+      plot.over?.(ctx, geometry, theme);
+    },
   };
 }
 

@@ -1,12 +1,12 @@
 // The pane of small patterns of a view "heads": of all heads, or of those that rank highest, and the collected set.
 
-/** @import { Cell, HeadsState, HeadsView, Hidden, Mount, Scale, Store, Surface, SurfaceOptions } from "./types.d.ts" */
+/** @import { Cell, HeadsState, HeadsView, Hidden, Mount, Store, Surface, SurfaceOptions } from "./types.d.ts" */
 import { headName } from "./data.js";
 import { imageOf } from "./draw.js";
 import { button, choice, element } from "./elements.js";
 import { chosenScore } from "./head_map.js";
 import { describeHead } from "./head_parts.js";
-import { pooled, thumbnailsPlot, weightsOf } from "./patterns.js";
+import { pooled, thumbnailsPlot, weightScale, weightsOf } from "./patterns.js";
 import { rankingOf } from "./ranking.js";
 import { surface } from "./surface.js";
 
@@ -51,8 +51,7 @@ export function smallPatterns(mount, view, store, parent, state, { onHover, onPi
     const made = images.get(name);
     if (made) return made;
     const small = pooled(store.thumbnail(layer, head));
-    /** @type {Scale} */
-    const scale = { kind: "sequential", low: 0, high: 1, root: state.root };
+    const scale = weightScale([], { root: state.root, difference: store.most });
     const drawn = imageOf(weightsOf(small, hidden()).data, small.keys, scale, mount.theme().dark);
     images.set(name, drawn);
     return drawn;

@@ -3,6 +3,8 @@
 declare global {
   /** Long arrays that Streamlit sends apart from the views, by name, and who waits for them. */
   var interpParts: Parts | undefined;
+  /** The timer that asks whether the server is there. */
+  var interpHealth: number | undefined;
 }
 
 export interface Parts {
@@ -84,6 +86,8 @@ export interface Picture extends Size { paint(ctx: Context, theme: Theme): void;
 /** What all views have, beside what they show. */
 export interface Shown {
   id: string; title: string; note?: string; marked_note?: string; file?: string; unit?: string;
+  /** Of which run of the model the numbers are. */
+  run?: string;
   /** What a click chooses and reports. */
   pick?: string | null;
   /** The cell that is chosen at first. */
@@ -103,6 +107,8 @@ export interface MatrixView extends Shown, Matrix { title: string }
 export interface BarsView extends Shown {
   kind: "bars"; labels: string[]; values: Sent; low?: Sent; high?: Sent; scale?: Scale;
   first?: string; second?: Titled; marks?: Titled[];
+  /** The numbers of all ids, of which the rows are some; of: a name for what the ids number. */
+  every?: { of: string; ids: number[]; values: Sent };
 }
 export interface SentCurve { name: string; x: Sent; y: Sent; faint?: boolean }
 export interface SentPanel { title: string; unit: string; curves: SentCurve[]; ends?: number[] }
@@ -137,9 +143,21 @@ export interface HeadsView extends Shown {
   truth?: Record<string, string> | null; roles?: Record<string, string>;
   /** By layer and head. */
   names?: string[][];
+  /** Patterns that are subtracted from those of the view; weights are then from −1 to 1. */
+  minus?: SentPatterns; minus_weighted?: SentPatterns;
 }
+/** Two views with one id that are subtracted; null for one that is missing. */
+export interface DifferenceView extends Shown {
+  kind: "difference"; a: View | null; b: View | null;
+  /** The score that a map of heads shows. */
+  score?: string;
+}
+/** A view without a figure, and why. */
+export interface NoneView extends Shown { kind: "none"; reason: string }
 export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView;
-export type View = PlottedView | TokensView | TableView | HeadsView;
+/** A view with numbers. */
+export type DrawnView = PlottedView | TokensView | TableView | HeadsView;
+export type View = DrawnView | DifferenceView | NoneView;
 
 export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
 export interface Selection {
@@ -151,6 +169,8 @@ export interface Payload {
   stale?: string[];
   /** The initial states of views, by id. */
   initially?: Record<string, object>;
+  /** The name of the file of a button that saves all figures of the page. */
+  figures?: string;
 }
 
 // ---- parts of the page -------------------------------------------------------------------------
@@ -218,6 +238,8 @@ export interface FrameParts {
   describe(): Description | null;
   /** What a saved picture shows. */
   picture?(): Picture | null;
+  /** The pictures that are saved as SVG, if these are several. */
+  pictures?(): (Picture | null)[];
 }
 export interface Frame {
   root: HTMLElement;
@@ -282,7 +304,7 @@ export interface TokenStrip {
 
 // ---- heads -------------------------------------------------------------------------------------
 
-/** The pattern of a head in bytes; 255 is a weight of 1. */
+/** The pattern of a head in bytes, or a difference of two; 255 is a weight of 1. */
 export interface Pattern { queries: number; keys: number; data: Numbers }
 /** Patterns of the heads of a layer; data is null where only the small form was sent. */
 export interface Layer { heads: number; queries: number; keys: number; data: Numbers | null; small?: Layer }
@@ -291,6 +313,8 @@ export interface Store {
   heads(layer: number): number;
   of(layer: number, head: number, byValue?: boolean): Pattern | null;
   thumbnail(layer: number, head: number): Pattern;
+  /** Of differences, the largest absolute weight of all thumbnails; else null. */
+  most: number | null;
 }
 /** Which cells show no weight. */
 export interface Hidden { causal?: boolean; hideBos?: boolean }

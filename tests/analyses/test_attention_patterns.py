@@ -8,6 +8,7 @@ from declared.prompts import row_of
 
 import interp
 from analyses import attention_pattern, attention_patterns, attention_statistics
+from interp.config import AttentionConfig, NormConfig, PositionsConfig, StackConfig
 from interp.errors import InvalidInput
 
 
@@ -96,6 +97,37 @@ class TestAllHeads:
         )
         assert not weighted.patterns[1][1:].any()
         assert plain.patterns[1][1:].any()
+
+    @pytest.mark.parametrize("method", ["zero", "mean"])
+    def test_with_heads_ablated_they_are_those_of_a_run_without_what_these_write(self, method):
+        """Against the softmax over plain products of the stream without the head's output.
+
+        The patterns of its own layer do not change.
+        """
+        torch.manual_seed(0)
+        stack = StackConfig(
+            2, AttentionConfig(3, 4), norm=NormConfig("none"), positions=PositionsConfig("none")
+        )
+        model = interp.Transformer(interp.Config(12, 9, 8, decoder=stack)).double()
+        ids = torch.tensor([[1, 5, 2, 7, 3]])
+        plain = attention_patterns(model, ids)
+        ablated = attention_patterns(model, ids, ablate=["L0H2"], method=method)
+        cache = interp.run(model, ids, record="all").cache
+        z = cache["z", 0][0, :, 2]
+        lost = z if method == "zero" else z - z.mean(0)
+        x = cache["resid_post", 0][0] - lost @ model.blocks[0].attn.W_O[2]
+        attn = model.blocks[1].attn
+        q, k = (
+            torch.einsum("pm,hmd->hpd", x, W) + b[:, None]
+            for W, b in ((attn.W_Q, attn.b_Q), (attn.W_K, attn.b_K))
+        )
+        late = torch.ones(5, 5).triu(1).bool()
+        expected = (q @ k.mT / 2).masked_fill(late, -torch.inf).softmax(-1)
+        torch.testing.assert_close(ablated.patterns[1], expected, rtol=0, atol=1e-12)
+        assert torch.equal(ablated.patterns[0], plain.patterns[0])
+        assert (ablated.patterns[1] - plain.patterns[1]).abs().max() > 1e-6
+        assert f"L0H2 ablated ({method})" in ablated.headline()
+        assert "ablated" not in plain.headline()
 
     def test_frame_figure_and_summary(self, model):
         heads = attention_patterns(model, "aba")
@@ -275,7 +307,16 @@ DECLARED = (
         call=Call(
             (small.MODEL, small.CLEAN[:1]),
             {},
-            {"attention": odd.CHOICE, "target": odd.SOMETHING, "weighted": odd.SWITCH},
+            {
+                **{"attention": odd.CHOICE, "target": odd.SOMETHING, "weighted": odd.SWITCH},
+                "ablate": (
+                    *(odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING),
+                    *(["L9H0"], ["L0H0", "L0H0"], [odd.TEXT]),
+                ),
+                "method": (*odd.CHOICE, odd.NOTHING),
+                "reference": odd.SOMETHING,
+                "seed": odd.SEED,
+            },
         ),
         command=Without("the explorer shows it"),
         of_each_prompt=EachPrompt(patterns_of_prompts),

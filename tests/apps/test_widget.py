@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import playwright
 import pytest
@@ -14,7 +16,7 @@ from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
-HOSTS = ("streamlit", "parts", "report")
+HOSTS = ("streamlit", "parts", "story", "health", "report")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -32,6 +34,33 @@ def passed(file: Path) -> int:
 
 def test_its_functions():
     assert passed(TESTS / "functions.js") >= 10
+
+
+def test_differences_of_views():
+    assert passed(TESTS / "differences.js") >= 8
+
+
+def test_saved_pictures(tmp_path):
+    """The SVG file is XML whatever the texts are, and the archive is one that Python reads."""
+    done = run_node("--test", TESTS / "pictures.js")
+    assert done.returncode == 0, done.stdout
+    done = run_node(TESTS / "pictures.js", tmp_path)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / "figures.zip") as archive:
+        assert archive.testzip() is None
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert list(texts) == ["1-hostile.svg", "2-leer-ü.svg"]
+    assert texts["2-leer-ü.svg"] == ""
+    root = ElementTree.fromstring(texts["1-hostile.svg"])
+    tags = [element.tag.rpartition("}")[2] for element in root.iter()]
+    assert not {"script", "img", "foreignObject", "a"} & {*tags}
+    assert all(not name.startswith("on") for element in root.iter() for name in element.attrib)
+    title, drawn = (
+        next(element for element in root.iter() if element.tag.endswith(name)).text
+        for name in ("title", "text")
+    )
+    hostile = '</script><img src=x onerror=alert(1)> & "q" שלום\u200b\u202e\ufffd\ufffd'
+    assert title == drawn == hostile
 
 
 def test_numbers_are_written_as_in_summaries(tmp_path):
@@ -72,7 +101,7 @@ def test_a_bundle_is_one_script(tmp_path, host):
     assert statements == ([] if host == "report" else ["export default function (component) {"])
     functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
     assert len(functions) == len(set(functions))
-    assert ("mountViews" in functions) == (host != "parts")
+    assert ("mountViews" in functions) == (host in ("streamlit", "report"))
     assert "@param" not in script
     assert "@import" not in script
     assert bundle.__wrapped__(host) == script

@@ -118,6 +118,7 @@ def _beside_edited(result: Steering) -> list[ViewData]:
         "kind": "tokens",
         "id": "continued",
         "title": f"Continuation of {len(plain)} tokens: plain above, with {edits} below",
+        "run": f"Runs: plain, and with {edits}",
         "note": f"Colour: KL(plain ‖ edited) of the predictions; {both}.",
         "tokens": plain,
         "aligned": edited,

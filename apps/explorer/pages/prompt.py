@@ -6,6 +6,8 @@ in an encoder, a double click masks a token.
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
+from weakref import WeakKeyDictionary
 
 import interp
 from analyses import Predictions
@@ -25,7 +27,7 @@ from apps.explorer.pages.continuation import (
 )
 from apps.explorer.pages.masking import answered_at, has_mask, toggled
 from apps.explorer.pages.samples import LEAST_SCALE, WRITTEN, why_written
-from apps.explorer.pages.view_inputs import set_question
+from apps.explorer.pages.view_inputs import TOP, set_question
 from apps.explorer.prediction import prediction_question
 from apps.explorer.view import COLOURS, View
 from interp.text import visible
@@ -38,7 +40,9 @@ MAX_LABEL = 80
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The prediction, the model's prompt set, and the continuation if it was requested."""
-    asked = [ask(PREDICTION, lambda: prediction_question(view, model))]
+    # A difference reads the probability of every token in both states.
+    top = model.config.n_logits if view.subtract else TOP
+    asked = [ask(PREDICTION, lambda: prediction_question(view, model, top=top))]
     if examples(view.model):
         asked.append(ask(SET, lambda: set_question(view, model)))
     if CONTINUATION in view.asked and model.config.is_causal:
@@ -53,7 +57,8 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     if isinstance(prediction, Predictions):
         if len(model.stacks) > 1:
             drawings.append(source_view(view, model))
-        drawings += [tokens_view(view, model, prediction), top_view(prediction)]
+        of_state = state_view(model, prediction) if view.subtract else top_view(prediction)
+        drawings += [tokens_view(view, model, prediction), of_state]
     drawings += continuation_views(results.get(CONTINUATION))
     if isinstance(of_set, Predictions):
         drawings.append(set_view(view, of_set))
@@ -83,8 +88,8 @@ def on_pick(view: View, pick: Pick) -> View:
 
 def controls(view: View, model: interp.Transformer) -> None:
     """The values that colour the tokens, and the settings of the continuation."""
-    if view.ablated and view.heads:
-        words = {"surprisal": "surprisal", "change": "its change under the ablation"}
+    if view.edit and not view.subtract:
+        words = {"surprisal": "surprisal", "change": "its change by the ablation"}
         choose("Colour of the tokens", "colour", COLOURS, format_func=words.__getitem__)
     continuation_controls(view, model)
 
@@ -94,23 +99,25 @@ def controls(view: View, model: interp.Transformer) -> None:
 
 def tokens_view(view: View, model: interp.Transformer, predictions: Predictions) -> ViewData:
     """The prompt with each token coloured by its surprisal, or by the change of its surprisal."""
-    changes = bool(predictions.ablated_names) and view.colour == "change"
-    values = predictions.effect[0] if changes else predictions.surprisal[0, 0]
+    ablates = bool(predictions.ablated_names)
+    changes = ablates and view.colour == "change" and not view.subtract
+    values = predictions.effect[0] if changes else predictions.surprisal[-1, 0]
     scale = (Scale.around_zero if changes else Scale.from_zero)(values, LEAST_SCALE)
     what = "Change of each token's surprisal" if changes else "Surprisal of each token"
     edit = (
         f", {', '.join(predictions.ablated_names)} ablated ({predictions.method})"
-        if changes
+        if ablates
         else ""
     )
-    plain_and_edited = predictions.loss[: 1 + changes, 0].tolist()
+    plain_and_edited = predictions.loss[:, 0].tolist()
     losses = [fixed(loss, 3) for loss in plain_and_edited if loss == loss]  # noqa: PLR0124 - NaN
     mean = f", mean {' → '.join(losses)} nats" if losses else ""
     ids, special = predictions.ids[0].tolist(), model.config.tokens
     return {
         "kind": "tokens",
         "id": "tokens",
-        "title": f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
+        # In a difference, what A and B are is given below the title.
+        "title": what if view.subtract else f"{what}{edit}: {view.model}, {len(ids)} tokens{mean}",
         "note": _strip_note(model, changes=changes),
         "tokens": [*predictions.tokens[0]],
         "ids": ids,
@@ -121,7 +128,13 @@ def tokens_view(view: View, model: interp.Transformer, predictions: Predictions)
         "masked": [n for n, token in enumerate(ids) if has_mask(model) and token == special.mask],
         "pick": "position",
         "double": "mask" if has_mask(model) else None,
+        **({"run": _run(view, changes=changes)} if ablates else {}),
     }
+
+
+def _run(view: View, *, changes: bool) -> str:
+    """Of which run the colours of the tokens are."""
+    return f"Run: with {view.edit}, minus the plain one" if changes else f"Run: with {view.edit}"
 
 
 def _strip_note(model: interp.Transformer, *, changes: bool) -> str:
@@ -169,7 +182,38 @@ def top_view(predictions: Predictions) -> ViewData:
     if len(columns) > 1:
         title = f"{', '.join(predictions.ablated_names)} ablated ({predictions.method})"
         drawn |= {"first": "plain", "second": {"title": title, "values": columns[1]}}
+        drawn["run"] = f"Runs: plain, and with {title}"
     return drawn
+
+
+def state_view(model: interp.Transformer, predictions: Predictions) -> ViewData:
+    """The most probable tokens in one run, with the probabilities of all tokens to subtract.
+
+    The run is that with the ablation, if there is one.
+    """
+    drawn = top_view(predictions) | {"note": ""}
+    ids = [int(id_) for id_ in predictions.top[-1, 0]]
+    by_id = dict(zip(ids, predictions.probability[-1, -1, 0].tolist(), strict=True))
+    values = [by_id[id_] for id_ in sorted(by_id)]
+    drawn |= {
+        "labels": [predictions.token_labels[id_] for id_ in ids[:TOP]],
+        "values": encoded([by_id[id_] for id_ in ids[:TOP]]),
+        "every": {"of": _vocabulary(model), "ids": ids[:TOP], "values": encoded(values)},
+    }
+    for name in ("first", "second", "run"):
+        drawn.pop(name, None)
+    return drawn
+
+
+_vocabularies = WeakKeyDictionary[interp.Transformer, str]()
+
+
+def _vocabulary(model: interp.Transformer) -> str:
+    """A name for the tokens of a model, equal for equal tokens with equal ids."""
+    if model not in _vocabularies:
+        labels = model.to_labels([*range(model.config.n_logits)])
+        _vocabularies[model] = sha256("\0".join(labels).encode()).hexdigest()[:16]
+    return _vocabularies[model]
 
 
 def _top_note(predictions: Predictions) -> str:

@@ -78,11 +78,16 @@ def test_the_python_code_gives_what_the_page_shows(view):
 def test_patterns_are_those_of_each_head(view):
     model, page = model_of(view.model), views_by_id(view)["heads"]
     pair = {"target": view.prefix, "attention": "cross"} if view.attention else {}
+    edit = {"ablate": [str(head) for head in view.heads]} if view.ablated else {}
+    run = attention_patterns(model, view.text, **pair, **edit)
     for layer, sent in enumerate(page["patterns"]):
         for head, pattern in enumerate(decoded(sent)):
-            exact = attention_pattern(model, view.text, layer, head, **pair).pattern
+            exact = run.of(layer, head).pattern
             assert np.abs(exact.double().numpy() - pattern / 255).max() <= 1 / 510
-    weighted = attention_patterns(model, view.text, weighted=True, **pair).patterns[0]
+            if not edit:
+                alone = attention_pattern(model, view.text, layer, head, **pair).pattern
+                assert torch.equal(alone, exact)
+    weighted = attention_patterns(model, view.text, weighted=True, **pair, **edit).patterns[0]
     assert np.abs(weighted.double().numpy() - decoded(page["weighted"][0]) / 255).max() <= 1 / 510
 
 

@@ -169,13 +169,62 @@ def test_a_job_that_nobody_polls_pauses_and_resumes_when_polled(jobs, monkeypatc
     assert wait(jobs, asked).complete
 
 
-def test_what_one_session_cancels_goes_on_while_another_looks_at_it(jobs, monkeypatch):
-    monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
-    asked = question(ablate, MODEL, TEXTS, memory=1e6)
-    jobs.poll(asked)
-    jobs.cancel(asked)
-    until(lambda: not jobs.poll(asked).running)
-    assert jobs.poll(asked, cancelled=True).complete
+@pytest.mark.parametrize("others", [("other",), ()])
+def test_what_one_session_cancels_goes_on_without_a_break_while_another_shows_it(
+    jobs, monkeypatch, others
+):
+    """Of an analysis that begins anew when it is stopped; it is stopped only if nobody else looks.
+
+    Both sessions get the result of the same job.
+    """
+    begun, go, counts = threading.Event(), threading.Event(), []
+
+    def counted(model, texts, *, progress=None):
+        for done in range(1, 4):
+            counts.append(done)
+            progress(done, 3)
+            begun.set()
+            go.wait(60)
+        return ablate(model, texts)
+
+    monkeypatch.setattr(analyses, "counted", counted, raising=False)
+    asked = Question("counted", MODEL, (TEXTS,))
+    sessions = ("one", *others)
+    (job,) = {jobs.poll(asked, session) for session in sessions}
+    assert begun.wait(60)
+    jobs.cancel(asked, "one")
+    text = progress_text("a", jobs.poll(asked, "one", cancelled=True), cancelled=True)
+    assert text == ("a: cancelled here, goes on for another window" if others else "a: cancelling…")
+    go.set()
+    until(lambda: not job.running)
+    assert (job.complete, counts) == ((True, [1, 2, 3]) if others else (False, [1, 2]))
+    results = {jobs.poll(asked, session, cancelled=True).result for session in sessions}
+    assert results == {job.result}
+
+
+def test_a_waiting_job_that_one_session_cancels_keeps_its_place_for_another(jobs, monkeypatch):
+    ran: list[str] = []
+    monkeypatch.setattr(analyses, "noted", lambda _model, text: ran.append(text), raising=False)
+    busy, begun, go = held_job(monkeypatch)
+    jobs.poll(busy)
+    assert begun.wait(60)
+    first, second = (Question("noted", MODEL, (text,)) for text in ("first", "second"))
+    for session in ("one", "other"):
+        jobs.poll(first, session)
+    jobs.poll(second, "one")
+    jobs.cancel(first, "one")
+    go.set()
+    until(lambda: jobs.kept == 0)
+    assert ran == ["first", "second"]
+
+
+def test_a_job_knows_few_sessions(jobs, monkeypatch):
+    busy, _, go = held_job(monkeypatch)
+    for n in range(2 * jobs_module.MAX_VIEWERS):
+        job = jobs.poll(busy, str(n))
+    assert len(job.polled) == jobs_module.MAX_VIEWERS
+    assert str(2 * jobs_module.MAX_VIEWERS - 1) in job.polled
+    go.set()
 
 
 def held_job(monkeypatch) -> tuple[Question, threading.Event, threading.Event]:

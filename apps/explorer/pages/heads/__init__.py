@@ -36,7 +36,7 @@ from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.prompt import tokens_view
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
-from apps.explorer.prediction import prediction_question
+from apps.explorer.prediction import ablation_of, prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.validate import attention_of, heads_of
@@ -66,7 +66,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
     if TEXTS in view.asked and examples(view.model):
         questions.append(ask(TEXTS, lambda: _texts(view, model), long=True))
-    if view.ablated and view.heads:
+    if view.edit or view.subtract:
         questions.append(ask(EDITED, lambda: prediction_question(view, model)))
     return questions
 
@@ -86,6 +86,8 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
 
 def on_pick(view: View, pick: Pick) -> View:
     """Read the prediction at a token, or choose a prompt among the top texts."""
+    if pick["pick"] == "head":
+        return replace(view, head=Head(int(pick["row"]), int(pick["column"])))
     if pick["pick"] == "position":
         return answered_at(view, model_of(view.model), int(pick["row"]))
     if pick.get("view") == TEXTS:
@@ -131,7 +133,14 @@ def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = 
         target=target,
         attention=attention_of(view, model),
         weighted=weighted,
+        **_edit(view, model),
     )
+
+
+def _edit(view: View, model: interp.Transformer) -> dict[str, object]:
+    """The ablation of the patterns' run; none if donors are needed and there are no prompts."""
+    has_donors = view.method != "resample" or bool(view.prompts)
+    return ablation_of(view, model) if has_donors else {}
 
 
 def _ablation(view: View, model: interp.Transformer, **settings: object) -> Question:
@@ -191,6 +200,9 @@ def _heads_view(
         "scores": scores(results, sizes, attention),
         "truth": card_labels(view.model, attention) or None,
     }
+    if view.edit:
+        of_patterns = f"with {view.edit}" if patterns.ablated_names else "plain"
+        drawing["run"] = f"Runs: patterns {of_patterns}; scores plain"
     if attention == "cross":
         drawing |= {"queries": [*patterns.query_tokens], "query_ids": [*patterns.query_ids]}
     if attention is not None:
