@@ -3,11 +3,17 @@
 import torch
 
 from interp.errors import InvalidInput
+from interp.execution import free_bytes
 
 
 def default_device() -> str:
     """``cuda`` if a GPU is available, else ``cpu``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def free_memory() -> int:
+    """The memory of this machine that is free, in bytes."""
+    return free_bytes(torch.device("cpu"))
 
 
 def parse_device(name: str) -> torch.device:

@@ -3,7 +3,7 @@
 
 /** @import { BarsView, Box, Context, Measure, Numbers, Plot, Sent, Theme } from "./types.d.ts" */
 import { LINES, colourAt, css, ofHex } from "./colours.js";
-import { clamp, decodedOnce, extent, intervalText, readable, withUnit } from "./data.js";
+import { ESTIMATE, clamp, decodedOnce, extent, intervalText, isEstimate, readable, withUnit } from "./data.js";
 import { SMALL, badge, elided, hatch, niceTicks, write } from "./draw.js";
 import { labelRoom, moved } from "./matrix.js";
 
@@ -15,7 +15,7 @@ const MARK_SIZE = 4.5;
 /** Shapes of marks and their colours in LINES, or that of text, as in analyses/results/figures.py. */
 const MARK_STYLES = /** @type {[string, number | null][]} */ ([["diamond", 2], ["circle", null], ["square", 5]]);
 
-/** @typedef {{ title: string, values: Numbers, low?: Numbers, high?: Numbers }} Quantity */
+/** @typedef {{ title: string, values: Numbers, low?: Numbers, high?: Numbers, estimated?: Sent }} Quantity */
 /** @typedef {{ title: string, isMark: boolean, n: number, x: number, y: number }} Key */
 
 /** The plot of a view "bars".
@@ -25,9 +25,9 @@ export function barsPlot(view) {
   /** @type {Quantity[]} */
   const sets = [{
     values: list(view.values), low: view.low && list(view.low), high: view.high && list(view.high),
-    title: view.first || "",
+    title: view.first || "", estimated: view.estimated,
   }];
-  if (view.second) sets.push({ values: list(view.second.values), title: view.second.title });
+  if (view.second) sets.push({ ...view.second, values: list(view.second.values) });
   const marks = (view.marks || []).map((sent) => (
     /** @type {Quantity} */ ({ title: sent.title, values: list(sent.values) })
   ));
@@ -109,7 +109,8 @@ export function barsPlot(view) {
       return;
     }
     ctx.fillStyle = barColour(theme, value, n);
-    ctx.fillRect(x, y, width, height);
+    if (isEstimate(set.estimated, row)) hollow(ctx, theme, barColour(theme, value, n), [x, y, width, height]);
+    else ctx.fillRect(x, y, width, height);
     interval(ctx, geometry, theme, set, row, y + height / 2);
     if (sets.length > 1 || marks.length) return;
     const edge = set.low && set.high && !Number.isNaN(set.high[row])
@@ -120,6 +121,17 @@ export function barsPlot(view) {
     write(ctx, readable3(value, signed), beyond, y + height / 2, {
       colour: theme.soft, size: SMALL, align: value < 0 ? "right" : "left",
     });
+  }
+
+  /** A bar of an estimate: an outline, hatched.
+   *  @type {(ctx: Context, theme: Theme, colour: string, box: Box) => void} */
+  function hollow(ctx, theme, colour, [x, y, width, height]) {
+    ctx.globalAlpha = 0.45;
+    hatch(ctx, theme.ink, x, y, width, height);
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 1.5;
+    ctx.strokeRect(x + 0.75, y + 0.75, Math.max(0, width - 1.5), height - 1.5);
   }
 
   /** @type {(geometry: Geometry, value: number, n: number, row: number) => Box} */
@@ -219,12 +231,12 @@ export function barsPlot(view) {
   function describe([row]) {
     const set = sets[0];
     const between = set.low && set.high ? intervalText(set.low[row], set.high[row], signed) : "";
-    const others = [...marks, ...sets.slice(1)].map(
-      ({ title, values }) => `${title} ${withUnit(values[row], view.unit, signed)}`,
-    );
+    const others = [...marks, ...sets.slice(1)].map(({ title, values, estimated }) => (
+      `${title} ${withUnit(values[row], view.unit, signed)}${isEstimate(estimated, row) ? ` (${ESTIMATE})` : ""}`
+    ));
     return {
       name: view.labels[row], value: set.values[row], unit: view.unit, signed,
-      lines: [between, ...others].filter(Boolean),
+      lines: [isEstimate(set.estimated, row) ? ESTIMATE : "", between, ...others].filter(Boolean),
     };
   }
 

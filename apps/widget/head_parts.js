@@ -7,7 +7,7 @@
  * } from "./types.d.ts"
  */
 import { contrasted } from "./colours.js";
-import { decodedOnce, extent, headName, intervalText } from "./data.js";
+import { ESTIMATE, decodedOnce, extent, headName, intervalText, isEstimate } from "./data.js";
 import { dataTablesOf, matrixDataTable } from "./data_tables.js";
 import { numbered } from "./draw.js";
 import { choice, element, select, toggle } from "./elements.js";
@@ -80,7 +80,6 @@ export function mapPlot(view, score, state, collected) {
     scale: contrasted(scaleOf(score), 2 ** (state.contrast / 2)),
   });
   const ends = score.low && score.high ? [decodedOnce(score.low).data, decodedOnce(score.high).data] : null;
-  const estimated = score.estimated ? decodedOnce(score.estimated).data : null;
 
   /** @type {Plot["describe"]} */
   function describe(cell) {
@@ -90,7 +89,7 @@ export function mapPlot(view, score, state, collected) {
     return {
       ...found, name: (names && names[cell[0]] && names[cell[0]][cell[1]]) || found.name,
       lines: [
-        score.name, estimated && estimated[at] ? "estimated to first order, not measured" : "", interval,
+        score.name, isEstimate(score.estimated, at) ? ESTIMATE : "", interval,
         ...knownFacts(view, cell),
       ].filter(Boolean),
     };

@@ -79,8 +79,8 @@ export interface Shown {
   /** The cell that is chosen at first. */
   at?: Cell;
 }
-/** Further numbers of a view, with a title. */
-export interface Titled { title: string; values: Sent }
+/** Further numbers of a view, with a title; estimated is 1 where they are estimates. */
+export interface Titled { title: string; values: Sent; estimated?: Sent }
 
 export interface Matrix {
   kind: "matrix"; title?: string; rows: string[]; columns: string[]; row_axis: string; column_axis: string;
@@ -93,6 +93,8 @@ export interface MatrixView extends Shown, Matrix { title: string }
 export interface BarsView extends Shown {
   kind: "bars"; labels: string[]; values: Sent; low?: Sent; high?: Sent; scale?: Scale;
   first?: string; second?: Titled; marks?: Titled[];
+  /** 1 where a bar is an estimate. */
+  estimated?: Sent;
 }
 export interface SentCurve { name: string; x: Sent; y: Sent; faint?: boolean }
 export interface SentPanel { title: string; unit: string; curves: SentCurve[]; ends?: number[] }
@@ -101,7 +103,11 @@ export interface CurvesView extends Shown {
 }
 export interface GraphNode { name: string; x: number; y: number; label?: string }
 export type Edge = [from: number, to: number, weight: number];
-export interface NetworkView extends Shown { kind: "network"; nodes: GraphNode[]; edges: Edge[] }
+export interface NetworkView extends Shown {
+  kind: "network"; nodes: GraphNode[]; edges: Edge[];
+  /** Whether the weights are estimates. */
+  estimated?: boolean;
+}
 export interface TokensView extends Shown, Strip {
   kind: "tokens"; values?: Sent; scale?: Scale; double?: string | null;
 }

@@ -27,7 +27,7 @@ TEXTS = ("abcab", "xyzxy", "kqkqk")
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
-    made = Jobs(load, Store())
+    made = Jobs(load, Store(2**28))
     yield made
     made.close()
 
