@@ -16,6 +16,11 @@ def free_memory() -> int:
     return free_bytes(torch.device("cpu"))
 
 
+def default_budget(free: int) -> int:
+    """What the explorer may keep beside its models, of so much free memory: a quarter of it."""
+    return free // 4
+
+
 def parse_device(name: str) -> torch.device:
     """The device of a name.
 

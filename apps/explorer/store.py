@@ -13,19 +13,10 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
 from analyses.results import Result, nbytes
-from apps.devices import free_memory
+from apps.devices import default_budget, free_memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
-SHARE = 4
-"""The budget is this part of the free memory, if none is given."""
-VARIABLE = "INTERP_EXPLORE_MEMORY"
-"""The environment variable that gives it."""
-
-
-def default_budget() -> int:
-    """A quarter of the memory that is free now, in bytes."""
-    return free_memory() // SHARE
 
 
 @dataclass(frozen=True)
@@ -83,10 +74,6 @@ class Store:
         with self._lock:
             self._drop(key)
 
-    def limit(self, max_bytes: int) -> None:
-        """Change the budget; what is over it is evicted when the next value is stored."""
-        self.max_bytes = max_bytes
-
     @property
     def nbytes(self) -> int:
         """Size of all stored values, in bytes."""
@@ -99,8 +86,14 @@ class Store:
         return entry
 
 
-STORE = Store(default_budget())
+STORE = Store(default_budget(free_memory()))
 """The store of this process."""
+
+
+def limit_to(max_bytes: int | None) -> None:
+    """Limit the store of this process to the budget of the command line, if one was given."""
+    if max_bytes is not None:
+        STORE.max_bytes = max_bytes
 
 
 def stored(function: Callable[P, R]) -> Callable[P, R]:

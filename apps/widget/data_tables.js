@@ -88,6 +88,7 @@ function tokensDataTable(view) {
   /** @type {DataColumn[]} */
   const columns = [["position", view.tokens.map((_, n) => n)], ["token", view.tokens]];
   if (view.ids) columns.push(["id", view.ids]);
+  if (view.roles) columns.push(["role", view.roles]);
   if (view.aligned) columns.push(["corrupted", view.aligned]);
   if (view.values) columns.push([valueTitle(view), numbers(view.values)]);
   return ofColumns(captionOf(view), columns);

@@ -14,7 +14,7 @@ import { choice, element, select, toggle } from "./elements.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { lineOf, weightScale } from "./patterns.js";
 import { STEP_KEYS } from "./plotted.js";
-import { legendElement, tokenStrip } from "./strip.js";
+import { legendElement, roleLegend, tokenStrip } from "./strip.js";
 import { surface } from "./surface.js";
 
 const CONTRASTS = 10;
@@ -186,10 +186,13 @@ export function headStrip(mount, view, parent, state, { onHover, onPick, onMode 
   const make = (tokens, side, label) => {
     const strip = tokenStrip(mount, {
       tokens, ids: side === "query" && queries ? view.query_ids : view.ids, bos: view.bos && side !== "query",
+      roles: side === "query" && queries ? undefined : view.token_roles,
       label, focusable: false, onHover: (n) => onHover(n === null ? null : place(side, n)),
       onPick: (n) => onPick(place(side, n)),
     });
     parent.append(queries ? element("p", { class: "w-soft w-side" }, label) : "", strip.root);
+    const legend = side === "query" ? null : roleLegend(view.token_roles);
+    if (legend) parent.append(legend);
     return strip;
   };
   const ofQueries = queries ? make(queries, "query", "queries") : null;

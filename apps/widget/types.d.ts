@@ -124,6 +124,8 @@ export type SentPatterns =
   | Encoded | Encoded[] | { thumbnails: Encoded; layer: { index: number; patterns: Encoded } };
 export interface HeadsView extends Shown {
   kind: "heads"; tokens: string[]; ids?: number[]; queries?: string[]; query_ids?: number[];
+  /** As for a view "tokens". */
+  token_roles?: string[];
   patterns: SentPatterns; weighted?: SentPatterns; scores?: Score[]; bos?: boolean; causal?: boolean;
   /** By the name of the head. */
   truth?: Record<string, string> | null; roles?: Record<string, string>;
@@ -243,6 +245,8 @@ export interface Strip {
   tokens: string[]; ids?: number[]; bos?: boolean; masked?: number[];
   /** Other tokens below the tokens, and what they are called. */
   aligned?: string[]; below?: string;
+  /** Whose each token of a chat is: the role of its message, or "template". */
+  roles?: string[];
 }
 export interface StripOptions extends Strip {
   differs?: Set<number>; label?: string; focusable?: boolean;

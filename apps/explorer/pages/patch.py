@@ -30,6 +30,7 @@ from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.store import stored
 from apps.explorer.suggested import suggested_swaps
+from apps.explorer.validate import token_roles
 from apps.explorer.view import DIRECTIONS, Head, View
 from apps.widget.pictures import view_of
 from interp.errors import InterpError
@@ -165,6 +166,7 @@ def _pair(view: View, model: interp.Transformer) -> ViewData:
         "tokens": clean,
         "aligned": corrupt,
         "ids": batches[0].ids[0].tolist(),
+        "roles": token_roles(view, model),
         "pick": "position",
     }
 

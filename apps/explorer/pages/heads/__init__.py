@@ -40,7 +40,7 @@ from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.prediction import prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
-from apps.explorer.validate import attention_of, heads_of
+from apps.explorer.validate import attention_of, heads_of, token_roles
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import table_view
@@ -178,6 +178,7 @@ def _heads_view(
         "title": f"{view.model}: {which} of each head",
         "tokens": [*patterns.key_tokens],
         "ids": [*patterns.key_ids],
+        "token_roles": token_roles(view, model),
         "bos": patterns.key_ids[:1] == (model.config.tokens.bos,),
         "causal": patterns.is_causal,
         "patterns": patterns_sent(patterns, layer),
