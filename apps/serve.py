@@ -57,6 +57,8 @@ def settings(port: int) -> dict[str, object]:
         # drops those that two runs did not use, perhaps while that run is on its way, and the page
         # then stops with "Cached ForwardMsg MISS".
         "global.maxCachedMessageAge": 50,
+        # By default only messages of 10 kB or more are sent once.
+        "global.minCachedMessageSize": 1000,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],

@@ -26,8 +26,8 @@ def bundle(host: str) -> str:
     it is enough to put one after the other without what imports, exports and documents names.
 
     Args:
-        host: ``"streamlit"`` or ``"report"``; ``"parts"`` for the Streamlit component that holds
-            long arrays for the others.
+        host: ``"report"``; or a Streamlit component: ``"streamlit"``, which is called with data,
+            ``"code"``, which draws them, or ``"parts"``, which holds their long arrays.
     """
     modules: dict[str, str] = {}
     wanted = [f"mount_{host}.js"]

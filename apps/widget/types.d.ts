@@ -1,13 +1,15 @@
 // The types that the files of the widget share: what it is sent, what it draws, what its parts are.
 
 declare global {
-  /** Long arrays that Streamlit sends apart from the views, by name, and who waits for them. */
+  /** What Streamlit sends apart from the views: code, and long arrays by name; and who waits for it. */
   var interpParts: Parts | undefined;
 }
 
 export interface Parts {
   held: Map<string, { part: unknown; mounts: number }>;
   waiting: Set<() => void>;
+  /** Draws views; there once the code has arrived. */
+  mountViews?: (parent: HTMLElement, payload: Payload, host: Host) => MountedViews;
 }
 
 // ---- numbers -----------------------------------------------------------------------------------
