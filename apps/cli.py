@@ -13,7 +13,7 @@ import typer
 
 from apps.commands import COMMANDS, summary
 from apps.commands.group import Commands
-from apps.commands.options import DEFAULT_MODEL, Model
+from apps.commands.options import DEFAULT_MODEL, Model, parse_bytes
 from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
 from apps.commands.report import report
@@ -201,6 +201,17 @@ def explore(
             show_default="the first free one from 8501",
         ),
     ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=parse_bytes,
+            metavar="BYTES",
+            envvar="INTERP_EXPLORE_MEMORY",
+            help="Memory that results, tables and views of all visitors may take beside the "
+            "models, e.g. 2GB; the least recently used are evicted.",
+            show_default="a quarter of the free memory",
+        ),
+    ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
 ) -> None:
     """Open the interactive explorer in a browser."""
@@ -212,7 +223,7 @@ def explore(
         check_name(name)
     free = choose_port(port)
     print_stderr(f"The explorer is at http://127.0.0.1:{free} (Ctrl-C stops it).")
-    serve(models, free, headless=headless, results=results or [])
+    serve(models, free, headless=headless, results=results or [], memory=memory)
 
 
 def _models_of(results: Sequence[Path]) -> list[str]:

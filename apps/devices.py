@@ -3,11 +3,22 @@
 import torch
 
 from interp.errors import InvalidInput
+from interp.execution import free_bytes
 
 
 def default_device() -> str:
     """``cuda`` if a GPU is available, else ``cpu``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def free_memory() -> int:
+    """The memory of this machine that is free, in bytes."""
+    return free_bytes(torch.device("cpu"))
+
+
+def default_budget(free: int) -> int:
+    """What the explorer may keep beside its models, of so much free memory: a quarter of it."""
+    return free // 4
 
 
 def parse_device(name: str) -> torch.device:

@@ -24,6 +24,7 @@ from apps.explorer.pages.view_inputs import prompt_problem
 from apps.explorer.prediction import forwards_first, show_prediction
 from apps.explorer.sidebar import metric_choice, model_choice, prompt_form, set_choice
 from apps.explorer.state import change, current, outer, read_address, write_address
+from apps.explorer.store import limit_to
 from apps.explorer.story_panel import show_story, story_panel
 from apps.explorer.validate import within_context
 
@@ -48,10 +49,11 @@ body[data-interp-stopped] [data-testid=stDialog] { display: none; }
 
 
 def arguments() -> argparse.Namespace:
-    """The models and the reports that were given on the command line."""
+    """The models, the reports and the budget that were given on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--results", action="append", default=[], type=Path)
+    parser.add_argument("--memory", type=int)
     return parser.parse_known_args()[0]
 
 
@@ -89,6 +91,7 @@ def page() -> None:
     load_components()
     offer(arguments().model)
     open_reports(arguments().results)
+    limit_to(arguments().memory)
     with errors_on_page():
         # Elements that may be empty are in a container, so that those below keep their state.
         with st.container():

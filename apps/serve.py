@@ -57,6 +57,8 @@ def settings(port: int) -> dict[str, object]:
         # drops those that two runs did not use, perhaps while that run is on its way, and the page
         # then stops with "Cached ForwardMsg MISS".
         "global.maxCachedMessageAge": 50,
+        # By default only messages of 10 kB or more are sent once.
+        "global.minCachedMessageSize": 1000,
         "logger.level": "warning",
         "logger.hideWelcomeMessage": True,
         "secrets.files": [],
@@ -112,7 +114,12 @@ def choose_port(wanted: int | None) -> int:
 
 
 def serve(
-    models: Sequence[str], port: int, *, headless: bool, results: Sequence[Path] = ()
+    models: Sequence[str],
+    port: int,
+    *,
+    headless: bool,
+    results: Sequence[Path] = (),
+    memory: int | None = None,
 ) -> NoReturn:
     """Serve the explorer until interrupted, then end the process.
 
@@ -122,10 +129,13 @@ def serve(
         port: a free port.
         headless: whether not to open a browser.
         results: reports that the page opens, passed to its script as ``--results=PATH``.
+        memory: the budget of what is kept beside the models, in bytes; ``None`` takes a quarter of
+            the free memory. It is passed to the script as ``--memory=BYTES``.
     """
     # Streamlit passes the arguments of this process to its script.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
     sys.argv += [f"--results={path}" for path in results]
+    sys.argv += [] if memory is None else [f"--memory={memory}"]
     threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):
         Explorer(port, headless=headless).run(config=settings(port))

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -23,13 +23,13 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.machine import load_average
-from benchmarks.memory import high_water
+from benchmarks.memory import high_water, resident
 from benchmarks.table import write_between
 from interp.execution import processor
-from tools.browser import Visit, chromium, served, visit
+from tools.browser import TIMEOUT, Visit, chromium, served, visit
 
 MARKERS = ("<!-- figures of a real model -->", "<!-- end of a real model -->")
-N_PAIRS = 8
+N_PAIRS, N_PROMPTS = 8, 50
 NAMES = ("Mary", "John", "Tom", "James", "Paul")
 SENTENCE = "When {a} and {b} went to the store, {s} gave a drink to"
 OWN_PROMPT = "The capital of France is"
@@ -145,14 +145,36 @@ def _explorer(model: str) -> Iterator[Cost]:
         yield measured("what a head writes, on Weights", began)
         visitor.finish()
         yield measured("and all of the page Weights", began)
+        yield from _pages(visitor, measured)
+        began = time.perf_counter()
+        for n in range(N_PROMPTS):
+            _ask(visitor, SENTENCE.format(a=NAMES[n % 5], b=NAMES[(n + 1) % 5], s=f"the {n}"))
+        visitor.finish()
+        now = resident(server.process.pid)
+        yield measured(f"{N_PROMPTS} more prompts; {now / 1e9:.2f} GB are then resident", began)
+
+
+def _pages(visitor: Visit, measured: Callable[[str, float], Cost]) -> Iterator[Cost]:
+    """Open the other pages that read the prompt, each until all of its jobs have ended."""
+    _ask(visitor, SENTENCE.format(a="Mary", b="John", s="John"))
+    for page, view in {"Why": "components", "Patch": "patching", "Prompt": "tokens"}.items():
+        began = time.perf_counter()
+        visitor.page.get_by_role("radio", name=page).click()
+        drawn = f"[data-view={view}][data-ready=true]"
+        visitor.page.wait_for_selector(drawn, timeout=TIMEOUT)
+        yield measured(f"the page {page}", began)
+        visitor.finish()
+        yield measured(f"and all of the page {page}", began)
 
 
 def _ask(visitor: Visit, text: str) -> None:
-    """Type a prompt and wait until its patterns are shown."""
+    """Open the page Heads, type a prompt and wait until its patterns are shown."""
+    visitor.page.get_by_role("radio", name="Heads").click()
     visitor.page.get_by_label("Prompt", exact=True).fill(text)
     visitor.page.get_by_role("button", name="Run").click()
-    visitor.page.wait_for_url(lambda url: "France" in url)
-    visitor.page.wait_for_selector("[data-view=heads][data-ready=true]")
+    asked = "text => new URL(location.href).searchParams.get('text') === text"
+    visitor.page.wait_for_function(asked, arg=text, timeout=TIMEOUT)
+    visitor.page.wait_for_selector("[data-view=heads][data-ready=true]", timeout=TIMEOUT)
     visitor.settle()
 
 

@@ -18,6 +18,7 @@ neither has an effect under noising. Effects may exceed 1 or be negative, and do
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from analyses.methods.components import Recorded, aligned, places_of, position_labels
 from analyses.patch_activations.cells import AXES, cell_columns, edits_of_cells, shape_of
+from analyses.patch_activations.estimates import first_order_changes, largest_cells
 from analyses.results import (
     LARGE,
     Drawing,
@@ -65,11 +67,12 @@ class ActivationPatching(Result):
     Attributes:
         clean: the metric on the clean prompts.
         corrupt: the metric on the corrupted prompts.
-        patched: the metric with one cell patched; NaN where a cancelled call did not get to it. A
-            prompt that is too short to have the position is not changed.
+        patched: the metric with one cell patched; NaN where it was not measured: a cancelled call
+            did not get to it, or the estimates of others are larger. A prompt that is too short to
+            have the position is not changed.
         own: the metric with all cells of a point replaced by the run's own activations: a control,
-            which equals the metric of the base.
-        together: the metric with all cells of a point patched together.
+            which equals the metric of the base; NaN beside estimates.
+        together: the metric with all cells of a point patched together; NaN beside estimates.
         points: labels of the points that were patched.
         axes: the axes of a cell: ``layer``, ``head``, ``pos``, or some of these.
         cells: the columns that name the cells, each with one entry per cell; ``pos`` counts the
@@ -81,6 +84,7 @@ class ActivationPatching(Result):
         provenance: model, tokens (clean, then corrupted) and settings that the numbers depend on.
         notes: notes on how the numbers were computed, such as where they are NaN.
         partial: for a cancelled call, the sweep to pass as ``resume=``; else ``None``.
+        is_estimate: whether the effects were estimated to first order, not measured.
     """
 
     working = ("partial",)
@@ -100,6 +104,7 @@ class ActivationPatching(Result):
     provenance: Provenance
     notes: tuple[str, ...] = ()
     partial: Sweep | None = None
+    is_estimate: bool = False
 
     @property
     def effect(self) -> Float[Tensor, "point *cell prompt"]:
@@ -121,7 +126,12 @@ class ActivationPatching(Result):
 
     @property
     def control_lines(self) -> tuple[str, ...]:
-        """Mean effect of all cells of a point together, and of the run's own activations."""
+        """Mean effect of all cells of a point together, and of the run's own activations.
+
+        There are none beside estimates.
+        """
+        if self.is_estimate:
+            return ()
         together, self_patched = (
             self._share(x).mean(-1).tolist() for x in (self.together, self.own)
         )
@@ -161,9 +171,10 @@ class ActivationPatching(Result):
         columns = [str(index) for index in self.cells[across][:width]]
         if across == "pos":
             columns = [f"{p} {token}".rstrip() for p, token in zip(columns, tokens, strict=False)]
+        share = "Estimated share" if self.is_estimate else "Share"
         return Heatmap(
             self.mean_effect.flatten().unflatten(0, (-1, width)),
-            title=f"Share of the {self.metric} that each {' and '.join(self.axes)} "
+            title=f"{share} of the {self.metric} that each {' and '.join(self.axes)} "
             f"{VERBS[self.direction]}: {', '.join(self.points)}",
             rows=[" ".join(map(str, row)) for row in rows],
             columns=columns,
@@ -188,10 +199,11 @@ class ActivationPatching(Result):
         frame = self.to_frame()
         best, large = frame.iloc[0], (frame["size"] >= LARGE).sum()
         cells = f"{'/'.join(self.points)} by {' × '.join(self.axes)}"
+        how = f"{self.direction}{', estimated to first order' if self.is_estimate else ''}"
         return (
             f"{cells}: {best['name']} {VERBS[self.direction]} "
             f"{effect_text(best['effect'], places_of_effects(frame), '')} of the difference "
-            f"({self.direction}), the most of {len(frame)} cells; ≥ {LARGE:g}: {large}"
+            f"({how}), the most of {frame['size'].count()} cells; ≥ {LARGE:g}: {large}"
         )
 
     def _share(self, values: Float[Tensor, "*cell prompt"]) -> Float[Tensor, "*cell prompt"]:
@@ -224,6 +236,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     over: Sequence[str] = ("layer", "pos"),
     direction: str = "denoise",
     stack: str | None = None,
+    estimate: bool = False,
+    largest: int | None = None,
     rows: int = 64,
     memory: float | None = None,
     progress: Progress | None = None,
@@ -250,6 +264,10 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         direction: ``denoise``: clean activations into the corrupted run; ``noise``: corrupted ones
             into the clean run.
         stack: for an encoder–decoder, the stack that is patched; by default the decoder.
+        estimate: estimate the effects to first order, instead of measuring them: the gradient of
+            the metric times the difference of the two runs, from one forward and one backward pass
+            of the base (attribution patching, Nanda 2023). Only of cells of one layer.
+        largest: measure this many cells only, of all points: those with the largest estimates.
         rows: prompts per forward while activations are collected; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(cells done, cells in total)``, controls included.
@@ -264,7 +282,8 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     Raises:
         InvalidInput: clean and corrupted prompts that are not minimal pairs; a metric that is the
             same for both texts of a pair (named), or a loss; an unknown axis or direction, or one
-            that a point does not have; or a ``resume`` of another call.
+            that a point does not have; estimates of cells that extend over all layers, or of a
+            metric without a gradient; or a ``resume`` of another call.
         UnknownPlace: the model has no such point.
         Cancelled: ``cancelled`` returned True before anything was measured.
         Interrupted: Ctrl-C; its ``result`` can be resumed.
@@ -280,23 +299,67 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
     check_finite_weights(model)
     check_options(model, memory, resume)
     axes, rows = _check(metric, over, direction), at_least(1, rows, "rows")
+    _check_estimate(estimate, largest, axes, resume)
     points: list[Any] = list(at) if isinstance(at, list | tuple) else [at]
     pair = aligned(model, clean, corrupt)
+    base_of, source_of = pair[::-1] if direction == "denoise" else pair
     places = places_of(model, points, model.stack(stack).name)
     every = [place for layers in places.values() for place in layers]
     with cancellable(cancelled), naming_first_nan(model, *pair):
-        recorded = [Recorded.of(model, batches, every, metric, rows) for batches in pair]
+        source = Recorded.of(model, source_of, every, metric, rows)
+    shape, number = shape_of(source, places, axes), model.stacks.index(model.stack(stack))
+    tokens = position_labels(model, pair[0][number], pair[1][number])
     provenance = Provenance.of(model, *pair[0], *pair[1])
-    _check_difference(recorded[0].measured, recorded[1].measured, provenance.dtype)
-    base, source = recorded[::-1] if direction == "denoise" else recorded
-    shape = shape_of(source, places, axes)
+    described: dict[str, Any] = {
+        "points": tuple(places),
+        "axes": axes,
+        "cells": cell_columns(model, places, dict(zip(axes, shape, strict=True)), tokens),
+        "lengths": source.lengths(stack),
+        "direction": direction,
+    }
+
+    def ends(base: Float[Tensor, " prompt"]) -> dict[str, Float[Tensor, " prompt"]]:
+        """The metric of both texts, which differ."""
+        names = ("corrupt", "clean") if direction == "denoise" else ("clean", "corrupt")
+        values: dict[str, Tensor] = dict(zip(names, (base, source.measured), strict=True))
+        _check_difference(values["clean"], values["corrupt"], provenance.dtype)
+        return values
+
+    def estimates() -> tuple[Float[Tensor, " prompt"], Float[Tensor, "point *cell prompt"]]:
+        with cancellable(cancelled), naming_first_nan(model, *pair):
+            return first_order_changes(source, base_of, places, axes, metric, rows)
+
+    if estimate:
+        base_values, changes = estimates()
+        unmeasured = torch.full((len(places), len(base_values)), torch.nan).double()
+        return ActivationPatching(
+            **ends(base_values),
+            patched=base_values + changes,
+            own=unmeasured,
+            together=unmeasured,
+            **described,
+            metric=metric.name,
+            unit=metric.unit,
+            provenance=provenance,
+            is_estimate=True,
+        )
+    with cancellable(cancelled), naming_first_nan(model, *pair):
+        base = Recorded.of(model, base_of, every, metric, rows)
+    both, notes = ends(base.measured), tuple[str, ...]()
+    cells = [[*product(*map(range, shape))]] * len(places)
+    if largest is not None and largest < len(places) * len(cells[0]):
+        notes = (
+            f"the {largest} of {len(places) * len(cells[0])} cells with the largest first-order "
+            "estimates; the others are NaN",
+        )
+        cells = largest_cells(estimates()[1] / (source.measured - base.measured), largest)
     table = sweep(
         model,
         base.batches,
         [
             case
-            for layers in places.values()
-            for case in edits_of_cells(base, source, layers, axes, shape)
+            for layers, chosen in zip(places.values(), cells, strict=True)
+            for case in edits_of_cells(base, source, layers, axes, chosen)
         ],
         metric,
         memory=memory,
@@ -304,26 +367,50 @@ def patch_activations(  # noqa: PLR0913 - the settings of one analysis, by keywo
         cancelled=cancelled,
         resume=resume,
     )
-    values = table.values.unflatten(0, (len(places), -1))
-    number = model.stacks.index(model.stack(stack))
-    tokens = position_labels(model, pair[0][number], pair[1][number])
+    by_point = table.values.split([2 + len(chosen) for chosen in cells])
+    patched = torch.full((len(places), *shape, len(base.measured)), torch.nan).double()
+    for grid, values, chosen in zip(patched, by_point, cells, strict=True):
+        if chosen:
+            grid[tuple(torch.tensor(chosen).T)] = values[2:]
     return ActivationPatching(
-        clean=recorded[0].measured,
-        corrupt=recorded[1].measured,
-        patched=values[:, 2:].unflatten(1, shape),
-        own=values[:, 0],
-        together=values[:, 1],
-        points=tuple(places),
-        axes=axes,
-        cells=cell_columns(model, places, dict(zip(axes, shape, strict=True)), tokens),
-        lengths=source.lengths(stack),
-        direction=direction,
+        **both,
+        patched=patched,
+        own=torch.stack([values[0] for values in by_point]),
+        together=torch.stack([values[1] for values in by_point]),
+        **described,
         metric=table.metric,
         unit=table.unit,
         provenance=replace(provenance, edits=table.provenance.edits),
-        notes=(*table.notes, *cancelled_note(table, "cell")),
+        notes=(*notes, *table.notes, *cancelled_note(table, "cell")),
         partial=None if table.complete else table,
     )
+
+
+def _check_estimate(
+    estimate: object, largest: object, axes: tuple[str, ...], resume: object
+) -> None:
+    """Check that effects can be estimated, if they shall be.
+
+    Raises:
+        InvalidInput: ``estimate`` is no boolean, ``largest`` no number from 1; cells extend over
+            all layers; or ``estimate`` is given with ``largest`` or ``resume``.
+    """
+    if not isinstance(estimate, bool):
+        raise InvalidInput(f"estimate={shorten(estimate)} should be True or False.")
+    if largest is not None:
+        at_least(1, largest, "largest")
+    if (estimate or largest is not None) and "layer" not in axes:
+        raise InvalidInput(
+            f"over={shorten(axes)}: effects are estimated layer by layer, since a layer that is "
+            "patched too cuts the paths from earlier ones. Add layer to over=, or leave out "
+            "estimate= and largest=."
+        )
+    if estimate and (largest is not None or resume is not None):
+        other = "resume=" if largest is None else "largest="
+        raise InvalidInput(
+            f"estimate=True: effects are estimated, not measured, which excludes {other}. Leave "
+            "out one of the two."
+        )
 
 
 def _check(metric: object, over: object, direction: object) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from interp.points import Place
 
 AXES = ("layer", "head", "pos")
 """The axes that cells may have, in this order."""
+HEADS = {"head", "kv_head"}
+"""Names of tensor axes that ``head`` indexes."""
 TOKENS = {"pos", "query"}
 """Names of tensor axes that ``pos`` indexes."""
 
@@ -57,15 +59,16 @@ def edits_of_cells(
     source: Recorded,
     places: Sequence[Place],
     axes: tuple[str, ...],
-    shape: tuple[int, ...],
+    cells: Sequence[tuple[int, ...]],
 ) -> Iterator[list[Edit]]:
-    """Yield the edits of a point: those of the two controls, then those of each cell.
+    """Yield the edits of a point: those of the two controls, then those of some cells.
 
-    The controls replace all places at once, by their own values and by those of ``source``.
+    The controls replace all places at once, by their own values and by those of ``source``. A cell
+    is its index along each of the axes.
     """
     yield [base.edit(place) for place in places]
     yield [source.edit(place) for place in places]
-    for index in product(*map(range, shape)):
+    for index in cells:
         at = dict(zip(axes, index, strict=True))
         layer = at.pop("layer", None)
         chosen = places if layer is None else [places[layer]]

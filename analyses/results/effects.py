@@ -139,16 +139,19 @@ def mean_frame(cells: Cells, values: Float[Tensor, "cell prompt"]) -> pd.DataFra
     )
 
 
-def per_head(frame: pd.DataFrame, column: str, sizes: Sequence[int]) -> Float[Tensor, "layer head"]:
+def per_head(
+    frame: pd.DataFrame, column: str, sizes: Sequence[int], across: str = "head"
+) -> Float[Tensor, "layer head"]:
     """A column of a table with one row per head; NaN for heads that are missing.
 
     Args:
         frame: the table, with the columns layer and head.
         column: the name of the column.
         sizes: the number of heads in each layer.
+        across: the column that stands for the head, such as that of the position.
     """
     table = torch.full((len(sizes), max(sizes)), torch.nan, dtype=torch.float64)
-    cells = frame["layer"].tolist(), frame["head"].tolist()
+    cells = frame["layer"].tolist(), frame[across].tolist()
     table[cells] = torch.tensor(frame[column].tolist(), dtype=table.dtype)
     return table
 

@@ -4,17 +4,20 @@ A tensor's data are the bytes of its elements, row by row and little-endian, in 
 """
 
 import base64
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from interp.errors import InvalidInput
+from interp.io import TensorData
 
 DTYPES = {
     torch.float64: torch.float32,
@@ -70,15 +73,14 @@ def reduced(
 
 
 def nbytes(value: Any) -> int:  # noqa: ANN401 - a result or a part of one
-    """Size of the tensors in a result in bytes; a text counts its length, any other value 8."""
-    if isinstance(value, Tensor):
-        return value.nbytes
+    """Size of a result in bytes: of its tensors, tables, texts and what contains them."""
+    if isinstance(value, Tensor | TensorData):
+        return (value if isinstance(value, Tensor) else value.tensor).nbytes
+    if isinstance(value, pd.DataFrame):
+        return int(value.memory_usage(deep=True).sum())
     if is_dataclass(value):
         return sum(nbytes(getattr(value, field.name)) for field in fields(value))
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(nbytes, value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if isinstance(value, Sequence):
-        return sum(map(nbytes, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return 8
+    parts: Any = value.values() if isinstance(value, Mapping) else ()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        parts = value
+    return sys.getsizeof(value) + sum(map(nbytes, parts))

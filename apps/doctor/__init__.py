@@ -27,7 +27,7 @@ def checks() -> dict[str, Check]:
     with_torch: dict[str, Check] = {
         "compute": compute.compute,
         "bundled models": lambda: [software.bundled_models()],
-        "memory": lambda: [places.memory_here()],
+        "memory": places.memory_here,
     }
     return {
         "Python": lambda: [software.python()],

@@ -6,12 +6,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import typer
+
+from apps.commands.options import parse_bytes
 from apps.doctor.finding import Finding, as_expected, warning
 
 REPORTS = Path("reports")
 """The folder that commands write to by default."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 GIB = 2**30
+EXPLORER = "INTERP_EXPLORE_MEMORY"
+"""The environment variable with the memory that the explorer may use for what it keeps."""
 LITTLE_MEMORY, LITTLE_DISK = 2 * GIB, GIB
 
 
@@ -23,13 +28,13 @@ def places() -> Iterator[Finding]:
     yield browser(find_browser())
 
 
-def memory_here() -> Finding:
-    """:func:`memory` for this machine."""
-    import torch  # noqa: PLC0415
+def memory_here() -> Iterator[Finding]:
+    """:func:`memory` and :func:`explorer` for this machine."""
+    from apps.devices import free_memory  # noqa: PLC0415
 
-    from interp.execution import free_bytes  # noqa: PLC0415
-
-    return memory(free_bytes(torch.device("cpu")))
+    free = free_memory()
+    yield memory(free)
+    yield explorer(free, os.environ.get(EXPLORER))
 
 
 def memory(free: int) -> Finding:
@@ -39,6 +44,30 @@ def memory(free: int) -> Finding:
         advice = "Sweeps run in smaller batches and are slow: close other programs."
         return warning("memory", state, advice)
     return as_expected("memory", state)
+
+
+def explorer(free: int, setting: str | None) -> Finding:
+    """How much the explorer would keep for its visitors if it were started now.
+
+    Args:
+        free: free memory in bytes.
+        setting: the value of ``INTERP_EXPLORE_MEMORY``; ``None`` if it is not set.
+    """
+    from apps.devices import default_budget  # noqa: PLC0415
+
+    rest = "beside its models; interp explore --memory sets another"
+    if setting is None:
+        budget = default_budget(free)
+        state = f"keeps up to {budget / GIB:.1f} GiB, a quarter of the free memory, {rest}"
+        return as_expected("explorer", state)
+    try:
+        budget = parse_bytes(setting)
+    except typer.BadParameter as error:
+        return warning("explorer", f"{EXPLORER}: {error.message}", f"Change or unset {EXPLORER}.")
+    state = f"keeps up to {budget / GIB:.1f} GiB ({EXPLORER}={setting}) {rest}"
+    if budget > free:
+        return warning("explorer", state, f"That is more than is free: lower {EXPLORER}.")
+    return as_expected("explorer", state)
 
 
 def existing(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """Mounts the canvas widget on a page: takes views, reports clicks."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
@@ -16,22 +17,29 @@ Pick = Mapping[str, Any]
 """A click: the ``view``, the kind of click (``pick``) and an ``id``; depending on the kind also
 ``row``, ``column``, ``name``, ``heads``."""
 
-LONGEST = 8_000
-"""Characters up to which an encoded array is sent inside its view; longer ones are sent apart."""
+LONGEST, LONGEST_FIELD = 8_000, 1_000
+"""Characters up to which an encoded array, or a field of a view, is sent inside its view.
+
+What is longer is sent apart, and only if the browser does not have it yet (see
+``global.minCachedMessageSize`` in :mod:`apps.serve`).
+"""
 PARTS = "interp_parts"
 
 _keep = component("interp_parts", js=widget.bundle("parts"))
 _health = component("interp_health", js=widget.bundle("health"))
-_mount = component("interp_views", js=widget.bundle("streamlit"), css=widget.style())
+_code = component("interp_code", js=widget.bundle("code"))
+_mount = component("interp_views", js=widget.bundle("streamlit"))
 
 
 def load_components() -> None:
-    """Mount a component without data, at the top of a page, and the one that watches the server.
+    """Mount the code of the widget, what watches the server, and a component without data.
 
-    The browser then loads the code of components while results are computed, and shows views as
-    soon as they arrive. Otherwise React would delay them by up to half a second.
+    Streamlit sends a component with its script each time, so what draws views has one of its own,
+    whose message stays the same. The browser loads it while results are computed, and shows views
+    as soon as they arrive. Otherwise React would delay them by up to half a second.
     """
     with st.container(key=PARTS):
+        _code(key=f"{PARTS}_code", data={"style": widget.style()})
         _keep(key=f"{PARTS}_none", data={"name": "", "part": None})
         _health(key=f"{PARTS}_health", data={})
 
@@ -69,7 +77,7 @@ def canvas(  # noqa: PLR0913 - settings by keyword
             st.session_state[f"picked_{key}"] = id_
             on_pick(pick)
 
-    small, parts = apart(list(views))
+    small, parts = fields_apart(views)
     _mount(
         key=key,
         data={
@@ -88,6 +96,24 @@ def canvas(  # noqa: PLR0913 - settings by keyword
             _keep(key=f"{key}_{name}", data={"name": name, "part": part})
 
 
+def fields_apart(views: Sequence[ViewData]) -> tuple[list[ViewData], dict[str, Any]]:
+    """Replace long arrays and long fields of views by ``{"part": name}``, and return these by name.
+
+    So a selection, after which the views are the same, or a field that has changed is sent alone.
+    """
+    small, parts = list[ViewData](), dict[str, Any]()
+    for view in views:
+        fields, arrays = apart(view)
+        parts |= arrays
+        for field, value in fields.items():
+            text = json.dumps(value)
+            if len(text) > LONGEST_FIELD:
+                name = _name_of(text)
+                parts[name], fields[field] = value, {"part": name}
+        small.append(fields)
+    return small, parts
+
+
 def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain data
     """Replace long arrays in data by ``{"part": name}``, and return these arrays by name.
 
@@ -97,9 +123,7 @@ def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain dat
     if isinstance(value, dict):
         entries = cast(dict[str, Any], value)
         if isinstance(entries.get("data"), str) and len(entries["data"]) > LONGEST:
-            name = sha256(
-                f"{entries['dtype']}{entries['shape']}{entries['data']}".encode()
-            ).hexdigest()[:24]
+            name = _name_of(f"{entries['dtype']}{entries['shape']}{entries['data']}")
             return {"part": name}, {name: entries}
         split = {name: apart(each) for name, each in entries.items()}
         return {name: each for name, (each, _) in split.items()}, _joined(split.values())
@@ -107,6 +131,10 @@ def apart(value: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - plain dat
         each = [apart(item) for item in cast(list[Any], value)]
         return [item for item, _ in each], _joined(each)
     return value, {}
+
+
+def _name_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:24]
 
 
 def _joined(split: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:

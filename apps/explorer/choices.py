@@ -19,6 +19,7 @@ from apps.explorer.pages.continuation import CONTINUATION
 from apps.explorer.pages.heads import TEXTS
 from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
+from apps.explorer.pages.view_inputs import is_target_unknown
 from apps.explorer.pages.weights import SECTIONS
 from apps.explorer.view import ATTENTIONS, DEFAULT, View
 from interp.errors import InterpError, shorten
@@ -76,9 +77,12 @@ def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[st
 
 
 def _with_valid_metric(view: View, model: interp.Transformer) -> tuple[View, list[str]]:
-    """The view with a metric that its prompts allow."""
+    """The view with a metric that its prompts allow.
+
+    If only a long forward tells the target, the page shows whether the metric can be measured.
+    """
     try:
-        metrics = offered_metrics(view, model)
+        metrics = [*NAMES] if is_target_unknown(view, model) else offered_metrics(view, model)
     except InterpError:  # the prompts can't be read, which the page says
         metrics = [*NAMES]
     if view.metric in metrics:

@@ -8,7 +8,7 @@ LONG = 1e10
 """Weights × tokens from which on a forward is a job: about half a second on two processor cores."""
 
 
-def is_long_forward(view: View, model: interp.Transformer) -> bool:
-    """Whether one forward over the view's prompt takes long."""
-    weights = sum(weight.numel() for weight in model.parameters())
+def is_long_forward(view: View, model: interp.Transformer, forwards: int = 1) -> bool:
+    """Whether one forward over the view's prompt, or so many of them, takes long."""
+    weights = forwards * sum(weight.numel() for weight in model.parameters())
     return weights * sum(n_tokens(view, model, stack.name) or 0 for stack in model.stacks) > LONG

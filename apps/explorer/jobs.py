@@ -7,12 +7,13 @@ that a page can show cells as they are computed, and jobs of several pages take 
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread
 
 import interp
-from analyses.results import Result
+from analyses.results import Progress, Result
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
@@ -28,6 +29,8 @@ MAX_JOBS = 64
 """Largest number of stopped jobs that are kept for their partial results or errors."""
 MAX_VIEWERS = 100
 """Largest number of sessions of a job whose last polls are kept."""
+WAIT = 0.05
+"""Seconds after which a quick question looks again whether the job of its answer has ended."""
 
 
 @dataclass(eq=False)
@@ -131,6 +134,7 @@ class Jobs:
         self.model_of, self.store = model_of, store
         self._turns: SimpleQueue[tuple[Job, float, int] | None] = SimpleQueue()
         self._jobs: dict[Question, Job] = {}
+        self._quick: dict[Question, Future[Result]] = {}
         self._lock = Lock()
         self._closed = False
         # Daemon threads, so that stopping the command does not wait for an analysis.
@@ -161,7 +165,7 @@ class Jobs:
             return job
 
     def is_settled(self, question: Question) -> bool:
-        """Whether :meth:`run` need not compute: it is answered, or its job has failed."""
+        """Whether nothing is left to compute: it is answered, or its job has failed."""
         with self._lock:
             job = self._jobs.get(question)
         return self.store.get(question) is not None or bool(job is not None and job.error)
@@ -197,18 +201,67 @@ class Jobs:
     def run(self, question: Question) -> Result:
         """The answer to a quick question, from the store or computed in this thread.
 
+        If another visitor's thread or job is computing it, its answer is waited for.
+
         Raises:
             InterpError: the analysis raised it, or its job has failed.
         """
-        answer = self.store.get(question)
-        if answer is None:
+        future = Future[Result]()
+        while True:
             with self._lock:
-                failed = self._jobs.get(question, Job(question)).error
-            if failed:
-                raise InterpError(failed)
-            answer = question.run(self.model_of(question.model))
+                answer, job = self.store.get(question), self._jobs.get(question)
+                if answer is not None:
+                    return answer
+                if job is not None and job.error:
+                    raise InterpError(job.error)
+                if job is None or not self._can_wait_for(job):
+                    elsewhere = self._quick.get(question)
+                    self._quick.setdefault(question, future)
+                    break
+                job.polled[""] = time.monotonic()
+            time.sleep(WAIT)
+        if elsewhere is not None:
+            try:
+                return elsewhere.result()
+            except Cancelled:  # by a visitor who left
+                return self.run(question)
+        try:
+            answer = self._compute(question)
             self.store.put(question, answer)
+            future.set_result(answer)
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._quick[question]
         return answer
+
+    def _can_wait_for(self, job: Job) -> bool:
+        """Whether a job that is running will end: for a worker, only if another one runs it."""
+        return job.active or (job.running and current_thread() not in self._threads)
+
+    def _compute(
+        self,
+        question: Question,
+        progress: Progress | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        resume: object = None,
+    ) -> Result:
+        """Run a question; the scores that it takes are computed once for all that take them."""
+        scores = None if question.scored_by is None else self.run(question.scored_by)
+        model = self.model_of(question.model)
+        return question.run(model, progress, cancelled, resume, scores)
+
+    def _next_result(self, job: Job, progress: Progress, cancelled: Callable[[], bool]) -> Result:
+        """The next result of a job, or the answer that a quick question of a visitor has got."""
+        with self._lock:
+            future = self._quick.get(job.question)
+        answer = self.store.get(job.question) if future is None else future.result()
+        if answer is not None:
+            return answer
+        resume = getattr(job.result, "partial", None)
+        return self._compute(job.question, progress, cancelled, resume)
 
     def close(self) -> None:
         """Stop all jobs, then the worker threads."""
@@ -266,10 +319,8 @@ class Jobs:
             return resumes and (part.is_over or stops())
 
         try:
-            model = self.model_of(job.question.model)
-            resume = getattr(job.result, "partial", None)
             with cancellable(None if resumes else stops):
-                job.result = job.question.run(model, progress, cancelled, resume)
+                job.result = self._next_result(job, progress, cancelled)
             job.version += 1
         except Cancelled:
             job.done, job.seconds = (job.done, job.seconds) if resumes else (0, 0.0)
@@ -281,12 +332,24 @@ class Jobs:
             return True
         job.seconds = before + part.elapsed
         if getattr(job.result, "partial", None) is not None:
+            self.store.put(("partial", job.question), job.result, lambda: self._evicted(job))
             return False
         self.store.put(job.question, job.result)
         job.complete = True
         with self._lock:
-            self._jobs.pop(job.question, None)
+            self._forget(job)
         return True
+
+    def _evicted(self, job: Job) -> None:
+        """Forget a stopped job whose partial result had to make room."""
+        with self._lock:
+            if not job.running:
+                self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        job.turn += 1
+        self._jobs.pop(job.question, None)
+        self.store.drop(("partial", job.question))
 
     def _forget_stopped(self) -> None:
         """Forget jobs that stopped without a partial result, and all but the latest others.
@@ -296,5 +359,4 @@ class Jobs:
         stopped = [job for job in self._jobs.values() if not job.running]
         answered = [job for job in stopped if job.error or job.result is not None]
         for job in {*stopped} - {*answered[-MAX_JOBS:]}:
-            job.turn += 1
-            del self._jobs[job.question]
+            self._forget(job)

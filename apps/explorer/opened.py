@@ -1,8 +1,8 @@
 """The reports given on the command line; a link can name one of them, but never a file."""
 
-from functools import lru_cache
 from pathlib import Path
 
+from apps.explorer.store import stored
 from apps.report.written import Written, read_written
 
 _paths: list[Path] = []
@@ -22,7 +22,7 @@ def reports() -> dict[str, Written]:
     return _read(tuple(_paths))
 
 
-@lru_cache(1)
+@stored
 def _read(paths: tuple[Path, ...]) -> dict[str, Written]:
     named: dict[str, Written] = {}
     for report in (report for path in paths for report in read_written(path)):

@@ -8,6 +8,7 @@ the same scale.
 import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 
 import streamlit as st
 
@@ -23,7 +24,7 @@ from apps.explorer.messages import errors_on_page, escape_markdown, message_of
 from apps.explorer.offered import model_of
 from apps.explorer.questions import Question
 from apps.explorer.state import change, current, outer, rerun, session_name, write_address
-from apps.explorer.store import Store
+from apps.explorer.store import STORE
 from apps.explorer.validate import validated
 from apps.explorer.view import CONTRASTS, View
 from apps.explorer.watch import States, begin_drawing, is_cancelled, note_drawn, watch
@@ -35,7 +36,7 @@ PROGRESS = "interp_progress"
 """The key of the container of the jobs' progress, which the page's style keeps in view."""
 WORKERS = 2
 """Number of worker threads, so that a long forward of one analysis does not block another."""
-JOBS = Jobs(model_of, Store(), WORKERS)
+JOBS = Jobs(model_of, STORE, WORKERS)
 """The jobs of all sessions."""
 STATE = (
     *("model", "text", "target", "distractor", "corrupt", "prefix", "chat", "hidden", "position"),
@@ -56,11 +57,13 @@ class Ask:
         name: the name by which the page finds the answer.
         question: the question, or the reason why it can't be asked.
         long: whether it runs as a job, with progress and partial results.
+        after: questions that are answered first, unless they fail or the visitor cancels them.
     """
 
     name: str
     question: Question | str
     long: bool = False
+    after: tuple[Question, ...] = ()
 
 
 def ask(name: str, make: Callable[[], Question], *, long: bool = False) -> Ask:
@@ -69,6 +72,17 @@ def ask(name: str, make: Callable[[], Question], *, long: bool = False) -> Ask:
         return Ask(name, make(), long)
     except InterpError as error:
         return Ask(name, str(error), long)
+
+
+def in_turn(asked: Sequence[Ask]) -> list[Ask]:
+    """Questions of which each is asked when those before it are answered."""
+    questions = [each.question for each in asked if isinstance(each.question, Question)]
+    return [
+        replace(each, after=(*questions[: questions.index(each.question)],))
+        if isinstance(each.question, Question)
+        else each
+        for each in asked
+    ]
 
 
 def no_controls(_view: View, _model: interp.Transformer) -> None:
@@ -204,10 +218,14 @@ def _jobs_of(page: Page) -> dict[str, Job]:
 
 
 def asks_of(page: Page, view: View) -> list[Ask]:
-    """The questions of a page; all are jobs if a forward over its prompt takes long."""
+    """The questions of a page whose turn it is; all are jobs if a forward over its prompt is."""
     model = model_of(view.model)
     is_long = page.reads_prompt and is_long_forward(view, model)
-    return [replace(request, long=request.long or is_long) for request in page.asks(view, model)]
+    return [
+        replace(request, long=request.long or is_long)
+        for request in page.asks(view, model)
+        if all(JOBS.is_settled(each) or is_cancelled(each) for each in request.after)
+    ]
 
 
 def cancel_others(questions: set[Question]) -> None:
@@ -339,11 +357,17 @@ def _with_earlier(
     key: str, views: list[ViewData], answers: Results
 ) -> tuple[list[ViewData], list[str]]:
     """Add the earlier views of answers that are being computed again; return their ids too."""
-    earlier: list[ViewData] = st.session_state.get(f"earlier_{key}", [])
+    stored_as = ("earlier views", _session(), key)
+    earlier: list[ViewData] = STORE.get(stored_as) or []
     ids = {drawing["id"] for drawing in views}
     waiting = [drawing for drawing in earlier if drawing["id"] not in ids] if answers.states else []
-    st.session_state[f"earlier_{key}"] = [*views, *waiting]
+    STORE.put(stored_as, [*views, *waiting])
     return [*views, *waiting], [drawing["id"] for drawing in waiting]
+
+
+def _session() -> str:
+    """A name of this session."""
+    return st.session_state.setdefault("session", token_hex())
 
 
 def _apply_click(page: Page, pick: object, views: Sequence[ViewData]) -> None:

@@ -54,6 +54,7 @@ class Question:
         progress: Progress | None = None,
         cancelled: Callable[[], bool] | None = None,
         resume: object = None,
+        scored: Result | None = None,
     ) -> Result:
         """Run the analysis.
 
@@ -63,6 +64,7 @@ class Question:
                 takes it.
             cancelled: as for :func:`interp.sweep`.
             resume: the ``partial`` of an earlier answer.
+            scored: the answer to ``scored_by``, if there is one already.
 
         Raises:
             InterpError: the analysis raised it.
@@ -70,7 +72,7 @@ class Question:
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
         taken = {name: value for name, value in live.items() if self.takes(name)}
         settings = {name: _to_lists(value) for name, value in self.settings}
-        scores = [] if self.scored_by is None else [_scores(self.scored_by.run(model))]
+        scores = [] if self.scored_by is None else [_scores(scored or self.scored_by.run(model))]
         return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
 
     def code(self, source: str | None = None) -> str:

@@ -31,6 +31,14 @@ def text_read(view: View, model: interp.Transformer, text: str) -> str:
     return model.chat(text).text if view.chat and text else text
 
 
+def token_roles(view: View, model: interp.Transformer) -> list[str] | None:
+    """Whose each token of the prompt is, if it is sent as a chat message and this is known."""
+    if not (view.chat and view.text):
+        return None
+    chat = model.chat(view.text)
+    return None if chat.unmarked else [*chat.roles]
+
+
 def validated(view: View, model: interp.Transformer) -> tuple[View, tuple[str, ...]]:
     """The view without what this model lacks, and a note on each field that was left out."""
     notes: list[str] = []

@@ -26,9 +26,9 @@ def bundle(host: str) -> str:
     it is enough to put one after the other without what imports, exports and documents names.
 
     Args:
-        host: ``"streamlit"`` or ``"report"``; ``"parts"`` for the Streamlit component that holds
-            long arrays for the others, ``"story"`` for the one that opens files of stories,
-            ``"health"`` for the one that says that the server has stopped.
+        host: ``"report"``; or a Streamlit component: ``"streamlit"``, which is called with data,
+            ``"code"``, which draws them, ``"parts"``, which holds their long arrays, ``"story"``,
+            which opens files of stories, ``"health"``, which says that the server has stopped.
     """
     modules: dict[str, str] = {}
     wanted = [f"mount_{host}.js"]

@@ -3,7 +3,7 @@
 
 /** @import { BarsView, Box, Context, Measure, Numbers, Plot, Scale, Sent, Theme, Writing } from "./types.d.ts" */
 import { LINES, colourAt, css, ofHex } from "./colours.js";
-import { clamp, decodedOnce, extent, intervalText, readable, withUnit } from "./data.js";
+import { ESTIMATE, clamp, decodedOnce, extent, intervalText, isEstimate, readable, withUnit } from "./data.js";
 import { SMALL, badge, elided, hatch, niceTicks, write } from "./draw.js";
 import { labelRoom, moved } from "./matrix.js";
 
@@ -18,7 +18,7 @@ const MARK_SIZE = 4.5;
 const MARK_STYLES = /** @type {[string, number | null][]} */ ([["diamond", 2], ["circle", null], ["square", 5]]);
 
 /** @typedef {{
- *    title: string, values: Numbers, low?: Numbers, high?: Numbers, helps?: Scale["helps"],
+ *    title: string, values: Numbers, low?: Numbers, high?: Numbers, helps?: Scale["helps"], estimated?: Sent,
  *  }} Quantity */
 /** @typedef {{ title: string, isMark: boolean, n: number, x: number, y: number }} Key */
 
@@ -29,7 +29,7 @@ export function barsPlot(view) {
   /** @type {Quantity[]} */
   const sets = [{
     values: list(view.values), low: view.low && list(view.low), high: view.high && list(view.high),
-    title: view.first || "", helps: view.scale?.helps,
+    title: view.first || "", helps: view.scale?.helps, estimated: view.estimated,
   }];
   if (view.second) sets.push({ ...view.second, values: list(view.second.values) });
   const marks = (view.marks || []).map((sent) => (
@@ -119,7 +119,8 @@ export function barsPlot(view) {
       return;
     }
     ctx.fillStyle = barColour(theme, value, n);
-    ctx.fillRect(x, y, width, height);
+    if (isEstimate(set.estimated, row)) hollow(ctx, theme, barColour(theme, value, n), [x, y, width, height]);
+    else ctx.fillRect(x, y, width, height);
     interval(ctx, geometry, theme, set, row, y + height / 2);
     if (sets.length > 1 || marks.length) return;
     const edge = set.low && set.high && !Number.isNaN(set.high[row])
@@ -130,6 +131,17 @@ export function barsPlot(view) {
     write(ctx, readable3(value, signed), beyond, y + height / 2, {
       colour: theme.soft, size: SMALL, align: value < 0 ? "right" : "left",
     });
+  }
+
+  /** A bar of an estimate: an outline, hatched.
+   *  @type {(ctx: Context, theme: Theme, colour: string, box: Box) => void} */
+  function hollow(ctx, theme, colour, [x, y, width, height]) {
+    ctx.globalAlpha = 0.45;
+    hatch(ctx, theme.ink, x, y, width, height);
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = 1.5;
+    ctx.strokeRect(x + 0.75, y + 0.75, Math.max(0, width - 1.5), height - 1.5);
   }
 
   /** @type {(geometry: Geometry, value: number, n: number, row: number) => Box} */
@@ -230,12 +242,12 @@ export function barsPlot(view) {
   function describe([row]) {
     const set = sets[0];
     const between = set.low && set.high ? intervalText(set.low[row], set.high[row], signed) : "";
-    const others = [...marks, ...sets.slice(1)].map(
-      ({ title, values }) => `${title} ${withUnit(values[row], view.unit, signed)}`,
-    );
+    const others = [...marks, ...sets.slice(1)].map(({ title, values, estimated }) => (
+      `${title} ${withUnit(values[row], view.unit, signed)}${isEstimate(estimated, row) ? ` (${ESTIMATE})` : ""}`
+    ));
     return {
       name: view.labels[row], value: set.values[row], unit: view.unit, signed,
-      lines: [between, ...others].filter(Boolean),
+      lines: [isEstimate(set.estimated, row) ? ESTIMATE : "", between, ...others].filter(Boolean),
     };
   }
 

@@ -43,6 +43,15 @@ export function decodedOnce(sent) {
   return array;
 }
 
+/** What is added to the description of a number that is an estimate. */
+export const ESTIMATE = "estimated to first order, not measured";
+
+/** Whether the number at a place is an estimate, by the view's marks.
+ *  @type {(marks: Sent | undefined, at: number) => boolean} */
+export function isEstimate(marks, at) {
+  return Boolean(marks && decodedOnce(marks).data[at]);
+}
+
 /** Whether an array was decoded before.
  *  @type {(sent: Sent) => sent is Decoded} */
 function isDecoded(sent) {

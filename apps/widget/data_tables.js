@@ -27,7 +27,9 @@ export function matrixDataTable(view) {
   const beside = (view.beside || []).map(({ title, values }) => (
     { ...view, values, beside: [], title: `${view.title}: ${title}` }
   ));
-  return [matrixTableOf(view), ...beside.map(matrixTableOf)];
+  const { estimated } = view;
+  const marks = estimated ? [{ ...view, values: estimated, unit: "", title: marksTitle(view.title || "") }] : [];
+  return [matrixTableOf(view), ...[...marks, ...beside].map(matrixTableOf)];
 }
 
 /** @type {(view: Matrix) => DataTable} */
@@ -46,9 +48,11 @@ function matrixTableOf(view) {
 function barsDataTable(view) {
   /** @type {DataColumn[]} */
   const columns = [["", view.labels], [valueTitle(view), numbers(view.values)]];
+  if (view.estimated) columns.push([marksTitle(valueTitle(view)), numbers(view.estimated)]);
   if (view.low && view.high) columns.push(["low", numbers(view.low)], ["high", numbers(view.high)]);
   for (const other of [...(view.marks || []), ...(view.second ? [view.second] : [])]) {
     columns.push([other.title, numbers(other.values)]);
+    if (other.estimated) columns.push([marksTitle(other.title), numbers(other.estimated)]);
   }
   return ofColumns(captionOf(view), columns);
 }
@@ -75,7 +79,8 @@ function curvesDataTable(view) {
 /** @type {(view: NetworkView) => DataTable} */
 function networkDataTable(view) {
   const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
-  return { caption: captionOf(view), columns: ["from", "to", valueTitle(view)], rows };
+  const title = `${valueTitle(view)}${view.estimated ? ", estimated" : ""}`;
+  return { caption: captionOf(view), columns: ["from", "to", title], rows };
 }
 
 /** @type {(view: TokensView) => DataTable} */
@@ -83,6 +88,7 @@ function tokensDataTable(view) {
   /** @type {DataColumn[]} */
   const columns = [["position", view.tokens.map((_, n) => n)], ["token", view.tokens]];
   if (view.ids) columns.push(["id", view.ids]);
+  if (view.roles) columns.push(["role", view.roles]);
   if (view.aligned) columns.push(["corrupted", view.aligned]);
   if (view.values) columns.push([valueTitle(view), numbers(view.values)]);
   return ofColumns(captionOf(view), columns);
@@ -97,7 +103,7 @@ function tableDataTable(view) {
 function headsDataTable(view) {
   const columns = (view.scores || []).flatMap(({ name, unit, values, estimated }) => [
     { title: unit ? `${name} (${unit})` : name, values: decodedOnce(values) },
-    ...(estimated ? [{ title: `${name}: 1 where estimated`, values: decodedOnce(estimated) }] : []),
+    ...(estimated ? [{ title: marksTitle(name), values: decodedOnce(estimated) }] : []),
   ]);
   const [layers, heads] = columns.length ? columns[0].values.shape : [0, 0];
   const rows = Array.from({ length: layers * heads }, (_, n) => [
@@ -117,6 +123,12 @@ function textAndNumber(text, value) {
  *  @type {(sent: Sent) => number[]} */
 export function numbers(sent) {
   return Array.from(decodedOnce(sent).data);
+}
+
+/** The title of the numbers that say which numbers are estimates.
+ *  @type {(title: string) => string} */
+function marksTitle(title) {
+  return `${title}: 1 where estimated`;
 }
 
 /** A view's title with its unit.

@@ -7,7 +7,7 @@
  * } from "./types.d.ts"
  */
 import { contrasted } from "./colours.js";
-import { clamp, decodedOnce, headsOf, intervalText } from "./data.js";
+import { ESTIMATE, clamp, decodedOnce, headsOf, intervalText } from "./data.js";
 import { numbered } from "./draw.js";
 import { button, element, select, toggle } from "./elements.js";
 import { knownFacts, nameOf } from "./head_parts.js";
@@ -197,7 +197,7 @@ export function mapPlot(view, score, state, collected) {
     return {
       ...found, name: nameOf(view, head), value: data[at],
       lines: [
-        score.name, estimated?.[at] ? "estimated to first order, not measured" : "", interval,
+        score.name, estimated?.[at] ? ESTIMATE : "", interval,
         rank && `rank ${rank}`, ...knownFacts(view, head),
       ].filter(Boolean),
     };

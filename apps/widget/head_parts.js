@@ -11,7 +11,7 @@ import { dataTablesOf, matrixDataTable } from "./data_tables.js";
 import { choice, element } from "./elements.js";
 import { lineOf, weightScale } from "./patterns.js";
 import { STEP_KEYS } from "./plotted.js";
-import { legendElement, tokenStrip } from "./strip.js";
+import { legendElement, roleLegend, tokenStrip } from "./strip.js";
 
 /** @typedef {{
  *    truth?: HeadsView["truth"], roles?: HeadsView["roles"], names?: HeadsView["names"],
@@ -84,10 +84,13 @@ export function headStrip(mount, view, parent, state, { difference, onHover, onP
   const make = (tokens, side, label) => {
     const strip = tokenStrip(mount, {
       tokens, ids: side === "query" && queries ? view.query_ids : view.ids, bos: view.bos && side !== "query",
+      roles: side === "query" && queries ? undefined : view.token_roles,
       label, focusable: false, onHover: (n) => onHover(n === null ? null : place(side, n)),
       onPick: (n) => onPick(place(side, n)),
     });
     parent.append(queries ? element("p", { class: "w-soft w-side" }, label) : "", strip.root);
+    const legend = side === "query" ? null : roleLegend(view.token_roles);
+    if (legend) parent.append(legend);
     return strip;
   };
   const ofQueries = queries ? make(queries, "query", "queries") : null;

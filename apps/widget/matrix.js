@@ -2,7 +2,7 @@
 
 /** @import { Cell, Matrix, MatrixPlot, Measure, Plot, Size, Writing } from "./types.d.ts" */
 import { colourOf, textOn } from "./colours.js";
-import { cellFormat, clamp, decodedOnce, extent, headName, withUnit } from "./data.js";
+import { ESTIMATE, cellFormat, clamp, decodedOnce, extent, headName, isEstimate, withUnit } from "./data.js";
 import {
   LEGEND, SMALL, TITLE_ROOM, badge, elided, hatch, imageOf, legend, legendWidth, outline, tickStep, widest,
   write,
@@ -203,7 +203,8 @@ export function matrixPlot(view, settings = {}) {
     const beside = (view.beside || []).map(({ title, values }) => (
       `${title} ${withUnit(decodedOnce(values).data[row * columns + column], view.unit, signed)}`
     ));
-    const lines = [...((view.hover && view.hover[row][column]) || []), ...beside];
+    const estimate = isEstimate(view.estimated, row * columns + column) ? [ESTIMATE] : [];
+    const lines = [...estimate, ...((view.hover && view.hover[row][column]) || []), ...beside];
     const value = settings.places ? Number(at(cell).toFixed(settings.places)) : at(cell);
     return { name, value, unit: view.unit, text: text || "", signed, lines };
   }

@@ -1,21 +1,21 @@
 // The widget as a Streamlit component (API v2), which is called at every rerun with its data.
-// Long arrays are sent apart (mount_parts.js); data that refers to them waits until they arrive.
+// The code that draws views (mount_code.js) and long arrays (mount_parts.js) are sent apart; data
+// waits until they have arrived.
 // If new data arrives before the script has loaded, Streamlit may clean up a call after the next
 // call, or the latest call of an element that stays on the page. So the views are removed only when
 // their element has left the page.
 
 /** @import { Component, Picked } from "./types.d.ts" */
-import { mountViews } from "./mount.js";
 
 const mounts = new WeakMap();
 globalThis.interpParts ||= { held: new Map(), waiting: new Set() };
 const parts = globalThis.interpParts;
 
-/** The data with its long arrays inserted; undefined while one is missing.
+/** The data with what was sent apart inserted; undefined while something is missing.
  *  @type {(value: any) => any} */
 function whole(value) {
-  if (value === null || typeof value !== "object") return value;
-  if (typeof value.part === "string") return parts.held.get(value.part)?.part;
+  if (value === null || typeof value !== "object" || typeof value.data === "string") return value;
+  if (typeof value.part === "string") return whole(parts.held.get(value.part)?.part);
   /** @type {any} */
   const found = Array.isArray(value) ? [] : {};
   for (const [name, own] of Object.entries(value)) {
@@ -36,7 +36,8 @@ export default function (component) {
   parts.waiting.delete(own.look);
   own.look = () => {
     const payload = whole(data);
-    if (payload === undefined) {
+    const { mountViews } = parts;
+    if (payload === undefined || !mountViews) {
       parts.waiting.add(own.look);
       return;
     }

@@ -2,7 +2,7 @@
 
 /** @import { Cell, Context, Edge, GraphNode, Measure, NetworkView, Plot, Point, Theme } from "./types.d.ts" */
 import { colourAt, css } from "./colours.js";
-import { clamp, extent, readable } from "./data.js";
+import { ESTIMATE, clamp, extent, readable } from "./data.js";
 import { SMALL, elided, widest, wrapped, write } from "./draw.js";
 
 const ROW = 84;
@@ -57,7 +57,7 @@ export function networkPlot(view) {
     for (const edge of edges) drawEdge(ctx, geometry, theme, edge, 0.75);
     for (const node of nodes) drawNode(ctx, geometry, theme, node, false);
     const size = `line width: absolute weight (${view.unit}, up to ${readable(largest)})`;
-    const words = `${size}; orange: positive, purple: negative`;
+    const words = `${size}; orange: positive, purple: negative${view.estimated ? "; dashed: estimated" : ""}`;
     const lines = wrapped(words, geometry.width - 8, geometry.measure);
     lines.forEach((text, n) => {
       write(
@@ -73,8 +73,10 @@ export function networkPlot(view) {
     ctx.globalAlpha = alpha;
     ctx.strokeStyle = own.colour;
     ctx.lineWidth = own.width;
+    if (view.estimated) ctx.setLineDash([6, 4]);
     curve(ctx, one, other);
     ctx.stroke();
+    ctx.setLineDash([]);
     ctx.globalAlpha = 1;
   }
 
@@ -143,7 +145,10 @@ export function networkPlot(view) {
       };
     }
     const [from, to, weight] = edges[n];
-    return { name: `${nodes[from].name} → ${nodes[to].name}`, value: weight, unit: view.unit, signed: true };
+    return {
+      name: `${nodes[from].name} → ${nodes[to].name}`, value: weight, unit: view.unit, signed: true,
+      lines: view.estimated ? [ESTIMATE] : [],
+    };
   }
 
   /** @type {Plot["move"]} */

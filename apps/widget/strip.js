@@ -72,6 +72,7 @@ export function tokenStrip(mount, options) {
     /** @type {Description & { lines: string[] }} */
     const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
     if (options.ids) own.text = `id ${options.ids[n]}`;
+    if (options.roles) own.lines.push(`role: ${options.roles[n]}`);
     if (masked.has(n)) own.lines.push("masked");
     if (options.aligned) own.lines.push(`${options.below || "corrupted"} '${options.aligned[n]}'`);
     if (!values) return own;
@@ -100,11 +101,20 @@ function tokenElement(token, n, options, masked) {
   if (masked.has(n)) classes.push("w-masked");
   if (options.differs && options.differs.has(n)) classes.push("w-differs");
   const other = options.aligned ? element("bdi", { class: "w-other" }, options.aligned[n]) : null;
+  const role = options.roles ? options.roles[n] : null;
   const made = element(
-    "span", { class: classes.join(" "), "data-position": n }, element("bdi", {}, token), other,
+    "span", { class: classes.join(" "), "data-position": n, "data-role": role }, element("bdi", {}, token), other,
   );
   if (options.bos && n === 0) made.prepend(element("span", { class: "w-bos" }, "BOS"));
   return made;
+}
+
+/** What the lines below the tokens of a chat mean; null without roles.
+ *  @type {(roles: string[] | undefined) => HTMLElement | null} */
+export function roleLegend(roles) {
+  if (!roles) return null;
+  const keys = [...new Set(roles)].map((role) => element("span", { class: "w-token", "data-role": role }, role));
+  return element("p", { class: "w-roles" }, "whose each token is: ", ...keys);
 }
 
 /** The legend of a scale as an element.
@@ -150,6 +160,8 @@ export function tokensView(mount, view) {
     onDouble: double ? (n) => send(n, double) : null,
   });
   own.body.append(strip.root);
+  const roles = roleLegend(view.roles);
+  if (roles) own.body.append(roles);
   const key = values ? legendElement(mount, values.scale, view.unit) : null;
   if (key) own.body.append(key.element);
   strip.root.addEventListener(

@@ -1,7 +1,7 @@
 // The types that the files of the widget share: what it is sent, what it draws, what its parts are.
 
 declare global {
-  /** Long arrays that Streamlit sends apart from the views, by name, and who waits for them. */
+  /** What Streamlit sends apart from the views: code, and long arrays by name; and who waits for it. */
   var interpParts: Parts | undefined;
   /** The timer that asks whether the server is there. */
   var interpHealth: number | undefined;
@@ -10,6 +10,8 @@ declare global {
 export interface Parts {
   held: Map<string, { part: unknown; mounts: number }>;
   waiting: Set<() => void>;
+  /** Draws views; there once the code has arrived. */
+  mountViews?: (parent: HTMLElement, payload: Payload, host: Host) => MountedViews;
 }
 
 // ---- numbers -----------------------------------------------------------------------------------
@@ -93,8 +95,8 @@ export interface Shown {
   /** The cell that is chosen at first. */
   at?: Cell;
 }
-/** Further numbers of a view, with a title. */
-export interface Titled { title: string; values: Sent; helps?: Scale["helps"] }
+/** Further numbers of a view, with a title; estimated is 1 where they are estimates. */
+export interface Titled { title: string; values: Sent; estimated?: Sent; helps?: Scale["helps"] }
 
 export interface Matrix {
   kind: "matrix"; title?: string; rows: string[]; columns: string[]; row_axis: string; column_axis: string;
@@ -109,6 +111,8 @@ export interface BarsView extends Shown {
   first?: string; second?: Titled; marks?: Titled[];
   /** The numbers of all ids, of which the rows are some; of: a name for what the ids number. */
   every?: { of: string; ids: number[]; values: Sent };
+  /** 1 where a bar is an estimate. */
+  estimated?: Sent;
 }
 export interface SentCurve { name: string; x: Sent; y: Sent; faint?: boolean }
 export interface SentPanel { title: string; unit: string; curves: SentCurve[]; ends?: number[] }
@@ -117,7 +121,11 @@ export interface CurvesView extends Shown {
 }
 export interface GraphNode { name: string; x: number; y: number; label?: string }
 export type Edge = [from: number, to: number, weight: number];
-export interface NetworkView extends Shown { kind: "network"; nodes: GraphNode[]; edges: Edge[] }
+export interface NetworkView extends Shown {
+  kind: "network"; nodes: GraphNode[]; edges: Edge[];
+  /** Whether the weights are estimates. */
+  estimated?: boolean;
+}
 export interface TokensView extends Shown, Strip {
   kind: "tokens"; values?: Sent; scale?: Scale; double?: string | null;
 }
@@ -138,6 +146,8 @@ export type SentPatterns =
   | Encoded | Encoded[] | { thumbnails: Encoded; layer: { index: number; patterns: Encoded } };
 export interface HeadsView extends Shown {
   kind: "heads"; tokens: string[]; ids?: number[]; queries?: string[]; query_ids?: number[];
+  /** As for a view "tokens". */
+  token_roles?: string[];
   patterns: SentPatterns; weighted?: SentPatterns; scores?: Score[]; bos?: boolean; causal?: boolean;
   /** By the name of the head. */
   truth?: Record<string, string> | null; roles?: Record<string, string>;
@@ -287,6 +297,8 @@ export interface Strip {
   tokens: string[]; ids?: number[]; bos?: boolean; masked?: number[];
   /** Other tokens below the tokens, and what they are called. */
   aligned?: string[]; below?: string;
+  /** Whose each token of a chat is: the role of its message, or "template". */
+  roles?: string[];
 }
 export interface StripOptions extends Strip {
   differs?: Set<number>; label?: string; focusable?: boolean;

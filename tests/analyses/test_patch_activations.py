@@ -112,6 +112,92 @@ def test_each_cell_is_one_patched_forward(name, at, over):
         assert_close(values[cell], METRIC(done.logits, done.batch), 1e-10)
 
 
+@each(
+    ("name", "at", "over", "direction"),
+    [
+        ("gpt2", "resid_pre", ("layer", "pos"), "denoise"),
+        ("llama", "k", ("layer", "head"), "noise"),
+        ("gemma2", "z", ("layer", "head", "pos"), "denoise"),
+        ("opt-post", "attn_out", ("layer",), "noise"),
+        ("gpt2", "pattern", ("layer", "head", "pos"), "denoise"),
+        ("attention-pair", "cross_z", ("layer", "head"), "noise"),
+    ],
+)
+def test_an_estimate_is_the_slope_at_the_base_towards_the_other_text(name, at, over, direction):
+    """By central differences in ε of m(base + ε (source − base)), cell by cell."""
+    model, clean, corrupt = pair_of(name)
+    settings = {"metric": METRIC, "at": at, "over": over, "direction": direction}
+    estimated = patch_activations(model, clean, corrupt, estimate=True, **settings)
+    assert estimated.is_estimate
+    texts = (corrupt, clean) if direction == "denoise" else (clean, corrupt)
+    base, source = (model.check(*(x if isinstance(x, tuple) else (x,))) for x in texts)
+    own, other = (run(model, *batches, record="all").cache for batches in (base, source))
+    stack = {"stack": "decoder"} if len(model.stacks) > 1 else {}
+
+    def value(epsilon: float, layer: int = 0, **index: int) -> torch.Tensor:
+        name = (at, layer, *stack.values())
+        on_the_way = own[name] + epsilon * (other[name] - own[name])
+        done = run(model, *base, edits=[edits.replace(name, on_the_way, **index)])
+        return METRIC(done.logits, done.batch)
+
+    changes = (estimated.patched - value(0.0)).flatten(0, -2)
+    assert changes.abs().max() > 1e-3
+    for cell in range(0, len(changes), max(1, len(changes) // 5)):
+        index = {axis: estimated.cells[axis][cell] for axis in estimated.axes}
+        slope = (value(1e-4, **index) - value(-1e-4, **index)) / 2e-4
+        assert_close(changes[cell], slope, 1e-6)
+    measured = patch_activations(model, clean, corrupt, **settings)
+    assert not torch.allclose(estimated.patched, measured.patched), "the model is not linear"
+    assert not measured.is_estimate
+
+
+def test_prompts_of_several_lengths_are_estimated_as_each_alone():
+    rows = [torch.tensor([1, 2, 3, 4]), torch.tensor([5, 6])]
+    others = [torch.tensor([7, 2, 3, 4]), torch.tensor([8, 6])]
+    settings = {"metric": METRIC, "estimate": True}
+    together = patch_activations(
+        build("gpt2"), padded(rows, "left"), padded(others, "left"), **settings
+    )
+    for n, (row, other) in enumerate(zip(rows, others, strict=True)):
+        alone = patch_activations(build("gpt2"), row[None], other[None], **settings)
+        assert_close(together.patched[0, :, : len(row), n], alone.patched[0, ..., 0])
+    assert_close(together.effect[0, :, 2:, 1], torch.zeros_like(together.effect[0, :, 2:, 1]))
+
+
+def test_the_largest_cells_are_measured_as_all_are():
+    """The same numbers as those of the whole sweep, where the estimates are largest."""
+    model, clean, corrupt = pair_of("gpt2")
+    settings = {"metric": METRIC, "at": ["resid_pre", "attn_out"]}
+    whole = patch_activations(model, clean, corrupt, **settings)
+    few = patch_activations(model, clean, corrupt, largest=3, **settings)
+    is_measured = ~few.patched.isnan().any(-1)
+    assert is_measured.sum() == 3
+    assert_identical(few.patched[is_measured], whole.patched[is_measured])
+    assert_identical(few.together, whole.together)
+    sizes = patch_activations(model, clean, corrupt, estimate=True, **settings).effect
+    sizes = sizes.abs().mean(-1)
+    assert sizes[is_measured].min() >= sizes[~is_measured].max()
+    assert few.notes[0].startswith(f"the 3 of {is_measured.numel()} cells")
+    assert "the most of 3 cells" in few.summary()
+    every = patch_activations(model, clean, corrupt, largest=1000, **settings)
+    assert_identical(every.patched, whole.patched)
+    assert every.notes == whole.notes
+
+
+@each(
+    ("settings", "message"),
+    [
+        ({"largest": 0}, "largest"),
+        ({"estimate": True, "largest": 2}, "excludes largest="),
+        ({"largest": 2, "over": ("pos",)}, "estimated layer by layer"),
+    ],
+)
+def test_estimates_that_exclude_one_another_are_refused(settings, message):
+    model, clean, corrupt = pair_of("gpt2")
+    with pytest.raises(InvalidInput, match=message):
+        patch_activations(model, clean, corrupt, metric=METRIC, **settings)
+
+
 def test_noising_is_denoising_with_the_texts_exchanged():
     model, clean, corrupt = pair_of("llama")
     noised = patch_activations(model, clean, corrupt, metric=METRIC, direction="noise")
@@ -282,6 +368,8 @@ DECLARED = Declared(
             "over": (*odd.CHOICE, odd.NOTHING),
             "direction": odd.CHOICE,
             "stack": odd.CHOICE,
+            "estimate": odd.SWITCH,
+            "largest": tuple(value for value in odd.COUNT if value is not None),
             "rows": odd.COUNT,
             **odd.SWEPT,
         },
@@ -291,7 +379,8 @@ DECLARED = Declared(
         ("--model", "rasp-reverse", "--at", "z", "--over", "layer-head"),
         "patch",
         "L2H0",
-        "at=resid_pre over=layer-pos direction=denoise metric=logit-diff",
+        "at=resid_pre over=layer-pos direction=denoise estimate=False largest=None "
+        "metric=logit-diff",
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},
@@ -299,6 +388,7 @@ DECLARED = Declared(
         {
             "": of_case("resid_pre", "mlp_out", over=("layer", "pos")),
             "heads": of_case("z", "q", over=("layer", "head")),
+            "estimated": of_case("z", "q", over=("layer", "head"), estimate=True),
             "key/value heads": of_case("v", over=("layer", "head"), direction="noise"),
         }
     ),

@@ -282,6 +282,14 @@ def test_the_version_of_the_driver(tmp_path, text, expected):
 def test_little_memory_and_disk():
     assert places.memory(64 * GIB).mark is Mark.OK
     assert places.memory(GIB).mark is Mark.WARNING
+
+
+def test_the_budget_of_the_explorer_is_a_quarter_of_the_free_memory_or_what_is_set():
+    assert places.explorer(8 * GIB, None).found.startswith("keeps up to 2.0 GiB, a quarter")
+    given = places.explorer(8 * GIB, "3GB")
+    assert (given.mark, given.found[:19]) == (Mark.OK, "keeps up to 2.8 GiB")
+    assert "more than is free" in places.explorer(2 * GIB, "3GB").advice
+    assert "'much' is not a number of bytes" in places.explorer(8 * GIB, "much").found
     assert places.disk(Path("reports"), 64 * GIB).mark is Mark.OK
     assert places.disk(Path("reports"), GIB // 2).mark is Mark.WARNING
 

@@ -16,7 +16,7 @@ from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
-HOSTS = ("streamlit", "parts", "story", "health", "report")
+HOSTS = ("streamlit", "code", "parts", "story", "health", "report")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -81,12 +81,13 @@ def test_numbers_are_written_as_in_summaries(tmp_path):
 
 def test_its_mounts(tmp_path):
     """Beside a module that records what is mounted, in place of the one that draws it."""
-    for name in ("mount_streamlit.js", "mount_parts.js"):
+    for name in ("mount_streamlit.js", "mount_code.js", "mount_parts.js"):
         shutil.copy(HERE / name, tmp_path)
     shutil.copy(TESTS / "mounts.js", tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "mount.js").write_text("export const { mountViews } = globalThis;")
-    assert passed(tmp_path / "mounts.js") == 3
+    for module, name in (("mount", "mountViews"), ("elements", "element")):
+        (tmp_path / f"{module}.js").write_text(f"export const {{ {name} }} = globalThis;")
+    assert passed(tmp_path / "mounts.js") == 5
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -101,7 +102,8 @@ def test_a_bundle_is_one_script(tmp_path, host):
     assert statements == ([] if host == "report" else ["export default function (component) {"])
     functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
     assert len(functions) == len(set(functions))
-    assert ("mountViews" in functions) == (host in ("streamlit", "report"))
+    assert ("mountViews" in functions) == (host in ("code", "report"))
+    assert len(script) < 4000 or host in ("code", "report"), "sent at every click"
     assert "@param" not in script
     assert "@import" not in script
     assert bundle.__wrapped__(host) == script
@@ -134,7 +136,7 @@ def test_texts_are_never_set_as_html():
         "DOMParser",
         "eval(",
     ):
-        assert way not in bundle("streamlit") + bundle("report")
+        assert all(way not in bundle(host) for host in HOSTS)
     assert "http" not in re.sub(r"https?://www\.w3\.org", "", bundle("report") + style())
 
 

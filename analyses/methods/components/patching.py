@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp import edits
@@ -71,9 +71,13 @@ class Recorded:
         }
         return cls(model, batches, activations, torch.cat(measured))
 
+    def is_real(self, stack: str | None = None) -> Bool[Tensor, "prompt column"]:
+        """Which columns are tokens of each prompt, in one stack; by default in the last."""
+        return self.batches[self._stack_index(stack)].is_real
+
     def lengths(self, stack: str | None = None) -> Int[Tensor, " prompt"]:
         """Number of tokens of each prompt in one stack; by default in the last."""
-        return self.batches[self._stack_index(stack)].is_real.sum(-1).cpu()
+        return self.is_real(stack).sum(-1).cpu()
 
     def n_heads(self, place: Place) -> int | None:
         """Number of heads of the tensor at a place; ``None`` if it has no head axis."""

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import pandas as pd
+
 import interp
-from analyses import OVCircuit, Pruning, attribute_edges, ov, prune
-from analyses.results import Result
+from analyses import EdgeAttribution, OVCircuit, Pruning, attribute_edges, ov, prune
+from analyses.results import Result, circuit_drawing
 from apps.explorer.canvas import Pick, ViewData
-from apps.explorer.page import Ask, ask
+from apps.explorer.page import Ask, ask, in_turn
+from apps.explorer.pages.measured import agreement, sentences
 from apps.explorer.pages.target import Pairs, head_of, with_component
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
@@ -15,16 +18,25 @@ from apps.explorer.view import View
 from apps.widget.pictures import view_of
 
 CIRCUIT = "circuit"
+CHECKED = 16
+"""Number of edges whose effect is also measured."""
 TOP = 8
 """Number of tokens shown that a head promotes."""
 
 
 def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[Ask]:
-    """The questions about the circuit, if it was requested, and what the chosen head promotes."""
+    """The questions about the circuit, if it was requested, and what the chosen head promotes.
+
+    Scores of edges are estimated at once from one gradient, then along a path with a check of some
+    edges; these rank the edges of the circuits that are run.
+    """
+    asked = (view.model, pairs.clean, pairs.corrupt)
+
+    def edges(**settings: object) -> Question:
+        return question(attribute_edges, *asked, metric=pairs.metric, **settings)
 
     def circuit() -> Question:
-        asked = (view.model, pairs.clean, pairs.corrupt)
-        scored = question(attribute_edges, *asked, metric=pairs.metric, check=0)
+        scored = edges(check=CHECKED)
         return replace(question(prune, *asked, metric=pairs.metric), scored_by=scored)
 
     def promoted() -> Question:
@@ -42,8 +54,13 @@ def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[As
 
     if CIRCUIT not in view.asked:
         return []
+    steps = {
+        "edge estimates": lambda: edges(method="eap", check=0),
+        "edge scores": lambda: edges(check=CHECKED),
+        CIRCUIT: circuit,
+    }
     return [
-        ask(CIRCUIT, circuit, long=True),
+        *in_turn([ask(name, make, long=True) for name, make in steps.items()]),
         *([] if head_of(view.component) is None else [ask("promoted", promoted)]),
     ]
 
@@ -52,8 +69,11 @@ def circuit_views(view: View, results: Mapping[str, Result]) -> list[ViewData]:
     """The graph, the faithfulness of circuits by size, and the tokens that the head promotes."""
     drawings: list[ViewData] = []
     circuit, promoted = results.get(CIRCUIT), results.get("promoted")
+    scored = [each for each in results.values() if isinstance(each, EdgeAttribution)]
     if isinstance(circuit, Pruning):
         drawings += _circuit(view, circuit)
+    elif scored:
+        drawings.append(_estimated(view, scored[-1]))
     if isinstance(promoted, OVCircuit):
         note = {
             "note": f"Computed from the weights alone. The attention pattern of {promoted.name} is "
@@ -81,6 +101,28 @@ def _circuit(view: View, result: Pruning) -> list[ViewData]:
         },
         {**view_of(result.drawing(), "faithfulness"), **curve},
     ]
+
+
+def _estimated(view: View, result: EdgeAttribution) -> ViewData:
+    """The edges with the largest estimated effects as a graph, until circuits of them are run."""
+    scores = result.scores
+    largest = sorted(scores, key=lambda edge: -abs(scores[edge]))[: view.edges]
+    drawing = circuit_drawing(
+        {edge: scores[edge] for edge in largest},
+        title=f"Estimated effects of the {len(largest)} strongest of {len(scores)} edges "
+        f"({result.method}); {view.model}",
+        unit=result.unit,
+    )
+    notes = ["dashed: estimated from gradients; no circuit has been run yet"]
+    if len(result.checked):
+        names = [" → ".join(result.edges[edge]) for edge in result.checked.tolist()]
+        measured, estimated = (
+            pd.DataFrame({"name": names, "effect": effects.mean(-1).tolist()})
+            for effects in (result.exact, result.effect[result.checked])
+        )
+        notes.append(agreement(measured, estimated, result.unit, "edge"))
+    drawn = view_of(drawing, CIRCUIT)
+    return {**drawn, "estimated": True, "note": sentences(notes).strip()}
 
 
 def _percent(share: float) -> str:

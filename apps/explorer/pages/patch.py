@@ -16,17 +16,21 @@ from analyses import (
 )
 from analyses.methods.components import components_of, position_labels
 from analyses.patch_activations import VERBS
-from analyses.results import Heatmap, Result, number
+from analyses.results import Heatmap, Result, encoded, number, per_head
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import ask_switch, choose
 from apps.explorer.default_views import examples, with_prompt
+from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.circuit import CIRCUIT, CIRCUIT_PICKS, circuit_asks, circuit_views
+from apps.explorer.pages.measured import is_previewed, known_effects, sentences, sweep_asks
 from apps.explorer.pages.target import Pairs, corrupted, row_of, target_metric, with_component
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
+from apps.explorer.store import stored
 from apps.explorer.suggested import suggested_swaps
+from apps.explorer.validate import token_roles
 from apps.explorer.view import DIRECTIONS, Head, View
 from apps.widget.pictures import view_of
 from interp.errors import InterpError
@@ -44,6 +48,8 @@ CHECKED = 16
 MOST = 24
 """Largest number of nodes of the preview that are shown."""
 DIRECTION_WORDS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
+RUNS_OF_PREVIEW = CHECKED + 4
+"""The most forwards that the preview takes, a backward pass counted as one."""
 NEEDED = (
     "Patching needs a corrupted prompt, with the same number of tokens but another answer. Enter "
     "one in the sidebar"
@@ -60,7 +66,7 @@ def points_of(model: interp.Transformer) -> list[str]:
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """The preview, exact patching of one point, and the circuit if it was requested."""
+    """Exact patching of one point, the preview, and the circuit if it was requested."""
     try:
         # The chosen position is one that is patched; the position of the answer stays the same.
         view_of_answer = replace(view, position=None)
@@ -73,9 +79,14 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         pairs = Pairs(inputs.batch, corrupted(inputs), metric)
     except InterpError as error:
         return [Ask("pair", str(error))]
+    is_long = bool(view.prompts) or is_long_forward(view, model, RUNS_OF_PREVIEW)
     return [
-        ask("preview", lambda: _preview_question(view, pairs), long=bool(view.prompts)),
-        ask("patching", lambda: _exact_question(view, model, pairs), long=True),
+        *sweep_asks(
+            "patching",
+            lambda settings: _exact_question(view, model, pairs, **settings),
+            preview=is_previewed(view, model),
+        ),
+        ask("preview", lambda: _preview_question(view, pairs), long=is_long),
         *circuit_asks(view, model, pairs),
     ]
 
@@ -94,8 +105,10 @@ def _preview_question(view: View, pairs: Pairs) -> Question:
     )
 
 
-def _exact_question(view: View, model: interp.Transformer, pairs: Pairs) -> Question:
-    """Exact patching of one point."""
+def _exact_question(
+    view: View, model: interp.Transformer, pairs: Pairs, **settings: object
+) -> Question:
+    """Patching of one point: of all cells, unless the settings say otherwise."""
     of_encoder = len(model.stacks) > 1 and view.attention == "encoder"
     return question(
         patch_activations,
@@ -107,6 +120,7 @@ def _exact_question(view: View, model: interp.Transformer, pairs: Pairs) -> Ques
         over=("layer", "head" if view.at in OF_HEADS else "pos"),
         direction=view.direction,
         stack="encoder" if of_encoder else None,
+        **settings,
     )
 
 
@@ -123,14 +137,15 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     suggested = {} if view.prompts else _suggested(view, model)
     pair = _pair(view, model)
     drawings = [pair] if pair else [suggested, _offered(view)]
-    preview, exact = results.get("preview"), results.get("patching")
+    preview = results.get("preview")
+    patched = tuple(each for each in results.values() if isinstance(each, ActivationPatching))
     if isinstance(preview, NodeAttribution):
         pairs = inputs_of(view, model, swept=True).pairs
         drawings.append(
             _preview(view, preview, position_labels(model, *(pair[-1] for pair in pairs)))
         )
-    if isinstance(exact, ActivationPatching):
-        drawings.append(_exact(view, exact))
+    if patched:
+        drawings.append(_exact(view.model, patched))
     drawings += circuit_views(view, results)
     drawings += [suggested] if pair else []
     return [drawing for drawing in drawings if drawing]
@@ -151,6 +166,7 @@ def _pair(view: View, model: interp.Transformer) -> ViewData:
         "tokens": clean,
         "aligned": corrupt,
         "ids": batches[0].ids[0].tolist(),
+        "roles": token_roles(view, model),
         "pick": "position",
     }
 
@@ -223,38 +239,61 @@ def _preview(view: View, result: NodeAttribution, tokens: Sequence[str]) -> View
         + f"Agreement with exact patching of {agreement.n} nodes: {agreement}. "
         + " ".join(agreement.warnings("node"))
     )
-    return {**view_of(drawing, "preview"), "note": note, "pick": "cell"}
+    all_estimated = [[1] * len(tokens) for _ in rows]
+    estimated = {"estimated": encoded(all_estimated)}
+    return {**view_of(drawing, "preview"), **estimated, "note": note, "pick": "cell"}
 
 
-def _exact(view: View, result: ActivationPatching) -> ViewData:
-    """The share of the difference that patching each cell accounts for."""
-    values = result.mean_effect[0]
+@stored
+def _exact(model: str, results: tuple[ActivationPatching, ...]) -> ViewData:
+    """The share of the difference that patching each cell accounts for, or its estimate.
+
+    Args:
+        model: the name of the model.
+        results: of one point: of all cells, possibly partial or estimated, or of a few.
+    """
+    measured = next((result for result in results if not result.is_estimate), None)
+    result = measured or results[0]
     by_head = "head" in result.axes
     what = "head" if by_head else "position"
+    _, n_layers, n_columns, n = result.patched.shape
+    cells = n_layers * n_columns
+    frame, notes = known_effects(results, cells, "of the difference", "cell")
+    sizes, across = [n_columns] * n_layers, "head" if by_head else "pos"
     clean, corrupt = (number(run.mean(), 3, sign=True) for run in (result.clean, result.corrupt))
     is_shared = result.shares_heads()
     letter = "KV" if is_shared else "H"
     tokens = result.cells.get("token", ())
     drawing = Heatmap(
-        values,
+        per_head(frame, "effect", sizes, across),
         title=f"Share of the {result.metric} that {result.points[0]} of each layer and {what} "
-        f"{VERBS[result.direction]}; {view.model}, {_n(len(result.clean))}",
-        rows=[f"L{n}" for n in range(len(values))],
+        f"{VERBS[result.direction]}; {model}, {_n(n)}",
+        rows=[f"L{layer}" for layer in range(n_layers)],
         columns=[
-            f"{letter}{n}" if by_head else f"{n} {tokens[n]}".rstrip()
-            for n in range(values.shape[1])
+            f"{letter}{at}" if by_head else f"{at} {tokens[at]}".rstrip() for at in range(n_columns)
         ],
         axes=("layer", what),
         unit="share",
         diverging=True,
     )
-    note = (
+    n_measured = int(frame["is_measured"].sum())
+    lines = [
         f"The {result.metric} is {clean} {result.unit} on the clean prompt and {corrupt} on the "
-        "corrupted one. A share of 0 is no change, of 1 the whole difference. "
-        f"{result.control_lines[0].capitalize()}."
-    )
+        "corrupted one. A share of 0 is no change, of 1 the whole difference",
+        *([f"{n_measured} of {cells} cells so far"] if n_measured < cells else []),
+        *notes,
+        *result.control_lines[:1],
+    ]
     pick = "head" if by_head and not is_shared else "cell"
-    return {**view_of(drawing, "patching"), "note": note, "pick": pick}
+    drawn: ViewData = {
+        **view_of(drawing, "patching"),
+        "note": sentences(lines).strip(),
+        "pick": pick,
+    }
+    if n_measured < len(frame):
+        is_estimate = frame.assign(is_estimate=~frame["is_measured"])
+        drawn["estimated"] = encoded(per_head(is_estimate, "is_estimate", sizes, across))
+    return drawn
 
 
 def _n(n: int) -> str:

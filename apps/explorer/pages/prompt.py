@@ -29,6 +29,7 @@ from apps.explorer.pages.masking import answered_at, has_mask, toggled
 from apps.explorer.pages.samples import LEAST_SCALE, WRITTEN, why_written
 from apps.explorer.pages.view_inputs import TOP, set_question
 from apps.explorer.prediction import prediction_question
+from apps.explorer.validate import token_roles
 from apps.explorer.view import COLOURS, View
 from interp.text import visible
 
@@ -121,6 +122,7 @@ def tokens_view(view: View, model: interp.Transformer, predictions: Predictions)
         "note": _strip_note(model, changes=changes),
         "tokens": [*predictions.tokens[0]],
         "ids": ids,
+        "roles": token_roles(view, model),
         "values": encoded(values),
         "unit": "nats",
         "scale": asdict(scale),

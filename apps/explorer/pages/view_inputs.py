@@ -7,6 +7,7 @@ from analyses import Predictions, predictions
 from apps.commands.inputs import Inputs
 from apps.defaults import MASKED_LOSS
 from apps.explorer.default_views import examples
+from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.page import JOBS
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import text_read
@@ -98,6 +99,16 @@ def target_question(view: View, model: interp.Transformer) -> Question:
     batch = Inputs(model, (prompt_of(view, model),)).batch
     settings = {"pos": view.position, "top": TOP, "hidden": view.hidden or None}
     return question(predictions, view.model, batch, **settings)
+
+
+def is_target_unknown(view: View, model: interp.Transformer) -> bool:
+    """Whether the target is the most probable token, of a long forward that has not run yet."""
+    if view.target or view.prompts or not is_long_forward(view, model):
+        return False
+    try:
+        return not JOBS.is_settled(target_question(view, model))
+    except InterpError:
+        return False
 
 
 def probable_target(view: View, model: interp.Transformer) -> str | None:

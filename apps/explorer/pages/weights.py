@@ -25,18 +25,19 @@ from analyses import (
 from analyses.methods.circuits import KINDS
 from analyses.methods.components import components_of
 from analyses.results import Result, fixed, signed
+from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.controls import choose, write
-from apps.explorer.default_views import EXAMPLES, examples
+from apps.explorer.default_views import examples
 from apps.explorer.page import Ask, Page, ask
-from apps.explorer.pages.view_inputs import inputs_of
+from apps.explorer.pages.view_inputs import NO_PROMPT, prompt_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import attention_of, heads_of, text_read
 from apps.explorer.view import Head, View, heads_in
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, view_of
-from interp.errors import InterpError
+from interp.errors import InterpError, InvalidInput
 
 SECTIONS = {
     "head": "One head",
@@ -145,11 +146,16 @@ def _order_asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def _order_question(view: View, model: interp.Transformer) -> Question:
-    """Over the first prompts of the model's set, or the view's prompt if it has none."""
-    of_set = replace(view, prompts=EXAMPLES if examples(view.model) else "")
-    inputs = inputs_of(of_set, model, swept=True)
-    first = replace(inputs, prompts=inputs.prompts[:ORDER_PROMPTS])
-    return question(order_sensitivity, view.model, first.batch)
+    """Over the first prompts of the model's set, or the view's prompt if it has none.
+
+    Raises:
+        InvalidInput: there is no prompt.
+    """
+    prompts = tuple(examples(view.model)[:ORDER_PROMPTS])
+    if not (prompts or view.text):
+        raise InvalidInput(NO_PROMPT)
+    batch = Inputs(model, prompts or (prompt_of(view, model),)).batch
+    return question(order_sensitivity, view.model, batch)
 
 
 SECTION_ASKS: dict[str, Callable[[View, interp.Transformer], list[Ask]]] = {

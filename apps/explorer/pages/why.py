@@ -6,7 +6,8 @@ embedding. The logit lens shows at which layers the answer appears.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import streamlit as st
 
@@ -21,6 +22,7 @@ from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
+from apps.explorer.pages.measured import is_previewed, known_effects, sentences, sweep_asks
 from apps.explorer.pages.target import (
     corrupted,
     direct_question,
@@ -52,27 +54,27 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 def _component_asks(view: View, model: interp.Transformer) -> list[Ask]:
-    kinds = {"heads": {}, "MLPs": {"units": "mlps"}}
-    if not components_of(model).mlps:
-        del kinds["MLPs"]
-    return [
+    asked = [
         ask(
             "direct",
             lambda: direct_question(view, inputs_of(view, model, swept=True), "head"),
             long=bool(view.prompts),
-        ),
-        *(
-            ask(
-                f"ablation of {name}",
-                lambda units=units: _ablation(view, inputs_of(view, model, swept=True), **units),
-                long=True,
-            )
-            for name, units in kinds.items()
-        ),
+        )
     ]
+    kinds: dict[str, dict[str, object]] = {"heads": {}, "MLPs": {"units": "mlps"}}
+    if not components_of(model).mlps:
+        del kinds["MLPs"]
+    for name, units in kinds.items():
+
+        def ablated(settings: dict[str, object], units: dict[str, object] = units) -> Question:
+            return _ablation(view, inputs_of(view, model, swept=True), **units, **settings)
+
+        preview = is_previewed(view, model)
+        asked += sweep_asks(f"ablation of {name}", ablated, of=f" of {name}", preview=preview)
+    return asked
 
 
-def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
+def _ablation(view: View, inputs: Inputs, **settings: object) -> Question:
     """The ablation of each head or MLP; resampled values come from the corrupted prompts if any."""
     has_donors = view.method == RESAMPLE and inputs.all_have("corrupt")
     return question(
@@ -82,7 +84,7 @@ def _ablation(view: View, inputs: Inputs, **units: str) -> Question:
         metric=target_metric(view, inputs),
         method=view.method,
         reference=corrupted(inputs) if has_donors else None,
-        **units,
+        **settings,
     )
 
 
@@ -93,27 +95,54 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     """The chosen component, all components, the lens; as far as there are answers."""
     # The component that was clicked last is at the top.
     drawings = upstream_views(view, model, results)
-    direct, effects = results.get("direct"), _ablated(results)
+    direct, ablated = results.get("direct"), _ablated(results, model)
     if isinstance(direct, DirectLogitAttribution):
-        drawings.append(_components(view, direct, effects))
-    elif effects:
-        drawings.append(_ablations(view, effects))
+        drawings.append(_components(view, direct, ablated))
+    elif ablated.effects:
+        drawings.append(_ablations(view, ablated))
     return [*drawings, *lens_views(view, model, results)]
 
 
-def _ablated(answers: Mapping[str, Result]) -> dict[str, float]:
-    """The mean effect of ablating each component, as far as known."""
+@dataclass(frozen=True)
+class _Ablated:
+    """The effects of ablating components, as far as they are known.
+
+    Attributes:
+        effects: the mean effect of each, by name.
+        estimated: the names of those that are only estimated.
+        notes: how far the sweeps are, and how the estimates agree with what is measured.
+    """
+
+    effects: dict[str, float]
+    estimated: frozenset[str]
+    notes: tuple[str, ...]
+
+    def is_estimate(self, names: Sequence[str]) -> dict[str, Any]:
+        """The field of a view that marks estimates among its bars; empty if there are none."""
+        marks = [int(name in self.estimated) for name in names]
+        return {"estimated": encoded(marks)} if any(marks) else {}
+
+
+def _ablated(answers: Mapping[str, Result], model: interp.Transformer) -> _Ablated:
+    """The mean effect of ablating each component, measured or else estimated."""
     results = [answer for answer in answers.values() if isinstance(answer, Ablation)]
-    return {
-        name: effect for ablation in results for name, effect in ablation.mean_effects().items()
-    }
+    effects, estimated, notes = dict[str, float](), set[str](), list[str]()
+    components = components_of(model)
+    for units, of_kind in (("heads", components.heads), ("mlps", components.mlps)):
+        of_units = [result for result in results if result.units == units]
+        if not of_units:
+            continue
+        unit, cell = of_units[0].unit, {"heads": "head", "mlps": "MLP"}[units]
+        frame, lines = known_effects(of_units, len(of_kind), unit, cell)
+        effects |= dict(zip(frame["name"], frame["effect"], strict=True))
+        estimated |= {*frame.loc[~frame["is_measured"], "name"]}
+        notes += lines
+    return _Ablated(effects, frozenset(estimated), (*dict.fromkeys(notes),))
 
 
-def _components(
-    view: View, direct: DirectLogitAttribution, effects: Mapping[str, float]
-) -> ViewData:
+def _components(view: View, direct: DirectLogitAttribution, ablated: _Ablated) -> ViewData:
     """Direct contributions, largest first, beside the effects of ablation."""
-    largest, hidden = direct.largest_terms(effects, MOST)
+    largest, hidden = direct.largest_terms(ablated.effects, MOST)
     terms = direct.to_frame()
     sides = [side for side in ("target", "distractor") if f"to_{side}" in terms]
     note = (
@@ -129,11 +158,12 @@ def _components(
     if len(hidden):
         note += f"{len(hidden)} smaller contributions are not shown; they sum to "
         note += f"{number(hidden['effect'].sum(), 2, sign=True)} logits. "
+    names = largest["name"].tolist()
     return {
-        **_bars(largest["name"].tolist(), largest["effect"].tolist(), "above"),
+        **_bars(names, largest["effect"].tolist(), "above"),
         "title": f"Why {_what(direct)}? Direct contribution, and {view.method} ablation, of each "
         f"component{where(view)}",
-        "note": note + "Click a row to see what its component reads.",
+        "note": note + sentences(ablated.notes) + "Click a row to see what its component reads.",
         "low": encoded(largest["low"].tolist()),
         "high": encoded(largest["high"].tolist()),
         "first": "direct contribution",
@@ -145,18 +175,21 @@ def _components(
             "title": f"{view.method} ablation (below 0: helps)",
             "values": encoded(largest["other"].tolist()),
             "helps": "below",
+            **ablated.is_estimate(names),
         },
     }
 
 
-def _ablations(view: View, effects: Mapping[str, float]) -> ViewData:
+def _ablations(view: View, ablated: _Ablated) -> ViewData:
     """The effects of ablation alone, for a model whose logits are not a sum of contributions."""
-    by_size = sorted(effects, key=lambda name: -size_of(effects[name]))
+    effects = ablated.effects
+    names = sorted(effects, key=lambda name: -size_of(effects[name]))[:MOST]
     return {
-        **_bars(by_size[:MOST], [effects[name] for name in by_size[:MOST]], "below"),
+        **_bars(names, [effects[name] for name in names], "below"),
         "title": f"Change of the answer under {view.method} ablation of each component"
         f"{where(view)}",
-        "note": "Click a row to see what its component reads.",
+        "note": f"{sentences(ablated.notes)}Click a row to see what its component reads.",
+        **ablated.is_estimate(names),
     }
 
 

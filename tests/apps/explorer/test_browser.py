@@ -19,6 +19,8 @@ pytestmark = pytest.mark.browser
 
 MODEL = "induction-by-hand"
 TEXT = "abcdefab"
+CLICK = 12_000
+"""The most bytes that a click on a head may take; the widget's script alone has 119 kB."""
 EVIL = "</script><img src=x onerror=alert(1)>"
 
 
@@ -82,11 +84,15 @@ def test_each_page_is_drawn_without_a_complaint(visitor, server, page):
 
 
 def test_a_head_is_chosen_in_the_browser_and_followed_by_the_address(visitor, server):
+    """The server then sends what has changed alone: no script, no patterns, no scores."""
     opened(visitor, server, page="heads", text=TEXT, head="L0H1")
+    visitor.finish()
     assert chosen_head(visitor) == "0,1"
+    before = visitor.received
     press(visitor, "heads", "]")
     assert chosen_head(visitor) == "1,1"
     until_address(visitor, "head", "L1H1")
+    assert 0 < visitor.received - before < CLICK
 
 
 @pytest.mark.slow

@@ -9,7 +9,9 @@ from streamlit.testing.v1 import AppTest
 from apps.explorer.default_views import default_view, with_prompt
 from apps.explorer.links import completed
 from apps.explorer.offered import model_of, offer, source_of
-from apps.explorer.pages.prompt import on_pick
+from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.patch import PATCH
+from apps.explorer.pages.prompt import PROMPT, on_pick
 from apps.explorer.pages.view_inputs import inputs_of, prompt_problem
 from apps.explorer.pages.weights import asks as weights_asks
 from apps.explorer.prediction import prediction_question
@@ -54,6 +56,34 @@ def test_texts_are_sent_through_the_template(model):
     ]
     plain = replace(VIEW, chat=False)
     assert inputs_of(plain, model).texts == ["y = 1"]
+
+
+def test_each_token_of_a_chat_says_whose_it_is(model):
+    """In the strips of the pages Prompt, Heads and Patch; without a chat no token does."""
+    drawn = {
+        page.name: [
+            (each["tokens"], each.get("roles") or each.get("token_roles"))
+            for each in page.views(view, model, results_of(page, view, model))
+            if "tokens" in each
+        ]
+        for page in (PROMPT, HEADS, PATCH)
+        for view in [replace(VIEW, page=page.name, corrupt="z = 1")]
+    }
+    assert [len(strips) for strips in drawn.values()] == [1, 1, 1]
+    for ((tokens, roles),) in drawn.values():
+        assert len(tokens) == len(roles)
+        of_user = [token for token, role in zip(tokens, roles, strict=True) if role == "user"]
+        assert "".join(of_user).replace("·", " ").strip() == "y = 1"
+        assert {*roles} == {"user", "template"}
+    plain = replace(VIEW, chat=False)
+    (strip, *_) = PROMPT.views(plain, model, results_of(PROMPT, plain, model))
+    assert strip["roles"] is None
+
+
+def results_of(page, view, model):
+    """The answers to the quick questions of a page."""
+    asked = [ask for ask in page.asks(view, model) if not (ask.long or ask.name == "pair")]
+    return {ask.name: ask.question.run(model) for ask in asked}
 
 
 def test_a_long_text_is_cut_so_that_the_message_fits(model):

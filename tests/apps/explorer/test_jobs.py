@@ -1,10 +1,13 @@
 """Long analyses: partial results, cancelling, resuming, failing; and the store of answers."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import count
 
 import pytest
 import torch
@@ -13,10 +16,13 @@ import analyses
 from analyses import ablate, attention_patterns, head_roles, top_texts
 from analyses.results import nbytes
 from apps.explorer import jobs as jobs_module
+from apps.explorer import questions as questions_module
+from apps.explorer import store as store_module
 from apps.explorer.jobs import Jobs
 from apps.explorer.questions import Question, question
 from apps.explorer.store import Store
 from apps.explorer.watch import progress_text
+from interp.errors import InvalidInput
 from interp.loading import load
 
 run_module = import_module("interp.execution.run")
@@ -27,7 +33,7 @@ TEXTS = ("abcab", "xyzxy", "kqkqk")
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
-    made = Jobs(load, Store())
+    made = Jobs(load, Store(2**28))
     yield made
     made.close()
 
@@ -303,6 +309,129 @@ def test_the_state_of_a_job_in_words():
     assert progress_text("a", job, cancelled=False) == "a: failed"
 
 
+def counted(monkeypatch) -> tuple[list[str], threading.Event, threading.Event]:
+    """An analysis that notes each call, and returns once an event is set."""
+    calls, begun, go = list[str](), threading.Event(), threading.Event()
+
+    def noted(model, text):
+        calls.append(text)
+        begun.set()
+        go.wait(60)
+        return ablate(model, [text])
+
+    monkeypatch.setattr(analyses, "noted", noted, raising=False)
+    return calls, begun, go
+
+
+def in_threads(work: Callable[[], object], n: int) -> tuple[list[object], list[threading.Thread]]:
+    """Results of the same work in several threads, in the order in which they end."""
+    results: list[object] = []
+    threads = [threading.Thread(target=lambda: results.append(work())) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    return results, threads
+
+
+def test_a_quick_question_of_several_visitors_is_computed_once(jobs, monkeypatch):
+    calls, begun, go = counted(monkeypatch)
+    asked = Question("noted", MODEL, ("abcab",))
+    results, threads = in_threads(lambda: jobs.run(asked), 4)
+    assert begun.wait(60)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert calls == ["abcab"]
+    assert results == [results[0]] * 4
+
+
+def test_an_error_reaches_all_who_wait_for_the_answer(jobs, monkeypatch):
+    _, begun, go = counted(monkeypatch)
+    asked = Question("noted", MODEL, ("",))
+
+    def error() -> str:
+        with pytest.raises(InvalidInput) as raised:
+            jobs.run(asked)
+        return str(raised.value)
+
+    results, threads = in_threads(error, 4)
+    assert begun.wait(60)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert results == [results[0]] * 4
+    assert not jobs._quick
+
+
+@pytest.mark.parametrize("first", ["job", "page"])
+def test_a_question_of_a_job_and_of_a_page_is_computed_once(jobs, monkeypatch, first):
+    """Whoever asks second waits for the first, and neither for ever."""
+    calls, begun, go = counted(monkeypatch)
+    asked = Question("noted", MODEL, ("abcab",))
+
+    def of_page() -> tuple[list[object], list[threading.Thread]]:
+        return in_threads(lambda: jobs.run(asked), 1)
+
+    def of_job() -> jobs_module.Job:
+        return jobs.poll(asked)
+
+    if first == "job":
+        of_job()
+        assert begun.wait(60)
+        results, threads = of_page()
+    else:
+        results, threads = of_page()
+        assert begun.wait(60)
+        of_job()
+    go.set()
+    threads[0].join()
+    job = wait(jobs, asked)
+    assert job.complete
+    assert results == [job.result]
+    assert calls == ["abcab"]
+
+
+def test_scores_that_a_question_takes_are_computed_once(jobs, monkeypatch):
+    """They are a question of their own, whose answer another page may have got already."""
+    calls, go = list[str](), threading.Event()
+    go.set()
+
+    def scored(model, text):
+        calls.append(text)
+        return ablate(model, [text])
+
+    def ranked(scores, model, text):
+        return ablate(model, [text], largest=len(scores))
+
+    monkeypatch.setattr(analyses, "scored", scored, raising=False)
+    monkeypatch.setattr(analyses, "ranked", ranked, raising=False)
+    monkeypatch.setattr(questions_module, "_scores", lambda _: [1, 2])
+    by = Question("scored", MODEL, ("abcab",))
+    for text in ("abcab", "xyzxy"):
+        job = wait(jobs, Question("ranked", MODEL, (text,), scored_by=by))
+        assert len(job.result.members) == 2
+    assert calls == ["abcab"]
+
+
+def test_a_partial_result_counts_in_the_store_and_makes_room(jobs, monkeypatch):
+    """Of a stopped job; once it is evicted, the job is forgotten and would begin anew."""
+    parts = (Part(torch.zeros(10), n) for n in count(1))
+    monkeypatch.setattr(
+        analyses, "endless", lambda _model, *, resume=None: next(parts), raising=False
+    )
+    asked = Question("endless", MODEL)
+    job = jobs.poll(asked)
+    until(lambda: job.version > 1)
+    jobs.cancel(asked)
+    until(lambda: not job.running)
+    assert jobs.kept == 1
+    assert jobs.store.nbytes == nbytes(job.result) >= 40
+    jobs.store.max_bytes = jobs.store.nbytes
+    jobs.store.put("more", Numbers(torch.zeros(10)))
+    assert jobs.kept == 0
+    assert jobs.store.nbytes == 40
+    assert jobs.poll(asked) is not job
+
+
 def test_two_jobs_take_turns(jobs, monkeypatch):
     """A job of many slices waits for one that came later; alone it would never end."""
     ran: list[str] = []
@@ -341,6 +470,12 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Part:
+    numbers: torch.Tensor
+    partial: int
+
+
+@dataclass(frozen=True)
 class Numbers:
     numbers: torch.Tensor
 
@@ -358,6 +493,28 @@ def test_the_store_keeps_the_last_used_within_its_bytes():
     store.put(questions[1], Numbers(torch.zeros(1000)))
     assert store.get(questions[1]) is None
     assert store.nbytes == 80
+
+
+def test_what_functions_of_results_return_is_stored_while_the_result_lives(monkeypatch):
+    monkeypatch.setattr(store_module, "STORE", Store(2**20))
+    calls: list[object] = []
+
+    @store_module.stored
+    def frame_of(result, name):
+        calls.append(name)
+        return result.to_frame()
+
+    first, second = (ablate(load(MODEL), [text]) for text in ("abcab", "xyzxy"))
+    frame = frame_of(first, "a")
+    assert frame_of(first, "a") is frame
+    assert frame_of(first, "b") is not frame
+    assert frame_of(second, "a") is not frame
+    assert calls == ["a", "b", "a"]
+    assert store_module.STORE.nbytes >= 3 * frame.memory_usage(deep=True).sum()
+    alive = weakref.ref(first)
+    del first
+    gc.collect()
+    assert alive() is None, "the store keeps tables, not results"
 
 
 def test_bytes_of_a_result_are_at_least_those_of_its_tensors():

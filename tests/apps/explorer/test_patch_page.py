@@ -181,7 +181,7 @@ def test_what_cannot_be_asked_of_an_encoder_decoder_leaves_exact_patching():
     """Nothing that is patched in the encoder is a position of a prediction."""
     view = opened(PATCH, "dates", asked=("circuit",), attention="encoder")
     results, errors = answers(PATCH, view)
-    assert set(errors) == {"preview", "circuit"}
+    assert set(errors) == {"preview", "edge estimates", "edge scores", "circuit"}
     views = views_by_id(PATCH, view, results)
     assert set(views) == {"strips", "patching"}
     differs = [

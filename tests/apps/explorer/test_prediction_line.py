@@ -10,6 +10,7 @@ import analyses
 from apps.explorer import forward_cost
 from apps.explorer.offered import model_of
 from apps.explorer.page import JOBS
+from apps.explorer.pages import weights
 from apps.explorer.questions import Question
 from apps.serve import APP
 from interp.errors import InvalidInput
@@ -147,10 +148,23 @@ def until_offered(app: AppTest, label: str, *, offered: bool = True) -> None:
     raise TimeoutError
 
 
-@pytest.mark.parametrize("page", ["prompt", "heads", "why", "patch"])
-def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypatch):
-    """It would hold up the whole session, so all of them are jobs; here every prompt is long."""
+@pytest.mark.parametrize(
+    ("page", "fields"),
+    [
+        ("prompt", {}),
+        ("heads", {"metric": "logit"}),
+        ("why", {}),
+        ("patch", {}),
+        ("weights", {"weights": "order"}),
+    ],
+)
+def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, fields, monkeypatch):
+    """It would hold up the whole session, so all of them are jobs; here every prompt is long.
+
+    A link names a metric of the target, which only a forward tells; the model has no prompt set.
+    """
     monkeypatch.setattr(forward_cost, "LONG", 0)
+    monkeypatch.setattr(weights, "examples", lambda _: [])
     asked, run = [], Question.run
 
     def noted(question: Question, *arguments: object) -> object:
@@ -160,10 +174,12 @@ def test_no_forward_over_a_long_prompt_runs_while_a_page_is_drawn(page, monkeypa
     monkeypatch.setattr(Question, "run", noted)
     app = AppTest.from_file(str(APP), default_timeout=60)
     text = {"text": f"{page[:2]}dab{page[:2]}", "corrupt": f"{page[:2]}dab{page[1]}{page[0]}"}
-    app.query_params.update({"model": MODEL, "page": page, "position": "3", **text})
+    app.query_params.update({"model": MODEL, "page": page, "position": "3", **text, **fields})
     until_offered(app.run(), "Cancel", offered=False)
-    assert "interp-prediction" in "".join(element.proto.body for element in app.get("html"))
+    assert bool(line(app)) == (page != "weights"), "the page that needs no prompt waits for none"
     assert not app.error
+    view = app.session_state["view"]
+    assert fields.items() <= view.to_address().items()
     assert asked
     assert {name for name, thread in asked if thread not in JOBS._threads} == set()
 

@@ -38,3 +38,28 @@ def test_many_prompts_leave_no_more_than_their_results(chromium, n_prompts, grow
                 before = resident(server.process.pid)
         grown = resident(server.process.pid) - before
         assert grown < growth
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.parametrize(
+    "n_prompts",
+    [pytest.param(15, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.nightly)],
+)
+def test_prompts_on_all_pages_of_python_4l_take_at_most_100_mb(chromium, n_prompts):
+    """Pages in turn, each until its jobs have ended, after each has been opened once."""
+    names = ("Prompt", "Heads", "Why", "Patch", "Weights")
+    model = "python-4l"
+    with served(model) as server, visit(chromium, server) as visitor:
+        visitor.open(server.address(model=model, page="prompt"))
+        box = visitor.page.get_by_label("Prompt", exact=True)
+        before = 0
+        for n in range(len(names) + n_prompts):
+            if n == len(names):
+                before = resident(server.process.pid)
+            box.fill(f"def f{n}(a, b):\n    return a + b\n\ndef g{n}(a, b):\n    return a +")
+            visitor.page.get_by_role("button", name="Run").click()
+            visitor.page.wait_for_url(lambda url, n=n: f"g{n}" in url, timeout=TIMEOUT)
+            visitor.page.get_by_role("radio", name=names[n % len(names)], exact=True).click()
+            visitor.finish()
+        assert not visitor.complaints
+        assert resident(server.process.pid) - before < 100e6

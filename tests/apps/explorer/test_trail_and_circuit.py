@@ -1,5 +1,7 @@
 """Why and Patch in a session: steps back, the circuit on request, errors."""
 
+import time
+
 import pytest
 from answered import opened
 from streamlit.testing.v1 import AppTest
@@ -43,7 +45,11 @@ def test_the_circuit_is_asked_for_by_a_switch():
     (switch,) = (toggle for toggle in app.toggle if toggle.label == "Circuit")
     switch.set_value(True).run()
     assert app.session_state["view"].asked == ("circuit",)
-    assert any("scores = attribute_edges(" in code.value for code in app.code)
+    deadline = time.monotonic() + 60
+    while not any("scores = attribute_edges(" in code.value for code in app.code):
+        assert any("method='eap'" in code.value for code in app.code), "the first of three steps"
+        assert time.monotonic() < deadline
+        app.run()
     assert not app.error
 
 

@@ -9,7 +9,7 @@ import {
 } from "../../../apps/widget/colours.js";
 import { curvesPlot, logTicks } from "../../../apps/widget/curves.js";
 import {
-  ARRAYS, cellFormat, decoded, exact, extent, headsOf, readable, same, slug,
+  ARRAYS, ESTIMATE, cellFormat, decoded, exact, extent, headsOf, readable, same, slug,
 } from "../../../apps/widget/data.js";
 import { dataTablesOf, toCsv } from "../../../apps/widget/data_tables.js";
 import { badgePlace, elided, niceTicks, tickStep, wrapped } from "../../../apps/widget/draw.js";
@@ -51,6 +51,27 @@ test("a table of heads says which values are estimates", () => {
   assert.deepEqual(measured, { caption: "heads: scores of heads", columns: ["head", "effect (nats)"], rows: [["L0H0", 1], ["L0H1", 2]] });
   assert.deepEqual(estimated.columns, ["head", "effect (nats)", "effect: 1 where estimated"]);
   assert.deepEqual(estimated.rows, [["L0H0", 1, 1], ["L0H1", 2, 0]]);
+});
+
+test("an estimate is named in descriptions and tables of cells, bars and edges", () => {
+  const plain = [matrixPlot(MATRIX).describe([0, 0]), barsPlot(BARS).describe([0]), networkPlot(NETWORK).describe([0, 0])];
+  for (const described of plain) assert.ok(!(described.lines || []).some((line) => line.includes(ESTIMATE)));
+  const { shape: [rows, columns] } = MATRIX.values;
+  const marks = Array.from({ length: rows }, (_, r) => Array.from({ length: columns }, (_, c) => Number(r + c === 0)));
+  const matrix = { ...MATRIX, estimated: marks };
+  assert.ok(matrixPlot(matrix).describe([0, 0]).lines.includes(ESTIMATE));
+  assert.ok(!matrixPlot(matrix).describe([0, 1]).lines.includes(ESTIMATE));
+  assert.deepEqual(dataTablesOf(matrix)[1].rows.map((row) => row.slice(1)), marks);
+  const second = { title: "other", values: [1, 2], estimated: [0, 1] };
+  const bars = { ...BARS, estimated: [1, 0], second };
+  const lines = [0, 1].map((row) => barsPlot(bars).describe([row]).lines.join("; "));
+  assert.ok(lines[0].startsWith(ESTIMATE) && !lines[0].includes(`(${ESTIMATE})`));
+  assert.ok(!lines[1].startsWith(ESTIMATE) && lines[1].endsWith(`(${ESTIMATE})`));
+  const titles = dataTablesOf(bars)[0].columns;
+  assert.ok(titles.includes("logits: 1 where estimated") && titles.includes("other: 1 where estimated"));
+  const network = { ...NETWORK, estimated: true };
+  assert.deepEqual(networkPlot(network).describe([0, 0]).lines, [ESTIMATE]);
+  assert.equal(dataTablesOf(network)[0].columns[2], "nats, estimated");
 });
 
 test("NaN stays NaN, null is NaN, shapes hold", () => {

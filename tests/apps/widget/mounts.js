@@ -12,17 +12,32 @@ globalThis.mountViews = (parent, payload) => {
     dispose: () => { parent.drawn = null; disposed.push(parent); },
   };
 };
+globalThis.element = (tag, _attributes, text) => ({ tag, text });
 const { default: views } = await import("./mount_streamlit.js");
+const { default: code } = await import("./mount_code.js");
 const { default: part } = await import("./mount_parts.js");
 const parts = globalThis.interpParts;
 
 const mounted = (element, data) => views({ parentElement: element, data, setTriggerValue() {} });
 const mountedPart = (element, name) => part({ parentElement: element, data: { name, part: { of: name } } });
 
+test("views wait for the code that draws them, with its style; it is taken once", () => {
+  const styles = [];
+  const element = { append: (made) => styles.push(made) };
+  mounted(element, { n: 1 });
+  assert.equal(element.drawn, undefined);
+  code({ data: { style: "a" } });
+  assert.deepEqual(element.drawn, { n: 1 });
+  code({ data: { style: "b" } });
+  mounted(element, { n: 2 });
+  assert.deepEqual(element.drawn, { n: 2 });
+  assert.deepEqual(styles, [{ tag: "style", text: "a" }]);
+});
+
 const later = () => new Promise((resolve) => { setTimeout(resolve, 5); });
 
 test("views go with the last call of an element that has left the page", async () => {
-  const element = { isConnected: true };
+  const element = { isConnected: true, append() {} };
   const first = mounted(element, { n: 1 });
   const second = mounted(element, { n: 2 });
   first();
@@ -50,8 +65,20 @@ test("a clean-up that comes after the next call leaves its part", () => {
   assert.equal(parts.held.size, 0);
 });
 
+test("a part may refer to other parts", () => {
+  const [place, element, otherElement] = [{ append() {} }, {}, {}];
+  const partOf = (own, name, value) => part({ parentElement: own, data: { name, part: value } });
+  const away = mounted(place, { views: [{ scores: { part: "scores" } }] });
+  const first = partOf(element, "scores", [{ values: { part: "array" } }]);
+  assert.equal(place.drawn, undefined);
+  const array = { dtype: "float32", shape: [1], data: "AACAPw==" };
+  const second = partOf(otherElement, "array", array);
+  assert.deepEqual(place.drawn, { views: [{ scores: [{ values: array }] }] });
+  for (const release of [away, first, second]) release();
+});
+
 test("views wait for their parts, and a part goes with its last mount", () => {
-  const [place, element, otherElement] = [{}, {}, {}];
+  const [place, element, otherElement] = [{ append() {} }, {}, {}];
   const away = mounted(place, { views: [{ part: "a" }, null] });
   assert.equal(place.drawn, undefined);
   const [release, again] = [mountedPart(element, "a"), mountedPart(otherElement, "a")];

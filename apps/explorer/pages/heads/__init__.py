@@ -34,12 +34,13 @@ from apps.explorer.pages.heads.known import card_labels, roles
 from apps.explorer.pages.heads.patterns import patterns_sent
 from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
+from apps.explorer.pages.measured import is_previewed, sweep_asks
 from apps.explorer.pages.prompt import tokens_view
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.prediction import ablation_of, prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
-from apps.explorer.validate import attention_of, heads_of
+from apps.explorer.validate import attention_of, heads_of, token_roles
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
 from apps.widget.pictures import table_view
@@ -47,8 +48,6 @@ from interp.model import attentions_of
 
 PATTERNS, WEIGHTED, ROLES, TEXTS, EDITED = "patterns", "weighted", "roles", "texts", "prediction"
 """Names of questions; a view requests the texts by their name."""
-FEW, FIRST = 32, 10
-"""Numbers of heads up to which there is no preview, and of those that are measured first."""
 ROWS = 16
 """Number of random sequences, instead of 32, because roles are shown only after all of them ran."""
 
@@ -58,8 +57,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     questions = [
         ask(PATTERNS, lambda: _patterns(view, model)),
         ask(WEIGHTED, lambda: _patterns(view, model, weighted=True)),
-        *_previews(view, model),
-        ask("ablation", lambda: _ablation(view, model), long=True),
+        *_ablation_asks(view, model),
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
     if has_roles(model):
@@ -149,18 +147,13 @@ def _ablation(view: View, model: interp.Transformer, **settings: object) -> Ques
     return question(ablate, view.model, inputs.batch, metric=metric, method=view.method, **settings)
 
 
-def _previews(view: View, model: interp.Transformer) -> list[Ask]:
-    """Estimates of the effects of all heads, then the effects of the few with the largest ones.
-
-    Neither of KL, whose gradient is 0 without ablation, nor of a model with few heads, whose
-    effects are measured as soon.
-    """
-    if view.metric == "kl" or sum(heads_of(view, model)) <= FEW:
-        return []
-    return [
-        ask("estimates", lambda: _ablation(view, model, estimate=True), long=True),
-        ask("largest effects", lambda: _ablation(view, model, largest=FIRST), long=True),
-    ]
+def _ablation_asks(view: View, model: interp.Transformer) -> list[Ask]:
+    """The ablation of each head; KL, whose gradient is 0 without ablation, has no preview."""
+    return sweep_asks(
+        "ablation",
+        lambda settings: _ablation(view, model, **settings),
+        preview=view.metric != "kl" and is_previewed(view, model),
+    )
 
 
 def _statistics(view: View, model: interp.Transformer) -> Question:
@@ -194,6 +187,7 @@ def _heads_view(
         "title": f"{view.model}: {which} of each head",
         "tokens": [*patterns.key_tokens],
         "ids": [*patterns.key_ids],
+        "token_roles": token_roles(view, model),
         "bos": patterns.key_ids[:1] == (model.config.tokens.bos,),
         "causal": patterns.is_causal,
         "patterns": patterns_sent(patterns, layer),

@@ -1,17 +1,16 @@
 """What is known of single heads: their measured roles, and the entries of the model's card."""
 
-from functools import lru_cache
-
 from analyses import HeadRoles
 from analyses.results import fixed
 from apps.defaults import card_of
 from apps.explorer.offered import source_of
-from apps.explorer.pages.heads.scores import table_of
+from apps.explorer.pages.measured import table_of
+from apps.explorer.store import stored
 from apps.explorer.view import Head
 from interp.loading import AT_STEP
 
 
-@lru_cache(8)
+@stored
 def roles(result: HeadRoles) -> dict[str, str]:
     """The roles of each head with their scores and controls, strongest first."""
     frame = table_of(result)

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
-from math import isnan, nan
 from typing import Any
 
 import pandas as pd
@@ -26,6 +24,8 @@ from analyses.results import (
     number,
     per_head,
 )
+from apps.explorer.pages.measured import known_effects, table_of
+from apps.explorer.store import stored
 from apps.wording import directions
 
 Score = dict[str, Any]
@@ -57,7 +57,7 @@ def scores(
     return [*([of_ablation(ablations, sizes, attention)] if ablations else []), *others]
 
 
-@lru_cache(32)
+@stored
 def _scores(result: Result, sizes: tuple[int, ...]) -> list[Score]:
     if isinstance(result, HeadRoles):
         return [of_role(result, role, sizes) for role in ROLES if role in result.score]
@@ -67,13 +67,7 @@ def _scores(result: Result, sizes: tuple[int, ...]) -> list[Score]:
     return []
 
 
-@lru_cache(32)
-def table_of(result: Result) -> pd.DataFrame:
-    """The table of a result, cached because its intervals are the slowest part of the page."""
-    return result.to_frame()
-
-
-@lru_cache(32)
+@stored
 def of_ablation(
     results: tuple[Ablation, ...], sizes: tuple[int, ...], attention: str | None
 ) -> Score:
@@ -85,31 +79,22 @@ def of_ablation(
         sizes: the number of heads in each layer.
         attention: the attention of an encoder–decoder; ``None`` for other models.
     """
-    frames = {result: _of_attention(table_of(result), attention) for result in results}
-    measured = [frame for result, frame in frames.items() if not result.is_estimate]
-    estimated = [frame for result, frame in frames.items() if result.is_estimate]
-    every = pd.concat([*measured, *estimated], keys=[*range(len(frames))]).dropna(subset="effect")
-    is_measured = every.index.get_level_values(0) < len(measured)
-    frame = every.assign(is_measured=is_measured).drop_duplicates("name")
-    frame.loc[~frame["is_measured"], ["low", "high"]] = nan
+    unit, heads, n = results[0].unit, sum(sizes), results[0].clean.numel()
+    frame, notes = known_effects(
+        results, heads, unit, "head", lambda table: _of_attention(table, attention)
+    )
     exact = frame[frame["is_measured"]]
-    n, heads = results[0].clean.numel(), sum(sizes)
-    lines = _lines(exact, n, heads)
-    if estimated and len(exact) < heads:
-        lines.append("hatched: estimated to first order, not measured yet")
-    if estimated and len(exact):
-        lines.append(_agreement(exact, estimated[0], results[0].unit))
     score = {
         "id": "ablation",
         "name": f"{results[0].method} ablation: change of {results[0].metric}",
         "short": f"{results[0].method} ablation",
-        "unit": results[0].unit,
+        "unit": unit,
         "scale": asdict(
             Scale.around_zero(frame["effect"].tolist(), helps=HELPS.get(results[0].metric))
         ),
         "n": n,
         "good": directions(results[0].metric).strip() or None,
-        "control": "; ".join(lines),
+        "control": "; ".join([*_lines(exact, n, heads), *notes]),
         **_numbers(frame, "effect", n, sizes),
     }
     if len(exact) < len(frame):
@@ -139,20 +124,6 @@ def _lines(measured: pd.DataFrame, n: int, heads: int) -> list[str]:
     if len(measured) < heads:
         lines.append(f"{len(measured)} of {heads} heads so far")
     return lines
-
-
-def _agreement(measured: pd.DataFrame, estimated: pd.DataFrame, unit: str) -> str:
-    """How the estimates compare with the effects measured so far, with the largest miss."""
-    both = measured.merge(estimated, on="name", suffixes=("", "_estimated"))
-    miss = both["effect_estimated"] - both["effect"]
-    worst = both.iloc[int(miss.abs().to_numpy().argmax())]
-    correlation = both["effect"].corr(both["effect_estimated"])
-    r = "" if isnan(correlation) else f"r = {fixed(correlation, 2)}, "
-    return (
-        f"estimates of {counted(len(both), 'head')} against their measured effects: {r}"
-        f"largest miss {worst['name']} ({number(worst['effect_estimated'], 2, sign=True)} for "
-        f"{number(worst['effect'], 2, sign=True)} {unit})"
-    )
 
 
 def of_role(result: HeadRoles, role: str, sizes: tuple[int, ...]) -> Score:
