@@ -136,7 +136,7 @@ def _components(
         "note": note + "Click a row to see what its component reads.",
         "low": encoded(largest["low"].tolist()),
         "high": encoded(largest["high"].tolist()),
-        "first": "direct contribution",
+        "first": "direct contribution (above 0: helps)",
         "marks": [
             {"title": f"to the {side}", "values": encoded(largest[f"to_{side}"].tolist())}
             for side in sides
