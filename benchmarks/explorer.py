@@ -172,7 +172,7 @@ def _rows(visitor: Any, case: Case, rounds: int) -> Iterator[Row]:  # noqa: ANN4
     sent = visitor.received / 1e6
     work = f"{case.model}: sent for it"
     yield Row(section="explorer", work=work, kernel="", ours=sent, unit="MB")
-    box = visitor.view("heads").locator("[tabindex='0']").first
+    box = visitor.view("heads").locator(".w-plot[tabindex='0']").first
     changes = [box.evaluate(KEY, key) for key in ("]", "}", "[", "{") * rounds]
     yield row("another head, in the browser", changes, FRAME)
     over = visitor.view("heads").locator("canvas.w-over").first

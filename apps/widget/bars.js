@@ -98,7 +98,7 @@ export function barsPlot(view) {
     /** @type {Writing} */
     const style = { colour: theme.soft, size: SMALL, align: "center" };
     const ends = rows < LONG ? [[bottom + 10, bottom + 25]] : [[bottom + 10, bottom + 25], [top - 10, top - 25]];
-    const helps = signed && view.scale?.helps ? `${view.scale.helps} 0: helps` : "";
+    const helps = signed && sets.length < 2 && view.scale?.helps ? `${view.scale.helps} 0: helps` : "";
     for (const tick of niceTicks(low, high, clamp(Math.floor(span / 70), 3, 7))) {
       const x = Math.round(xOf(geometry, tick));
       ctx.fillStyle = theme.line;

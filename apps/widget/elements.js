@@ -21,6 +21,9 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** Attributes of an element that scrolls, so that the keyboard can scroll it. */
+export const REGION = { tabindex: "0", role: "region" };
+
 /** The element with the focus, in the document or the shadow root of an element.
  *  @type {(root: Element) => HTMLElement | null} */
 export function focusedBeside(root) {

@@ -4,7 +4,7 @@
 /** @import { Cell, HeadsState, HeadsView, Mount, Score } from "./types.d.ts" */
 import { colourOf, css } from "./colours.js";
 import { clamp, decodedOnce, intervalText, readable, withUnit } from "./data.js";
-import { element } from "./elements.js";
+import { REGION, element } from "./elements.js";
 import { chosenScore } from "./head_map.js";
 import { factsText, nameOf } from "./head_parts.js";
 import { rankText, rankingOf, scaleOf } from "./ranking.js";
@@ -48,7 +48,7 @@ export function evidencePane(mount, view, parent, state, { onHover, onPick }) {
   let [chosen, hovered] = [null, null];
   parent.append(title, known);
   if (scores.length) parent.append(
-    chosenLine, element("div", { class: "w-facts-box", tabindex: "-1" }, table), heading, list,
+    chosenLine, element("div", { class: "w-facts-box", ...REGION, "aria-label": "all scores of the head" }, table), heading, list,
   );
 
   list.addEventListener("scroll", () => {

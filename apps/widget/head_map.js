@@ -9,7 +9,7 @@
 import { contrasted } from "./colours.js";
 import { ESTIMATE, clamp, decodedOnce, headsOf, intervalText } from "./data.js";
 import { numbered } from "./draw.js";
-import { button, element, select, toggle } from "./elements.js";
+import { REGION, button, element, select, toggle } from "./elements.js";
 import { knownFacts, nameOf } from "./head_parts.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { layerGroups, mapCells, mapRows, rankText, scaleOf } from "./ranking.js";
@@ -76,13 +76,13 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick, 
     sorted.element, view.truth ? truth.element : null,
   ));
   const drawing = surface(mount, parent, {
-    label: "scores of heads", focusable: false, limited: true, snug: true, scroll: state.scrolls.map, onHover, onLabel: foldRow,
+    label: "scores of heads", limited: true, snug: true, scroll: state.scrolls.map, onHover, onLabel: foldRow,
     onPick: (head, event) => {
       if (isFolded(head)) fold(head);
       onPick(head, event);
     },
   });
-  const note = element("p", { class: "w-note" });
+  const note = element("p", { class: "w-note", ...REGION, "aria-label": "about the score" });
   parent.append(note);
 
   function refresh() {

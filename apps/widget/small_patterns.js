@@ -34,7 +34,7 @@ export function smallPatterns(mount, view, store, parent, state, { onHover, onPi
   ));
   /** @type {Surface} */
   const drawing = surface(mount, parent, {
-    label: "small patterns", focusable: false, windowed: true, scroll: state.scrolls.all, onHover, onPick,
+    label: "small patterns", windowed: true, scroll: state.scrolls.all, onHover, onPick,
   });
 
   function show() {

@@ -166,7 +166,7 @@ def _components(view: View, direct: DirectLogitAttribution, ablated: _Ablated) -
         "note": note + sentences(ablated.notes) + "Click a row to see what its component reads.",
         "low": encoded(largest["low"].tolist()),
         "high": encoded(largest["high"].tolist()),
-        "first": "direct contribution",
+        "first": "direct contribution (above 0: helps)",
         "marks": [
             {"title": f"to the {side}", "values": encoded(largest[f"to_{side}"].tolist())}
             for side in sides

@@ -50,7 +50,7 @@ def chosen_head(visitor: Visit) -> str:
 
 def press(visitor: Visit, view: str, *keys: str) -> None:
     """Press keys on a view's own tab stop."""
-    box = visitor.view(view).locator("[tabindex='0']").first
+    box = visitor.view(view).locator("[tabindex='0']:not([role=region])").first
     box.focus()
     for key in keys:
         box.press(key)
@@ -294,7 +294,7 @@ def test_a_pinned_view_stands_beside_the_current_one_on_one_scale(visitor, serve
     visitor.finish()
     expect(visitor.view("heads").get_by_text("zero ablation").first).to_be_attached()
     expect(visitor.view("heads").get_by_text("mean ablation").first).to_be_attached()
-    again = visitor.view("heads").last.locator("[tabindex='0']").first
+    again = visitor.view("heads").last.locator(".w-plot[tabindex='0']").first
     again.press("p")
     expect(visitor.view("heads")).to_have_count(1, timeout=TIMEOUT)
 
