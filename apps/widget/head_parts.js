@@ -3,7 +3,7 @@
 /**
  * @import {
  *   Cell, DataTable, Description, HeadActions, HeadsState, HeadsView, Hidden, Matrix, Mount, Pattern,
- *   Place, Plot, Scale, Score, Surface, SurfaceOptions, TokenStrip,
+ *   Picture, Place, Plot, Scale, Score, Surface, SurfaceOptions, TokenStrip,
  * } from "./types.d.ts"
  */
 import { contrasted } from "./colours.js";
@@ -13,7 +13,7 @@ import { numbered } from "./draw.js";
 import { choice, element, select, toggle } from "./elements.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { lineOf, weightScale } from "./patterns.js";
-import { STEP_KEYS } from "./plotted.js";
+import { STEP_KEYS, partOf } from "./plotted.js";
 import { legendElement, tokenStrip } from "./strip.js";
 import { surface } from "./surface.js";
 
@@ -23,7 +23,7 @@ const CONTRASTS = 10;
  *  @type {(
  *    mount: Mount, view: HeadsView, scores: Score[], parent: HTMLElement, state: HeadsState,
  *    options: SurfaceOptions,
- *  ) => Surface} */
+ *  ) => Surface & { picture(): Picture | null }} */
 export function scoreMap(mount, view, scores, parent, state, { onHover, onPick }) {
   const chosen = () => scores.find((score) => score.id === state.score) || scores[0];
   const list = select(
@@ -57,7 +57,12 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick }
     ].filter(Boolean).join(" · ");
   }
 
-  return { ...drawing, refresh };
+  function picture() {
+    const drawn = partOf(drawing, chosen().name);
+    return drawn && { ...drawn, note: note.textContent || "" };
+  }
+
+  return { ...drawing, refresh, picture };
 }
 
 /** @typedef {{
