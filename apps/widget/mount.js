@@ -126,7 +126,7 @@ export function mountViews(parent, payload, host) {
     initially = next.initially || {};
     figures = next.figures || "";
     whole.hidden = !figures;
-    if (figures) mount.theme();
+    mount.theme();
     const had = new Map(controllers);
     controllers.clear();
     for (const view of next.views) {
