@@ -108,7 +108,7 @@ def page() -> None:
         st.session_state["outer"] = outer(view)
         shows_views = not (problem and PAGES[view.page].reads_prompt)
         with st.container(), errors_on_page():
-            if not (problem or waits):
+            if not (problem or waits or view.page == STORY.name):
                 show_prediction(view)
             elif not shows_views:
                 st.info(escape_markdown(problem))

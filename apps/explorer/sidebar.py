@@ -12,7 +12,7 @@ from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
 from apps.explorer.state import change, current
 from apps.explorer.suggested import with_suggestions
-from apps.explorer.validate import has_chat
+from apps.explorer.validate import has_chat, within_context
 from apps.explorer.view import ANSWERED, MAX_TEXT, View
 from interp.loading import AT_STEP
 from interp.text import Prompt, visible
@@ -179,7 +179,10 @@ def _submit_form() -> None:
     fields = {field: st.session_state.get(f"form_{field}", "") for field in FIELDS}
     before, view = current(), submitted(current(), fields)
     if view.text and view.text != before.text:
-        view = with_suggestions(view, model_of(view.model))
+        # Suggestions are of the part of a long prompt that is read; the page cuts it with a note.
+        model = model_of(view.model)
+        suggested = with_suggestions(within_context(view, model)[0], model)
+        view = replace(view, distractor=suggested.distractor, corrupt=suggested.corrupt)
     change(view)
 
 

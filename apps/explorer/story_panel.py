@@ -7,6 +7,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import streamlit as st
+from markupsafe import Markup
 from streamlit.components.v2 import component
 
 from analyses.results import counted
@@ -40,7 +41,9 @@ _file = component("interp_story", js=widget.bundle("story"), css=widget.style())
 
 
 def _store(story: Story, notes: Sequence[str] = ()) -> None:
+    """Change the story of this session, and rerun the whole page, as the sidebar shows it too."""
     st.session_state["story"], st.session_state["story_notes"] = story, tuple(notes)
+    st.session_state["outer"] = ()
 
 
 # ---- the panel in the sidebar ------------------------------------------------------------------
@@ -211,7 +214,7 @@ def _show_saved(n: int, saved: Saved, story: Story, states: States) -> Drawn:
         )
         st.caption(escape_markdown(f"{drawn.state}{local}"))
         if drawn.lines:
-            st.html(str(STYLE + "".join(drawn.lines)))
+            st.html(str(STYLE + Markup("").join(drawn.lines)))
         _show_buttons(n, saved, story)
         for note in drawn.notes:
             st.caption(escape_markdown(note))

@@ -21,6 +21,8 @@ MAX_STRENGTH, MAX_NEW_TOKENS, MAX_SAMPLES, MAX_TEMPERATURE = 1000.0, 64, 10, 10.
 """Limits of a continuation."""
 MAX_TEXT = 2000
 """Largest number of characters of a text that is written to the address."""
+OMITTED = "omitted"
+"""The parameter of an address that leaves out a prompt."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 ATTENTIONS = ("", "decoder", "cross", "encoder")
@@ -164,10 +166,11 @@ class View:
     def to_address(self) -> dict[str, str]:
         """The query parameters of an address: all fields that differ from their defaults.
 
-        A prompt that does not fit is left out, with everything that refers to it.
+        A prompt that does not fit is left out, with everything that refers to it; the address says
+        so.
         """
         if not self.fits_address:
-            return View(page=self.page, model=self.model).to_address()
+            return View(page=self.page, model=self.model).to_address() | {OMITTED: "text"}
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: _to_text(value)
@@ -181,7 +184,15 @@ def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
     view, notes = DEFAULT, list[str]()
     for name, text in address.items():
         read = READERS.get(name)
-        if read is None:
+        if name == OMITTED:
+            notes.append(
+                f"This link holds no prompt, since that had more than {MAX_TEXT:,} characters; "
+                "another prompt is shown."
+            )
+        elif name == "pinned":
+            pinned, more = _pinned(text)
+            view, notes = replace(view, pinned=pinned), [*notes, *more]
+        elif read is None:
             notes.append(
                 f"{shorten(name)} in this link is no field of a view.{nearest(name, READERS)}"
             )
@@ -277,12 +288,14 @@ def _names(text: str) -> tuple[str, ...] | None:
     return names if all(name.isidentifier() and len(name) < 32 for name in names) else None  # noqa: PLR2004
 
 
-def _view(text: str) -> View | None:
-    if len(text) > 4 * MAX_TEXT:
-        return None
-    address = {k: v for k, v in parse_qsl(text) if k != "pinned"}
+def _pinned(text: str) -> tuple[View | None, list[str]]:
+    """The pinned view of an address, and notes on why it is left out if it is."""
+    address = {name: value for name, value in parse_qsl(text) if name != "pinned"}
+    if len(text) > 4 * MAX_TEXT or not address:
+        return None, [f"'pinned'={shorten(text)} in this link can't be read."]
     view, notes = from_address(address)
-    return None if notes or not address else view
+    left_out = [f"pinned: it is left out. {note}" for note in notes]
+    return None if notes else view, left_out
 
 
 DEFAULT = View()
@@ -308,5 +321,4 @@ READERS: dict[str, Callable[[str], Any]] = {
     "chat": _flag,
     "subtract": _flag,
     "asked": _names,
-    "pinned": _view,
 }

@@ -3,7 +3,7 @@
 
 /**
  * @import {
- *   Cell, HeadsState, HeadsView, Mount, Plot, Score, Size, Surface, SurfaceOptions,
+ *   Cell, HeadsState, HeadsView, Mount, Picture, Plot, Score, Size, Surface, SurfaceOptions,
  * } from "./types.d.ts"
  */
 import { contrasted } from "./colours.js";
@@ -12,6 +12,7 @@ import { numbered } from "./draw.js";
 import { REGION, button, element, select, toggle } from "./elements.js";
 import { knownFacts, nameOf } from "./head_parts.js";
 import { isInside, matrixPlot } from "./matrix.js";
+import { partOf } from "./plotted.js";
 import { layerGroups, mapCells, mapRows, rankText, scaleOf } from "./ranking.js";
 import { surface } from "./surface.js";
 
@@ -25,7 +26,7 @@ const LEAST = 4;
 const [WIDE, HIGH] = [72, 36];
 
 /** @typedef {{ contrast: number, truth: boolean, zoom?: number, sorted?: boolean, folded?: number[] }} MapState */
-/** @typedef {Surface & { zoom(by: number): void, fold(head: Cell): void }} HeadMap */
+/** @typedef {Surface & { zoom(by: number): void, fold(head: Cell): void, picture(): Picture | null }} HeadMap */
 
 /** The map, with controls for the score, the contrast, the order, folding and zoom.
  *  @type {(
@@ -125,7 +126,12 @@ export function scoreMap(mount, view, scores, parent, state, { onHover, onPick, 
     fold([mapRows(layers, state.folded)[row][0], 0]);
   }
 
-  return { ...drawing, refresh, zoom, fold };
+  function picture() {
+    const drawn = partOf(drawing, chosen().name);
+    return drawn && { ...drawn, note: note.textContent || "" };
+  }
+
+  return { ...drawing, refresh, zoom, fold, picture };
 }
 
 /** The score that the controls name; else the first.

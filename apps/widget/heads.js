@@ -48,7 +48,7 @@ export function headsView(mount, view) {
     dataTables: () => tablesOfHeads(view, large.plot()), describe: () => described(),
     picture: () => partOf(large, headName(...shownHead())),
     pictures: () => [
-      map && partOf(map, "scores"), partOf(thumbnails, "all patterns"), partOf(large, headName(...shownHead())),
+      map && map.picture(), partOf(thumbnails, "all patterns"), partOf(large, headName(...shownHead())),
     ],
   });
   const scores = view.scores || [];

@@ -40,7 +40,7 @@ export function mountViews(parent, payload, host) {
   const live = element("div", { class: "w-unseen", role: "status", "aria-live": "polite" });
   const tip = element("div", { class: "w-tip", role: "presentation", hidden: true });
   const list = element("div", { class: "w-list" });
-  const whole = button("Save all figures as SVG (zip)", "Vector graphics of all figures on this page", saveFigures);
+  const whole = button("Save all figures as SVG (zip)", "Vector graphics of all figures on this page", saveFigures, { class: "w-button w-file" });
   const root = element("div", { class: "w-root" }, whole, list, live, tip);
   parent.append(root);
   /** @type {Map<string, Mounted>} */
@@ -132,6 +132,7 @@ export function mountViews(parent, payload, host) {
     initially = next.initially || {};
     figures = next.figures || "";
     whole.hidden = !figures;
+    mount.theme();
     const had = new Map(controllers);
     controllers.clear();
     for (const view of next.views) {

@@ -2,6 +2,7 @@
 // page restores it, and that reads a file that a user chooses.
 
 /** @import { Component } from "./types.d.ts" */
+import { themeOf } from "./colours.js";
 import { button, element } from "./elements.js";
 
 /** By the element: its state between calls. */
@@ -13,6 +14,7 @@ let count = 0;
 export default function (component) {
   const { parentElement, data: { text, begun, most }, setTriggerValue } = component;
   const own = opened.get(parentElement) || mounted(parentElement);
+  themeOf(own.root);
   opened.set(parentElement, own);
   own.most = most;
   own.send = (/** @type {object} */ file) => {
@@ -27,9 +29,10 @@ export default function (component) {
 }
 
 /** The button, in an element; returns its state.
- *  @type {(parent: HTMLElement) => { most: number, restored: boolean, send(file: object): void }} */
+ *  @type {(parent: HTMLElement) => { root: HTMLElement, most: number, restored: boolean, send(file: object): void }} */
 function mounted(parent) {
-  const own = { most: 0, restored: false, send: () => {} };
+  const root = element("div", { class: "w-root" });
+  const own = { root, most: 0, restored: false, send: () => {} };
   const field = element("input", {
     type: "file", accept: ".json,application/json", class: "w-unseen", tabindex: "-1", "aria-label": "story file",
     change: async () => {
@@ -40,9 +43,10 @@ function mounted(parent) {
       field.value = "";
     },
   });
-  parent.append(element(
-    "div", { class: "w-root" }, field,
-    button("Open a story file…", "Read a story from a JSON file that was saved here", () => field.click(), { class: "w-button w-file" }),
+  root.append(field, button(
+    "Open a story file…", "Read a story from a JSON file that was saved here", () => field.click(),
+    { class: "w-button w-file" },
   ));
+  parent.append(root);
   return own;
 }

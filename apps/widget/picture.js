@@ -24,7 +24,7 @@ export function fileStem(mount, view, part) {
 
 /** A drawing with its title above, and its note and what is known of the run below.
  *  @type {(mount: Mount, view: View, drawn: Picture) => Picture & { title: string, facts: string }} */
-function captioned(mount, view, { width, height, paint: drawTo, part }) {
+function captioned(mount, view, { width, height, paint: drawTo, part, note = view.note }) {
   const { model, prompt, n, version } = mount.meta();
   const text = prompt && prompt.length > MOST_PROMPT ? `${prompt.slice(0, MOST_PROMPT)}…` : prompt;
   const facts = [
@@ -37,7 +37,7 @@ function captioned(mount, view, { width, height, paint: drawTo, part }) {
   const whole = [view.title, part].filter(Boolean).join(": ");
   const title = lines(whole);
   measurer.font = font(SMALL);
-  const below = [view.run || "", view.note || "", facts].filter(Boolean).flatMap(lines);
+  const below = [view.run || "", note || "", facts].filter(Boolean).flatMap(lines);
   const top = 20 + 19 * title.length;
   const size = { width: wide, height: top + height + 18 + 15 * below.length };
   /** @type {Picture["paint"]} */
@@ -73,7 +73,7 @@ export function pngOf(mount, view, drawn) {
 export function svgFiles(mount, view, pictures) {
   return pictures.map((drawn) => {
     const whole = captioned(mount, view, drawn);
-    const described = { title: whole.title, description: [view.run, view.note, whole.facts].filter(Boolean).join(" ") };
-    return { name: `${fileStem(mount, view, drawn.part)}.svg`, text: svgOf(whole, described) };
+    const texts = { title: whole.title, description: [view.run, drawn.note ?? view.note, whole.facts].filter(Boolean).join(" ") };
+    return { name: `${fileStem(mount, view, drawn.part)}.svg`, text: svgOf(whole, texts) };
   });
 }

@@ -81,7 +81,11 @@ export interface Plot<Geometry extends Size = Size> {
 /** A plot that knows its view. */
 export interface MatrixPlot extends Plot { view: Matrix }
 /** What a saved picture shows; part names the part of the view. */
-export interface Picture extends Size { paint(ctx: Context, theme: Theme): void; part?: string }
+export interface Picture extends Size {
+  paint(ctx: Context, theme: Theme): void; part?: string;
+  /** In place of the note of the view. */
+  note?: string;
+}
 
 // ---- views, as they are sent -------------------------------------------------------------------
 

@@ -120,6 +120,23 @@ def test_an_own_prompt_asks_about_its_own_answer(session):
     assert "wrong" in " ".join(element.proto.body for element in app.get("html"))
 
 
+def test_a_million_characters_are_cut_with_a_warning_and_suggestions_are_of_what_is_left(session):
+    """Text in two directions, characters without width, markup; words to swap everywhere."""
+    text = (
+        "Anna \u05e9\u05dc\u05d5\u05dd\u202e\u200b <img src=x onerror=alert(1)> and Ben. " * 20_000
+    )
+    app = send(session(model="python-2l"), text=text)
+    warnings = " ".join(warning.value for warning in app.warning).replace("\\", "")
+    assert f"The prompt has {len(text):,} characters" in warnings
+    assert "context of 256 tokens" in warnings
+    assert not app.error
+    view = view_of(app)
+    assert text.endswith(view.text)
+    assert len(view.text) < 1000
+    assert len(view.corrupt) < 1000
+    assert address_of(app)["text"] == view.text
+
+
 def test_a_prompt_longer_than_the_limit_keeps_its_end_with_a_warning(session):
     text = "x" * 5000 + "ab" * 10_000
     app = send(session(), text=text)

@@ -67,7 +67,14 @@ def test_defaults_are_not_written():
 
 def test_a_prompt_too_long_for_an_address_takes_its_selection_with_it():
     view = View(model="python-4l", text="a" * (MAX_TEXT + 1), position=3, head=Head(1, 2))
-    assert view.to_address() == {"page": "heads", "model": "python-4l"}
+    address = view.to_address()
+    assert address == {"page": "heads", "model": "python-4l", "omitted": "text"}
+    without, notes = from_address(address)
+    assert without == View(model="python-4l")
+    assert notes == (
+        "This link holds no prompt, since that had more than 2,000 characters; another prompt is "
+        "shown.",
+    )
     assert replace(view, text="a" * MAX_TEXT).to_address()["position"] == "3"
     assert replace(view, text="a", corrupt=view.text).to_address() == view.to_address()
 
@@ -106,6 +113,14 @@ def test_what_cannot_be_read_is_left_out_with_a_note(name, text):
     assert len(notes) == 1
     assert name in notes[0]
     assert len(notes[0]) < 300
+
+
+def test_each_wrong_field_of_a_pinned_view_is_named():
+    view, notes = from_address({"pinned": "page=admin&head=L1&model=x", "text": "abc"})
+    assert view == View(text="abc")
+    for note, name in zip(notes, ("'page'='admin'", "'head'='L1'"), strict=True):
+        assert note.startswith("pinned: it is left out.")
+        assert name in note
 
 
 def test_a_view_is_fitted_to_its_model():
