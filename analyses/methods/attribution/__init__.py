@@ -9,7 +9,6 @@ from analyses.methods.attribution.edges import (
     steps_and_tolerance,
 )
 from analyses.methods.attribution.logit_terms import (
-    Part,
     direction_at_mlp,
     heads_together,
     logit_direction,
@@ -17,6 +16,13 @@ from analyses.methods.attribution.logit_terms import (
 )
 from analyses.methods.attribution.path import Path
 from analyses.methods.attribution.rules import RULES
+from analyses.methods.attribution.stream_terms import (
+    Part,
+    ReadTerms,
+    StreamWalk,
+    Written,
+    places_of_stream,
+)
 from analyses.methods.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
 
 __all__ = [
@@ -26,7 +32,10 @@ __all__ = [
     "EdgeScores",
     "Part",
     "Path",
+    "ReadTerms",
+    "StreamWalk",
     "TokenLogits",
+    "Written",
     "cells_to_check",
     "checked_frame",
     "direction_at_mlp",
@@ -35,6 +44,7 @@ __all__ = [
     "logit_direction",
     "most_points",
     "places_of_logits",
+    "places_of_stream",
     "places_of_terms",
     "steps_and_tolerance",
     "unembedding_of",
