@@ -24,6 +24,7 @@ from analyses.continuations import Continuations, continuations
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
+from analyses.explain_scores import ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_effects import HeadEffects, head_effects
 from analyses.head_roles import HeadRoles, head_roles
@@ -77,6 +78,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "ScoreTerms",
     "Steering",
     "TopTexts",
     "TrainingHistory",
@@ -96,6 +98,7 @@ __all__ = [
     "direct_logit_attribution",
     "erase",
     "explain",
+    "explain_scores",
     "frequencies",
     "head_effects",
     "head_roles",

@@ -44,6 +44,7 @@ QUESTIONS = {
         "attention_patterns",
         "attention_statistics",
         "head_roles",
+        "explain_scores",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -272,6 +273,12 @@ EXAMPLES = {
         "    target=[p.target for p in prompts],\n"
         "    distractor=[p.distractor for p in prompts],\n)",
         "interp head-effects",
+    ),
+    "explain_scores": Example(
+        on("python-2l", "repeated"),
+        f"analyses.explain_scores(\n    model,\n    {TEXTS},\n    layer=1,\n    head=0,\n"
+        '    query="all",\n    key="after same token",\n    check=3,\n)',
+        "interp scores --layer 1 --query all --key after-same-token --check 3",
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"

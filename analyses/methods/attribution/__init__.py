@@ -8,6 +8,7 @@ from analyses.methods.attribution.edges import (
     most_points,
     steps_and_tolerance,
 )
+from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
     direction_at_mlp,
     heads_together,
@@ -30,11 +31,14 @@ __all__ = [
     "TOLERANCE",
     "Agreement",
     "EdgeScores",
+    "Head",
     "Part",
     "Path",
+    "PromptScores",
     "ReadTerms",
     "StreamWalk",
     "TokenLogits",
+    "Vectors",
     "Written",
     "cells_to_check",
     "checked_frame",

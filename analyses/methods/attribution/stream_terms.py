@@ -102,7 +102,7 @@ class StreamWalk:
         self.prefix = "" if name is None else f"{name}."
         self.written: list[Written] = []
         self.constants: ReadTerms = {}
-        self._W, self._factor = torch.empty(0), torch.empty(0)
+        self._directions, self._factor = torch.empty(0), torch.empty(0)
 
     def from_end(self, W: Directions, factor: Factor | None = None) -> "StreamWalk":
         """Pull back W from the output of the stack's final norm; see :meth:`from_step`."""
@@ -135,7 +135,7 @@ class StreamWalk:
         for place in self.stack.terms():
             embedded = self.at(self.place(place.point))
             part = Part(f"{self.prefix}{place.point.label}", "embedding")
-            terms[part] = self._read(embedded, self._W, self._factor)
+            terms[part] = self._read(embedded, self._directions, self._factor)
         for written in reversed(self.written):
             terms |= self.terms_of(written)
         return terms | dict(reversed(self.constants.items()))
@@ -176,7 +176,7 @@ class StreamWalk:
     # ---- the way back ------------------------------------------------------------------------
 
     def _start(self, W: Directions, factor: Factor | None) -> None:
-        self._W = W
+        self._directions = W
         self._factor = W.new_ones(len(self.rows)) if factor is None else factor
 
     def _back(self, layer: int, until: Step | None) -> None:
@@ -189,17 +189,17 @@ class StreamWalk:
         for earlier in reversed(range(layer)):
             for step in reversed(self.stack.block(earlier).steps):
                 self._through_step(step, earlier)
-        self._W, constant = self.stack.embed_projection.pull_back(self._W)
+        self._directions, constant = self.stack.embed_projection.pull_back(self._directions)
         self._add_constant(f"{self.prefix}embed.projection.bias", None, constant, self._factor)
         self._through(self.stack.embed_norm, "embed.ln", self.place(Point.EMBED_SCALE))
 
     def _through_step(self, step: Step, layer: int) -> None:
         self._through_block_norm(step.norms.sum, layer)
         for branch in reversed(step.branches):
-            whole = self._W, self._factor
+            whole = self._directions, self._factor
             self._through_block_norm(branch.norms.output, layer)
-            self.written.append(Written(layer, branch, self._W, self._factor))
-            self._W, self._factor = whole
+            self.written.append(Written(layer, branch, self._directions, self._factor))
+            self._directions, self._factor = whole
         self._through_block_norm(step.norms.base, layer)
 
     def _through_block_norm(self, norm: BlockNorm | None, layer: int) -> None:
@@ -212,7 +212,9 @@ class StreamWalk:
         if not isinstance(norm, ScaledNorm):
             return
         after = self._factor
-        self._W, constant = norm.pull_back(self._W, self._W.new_ones(1, 1, 1))
+        self._directions, constant = norm.pull_back(
+            self._directions, self._directions.new_ones(1, 1, 1)
+        )
         self._factor = after / self.at(scale)[:, 0]
         self._add_constant(f"{self.prefix}{name}.bias", scale.layer, constant, after)
 
@@ -234,9 +236,7 @@ class StreamWalk:
         return {Part(name, "bias", layer): read * written.factor[:, None]}
 
 
-def of_heads(
-    name: str, layer: int, values: Float[Tensor, "head cell *more"]
-) -> dict[Part, Tensor]:
+def of_heads(name: str, layer: int, values: Float[Tensor, "head cell *more"]) -> dict[Part, Tensor]:
     """The term of each head."""
     return {Part(f"{name}H{n}", "head", layer, n): value for n, value in enumerate(values)}
 

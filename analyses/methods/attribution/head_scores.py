@@ -5,18 +5,23 @@
 R rotates by the position (the identity without rotary positions). L is the norm of queries or keys
 with its divisor fixed at the value from the run, which makes it linear; where a model clips, what
 clipping adds is a term of its own. x is taken apart by
-:class:`analyses.methods.attribution.StreamWalk`, so that q and k are sums of one vector for each
+:class:`analyses.methods.attribution.stream_terms.StreamWalk`, so that q and k are sums of one vector for each
 part, and s is the sum of the products of all pairs of vectors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.methods.attribution import Part, ReadTerms, StreamWalk, places_of_stream
+from analyses.methods.attribution.stream_terms import (
+    Part,
+    ReadTerms,
+    StreamWalk,
+    places_of_stream,
+)
 from interp.cache import Cache
 from interp.integers import within
 from interp.metrics import at_least_float32
@@ -36,10 +41,8 @@ from interp.model import (
 )
 from interp.points import Place, Point
 
-Vectors = dict[str, Float[Tensor, "cell d_head"]]
-"""The part of queries or keys that each writer, or group of writers, gives."""
-Group = Callable[[Part], str]
-"""The group that a part belongs to."""
+Vectors = dict[Part, Float[Tensor, "_ d_head"]]
+"""The part of queries or keys that each part of the model gives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,16 +254,32 @@ class PromptScores:
         """The rows and columns of tokens, without padding."""
         return whole.expand(self._shape)[self.queries][:, self.keys]
 
-    def query_vectors(self, queries: Int[Tensor, " cell"], group: Group) -> Vectors:
+    def pattern_of(
+        self, scores: Float[Tensor, "cell key"], queries: Int[Tensor, " cell"]
+    ) -> Float[Tensor, "cell key"]:
+        """The attention that some queries would have with other scores."""
+        attn = self.head.attn
+        full = self.masked(scores, queries).to(self.cache[self.head.places_of_scores[0]])
+        rows = full.expand(1, attn.n_heads, -1, -1).contiguous()
+        return at_least_float32(attn.softmax(rows)[0, self.head.index])
+
+    def masked(
+        self, scores: Float[Tensor, "cell key"], queries: Int[Tensor, " cell"]
+    ) -> Float[Tensor, "cell key"]:
+        """Scores of some queries after any soft-cap, with biases of positions and the mask."""
+        capped = self.head.attn.soft_cap(scores) + self.bias[queries]
+        return capped.masked_fill(~self.visible[queries], -torch.inf)
+
+    def query_vectors(self, queries: Int[Tensor, " cell"]) -> Vectors:
         """The parts of the queries at some positions, divided by the scale of the scores."""
         attn, columns = self.head.attn, self.queries[queries]
         rotation = attn.positions.query(self._units(0), self._context, untouched)[0, columns]
-        return self._vectors(self.head.query_side, columns, rotation / attn.divisor, group)
+        return self._vectors(self.head.query_side, columns, rotation / attn.divisor)
 
-    def key_vectors(self, group: Group) -> Vectors:
+    def key_vectors(self) -> Vectors:
         """The parts of the keys at all positions."""
         rotation = self.head.attn.positions.key(self._units(1), self._context, untouched)
-        return self._vectors(self.head.key_side, self.keys, rotation[0, self.keys], group)
+        return self._vectors(self.head.key_side, self.keys, rotation[0, self.keys])
 
     def _units(self, axis: int) -> Float[Tensor, "1 pos unit d_head"]:
         """The unit vectors at every column; rotated, they are the rotations."""
@@ -272,14 +291,10 @@ class PromptScores:
         side: Side,
         columns: Int[Tensor, " cell"],
         rotation: Float[Tensor, "cell d_head d_rotated"],
-        group: Group,
     ) -> Vectors:
-        """The sum of the vectors of each group, rotated."""
-        vectors: Vectors = {}
-        for part, read in self._terms(side, columns).items():
-            name = group(part)
-            vectors[name] = vectors[name] + read if name in vectors else read
-        return {name: (x[:, None] @ rotation)[:, 0] for name, x in vectors.items()}
+        """The terms of queries or keys, rotated."""
+        terms = self._terms(side, columns)
+        return {part: (read[:, None] @ rotation)[:, 0] for part, read in terms.items()}
 
     def _terms(self, side: Side, columns: Int[Tensor, " cell"]) -> ReadTerms:
         """The terms of queries or keys at some columns, before they are rotated."""
