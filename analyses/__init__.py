@@ -27,6 +27,7 @@ from analyses.explain import Explanation, explain
 from analyses.explain_scores import ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_effects import HeadEffects, head_effects
+from analyses.head_loadings import HeadLoadings, head_loadings
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.methods.circuits import run_circuits
@@ -64,6 +65,7 @@ __all__ = [
     "Explanation",
     "Frequencies",
     "HeadEffects",
+    "HeadLoadings",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
@@ -101,6 +103,7 @@ __all__ = [
     "explain_scores",
     "frequencies",
     "head_effects",
+    "head_loadings",
     "head_roles",
     "logit_lens",
     "neurons",

@@ -14,6 +14,7 @@ from analyses.methods.attribution.logit_terms import (
     heads_together,
     logit_direction,
     places_of_terms,
+    walk_from_logits,
 )
 from analyses.methods.attribution.path import Path
 from analyses.methods.attribution.rules import RULES
@@ -23,6 +24,7 @@ from analyses.methods.attribution.stream_terms import (
     StreamWalk,
     Written,
     places_of_stream,
+    point_of_terms,
 )
 from analyses.methods.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
 
@@ -50,6 +52,8 @@ __all__ = [
     "places_of_logits",
     "places_of_stream",
     "places_of_terms",
+    "point_of_terms",
     "steps_and_tolerance",
     "unembedding_of",
+    "walk_from_logits",
 ]

@@ -4,8 +4,8 @@
 
 R rotates by the position (the identity without rotary positions). L is the norm of queries or keys
 with its divisor fixed at the value from the run, which makes it linear; where a model clips, what
-clipping adds is a term of its own. x is taken apart by
-:class:`analyses.methods.attribution.stream_terms.StreamWalk`, so that q and k are sums of one vector for each
+clipping adds is a term of its own. x is taken apart by :class:`StreamWalk` of
+:mod:`analyses.methods.attribution.stream_terms`, so that q and k are sums of one vector for each
 part, and s is the sum of the products of all pairs of vectors.
 """
 
@@ -243,6 +243,7 @@ class PromptScores:
         pattern = attn.pattern(full, context)[0, index]
         query, key = (at_least_float32(x[0]) for x in (q[:, :, index], k[:, :, self.head.kv_head]))
         self._shape = full.shape[2:]
+        self._query, self._key = query[self.queries], key[self.keys]
         self.scores = self._of_tokens(query @ key.mT / attn.divisor)
         self.pattern = self._of_tokens(at_least_float32(pattern))
         bias, visible = attn.positions.bias(context), attn.masking.visible(context)
@@ -272,19 +273,47 @@ class PromptScores:
 
     def query_vectors(self, queries: Int[Tensor, " cell"]) -> Vectors:
         """The parts of the queries at some positions, divided by the scale of the scores."""
-        attn, columns = self.head.attn, self.queries[queries]
-        rotation = attn.positions.query(self._units(0), self._context, untouched)[0, columns]
-        return self._vectors(self.head.query_side, columns, rotation / attn.divisor)
+        rotation = self._rotation(self.head.query_side)[queries]
+        side, columns = self.head.query_side, self.queries[queries]
+        return self._vectors(side, columns, rotation / self.head.attn.divisor)
 
     def key_vectors(self) -> Vectors:
         """The parts of the keys at all positions."""
-        rotation = self.head.attn.positions.key(self._units(1), self._context, untouched)
-        return self._vectors(self.head.key_side, self.keys, rotation[0, self.keys])
+        side = self.head.key_side
+        return self._vectors(side, self.keys, self._rotation(side))
 
-    def _units(self, axis: int) -> Float[Tensor, "1 pos unit d_head"]:
-        """The unit vectors at every column; rotated, they are the rotations."""
-        unit = torch.eye(self.head.attn.d_head).to(self.scores)
-        return unit.expand(1, self._shape[axis], -1, -1)
+    def directions_read(self, letter: str, query: int, key: int) -> Float[Tensor, " d_model"]:
+        """What the normed stream at the query, or at the key, is multiplied by in their score.
+
+        The other end, and the norm's divisor of queries or keys, are as in the run.
+
+        Args:
+            letter: ``Q`` for the stream at the query, ``K`` for that at the key.
+            query: position of the query.
+            key: position of the key.
+        """
+        is_query = letter == "Q"
+        side = self.head.query_side if is_query else self.head.key_side
+        at, other = (query, self._key[key]) if is_query else (key, self._query[query])
+        columns = (self.queries if is_query else self.keys)[at : at + 1]
+        read = self._rotation(side)[at] @ other * self._factor(side, columns)
+        W = at_least_float32(self.head.attn.projection(side.point)[0])
+        return side.linear(W.transpose(0, 1)) @ read / self.head.attn.divisor
+
+    def _rotation(self, side: Side) -> Float[Tensor, "pos unit d_head"]:
+        """The unit vectors of d_head, rotated to the position of each token."""
+        attn, is_query = self.head.attn, side.letter == "Q"
+        unit = torch.eye(attn.d_head).to(self.scores)
+        units = unit.expand(1, self._shape[0 if is_query else 1], -1, -1)
+        rotate = attn.positions.query if is_query else attn.positions.key
+        return rotate(units, self._context, untouched)[0, self.queries if is_query else self.keys]
+
+    def _factor(self, side: Side, columns: Int[Tensor, " cell"]) -> Float[Tensor, " cell"]:
+        """1 / the divisor of the norm of queries or keys at some columns; 1 if there is none."""
+        if not isinstance(side.scaled, ScaledNorm):
+            return torch.ones(len(columns)).to(self.scores)
+        scale = at_least_float32(self.cache[self.head.place(side.scale)][self.row, columns])
+        return 1 / scale[:, min(side.index, scale.shape[1] - 1), 0]
 
     def _vectors(
         self,
@@ -300,10 +329,7 @@ class PromptScores:
         """The terms of queries or keys at some columns, before they are rotated."""
         head, rows = self.head, torch.full_like(columns, self.row)
         W, b = (at_least_float32(x) for x in head.attn.projection(side.point))
-        factor = W.new_ones(len(columns))
-        if isinstance(side.scaled, ScaledNorm):
-            scale = at_least_float32(self.cache[head.place(side.scale)][rows, columns])
-            factor = factor / scale[:, min(side.index, scale.shape[1] - 1), 0]
+        factor = self._factor(side, columns)
         directions = side.linear(W.transpose(0, 1)).mT[None]
         walk = StreamWalk(side.stack, self.cache, rows, columns)
         if side.from_end:
@@ -313,7 +339,9 @@ class PromptScores:
         constants = {
             f"b_{side.letter}": side.linear(b[None]) * factor[:, None] if side.has_bias else None,
             f"{side.letter.lower()}_norm.bias": side.norm_bias(b),
-            f"{side.letter.lower()}_clip": side.clipped(self._projected(side, rows, columns)),
+            f"{side.letter.lower()}_clip": side.clipped(
+                self.cache[head.place(side.point)][rows, columns]
+            ),
         }
         name = walk.name(head.layer, head.attn)
         for suffix, constant in constants.items():
@@ -321,9 +349,3 @@ class PromptScores:
                 part = Part(f"{name}.{suffix}", "bias", head.layer)
                 terms[part] = constant.expand(len(columns), -1)
         return terms
-
-    def _projected(
-        self, side: Side, rows: Int[Tensor, " cell"], columns: Int[Tensor, " cell"]
-    ) -> Float[Tensor, "cell head d_head"]:
-        """Queries or keys of all heads, before their norm."""
-        return self.cache[self.head.place(side.point)][rows, columns]

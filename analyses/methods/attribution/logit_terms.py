@@ -53,8 +53,30 @@ def logit_terms(
         InvalidInput: a masked-language head is between the stream and the logits, or they are those
             of the mean of all patches.
     """
-    terms = _walked(model, cache, direction, column).terms()
+    terms = walk_from_logits(model, cache, direction, column).terms()
     return {part: values[:, 0] for part, values in terms.items()}
+
+
+def walk_from_logits(
+    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
+) -> StreamWalk:
+    """The direction of each row, pulled back from the logits to the embeddings.
+
+    Arguments and errors are those of :func:`logit_terms`.
+    """
+    stack = model.stacks[-1]
+    if isinstance(stack.final_norm, MaskedHead):
+        raise InvalidInput(
+            "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
+            "the stream, so its logits are not a sum of outputs."
+        )
+    if stack.final_norm.mixes_positions:
+        raise InvalidInput(
+            "The unembedding of this model reads the mean of all patches at position 0, so its "
+            "logits are not a sum of outputs at one position."
+        )
+    rows = torch.arange(len(column), device=column.device)
+    return StreamWalk(stack, cache, rows, column).from_end(direction[:, None])
 
 
 def direction_at_mlp(
@@ -64,7 +86,7 @@ def direction_at_mlp(
 
     Arguments and errors are those of :func:`logit_terms`; the layer must have an MLP.
     """
-    walk = _walked(model, cache, direction, column)
+    walk = walk_from_logits(model, cache, direction, column)
     written = (w for w in walk.written if (w.layer, w.step.part) == (layer, "mlp"))
     return next(written).directions[:, 0]
 
@@ -106,7 +128,7 @@ def source_terms(
     Arguments and errors are those of :func:`logit_terms`; the cache must also have the patterns and
     values of every head. The keys of cross-attention are the tokens of the source.
     """
-    walk = _walked(model, cache, direction, column)
+    walk = walk_from_logits(model, cache, direction, column)
     terms: dict[Part, Tensor] = {}
     for written in reversed(walk.written):
         if isinstance(written.step.f, Attention):
@@ -125,25 +147,6 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
         for place in model.layout
         if place in terms or (place.stack == last.name_in_places and place.point in points)
     ]
-
-
-def _walked(
-    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
-) -> StreamWalk:
-    """The direction of each row, pulled back from the logits to the embeddings."""
-    stack = model.stacks[-1]
-    if isinstance(stack.final_norm, MaskedHead):
-        raise InvalidInput(
-            "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-            "the stream, so its logits are not a sum of outputs."
-        )
-    if stack.final_norm.mixes_positions:
-        raise InvalidInput(
-            "The unembedding of this model reads the mean of all patches at position 0, so its "
-            "logits are not a sum of outputs at one position."
-        )
-    rows = torch.arange(len(column), device=column.device)
-    return StreamWalk(stack, cache, rows, column).from_end(direction[:, None])
 
 
 def _by_key(walk: StreamWalk, written: Written, f: Attention) -> dict[Part, Tensor]:

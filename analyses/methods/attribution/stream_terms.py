@@ -183,7 +183,7 @@ class StreamWalk:
         """Pull back through the steps before one; all steps of the layers before ``layer``."""
         if until is not None:
             steps = self.stack.block(layer).steps
-            before = next(number for number, step in enumerate(steps) if step is until)
+            before = next(number for number, step in enumerate(steps) if until in step.branches)
             for step in reversed(steps[:before]):
                 self._through_step(step, layer)
         for earlier in reversed(range(layer)):
