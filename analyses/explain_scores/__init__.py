@@ -348,8 +348,10 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
             change the stream (post-norm), so that there are no edges.
 
     Examples:
-        >>> model = interp.load("induction-by-hand")
-        >>> analyses.explain_scores(model, "abcab", layer=1, head=0, query=4, key=2)
+        >>> model, cell = interp.load("induction-by-hand"), {"query": 4, "key": 2, "other_key": 3}
+        >>> analyses.explain_scores(model, "abcab", layer=1, head=0, **cell)
+        ScoreTerms(L1H0 from query 4 a to key 2 b: score +99.00 nats against key 3 c (attention
+        1.00): embed × L0H0 +100.00 (101 %), L1.b_Q × pos_embed −1.00 (1 %))
     """
     check_finite_weights(model)
     for value, name, values in ((against, "against", AGAINST), (by, "by", BY)):
@@ -366,6 +368,8 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
         against,
         at_least(1, most, "most"),
     )
+    kind = explained_head.kind
+    choice.check(*(batches[at].is_real.sum(-1).tolist() for at in (kind.query, kind.key)))
     writers, explained = explain_cells(explained_head, batches, choice, by, seed)
     if not explained:
         raise InvalidInput(

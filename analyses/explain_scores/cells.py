@@ -44,6 +44,26 @@ class Choice:
     against: str
     most: int
 
+    def check(self, queries: Sequence[int], keys: Sequence[int]) -> None:
+        """Check positions against the numbers of tokens of each prompt, on both sides.
+
+        Raises:
+            InvalidInput: a position is not in a prompt.
+        """
+        if self.cells is not None:
+            for prompt, query, key in self.cells:
+                _position(query, queries[prompt], f"the query of prompt {prompt}")
+                _position(key, keys[prompt], f"the key of prompt {prompt}")
+        for prompt, (n_queries, n_keys) in enumerate(zip(queries, keys, strict=True)):
+            if self.cells is None and self.query != EVERY:
+                _position(self.query, n_queries, f"the query of prompt {prompt}")
+            keys_of_call = {"other_key": self.other_key}
+            if self.cells is None:
+                keys_of_call["key"] = self.key
+            for name, choice in keys_of_call.items():
+                if as_integer(choice) is not None:
+                    _position(choice, n_keys, f"the {name} of prompt {prompt}")
+
     def of(self, scores: PromptScores, prompt: int, ids: Sequence[int] | None) -> list[Cell]:
         """The cells of a prompt; none if a rule finds no key.
 

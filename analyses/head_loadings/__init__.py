@@ -1,4 +1,4 @@
-"""Which heads carry what a part wrote at one position to a reader at another?
+"""Which heads carry an edge? What a part wrote at one position, by the heads that bring it later.
 
     edge = w·δ = w·u (at the same position) + Σ_h w_h·(A_h N(δ) W_V W_O)
 
@@ -20,10 +20,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.head_loadings.carried import Carried, FrozenStack
+from analyses.head_loadings.carried import Carried, FrozenStack, SourcePart
 from analyses.head_loadings.reader import Reader
 from analyses.methods.attribution import StreamWalk
 from analyses.results import (
@@ -42,10 +42,12 @@ from analyses.results import (
     token_ids,
 )
 from interp import Transformer, run
-from interp.errors import InvalidInput
+from interp.cache import Cache
+from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
 from interp.metrics import as_position, columns_read
+from interp.model import Batch
 from interp.weights import check_finite_weights
 
 BYPASS = "bypass"
@@ -188,14 +190,17 @@ def head_loadings(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Examples:
         >>> model = interp.load("induction-by-hand")
         >>> analyses.head_loadings(model, "abcab", "embed", "L1H0.k", source_pos=1, pos=2, other=4)
+        HeadLoadings(embed → L1H0.k +100.00 nats on 1 prompt: L0H0 +100.00 (100 %))
     """
     check_finite_weights(model)
     batches = model.batches(prompts)
     end = Reader.of(model, reader, other=other is not None, target=target is not None)
     if distractor is not None and target is None:
         raise InvalidInput("distractor= is subtracted from the logit of target=; give both.")
-    columns = [columns_read(batches[-1], as_position(at)) for at in (source_pos, pos)]
-    others = None if other is None else columns_read(batches[-1], as_position(other))
+    part = SourcePart.of(end.stack, source)
+    positions = {"source_pos": source_pos, "pos": pos}
+    columns = [_columns(batches[-1], at, name) for name, at in positions.items()]
+    others = None if other is None else _columns(batches[-1], other, "other")
     ids = [
         token_ids(model, tokens, len(columns[0]), name)
         for name, tokens in (("target", target), ("distractor", distractor))
@@ -213,8 +218,9 @@ def head_loadings(  # noqa: PLR0913 - the settings of one analysis, by keyword
             None if others is None else others[rows],
             [each[rows] for each in ids],
         )
-        carried = stream.carry(stream.source(source, columns[0][rows]), end.until, columns[1][rows])
+        carried = stream.carry(stream.source(part, columns[0][rows]), end.until, columns[1][rows])
         values.append((carried.whole * read).sum(-1))
+        _check_finite(values[-1], cache)
         walk = end.walk(cache, columns[1][rows], read)
         for number, each in enumerate((loadings, direct)):
             each.append(_loadings(walk, carried, number))
@@ -230,6 +236,33 @@ def head_loadings(  # noqa: PLR0913 - the settings of one analysis, by keyword
         reader=reader,
         unit=end.unit,
         provenance=Provenance.of(model, *batches),
+    )
+
+
+def _columns(batch: Batch, position: int | None, name: str) -> Int[Tensor, " batch"]:
+    """The column of a position in each prompt.
+
+    Raises:
+        InvalidInput: it is no position, or a prompt is shorter.
+    """
+    try:
+        return columns_read(batch, as_position(position))
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}={shorten(position)}: {error}") from error
+
+
+def _check_finite(values: Float[Tensor, " prompt"], cache: Cache) -> None:
+    """Check that the edge is finite.
+
+    Raises:
+        InvalidInput: it is not; the message names the first place that is not.
+    """
+    if bool(values.isfinite().all()):
+        return
+    first = next((place for place, x in cache.items() if not bool(x.isfinite().all())), "the sum")
+    raise InvalidInput(
+        f"The edge is NaN or infinite; of what was recorded, {first} is the first that is not "
+        "finite. Look for weights that are too large."
     )
 
 

@@ -25,6 +25,47 @@ Columns = Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True, eq=False)
+class SourcePart:
+    """A head, an MLP or an embedding.
+
+    Attributes:
+        point: the point of its hidden tensor, or of the embedding.
+        layer: its layer; ``None`` for an embedding.
+        branch: the step of its sub-layer; ``None`` for an embedding.
+        head: the index of a head; 0 for an MLP.
+    """
+
+    point: Point
+    layer: int | None = None
+    branch: Step | None = None
+    head: int = 0
+
+    @classmethod
+    def of(cls, stack: Stack, name: object) -> "SourcePart":
+        """The part of a name.
+
+        Raises:
+            UnknownPlace: nothing that writes to the stream has this name.
+        """
+        prefix = "" if stack.name_in_places is None else f"{stack.name_in_places}."
+        parts = {f"{prefix}{place.point.label}": cls(place.point) for place in stack.terms()}
+        for layer, branch in stack.branches():
+            f, point = branch.f, point_of_terms(branch)
+            if not isinstance(f, Attention):
+                parts[f"{prefix}L{layer}MLP"] = cls(point, layer, branch)
+                continue
+            before = "cross." if f.is_cross else prefix
+            for head in range(f.n_heads):
+                parts[f"{before}L{layer}H{head}"] = cls(point, layer, branch, head)
+        if not isinstance(name, str) or name not in parts:
+            raise UnknownPlace(
+                f"source={shorten(name)} names no head, MLP or embedding of this stack."
+                f"{nearest(str(name), parts, cutoff=0.4)}"
+            )
+        return parts[name]
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     """What a part wrote at one position.
 
@@ -66,33 +107,18 @@ class FrozenStack:
         layers = range(len(stack.blocks))
         self.steps = [(layer, step) for layer in layers for step in stack.block(layer).steps]
 
-    def source(self, name: str, columns: Columns) -> Source:
-        """What a head, an MLP or an embedding wrote at one column of each row.
-
-        Raises:
-            UnknownPlace: nothing has this name.
-        """
+    def source(self, part: SourcePart, columns: Columns) -> Source:
+        """What a part wrote at one column of each row."""
         rows = torch.arange(len(columns), device=columns.device)
         walk = StreamWalk(self.stack, self.cache, rows, columns)
-        names: list[str] = []
-        for place in self.stack.terms():
-            names.append(f"{walk.prefix}{place.point.label}")
-            if name == names[-1]:
-                x = self._only(walk, walk.at(walk.place(place.point)))
-                return Source(self._embedded(x), 0)
-        for number, (layer, step) in enumerate(self.steps, 1):
-            for branch in step.branches:
-                parts = _parts_of(branch.f, walk.name(layer, branch.f))
-                names += parts
-                if name in parts:
-                    hidden = walk.at(walk.place(point_of_terms(branch), layer))
-                    x = self._only(walk, _output(branch.f, hidden, parts.index(name)))
-                    x = self._normed(branch.norms.output, layer, x)
-                    return Source(self._normed(step.norms.sum, layer, x), number)
-        raise UnknownPlace(
-            f"source={shorten(name)} names no head, MLP or embedding of this stack."
-            f"{nearest(name, names, cutoff=0.4)}"
-        )
+        if part.branch is None or part.layer is None:
+            x = self._only(walk, walk.at(walk.place(part.point)))
+            return Source(self._embedded(x), 0)
+        hidden = walk.at(walk.place(part.point, part.layer))
+        x = self._only(walk, _output(part.branch.f, hidden, part.head))
+        number = self._number(part.branch)
+        x = self._normed(part.branch.norms.output, part.layer, x)
+        return Source(self._normed(self.steps[number][1].norms.sum, part.layer, x), number + 1)
 
     def carry(self, source: Source, until: tuple[int, Step] | None, columns: Columns) -> Carried:
         """Carry what a part wrote to the input of a step's sub-layer, or to the end of the stack.
@@ -191,11 +217,6 @@ def _by_head(
 ) -> Float[Tensor, "batch head d_model"]:
     """z·W_O of each head."""
     return einsum(z, W_O.to(z), "b h d, h d m -> b h m")
-
-
-def _parts_of(f: Sublayer, name: str) -> list[str]:
-    """The names of the parts of a sub-layer."""
-    return [f"{name}H{n}" for n in range(f.n_heads)] if isinstance(f, Attention) else [f"{name}MLP"]
 
 
 def _output(f: Sublayer, hidden: Tensor, part: int) -> Float[Tensor, "batch d_model"]:

@@ -322,7 +322,7 @@ DECLARED = Declared(
         "L1H0",
         "layer=0 head=0 query=-1 key=strongest other-key against=others by=component most=64 "
         "check=0 attention",
-        ("writers", "cells"),
+        ("writers.csv", "writers.parquet", "cells.csv", "cells.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={

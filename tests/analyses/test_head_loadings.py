@@ -183,7 +183,13 @@ DECLARED = Declared(
     analysis=head_loadings,
     made=Made(
         lambda: head_loadings(
-            example.model(), ["abcab", "xyxyz"], "embed", "L1H0.k", source_pos=1, pos=2, other=4
+            example.model(),
+            ["abcab", "xyxyz", "abxab", "abcac", "pqrpq"],
+            "embed",
+            "L1H0.k",
+            source_pos=1,
+            pos=2,
+            other=4,
         )
     ),
     call=Call(
