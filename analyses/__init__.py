@@ -24,8 +24,10 @@ from analyses.continuations import Continuations, continuations
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
+from analyses.explain_scores import ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_effects import HeadEffects, head_effects
+from analyses.head_loadings import HeadLoadings, head_loadings
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
 from analyses.methods.circuits import run_circuits
@@ -63,6 +65,7 @@ __all__ = [
     "Explanation",
     "Frequencies",
     "HeadEffects",
+    "HeadLoadings",
     "HeadRoles",
     "LensTraining",
     "LogitLens",
@@ -77,6 +80,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "ScoreTerms",
     "Steering",
     "TopTexts",
     "TrainingHistory",
@@ -96,8 +100,10 @@ __all__ = [
     "direct_logit_attribution",
     "erase",
     "explain",
+    "explain_scores",
     "frequencies",
     "head_effects",
+    "head_loadings",
     "head_roles",
     "logit_lens",
     "neurons",

@@ -44,6 +44,7 @@ QUESTIONS = {
         "attention_patterns",
         "attention_statistics",
         "head_roles",
+        "explain_scores",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -57,7 +58,13 @@ QUESTIONS = {
         "patch_activations",
         "attribute_nodes",
     ),
-    "Which edges carry it?": ("patch_paths", "attribute_edges", "prune", "explain"),
+    "Which edges carry it?": (
+        "patch_paths",
+        "attribute_edges",
+        "head_loadings",
+        "prune",
+        "explain",
+    ),
     "What do weights alone say?": ("ov", "qk", "composition", "positions", "frequencies"),
     "Does order matter?": ("order_sensitivity", "permutation_covariance"),
     "What can be read from activations, and what does it change?": ("probe", "erase", "steer"),
@@ -272,6 +279,18 @@ EXAMPLES = {
         "    target=[p.target for p in prompts],\n"
         "    distractor=[p.distractor for p in prompts],\n)",
         "interp head-effects",
+    ),
+    "explain_scores": Example(
+        on("python-2l", "repeated"),
+        f"analyses.explain_scores(\n    model,\n    {TEXTS},\n    layer=1,\n    head=0,\n"
+        '    query="all",\n    key="after same token",\n    check=3,\n)',
+        "interp scores --layer 1 --query all --key after-same-token --check 3",
+    ),
+    "head_loadings": Example(
+        on("python-2l", "repeated"),
+        f"analyses.head_loadings(\n    model,\n    {TEXTS},\n"
+        '    source="embed",\n    reader="L1H0.k",\n    source_pos=5,\n    pos=6,\n'
+        "    other=-1,\n)",
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"

@@ -18,6 +18,7 @@ from apps.commands.readers import (
     into_of,
     lens_of,
     metric_of,
+    position_of,
     prompts_of,
 )
 
@@ -96,6 +97,39 @@ COMMANDS = (
         half=AT_LEAST_ONE,
         rows=Option("sequences", help="Number of random sequences.", min=1),
         repeats=Option(min=2),
+    ),
+    _own(
+        "scores",
+        "analyses:explain_scores",
+        "Explain why a head attends to a key: its score as a sum over pairs of writers.",
+        "Explaining scores",
+        layer=Option(default=0),
+        head=Option(default=0),
+        query=Option(
+            kind=str,
+            default="-1",
+            help="Position of the query in each prompt (negative: from the end), or all.",
+            read=position_of,
+        ),
+        key=Option(
+            kind=str,
+            default="strongest",
+            help="Position of the key, or strongest, previous, first, same-token (the last "
+            "earlier token that is the query's), after-same-token (the one after that).",
+            read=position_of,
+        ),
+        other_key=Option(
+            kind=str,
+            help="A key whose score is subtracted, likewise.",
+            shown="none",
+            read=position_of,
+        ),
+        cells=HIDDEN,
+        against=Option(choices=("others", "mean", "nothing")),
+        by=Option(choices=("component", "layer", "kind")),
+        most=AT_LEAST_ONE,
+        check=Option(min=0),
+        attention=Option(shown="cross", read=attention_of),
     ),
     _own(
         "ablate",

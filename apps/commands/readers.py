@@ -70,6 +70,14 @@ def classes_of(_: "Inputs", classes: str | None) -> Any:  # noqa: ANN401 - check
     )
 
 
+def position_of(_: "Inputs", position: str | None) -> int | str | None:
+    """A position, or the name of a rule with spaces in place of hyphens."""
+    if position is None:
+        return None
+    digits = position.removeprefix("-")
+    return int(position) if digits.isdecimal() else position.replace("-", " ")
+
+
 def into_of(inputs: "Inputs", component: str | None) -> str | None:
     """The component whose edges are patched; ``None`` for every edge.
 

@@ -8,15 +8,24 @@ from analyses.methods.attribution.edges import (
     most_points,
     steps_and_tolerance,
 )
+from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
-    Part,
     direction_at_mlp,
     heads_together,
     logit_direction,
     places_of_terms,
+    walk_from_logits,
 )
 from analyses.methods.attribution.path import Path
 from analyses.methods.attribution.rules import RULES
+from analyses.methods.attribution.stream_terms import (
+    Part,
+    ReadTerms,
+    StreamWalk,
+    Written,
+    places_of_stream,
+    point_of_terms,
+)
 from analyses.methods.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
 
 __all__ = [
@@ -24,9 +33,15 @@ __all__ = [
     "TOLERANCE",
     "Agreement",
     "EdgeScores",
+    "Head",
     "Part",
     "Path",
+    "PromptScores",
+    "ReadTerms",
+    "StreamWalk",
     "TokenLogits",
+    "Vectors",
+    "Written",
     "cells_to_check",
     "checked_frame",
     "direction_at_mlp",
@@ -35,7 +50,10 @@ __all__ = [
     "logit_direction",
     "most_points",
     "places_of_logits",
+    "places_of_stream",
     "places_of_terms",
+    "point_of_terms",
     "steps_and_tolerance",
     "unembedding_of",
+    "walk_from_logits",
 ]

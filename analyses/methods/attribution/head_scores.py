@@ -1,0 +1,351 @@
+"""The scores of one head on one prompt, and queries and keys as sums of what writes them.
+
+    q = R_i L_q(x_i W_Q + b_Q) / scale        k = R_j L_k(x_j W_K + b_K)        s = q·k
+
+R rotates by the position (the identity without rotary positions). L is the norm of queries or keys
+with its divisor fixed at the value from the run, which makes it linear; where a model clips, what
+clipping adds is a term of its own. x is taken apart by :class:`StreamWalk` of
+:mod:`analyses.methods.attribution.stream_terms`, so that q and k are sums of one vector for each
+part, and s is the sum of the products of all pairs of vectors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from analyses.methods.attribution.stream_terms import (
+    Part,
+    ReadTerms,
+    StreamWalk,
+    places_of_stream,
+)
+from interp.cache import Cache
+from interp.integers import within
+from interp.metrics import at_least_float32
+from interp.model import (
+    Attention,
+    AttentionName,
+    Attentions,
+    Batch,
+    ClippedNorm,
+    Network,
+    Norm,
+    ScaledNorm,
+    Stack,
+    Step,
+    attentions_of,
+    untouched,
+)
+from interp.points import Place, Point
+
+Vectors = dict[Part, Float[Tensor, "_ d_head"]]
+"""The part of queries or keys that each part of the model gives."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """How the queries, or the keys, of a head are computed.
+
+    Attributes:
+        letter: ``Q`` or ``K``.
+        stack: the stack that they are computed from.
+        from_end: whether they read the stack's output, as keys of cross-attention do.
+        point: the point of what is projected.
+        scale: the point of the norm's divisor.
+        norm: the norm of queries or keys.
+        has_bias: whether the projection has a bias.
+        index: index of the head among them.
+    """
+
+    letter: str
+    stack: Stack
+    from_end: bool
+    point: Point
+    scale: Point
+    norm: Norm
+    has_bias: bool
+    index: int
+
+    @property
+    def scaled(self) -> Norm:
+        """The norm without clipping."""
+        return self.norm.norm if isinstance(self.norm, ClippedNorm) else self.norm
+
+    def linear(self, x: Float[Tensor, "row head d_head"]) -> Float[Tensor, "row d_head"]:
+        """Of projected vectors, what the norm makes of them without divisor and bias."""
+        if isinstance(self.scaled, ScaledNorm):
+            gain = self.scaled.multiplier
+            x = self.scaled.centred(x)
+            x = x if gain is None else x * gain
+        return x[:, self.index]
+
+    def norm_bias(self, like: Float[Tensor, "head d_head"]) -> Float[Tensor, " d_head"] | None:
+        """The bias of the norm, if it has one."""
+        bias = self.scaled.bias if isinstance(self.scaled, ScaledNorm) else None
+        return None if bias is None else bias.to(like).expand_as(like)[self.index]
+
+    def clipped(self, x: Float[Tensor, "row head d_head"]) -> Float[Tensor, "row d_head"] | None:
+        """What clipping adds to projected vectors; ``None`` if there is no clipping."""
+        if not isinstance(self.norm, ClippedNorm):
+            return None
+        y = self.scaled.fused(x[None])[0]
+        return at_least_float32(self.norm.clip(y) - y)[:, self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head of a model.
+
+    Attributes:
+        model: the model.
+        kind: which attention.
+        layer: the head's layer.
+        index: its index in the layer.
+        step: the residual step of its attention.
+    """
+
+    model: Network
+    kind: Attentions
+    layer: int
+    index: int
+    step: Step
+
+    @classmethod
+    def of(cls, model: Network, layer: int, head: int, name: AttentionName | None) -> "Head":
+        """A head; negative indices count from the end.
+
+        Raises:
+            InvalidInput: there is no such layer or head, or ``name`` does not match the stacks.
+        """
+        kind = attentions_of(model, name)
+        n_layers = len(kind.layers)
+        layer = within(-n_layers, n_layers - 1, layer, "layer") % n_layers
+        attn = kind.layers[layer]
+        head = within(-attn.n_heads, attn.n_heads - 1, head, "head") % attn.n_heads
+        steps = model.stacks[kind.query].block(layer).steps
+        return cls(model, kind, layer, head, next(step for step in steps if step.f is attn))
+
+    @property
+    def name(self) -> str:
+        """The name, ``L1H4``, or ``cross.L1H4`` in an encoder–decoder."""
+        return self.kind.head_name(self.layer, self.index)
+
+    @property
+    def attn(self) -> Attention:
+        """The attention of its layer."""
+        return self.kind.layers[self.layer]
+
+    @property
+    def kv_head(self) -> int:
+        """The index of the key/value head that it uses."""
+        return self.index * self.attn.kv_heads // self.attn.n_heads
+
+    @property
+    def query_stack(self) -> Stack:
+        """The stack that queries are computed from."""
+        return self.model.stacks[self.kind.query]
+
+    @property
+    def key_stack(self) -> Stack:
+        """The stack that keys are computed from."""
+        return self.model.stacks[self.kind.key]
+
+    @property
+    def stop_at_layer(self) -> int:
+        """The layer of the last stack before which a run may end."""
+        return self.layer + 1 if self.kind.query == len(self.model.stacks) - 1 else 0
+
+    @property
+    def places_of_scores(self) -> list[Place]:
+        """The places that a run must record for the scores."""
+        return [self.place(self.attn.points.q), self.place(self.attn.points.k)]
+
+    @property
+    def places(self) -> list[Place]:
+        """The places that a run must record for the terms of the scores."""
+        streams = places_of_stream(self.model, self.query_stack, self.layer + 1)
+        if self.kind.is_cross:
+            streams += places_of_stream(self.model, self.key_stack)
+        norms = {Point.Q_SCALE, Point.K_SCALE}
+        scales = [place for place in self.model.layout if place == self.place(place.point)]
+        return [*streams, *self.places_of_scores, *(p for p in scales if p.point in norms)]
+
+    @property
+    def query_side(self) -> Side:
+        """How its queries are computed."""
+        attn = self.attn
+        return Side(
+            "Q",
+            self.query_stack,
+            from_end=False,
+            point=attn.points.q,
+            scale=Point.Q_SCALE,
+            norm=attn.q_norm,
+            has_bias=attn.b_q is not None,
+            index=self.index,
+        )
+
+    @property
+    def key_side(self) -> Side:
+        """How its keys are computed."""
+        attn = self.attn
+        return Side(
+            "K",
+            self.key_stack,
+            from_end=self.kind.is_cross,
+            point=attn.points.k,
+            scale=Point.K_SCALE,
+            norm=attn.k_norm,
+            has_bias=attn.b_k is not None,
+            index=self.kv_head,
+        )
+
+    def place(self, point: Point) -> Place:
+        """A place of its attention."""
+        return Place(point, self.layer, stack=self.query_stack.name_in_places)
+
+
+class PromptScores:
+    """The scores of a head on one prompt, without padding.
+
+    Attributes:
+        head: the head.
+        scores: q·k / scale, before any soft-cap, without biases of positions and without the mask.
+        bias: what relative biases or ALiBi add to the scores.
+        visible: which keys each query may attend to.
+        pattern: the attention of the head.
+    """
+
+    scores: Float[Tensor, "query key"]
+    bias: Float[Tensor, "query key"]
+    visible: Bool[Tensor, "query key"]
+    pattern: Float[Tensor, "query key"]
+
+    def __init__(self, head: Head, cache: Cache, batches: Sequence[Batch], row: int) -> None:
+        self.head, self.cache, self.row = head, cache, row
+        one = torch.tensor([row], device=batches[-1].ids.device)
+        self._context = head.model.contexts([batch.rows(one) for batch in batches])[head.kind.query]
+        self.queries, self.keys = (
+            batches[stack].is_real[row].nonzero()[:, 0]
+            for stack in (head.kind.query, head.kind.key)
+        )
+        self._read(*(cache[place][one] for place in head.places_of_scores))
+
+    def _read(
+        self, q: Float[Tensor, "1 query head d"], k: Float[Tensor, "1 key kv_head d"]
+    ) -> None:
+        attn, index, context = self.head.attn, self.head.index, self._context
+        q, k = attn.with_positions(q, k, context)
+        full = attn.scores(q, k, context)
+        pattern = attn.pattern(full, context)[0, index]
+        query, key = (at_least_float32(x[0]) for x in (q[:, :, index], k[:, :, self.head.kv_head]))
+        self._shape = full.shape[2:]
+        self._query, self._key = query[self.queries], key[self.keys]
+        self.scores = self._of_tokens(query @ key.mT / attn.divisor)
+        self.pattern = self._of_tokens(at_least_float32(pattern))
+        bias, visible = attn.positions.bias(context), attn.masking.visible(context)
+        none = torch.zeros_like(full[0, 0])
+        self.bias = self._of_tokens(none if bias is None else bias[0, index]).to(self.scores.dtype)
+        self.visible = self._of_tokens(none == 0 if visible is None else visible[0, 0])
+
+    def _of_tokens(self, whole: Tensor) -> Tensor:
+        """The rows and columns of tokens, without padding."""
+        return whole.expand(self._shape)[self.queries][:, self.keys]
+
+    def pattern_of(
+        self, scores: Float[Tensor, "cell key"], queries: Int[Tensor, " cell"]
+    ) -> Float[Tensor, "cell key"]:
+        """The attention that some queries would have with other scores."""
+        attn = self.head.attn
+        full = self.masked(scores, queries).to(self.cache[self.head.places_of_scores[0]])
+        rows = full.expand(1, attn.n_heads, -1, -1).contiguous()
+        return at_least_float32(attn.softmax(rows)[0, self.head.index])
+
+    def masked(
+        self, scores: Float[Tensor, "cell key"], queries: Int[Tensor, " cell"]
+    ) -> Float[Tensor, "cell key"]:
+        """Scores of some queries after any soft-cap, with biases of positions and the mask."""
+        capped = self.head.attn.soft_cap(scores) + self.bias[queries]
+        return capped.masked_fill(~self.visible[queries], -torch.inf)
+
+    def query_vectors(self, queries: Int[Tensor, " cell"]) -> Vectors:
+        """The parts of the queries at some positions, divided by the scale of the scores."""
+        rotation = self._rotation(self.head.query_side)[queries]
+        side, columns = self.head.query_side, self.queries[queries]
+        return self._vectors(side, columns, rotation / self.head.attn.divisor)
+
+    def key_vectors(self) -> Vectors:
+        """The parts of the keys at all positions."""
+        side = self.head.key_side
+        return self._vectors(side, self.keys, self._rotation(side))
+
+    def directions_read(self, letter: str, query: int, key: int) -> Float[Tensor, " d_model"]:
+        """What the normed stream at the query, or at the key, is multiplied by in their score.
+
+        The other end, and the norm's divisor of queries or keys, are as in the run.
+
+        Args:
+            letter: ``Q`` for the stream at the query, ``K`` for that at the key.
+            query: position of the query.
+            key: position of the key.
+        """
+        is_query = letter == "Q"
+        side = self.head.query_side if is_query else self.head.key_side
+        at, other = (query, self._key[key]) if is_query else (key, self._query[query])
+        columns = (self.queries if is_query else self.keys)[at : at + 1]
+        read = self._rotation(side)[at] @ other * self._factor(side, columns)
+        W = at_least_float32(self.head.attn.projection(side.point)[0])
+        return side.linear(W.transpose(0, 1)) @ read / self.head.attn.divisor
+
+    def _rotation(self, side: Side) -> Float[Tensor, "pos unit d_head"]:
+        """The unit vectors of d_head, rotated to the position of each token."""
+        attn, is_query = self.head.attn, side.letter == "Q"
+        unit = torch.eye(attn.d_head).to(self.scores)
+        units = unit.expand(1, self._shape[0 if is_query else 1], -1, -1)
+        rotate = attn.positions.query if is_query else attn.positions.key
+        return rotate(units, self._context, untouched)[0, self.queries if is_query else self.keys]
+
+    def _factor(self, side: Side, columns: Int[Tensor, " cell"]) -> Float[Tensor, " cell"]:
+        """1 / the divisor of the norm of queries or keys at some columns; 1 if there is none."""
+        if not isinstance(side.scaled, ScaledNorm):
+            return torch.ones(len(columns)).to(self.scores)
+        scale = at_least_float32(self.cache[self.head.place(side.scale)][self.row, columns])
+        return 1 / scale[:, min(side.index, scale.shape[1] - 1), 0]
+
+    def _vectors(
+        self,
+        side: Side,
+        columns: Int[Tensor, " cell"],
+        rotation: Float[Tensor, "cell d_head d_rotated"],
+    ) -> Vectors:
+        """The terms of queries or keys, rotated."""
+        terms = self._terms(side, columns)
+        return {part: (read[:, None] @ rotation)[:, 0] for part, read in terms.items()}
+
+    def _terms(self, side: Side, columns: Int[Tensor, " cell"]) -> ReadTerms:
+        """The terms of queries or keys at some columns, before they are rotated."""
+        head, rows = self.head, torch.full_like(columns, self.row)
+        W, b = (at_least_float32(x) for x in head.attn.projection(side.point))
+        factor = self._factor(side, columns)
+        directions = side.linear(W.transpose(0, 1)).mT[None]
+        walk = StreamWalk(side.stack, self.cache, rows, columns)
+        if side.from_end:
+            terms = walk.from_end(directions, factor).terms()
+        else:
+            terms = walk.from_step(head.layer, head.step, directions, factor).terms()
+        constants = {
+            f"b_{side.letter}": side.linear(b[None]) * factor[:, None] if side.has_bias else None,
+            f"{side.letter.lower()}_norm.bias": side.norm_bias(b),
+            f"{side.letter.lower()}_clip": side.clipped(
+                self.cache[head.place(side.point)][rows, columns]
+            ),
+        }
+        name = walk.name(head.layer, head.attn)
+        for suffix, constant in constants.items():
+            if constant is not None:
+                part = Part(f"{name}.{suffix}", "bias", head.layer)
+                terms[part] = constant.expand(len(columns), -1)
+        return terms
