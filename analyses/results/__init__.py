@@ -69,7 +69,14 @@ from analyses.results.number_text import (
 )
 from analyses.results.payload import as_bytes, encoded, nbytes, reduced
 from analyses.results.result import Result
-from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
+from analyses.results.statistics import (
+    FEWEST,
+    LEVEL,
+    Interval,
+    Moments,
+    false_discovery_rates,
+    interval,
+)
 
 __all__ = [
     "FAINT",
@@ -87,6 +94,7 @@ __all__ = [
     "Drawing",
     "Heatmap",
     "Interval",
+    "Moments",
     "Network",
     "Node",
     "Progress",
