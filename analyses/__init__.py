@@ -43,6 +43,7 @@ from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.results import Result
+from analyses.scan_heads import HeadScan, PartialScan, ScanInterrupted, scan_heads
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
@@ -64,12 +65,14 @@ __all__ = [
     "Frequencies",
     "HeadEffects",
     "HeadRoles",
+    "HeadScan",
     "LensTraining",
     "LogitLens",
     "Neurons",
     "NodeAttribution",
     "OVCircuit",
     "OrderSensitivity",
+    "PartialScan",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
@@ -77,6 +80,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "ScanInterrupted",
     "Steering",
     "TopTexts",
     "TrainingHistory",
@@ -112,6 +116,7 @@ __all__ = [
     "prune",
     "qk",
     "run_circuits",
+    "scan_heads",
     "steer",
     "top_texts",
     "train_lens",
