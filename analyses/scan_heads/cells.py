@@ -92,7 +92,7 @@ def cells_of(
     return cells
 
 
-def in_random_order(batch: Batch, bos: int | None, seeds: list[int]) -> Batch:
+def in_random_order(batch: Batch, bos: int, seeds: list[int]) -> Batch:
     """Each text with its tokens in a random order; BOS and padding stay where they are."""
     ids = batch.ids.clone()
     for row, seed in enumerate(seeds):

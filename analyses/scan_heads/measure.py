@@ -30,7 +30,7 @@ from analyses.scan_heads.totals import Totals, lower_ends, priority
 from interp import Transformer, run
 from interp.cache import Cache
 from interp.metrics import at_least_float32
-from interp.model import Attention, Attentions, Batch, ImageInput, every_attention
+from interp.model import PAD, Attention, Attentions, Batch, ImageInput, every_attention
 from interp.points import Place, Point
 
 WRITE = "write"
@@ -68,6 +68,12 @@ class Plan:
     def reads_images(self) -> bool:
         """Whether the tokens are patches."""
         return isinstance(self.model.stacks[0].input, ImageInput)
+
+    @property
+    def bos(self) -> int:
+        """The id of BOS; one that no token has, if there is none."""
+        bos = self.model.config.tokens.bos
+        return PAD if bos is None or self.reads_images else bos
 
     @cached_property
     def heads(self) -> list[tuple[Attentions, int, int]]:
@@ -171,8 +177,9 @@ def add_batch(
     if shuffled and not plan.reads_images:
         rows = torch.tensor(shuffled, device=batches[0].ids.device)
         seeds = [priority(number, plan.seed + 1) for number in numbers[shuffled].tolist()]
-        bos = plan.model.config.tokens.bos
-        texts = [in_random_order(batch.rows(rows).padded_right(), bos, seeds) for batch in batches]
+        texts = [
+            in_random_order(batch.rows(rows).padded_right(), plan.bos, seeds) for batch in batches
+        ]
         repeated, _ = _values(plan, texts, None)
         columns = [n for n, name in enumerate(plan.statistics) if name in OF_REPETITION]
         places = torch.tensor(shuffled)[:, None], torch.tensor(columns)
@@ -182,8 +189,7 @@ def add_batch(
     counts = totals.counts
     counts["texts"] += len(numbers)
     counts["tokens"] += int(batches[-1].is_real.sum())
-    bos = plan.model.config.tokens.bos
-    counts["without_bos"] += sum(int((batch.ids[:, 0] != bos).any()) for batch in batches)
+    counts["without_bos"] += sum(int((batch.ids[:, 0] != plan.bos).any()) for batch in batches)
     if not plan.reads_images:
         for stack, batch in enumerate(batches):
             tokens = batch.ids[batch.is_real].cpu()

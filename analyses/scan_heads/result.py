@@ -214,6 +214,25 @@ class HeadScan(Result):
         above = (frame["difference"] > LEAST) & (frame["low"] > frame["control"])
         return frame.assign(stands_out=is_mass & above)[frame["n"] > 0].reset_index(drop=True)
 
+    def to_largest_frame(self) -> pd.DataFrame:
+        """For each head, the mass furthest above its control, other than that on the first token.
+
+        Columns: those of :meth:`to_frame` without ``weighting``, and ``value-weighted``, the mean
+        with those weights.
+        """
+        frame = self.to_frame()
+        frame = frame[frame["statistic"].isin(self.masses)]
+        plain, weighted = (frame[frame["weighting"] == name] for name in WEIGHTINGS)
+        keys = ["stack", "layer", "head", "name", "statistic"]
+        both = plain.drop(columns="weighting").merge(
+            weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
+        )
+        of_rest = ~both["statistic"].isin(SINKS) & both["stands_out"]
+        order = both.assign(of_rest=of_rest).sort_values(
+            ["of_rest", "difference"], ascending=False, kind="stable"
+        )
+        return order.drop(columns="of_rest").drop_duplicates("name").reset_index(drop=True)
+
     def to_distance_frame(self) -> pd.DataFrame:
         """One row per head and bucket of distances, with the share of the mass and the control.
 

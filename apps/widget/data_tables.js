@@ -2,7 +2,7 @@
 
 /**
  * @import {
- *   BarsView, CellValue, Column, CurvesView, DataTable, HeadsView, Matrix, NetworkView, Sent, TableView,
+ *   BarsView, CellValue, Column, CurvesView, DataTable, HeadsView, Matrix, NetworkView, ScatterView, Sent, TableView,
  *   TokensView, View,
  * } from "./types.d.ts"
  */
@@ -16,7 +16,7 @@ import { button, element } from "./elements.js";
 export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
-    tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
+    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
   };
   const tables = /** @type {(view: View) => DataTable | DataTable[]} */ (makers[view.kind]);
   return [tables(view)].flat();
@@ -76,6 +76,12 @@ function curvesDataTable(view) {
 function networkDataTable(view) {
   const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
   return { caption: captionOf(view), columns: ["from", "to", valueTitle(view)], rows };
+}
+
+/** @type {(view: ScatterView) => DataTable} */
+function scatterDataTable(view) {
+  const titles = view.axes.map((axis, n) => (view.units[n] ? `${axis} (${view.units[n]})` : axis));
+  return ofColumns(view.title, [["", view.labels], [titles[0], numbers(view.x)], [titles[1], numbers(view.y)]]);
 }
 
 /** @type {(view: TokensView) => DataTable} */

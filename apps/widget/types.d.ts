@@ -124,7 +124,12 @@ export interface HeadsView extends Shown {
   /** By layer and head. */
   names?: string[][];
 }
-export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView;
+export interface ScatterView extends Shown {
+  kind: "scatter"; x: Sent; y: Sent; labels: string[]; axes: [string, string]; units: [string, string];
+  /** The groups, and the index of that of each point. */
+  groups: string[]; group: number[];
+}
+export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView | ScatterView;
 export type View = PlottedView | TokensView | TableView | HeadsView;
 
 export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
