@@ -75,6 +75,11 @@ class Plan:
         bos = self.model.config.tokens.bos
         return PAD if bos is None or self.reads_images else bos
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether a text can be cut at its end without a change of what is before."""
+        return len(self.attentions) == 1 and not self.attentions[0].is_bidirectional
+
     @cached_property
     def heads(self) -> list[tuple[Attentions, int, int]]:
         """Attention, layer and head of each unit."""

@@ -12,7 +12,6 @@ from torch import Tensor
 from interp.errors import InvalidInput, OutOfResources, reason, shorten
 from interp.io import (
     DAMAGED,
-    VERSION,
     as_object,
     as_path,
     is_file,
@@ -24,6 +23,7 @@ from interp.io import (
     write_whole,
 )
 
+VERSION = 1
 HEADER = "interp.heads"
 """The entry of the metadata of a file that holds the settings."""
 

@@ -16,7 +16,7 @@ from analyses.scan_heads.massive import without_massive
 from analyses.scan_heads.measure import Plan, add_batch
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted, check_same
 from analyses.scan_heads.result import HeadScan, Massive, Sinks, TopTokens
-from analyses.scan_heads.sequences import Text, sequences_of
+from analyses.scan_heads.sequences import LONGEST, Text, sequences_of
 from analyses.scan_heads.totals import Sizes, Totals
 from interp import Transformer, edits, run
 from interp.errors import InvalidInput, OutOfResources
@@ -50,7 +50,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     effects: bool = False,
     seed: int = 0,
     rows: int = 64,
-    memory: float | None = None,
+    memory: object = None,
     progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
     resume: PartialScan | None = None,
@@ -162,13 +162,14 @@ def _planned(
         layers=sum(len(stack.blocks) for stack in model.stacks),
         d_model=model.d_model,
         farthest=plan.farthest,
+        longest=min(LONGEST, plan.farthest + 1) if plan.is_cut else plan.farthest + 1,
         sample=sample,
         counters=COUNTERS,
     )
     return plan, sizes
 
 
-def _check_memory(plan: Plan, sizes: Sizes, memory: float | None) -> None:
+def _check_memory(plan: Plan, sizes: Sizes, memory: object) -> None:
     """Check that what is kept is within the memory.
 
     Raises:
@@ -332,7 +333,7 @@ class _Pass:
 
 
 def _result(
-    scan: _Pass, *, complete: bool, effects: bool, memory: float | None, report: Progress | None
+    scan: _Pass, *, complete: bool, effects: bool, memory: object, report: Progress | None
 ) -> HeadScan:
     plan, totals = scan.plan, scan.totals
     counts, value = totals.counts, totals.value

@@ -10,12 +10,13 @@ from torch import Tensor
 from analyses.methods.corpus import by_length, rows_of
 from analyses.methods.heads import pattern_at
 from analyses.scan_heads.measure import Plan
+from analyses.scan_heads.totals import MOST
 from interp import run
 from interp.model import Batch
 
 DECILES = ((10, 10), (8, 3), (6, 3), (4, 3), (2, 3))
 """The deciles from which texts are shown, and the most texts of each."""
-LEAST, MOST = 0.005, 8
+LEAST = 0.005
 """A key is stored if a query attends to it more than ``LEAST``, and at most ``MOST`` of a query."""
 LONGEST = 128
 """The most tokens, from the beginning of a text, that a causal model reads for the cells."""
@@ -129,8 +130,8 @@ def _cells(
     wanted = [
         kind.places(layer)[0] for kind in plan.attentions for layer in range(len(kind.layers))
     ]
-    cut = len(plan.attentions) == 1 and not plan.attentions[0].is_bidirectional
-    batches = rows_of([tuple(_cut(batch) for batch in text) if cut else text for text in texts])
+    cut = [tuple(_cut(batch) for batch in text) if plan.is_cut else text for text in texts]
+    batches = rows_of(cut)
     for chosen, some in by_length(batches, rows, LONGEST**2 * rows):
         cache = run(plan.model, *some, record=wanted, stop_at_layer=end).cache
         for kind in plan.attentions:

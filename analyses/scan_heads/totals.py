@@ -16,6 +16,8 @@ from analyses.scan_heads.sketch import Sketch
 
 NEAR, PER_DOUBLING = 64, 8
 """Distances below ``NEAR`` are counted one by one, further ones in steps of 9 %."""
+CELL, MOST = 6, 8
+"""Bytes of a cell of a sequence, and the most cells of a query."""
 SKETCHES = ("queries", "keys", "pairs")
 COUNTS = ("texts", "tokens", "cut", "first", "batches", "without_bos")
 
@@ -42,6 +44,7 @@ class Sizes:
         layers: number of layers of all stacks.
         d_model: width of the stream.
         farthest: the largest distance between two tokens.
+        longest: the most tokens of a text of which cells are stored.
         sample: number of texts that are drawn.
         counters: number of tokens, and of pairs, that each head's sketches hold.
     """
@@ -53,19 +56,23 @@ class Sizes:
     layers: int
     d_model: int
     farthest: int
+    longest: int
     sample: int
     counters: int
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes that are kept, at most."""
         numbers = self.units * self.statistics
         buckets = len(lower_ends(self.farthest))
         sketches = 16 * self.units * (self.counters + 2 * min(self.counters, self.vocab))
         sample = 4 * (self.sample + 1) * numbers
         massive = 24 * self.layers * self.d_model
         moments = 8 * numbers * 2 * 6
-        return moments + 32 * self.units * buckets + sketches + sample + massive + 8 * self.vocab
+        tokens = 8 * self.stacks * self.vocab
+        cells = CELL * MOST * self.units * self.sample * self.longest
+        distances = 32 * self.units * buckets
+        return moments + distances + sketches + sample + massive + tokens + cells
 
 
 class Totals:
