@@ -16,7 +16,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp.errors import InvalidTokens
 from interp.model import Batch
+from interp.text import Tokenizer
 from interp.transformer import TextNetwork
 
 INDUCTION, DUPLICATE, WORD = "induction", "duplicate-token", "same word"
@@ -54,8 +56,7 @@ class TokenKinds:
         for id_ in known:
             texts[id_] = tokenizer.token_text(id_)
         members = {name: _marks(texts, name, model.device) for name in CLASSES}
-        pieces = [tokenizer.token_bytes(id_) or b"" for id_ in tokenizer.encode(SPACED)]
-        if b" " not in b"".join(pieces).strip():
+        if not _tell_words(tokenizer):
             return cls(members, None, None)
         begins = torch.tensor([_is_of_word(text[:1]) for text in texts], device=model.device)
         ends = torch.tensor([_is_of_word(text[-1:]) for text in texts], device=model.device)
@@ -111,6 +112,15 @@ def _words(
     goes_on = torch.zeros_like(ids, dtype=torch.bool)
     goes_on[:, 1:] = ends[ids[:, :-1]] & begins[ids[:, 1:]]
     return (~goes_on).cumsum(-1)
+
+
+def _tell_words(tokenizer: Tokenizer) -> bool:
+    """Whether the spaces between words are in tokens."""
+    try:
+        pieces = [tokenizer.token_bytes(id_) or b"" for id_ in tokenizer.encode(SPACED)]
+    except InvalidTokens:  # a vocabulary of few words
+        return False
+    return b" " in b"".join(pieces).strip()
 
 
 def _marks(texts: list[str], name: str, device: torch.device) -> Bool[Tensor, " vocab"]:

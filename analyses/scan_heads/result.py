@@ -317,7 +317,7 @@ class HeadScan(Result):
                 "decile": [chosen.decile[n] for n in slot.tolist()],
                 "text": chosen.text[at].numpy(),
                 "source": [chosen.source[n] for n in at.tolist()],
-                "value": chosen.value[at, unit, statistic].double().numpy(),
+                "value": chosen.value[at, unit, statistic].numpy(),
                 "context": [texts[n][name] for n, name in zip(at.tolist(), of_unit, strict=True)],
             }
         )

@@ -66,7 +66,7 @@ class Sizes:
         numbers = self.units * self.statistics
         buckets = len(lower_ends(self.farthest))
         sketches = 16 * self.units * (self.counters + 2 * min(self.counters, self.vocab))
-        sample = 4 * (self.sample + 1) * numbers
+        sample = 8 * (self.sample + 1) * numbers
         massive = 24 * self.layers * self.d_model
         moments = 8 * numbers * 2 * 6
         tokens = 8 * self.stacks * self.vocab
@@ -120,7 +120,7 @@ class Totals:
         )
         self.sampled: Int[Tensor, " text"] = torch.empty(0, dtype=torch.long)
         self.priorities: Int[Tensor, " text"] = torch.empty(0, dtype=torch.long)
-        self.values: Float[Tensor, "text unit statistic"] = torch.empty(0, *shape[1:])
+        self.values: Float[Tensor, "text unit statistic"] = torch.empty(0, *shape[1:], dtype=double)
         self.counts = dict.fromkeys(COUNTS, 0)
 
     def draw(
@@ -136,7 +136,7 @@ class Totals:
         kept = priorities.argsort(stable=True)[: self.sizes.sample]
         self.priorities = priorities[kept]
         self.sampled = torch.cat([self.sampled, numbers])[kept]
-        self.values = torch.cat([self.values, values.float()])[kept]
+        self.values = torch.cat([self.values, values])[kept]
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers, by name."""

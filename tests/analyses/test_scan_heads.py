@@ -11,7 +11,8 @@ from math import log
 import pytest
 import torch
 from architectures import ARCHITECTURES, assert_close, build, build_new, padded
-from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, Without, odd, small
+from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
+from permuted import tables_of
 
 import interp
 from analyses import PartialScan, scan_heads
@@ -324,8 +325,8 @@ def test_what_is_kept_does_not_grow_with_the_corpus():
         sizes.append(sum(t.nbytes for t in vars(partial.sequences).values() if torch.is_tensor(t)))
     assert sizes[1] < 1.5 * sizes[0]
     totals = [Totals(scan_sizes) for scan_sizes in [SIZES, SIZES]]
-    totals[1].draw(torch.arange(500), torch.zeros(500, 4, 3), seed=0)
-    totals[0].draw(torch.arange(50), torch.zeros(50, 4, 3), seed=0)
+    totals[1].draw(torch.arange(500), torch.zeros(500, 4, 3).double(), seed=0)
+    totals[0].draw(torch.arange(50), torch.zeros(50, 4, 3).double(), seed=0)
     one, other = ({n: t.nbytes for n, t in each.tensors().items()} for each in totals)
     assert one == other
     assert sum(one.values()) <= SIZES.nbytes
@@ -476,7 +477,7 @@ def test_the_sample_is_drawn_by_the_seed_whatever_the_batches():
     counts = torch.zeros(50)
     for seed in range(400):
         totals = Totals(replace(SIZES, sample=10))
-        totals.draw(torch.arange(50), torch.zeros(50, 4, 3), seed)
+        totals.draw(torch.arange(50), torch.zeros(50, 4, 3).double(), seed)
         counts[totals.sampled] += 1
     assert counts.sum() == 4000
     assert 50 < counts.min() < counts.max() < 115  # each 80 times, with a deviation of 8
@@ -585,3 +586,53 @@ def test_attention_that_is_not_a_number_is_named():
         model.blocks[0].attn.W_Q[0] = torch.finfo(torch.float64).max
     with pytest.raises(InvalidInput, match=r'\("pattern", 0\) is not finite'):
         scan_heads(model, iter(ROWS))
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    """The statistics of each prompt with plain attention."""
+    sequences = scan_heads(model, prompts).sequences
+    values = sequences.value[sequences.text.argsort()].nan_to_num(-1)
+    return [{"values": values[i]} for i in range(n)]
+
+
+def by_head_and_statistic(case):
+    """All tables, without random orders, which depend on the number of a text."""
+    tables = tables_of(scan_heads(case.model, case.clean))
+    del tables["to_largest_frame"], tables["to_sequence_frame"]
+    frame = tables["to_frame"]
+    return tables | {"to_frame": frame[~frame["statistic"].isin(REPEATED)]}
+
+
+DECLARED = Declared(
+    analysis=scan_heads,
+    made=Made(
+        lambda: scan_heads(example.model(), ["abcxabc", "xyxyzxy", "aab"] * 3, effects=True),
+    ),
+    call=Call(
+        (small.MODEL, small.CLEAN),
+        {},
+        {
+            "offsets": (*odd.COUNT, 10**30),
+            "sample": odd.COUNT,
+            "shuffled": odd.COUNT,
+            "effects": odd.SWITCH,
+            "memory": odd.MEMORY,
+            "resume": odd.SOMETHING,
+            **odd.SAMPLED,
+        },
+    ),
+    command=Command(
+        "heads",
+        (),
+        "heads",
+        "of 16 heads on 24 texts, 712 tokens",
+        "offsets=4 sample=100 shuffled=8 effects=False texts=None",
+        more=("distances", "tokens", "sequences"),
+    ),
+    of_each_prompt=EachPrompt(numbers_of_prompts),
+    of_each_pair={"": numbers_of_prompts},
+    symmetric=Symmetric({"": by_head_and_statistic}),
+)
