@@ -43,7 +43,14 @@ from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.results import Result
-from analyses.scan_heads import HeadScan, PartialScan, ScanInterrupted, scan_heads
+from analyses.scan_heads import (
+    HeadScan,
+    PartialScan,
+    ScanEstimate,
+    ScanInterrupted,
+    estimate_scan_heads,
+    scan_heads,
+)
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
@@ -80,6 +87,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "ScanEstimate",
     "ScanInterrupted",
     "Steering",
     "TopTexts",
@@ -99,6 +107,7 @@ __all__ = [
     "continuations",
     "direct_logit_attribution",
     "erase",
+    "estimate_scan_heads",
     "explain",
     "frequencies",
     "head_effects",

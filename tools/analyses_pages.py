@@ -44,6 +44,7 @@ QUESTIONS = {
         "attention_patterns",
         "attention_statistics",
         "head_roles",
+        "scan_heads",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -275,6 +276,11 @@ EXAMPLES = {
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
+    ),
+    "scan_heads": Example(
+        on("python-2l", "repeated"),
+        f"analyses.scan_heads(model, {TEXTS}, shuffled=1)",
+        "interp heads --shuffled 1",
     ),
     "top_texts": Example(
         on("python-2l", "repeated"),

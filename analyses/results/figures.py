@@ -232,7 +232,7 @@ def _(drawing: Scatter) -> go.Figure:
     """Colours go from the first group to the last."""
     points = drawing.points
     names = list(dict.fromkeys(drawing.groups))
-    places = [places_of(point[axis] for point in points) for axis in range(2)]
+    places = [places_of(values) for values in zip(*((x, y) for x, y, *_ in points), strict=True)]
     hover = [
         [escaped(label), *(fixed(x, n) for x, n in zip((x, y), places, strict=True))]
         for x, y, label, _ in points

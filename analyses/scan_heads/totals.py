@@ -121,7 +121,7 @@ class Totals:
         self.sampled: Int[Tensor, " text"] = torch.empty(0, dtype=torch.long)
         self.priorities: Int[Tensor, " text"] = torch.empty(0, dtype=torch.long)
         self.values: Float[Tensor, "text unit statistic"] = torch.empty(0, *shape[1:], dtype=double)
-        self.counts = dict.fromkeys(COUNTS, 0)
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
 
     def draw(
         self, numbers: Int[Tensor, " text"], values: Float[Tensor, "text unit statistic"], seed: int

@@ -1,5 +1,6 @@
 """Heads over a corpus, against loops over whole patterns."""
 
+import math
 import re
 import string
 import sys
@@ -10,23 +11,22 @@ from math import log
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, assert_close, build, build_new, padded
+from architectures import assert_close, build, build_new, padded
 from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
 from permuted import tables_of
 
 import interp
-from analyses import PartialScan, scan_heads
+from analyses import PartialScan, estimate_scan_heads, scan_heads
 from analyses.results import interval
 from analyses.scan_heads.cells import in_random_order
-from analyses.scan_heads.result import WEIGHTINGS
 from analyses.scan_heads.sketch import Sketch
 from analyses.scan_heads.totals import Sizes, Totals, lower_ends
-from interp import edits, run
+from interp import run
 from interp.errors import InvalidInput, OutOfResources
 from interp.model import every_attention
 from interp.points import Place, Point
 
-MODULE = sys.modules[scan_heads.__module__]
+MODULE = sys.modules["analyses.scan_heads.corpus_pass"]
 CODE = [prompt.text for prompt in interp.read_prompts("repeated")][:7]
 D_VOCAB = 13
 
@@ -69,48 +69,58 @@ def assert_same(one, other, bound: float = 1e-12) -> None:
 # ---- statistics by loops ------------------------------------------------------------------------
 
 
-def of_pattern(weights, queries, keys, texts, *, causal, crossing, window, offsets):
-    """Statistics of one pattern ``[query key]``, each the mean of a list over queries."""
-    n_query, n_key = weights.shape
+def of_pattern(weights, seen_by, sets_of, offsets, *, crossing):
+    """Statistics of one pattern ``[query key]``, each the mean of a list over queries.
+
+    ``seen_by(i)`` are the keys that a query sees, ``sets_of(i, keys)`` sets of them by name.
+    """
     lists: dict[str, list[float]] = {}
-
-    def add(name, value):
-        lists.setdefault(name, []).append(value)
-
-    for i in range(n_query):
-        seen = [j for j in range(n_key) if crossing or not causal or j <= i]
-        visible = [j for j in seen if window is None or i - j < window]
-        row = weights[i].tolist()
-        total = sum(row)
-        if total == 0:
+    for i, row in enumerate(weights.tolist()):
+        visible = seen_by(i)
+        if len(visible) == 1 or sum(row) == 0:
             continue
-        if len(visible) > 1:
-            nats = -sum(row[j] * log(row[j]) for j in visible if row[j] > 0)
-            add("entropy", nats)
-            add("normalized entropy", nats / log(len(visible)))
-            if not crossing:
-                add("distance", sum(row[j] * abs(i - j) for j in visible))
-                at = sum(row[j] * j for j in visible) / total
-                add("distance variance", sum(row[j] * (j - at) ** 2 for j in visible) / total)
-                for name, by in offsets.items():
-                    if i + by in visible:
-                        add(name, row[i + by])
-            if (i > 0 or crossing) and 0 in visible:
-                add("first position", row[0])
-        if crossing:
-            continue
-        others = [j for j in visible if j not in (0, i)]
-        sets = {"duplicate-token": [j for j in others if keys[j] == queries[i]]}
-        if causal:
-            sets["induction"] = [j for j in others if keys[j - 1] == queries[i]]
-        if texts is not None:
-            for kind, has in KINDS.items():
-                sets[f"same {kind}"] = [j for j in others if has(texts[i]) and has(texts[j])]
-            sets["same word"] = [j for j in others if is_word(texts, i, j)]
-        for name, members in sets.items():
-            if members and len(visible) > 1:
-                add(name, sum(row[j] for j in members))
+        nats = -sum(row[j] * log(row[j]) for j in visible if row[j] > 0)
+        numbers = {"entropy": nats, "normalized entropy": nats / log(len(visible))}
+        sets = {"first position": [0] if (i > 0 or crossing) and 0 in visible else []}
+        if not crossing:
+            at = sum(row[j] * j for j in visible) / sum(row)
+            variance = sum(row[j] * (j - at) ** 2 for j in visible) / sum(row)
+            distance = sum(row[j] * abs(i - j) for j in visible)
+            numbers |= {"distance": distance, "distance variance": variance}
+            sets |= {name: {i + by} & {*visible} for name, by in offsets.items()}
+            sets |= sets_of(i, [j for j in visible if j not in (0, i)])
+        numbers |= {name: sum(row[j] for j in keys) for name, keys in sets.items() if keys}
+        for name, number in numbers.items():
+            lists.setdefault(name, []).append(number)
     return {name: sum(values) / len(values) for name, values in lists.items()}
+
+
+def sets_of_tokens(ids, strings, *, causal):
+    """The sets of keys of a query, by its tokens."""
+
+    def sets_of(i, keys):
+        sets = {"duplicate-token": [j for j in keys if ids[j] == ids[i]]}
+        if causal:
+            sets["induction"] = [j for j in keys if ids[j - 1] == ids[i]]
+        if strings is not None:
+            sets["same word"] = [j for j in keys if is_word(strings, i, j)]
+            for kind, has in KINDS.items():
+                members = [j for j in keys if has(strings[j])]
+                sets[f"same {kind}"] = members if has(strings[i]) else []
+        return sets
+
+    return sets_of
+
+
+def keys_seen(attn, n_key, *, causal, crossing):
+    """The keys that a query sees, by its position."""
+    window = getattr(attn.masking.mask, "size", math.inf)
+
+    def seen_by(i):
+        keys = range(n_key) if crossing or not causal else range(i + 1)
+        return [j for j in keys if i - j < window]
+
+    return seen_by
 
 
 KINDS = {
@@ -134,36 +144,30 @@ def by_hand(model, texts, offsets):
     values: list[dict[str, list[dict[str, float]]]] = [{}, {}]
     for text in texts:
         batches = model.batches(text)
+        strings = None if model.tokenizer is None else model.to_str_tokens(text)
         for kind in every_attention(model):
-            queries, keys = (batches[n].ids[0].tolist() for n in (kind.query, kind.key))
-            strings = None if model.tokenizer is None else model.to_str_tokens(text)
+            ids, crossing = batches[kind.query].ids[0].tolist(), kind.is_cross
+            causal, n_key = not kind.is_bidirectional, batches[kind.key].ids.shape[1]
+            sets_of = sets_of_tokens(ids, strings, causal=causal)
             for layer, attn in enumerate(kind.layers):
+                seen_by = keys_seen(attn, n_key, causal=causal, crossing=crossing)
                 pattern, v = kind.places(layer)
                 places = [pattern, v, kind.z_place(layer), resid(model, kind, layer)]
                 cache = run(model, *batches, record=places, kernel="explicit").cache
-                A, stream = cache[pattern][0], cache[places[3]][0]
-                each = attn.values(cache[v])[0]
+                A, v, z, stream = (cache[place][0] for place in places)
+                each = attn.values(cache[places[1]])[0]
                 for head in range(attn.n_heads):
-                    norms = (each[:, head] @ attn.W_O[head]).norm(dim=-1)
-                    weighted = A[head] * norms
+                    weighted = A[head] * (each[:, head] @ attn.W_O[head]).norm(dim=-1)
                     weighted = weighted / weighted.sum(-1, keepdim=True)
-                    for number, weights in enumerate((A[head], weighted)):
-                        numbers = of_pattern(
-                            weights,
-                            queries,
-                            keys,
-                            strings,
-                            causal=not kind.is_bidirectional,
-                            crossing=kind.is_cross,
-                            window=getattr(attn.masking.mask, "size", None),
-                            offsets=offsets,
-                        )
-                        if number == 0:
-                            z = cache[places[2]][0, :, head] @ attn.W_O[head]
-                            share = z.norm(dim=-1) / stream.norm(dim=-1)
-                            numbers["write"] = float(share.mean())
-                        name = kind.head_name(layer, head)
-                        values[number].setdefault(name, []).append(numbers)
+                    plain, moved = (
+                        of_pattern(weights, seen_by, sets_of, offsets, crossing=crossing)
+                        for weights in (A[head], weighted)
+                    )
+                    share = (z[:, head] @ attn.W_O[head]).norm(dim=-1) / stream.norm(dim=-1)
+                    plain["write"] = float(share.mean())
+                    name = kind.head_name(layer, head)
+                    values[0].setdefault(name, []).append(plain)
+                    values[1].setdefault(name, []).append(moved)
     return values
 
 
@@ -314,6 +318,21 @@ def test_a_partial_result_of_another_scan_or_a_damaged_one_is_refused(monkeypatc
     lacking = PartialScan(partial.settings, {"counts": partial.tensors["counts"]})
     with pytest.raises(InvalidInput, match="resume= is damaged"):
         scan_heads(model, iter(ROWS), rows=2, resume=lacking)
+
+
+def test_an_estimate_is_of_all_texts_and_bounds_what_is_kept():
+    model = interp.load("python-2l")
+    whole = estimate_scan_heads(model, CODE * 10)
+    few = estimate_scan_heads(model, CODE * 2)
+    assert whole.kept == few.kept > 0
+    assert whole.seconds * whole.tokens_per_second == pytest.approx(
+        5 * few.seconds * few.tokens_per_second, rel=0.2
+    )  # the tokens of all texts: both numbers are of the same forwards
+    assert math.isnan(estimate_scan_heads(model, iter(CODE)).seconds)
+    partial = scan_heads(model, CODE, cancelled=lambda: True).partial
+    assert sum(tensor.nbytes for tensor in partial.tensors.values()) <= whole.kept
+    with pytest.raises(InvalidInput, match="holds no text"):
+        estimate_scan_heads(model, iter([]))
 
 
 def test_what_is_kept_does_not_grow_with_the_corpus():
