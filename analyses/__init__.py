@@ -45,6 +45,14 @@ from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.results import Result
+from analyses.scan_heads import (
+    HeadScan,
+    PartialScan,
+    ScanEstimate,
+    ScanInterrupted,
+    estimate_scan_heads,
+    scan_heads,
+)
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
 from analyses.train_lens import LensTraining, train_lens
@@ -67,12 +75,14 @@ __all__ = [
     "HeadEffects",
     "HeadLoadings",
     "HeadRoles",
+    "HeadScan",
     "LensTraining",
     "LogitLens",
     "Neurons",
     "NodeAttribution",
     "OVCircuit",
     "OrderSensitivity",
+    "PartialScan",
     "PathPatching",
     "PermutationCovariance",
     "Positions",
@@ -80,6 +90,8 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "ScanEstimate",
+    "ScanInterrupted",
     "ScoreTerms",
     "Steering",
     "TopTexts",
@@ -99,6 +111,7 @@ __all__ = [
     "continuations",
     "direct_logit_attribution",
     "erase",
+    "estimate_scan_heads",
     "explain",
     "explain_scores",
     "frequencies",
@@ -118,6 +131,7 @@ __all__ = [
     "prune",
     "qk",
     "run_circuits",
+    "scan_heads",
     "steer",
     "top_texts",
     "train_lens",

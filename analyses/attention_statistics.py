@@ -21,14 +21,21 @@ from typing import Any
 
 import pandas as pd
 import torch
-from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from analyses.methods.corpus import by_length
 from analyses.methods.heads import (
+    BOS,
+    DISTANCE,
+    ENTROPY,
+    FIRST,
+    NORMALIZED,
+    VARIANCE,
     Classes,
-    entropy,
+    Measured,
+    QueryAverages,
+    offsets_by_name,
     pattern_at,
     selected_tokens,
     tokens_of_classes,
@@ -53,20 +60,16 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import within
 from interp.io import Progress, as_progress
-from interp.metrics import at_least_float32
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
 from interp.weights import check_finite_weights
 
 WEIGHTINGS = ("attention", "value-weighted")
-ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
-BOS, FIRST = "bos", "first position"
-"""The mass on the first token of a prompt, by whether that is BOS."""
 NAMED = 3
 """The most heads that a conclusion names."""
 FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
-"""The most attention weights of a layer, or masks of masses, that are formed at a time."""
+"""The most attention weights of a layer that are formed at a time."""
 ROWS = 128
 """The most prompts at a time, which are of similar length, so that little is spent on padding."""
 _Measured = tuple[Tensor, Tensor]
@@ -298,7 +301,8 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
         chosen = selected_tokens(queries, query_batch, "queries=")
     if not bool(chosen.any()):
         raise InvalidInput("queries= selects no token, so there is nothing to average over.")
-    near = {} if kind.is_cross else _offsets(offsets, bidirectional=kind.is_bidirectional)
+    is_bidirectional = kind.is_bidirectional
+    near = {} if kind.is_cross else offsets_by_name(offsets, bidirectional=is_bidirectional)
     named = {} if classes is None else tokens_of_classes(model, classes, key_batch)
     start = BOS if _begin_with_bos(model, key_batch) else FIRST
     statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), start, *near, *named)
@@ -307,15 +311,15 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
             f"A class can't be called {', '.join(sorted(set(named) & {start, *near}))}, which is "
             "the name of another statistic. Rename the class."
         )
-    # The weights of all heads of a layer, and what they are multiplied by, a number a statistic.
-    columns = max(kind.layers[0].n_heads, len(statistics))
+    n_heads = kind.layers[0].n_heads
     report, order, parts = as_progress(progress, "prompts"), list[Tensor](), list[_Measured]()
-    for rows, texts in by_length(batches, ROWS, CHUNK // columns):
+    for rows, texts in by_length(batches, ROWS, CHUNK // n_heads):
         counted_queries = _on_the_left(chosen[rows], query_batch.rows(rows))
         members = {
             name: _on_the_left(each[rows], key_batch.rows(rows)) for name, each in named.items()
         }
-        parts.append(_measure(model, kind, [*texts], _Statistics(counted_queries, near, members)))
+        measured = Measured(counted_queries, start, near, {}, members, kind.is_cross)
+        parts.append(_measure(model, kind, [*texts], measured))
         order.append(rows)
         if report is not None:
             report(sum(map(len, order)), len(chosen))
@@ -342,124 +346,27 @@ def _begin_with_bos(model: Transformer, batch: Batch) -> bool:
     return bos is not None and bool((batch.ids[is_first] == bos).all())
 
 
-def _offsets(farthest: int, *, bidirectional: bool) -> dict[str, int]:
-    """Position of the key minus position of the query, by the name of the mass there."""
-    near = {"self": 0, "previous": -1, **({"next": 1} if bidirectional else {})}
-    signs = (-1, 1) if bidirectional else (-1,)
-    return near | {
-        f"offset {by:+d}": by for n in range(2, farthest + 1) for by in (sign * n for sign in signs)
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class _Statistics:
-    """The statistics of some prompts, as a function of attention weights.
-
-    Attributes:
-        counted: which queries count.
-        near: the offsets at which masses are measured, by name.
-        classes: which keys are in each class, by name.
-    """
-
-    counted: Bool[Tensor, "prompt query"]
-    near: dict[str, int]
-    classes: dict[str, Bool[Tensor, "prompt key"]]
-
-    def summed(
-        self, places: list[Tensor], apart: Tensor | None, dtype: torch.dtype
-    ) -> Float[Tensor, "prompt query key sum"]:
-        """What the weights on keys are multiplied by in the distance and in each mass.
-
-        Args:
-            places: see :meth:`places`.
-            apart: as for :meth:`places`.
-            dtype: dtype of the weights.
-        """
-        shape = places[0].shape
-        distance = [] if apart is None else [apart.abs()]
-        keys = [members[:, None].expand(shape) for members in self.classes.values()]
-        return torch.stack([*distance, *places, *keys], -1).to(dtype)
-
-    def averaged(
-        self, visible: Tensor, places: list[Tensor], apart: Tensor | None
-    ) -> Bool[Tensor, "prompt query statistic"]:
-        """The queries over which each statistic is averaged.
-
-        Args:
-            visible: which keys a query may attend to, ``[prompt query key]``.
-            places: see :meth:`places`.
-            apart: as for :meth:`places`.
-        """
-        free = visible.sum(-1) > 1
-        see = [free & (cells & visible).any(-1) for cells in places]
-        of_entropy_and_distance = [free] * (2 if apart is None else 3)
-        every = [torch.ones_like(free)] * len(self.classes)
-        return torch.stack([*of_entropy_and_distance, *see, *every], -1) & self.counted[..., None]
-
-    def places(self, first: Tensor, apart: Tensor | None) -> list[Bool[Tensor, "prompt query key"]]:
-        """Which keys are the first of their prompt, before the query; and those at each offset.
-
-        Args:
-            first: which key is the first of its prompt, ``[prompt key]``.
-            apart: position of the key minus position of the query, ``[prompt query key]``;
-                ``None`` across stacks.
-        """
-        others = first[:, None].expand(*self.counted.shape, -1)
-        if apart is None:
-            return [others]
-        return [others & (apart != 0), *(apart == by for by in self.near.values())]
-
-
-def _means(
-    weights: Tensor, visible: Tensor, summed: Tensor, averaged: Tensor
-) -> Float[Tensor, "prompt head statistic"]:
-    """Each statistic of attention weights, averaged over queries; NaN where none counts.
-
-    Args:
-        weights: attention, ``[prompt head query key]``.
-        visible: which keys a query may attend to, ``[prompt query key]``.
-        summed: see :meth:`_Statistics.summed`.
-        averaged: see :meth:`_Statistics.averaged`.
-    """
-    nats, largest = entropy(weights), visible.sum(-1).clamp(min=2).to(weights.dtype).log()
-    sums = einsum(
-        weights,
-        summed,
-        "prompt head query key, prompt query key sum -> prompt head query sum",
-    )
-    each = torch.cat([nats[..., None], (nats / largest[:, None])[..., None], sums], -1)
-    counted = averaged[:, None] & (weights.sum(-1) > 0)[..., None]
-    return each.where(counted, 0).sum(2) / counted.sum(2)
-
-
 @torch.no_grad()
 def _measure(
-    model: Transformer, kind: Attentions, batches: list[Batch], statistics: _Statistics
+    model: Transformer, kind: Attentions, batches: list[Batch], measured: Measured
 ) -> _Measured:
     """``[weighting layer head prompt statistic]``, and for uniform weights ``[layer prompt …]``."""
-    context, keys = model.contexts(batches)[kind.query], batches[kind.key].is_real
-    first = keys & (keys.cumsum(-1) == 1)
+    context, n_key = model.contexts(batches)[kind.query], batches[kind.key].ids.shape[1]
     places = [kind.places(layer) for layer in range(len(kind.layers))]
     wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
-    shape = (*statistics.counted.shape, keys.shape[-1])
-    apart = None if kind.is_cross else context.key_less_query.expand(shape)
-    cells = statistics.places(first, apart)
-    summed = statistics.summed(
-        cells, apart, at_least_float32(torch.empty(0, dtype=model.dtype)).dtype
-    )
+    reported = [n for n, name in enumerate(measured.names) if name != VARIANCE]
     values: list[Tensor] = []
     uniform: list[Tensor] = []
     for attn, (place, v) in zip(kind.layers, places, strict=True):
         pattern = pattern_at(cache, place)
-        visible = visible_keys(attn, context, shape[-1])
-        averaged = statistics.averaged(visible, cells, apart)
+        averages = QueryAverages(measured, visible_keys(attn, context, n_key), pattern.dtype)
         weightings = (
             pattern,
             value_weights(attn, pattern, cache[v]),
-            uniform_weights(visible, pattern.dtype),
+            uniform_weights(averages.visible, pattern.dtype),
         )
-        *means, control = (_means(weights, visible, summed, averaged) for weights in weightings)
+        *means, control = (averages.of_all(weights)[..., reported] for weights in weightings)
         values.append(torch.stack(means))
         uniform.append(control[:, 0])
     return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

@@ -15,6 +15,7 @@ from analyses import (
     Explanation,
     HeadEffects,
     HeadRoles,
+    HeadScan,
     LogitLens,
     OrderSensitivity,
     OVCircuit,
@@ -74,6 +75,12 @@ def _(result: LogitLens, top: int | None = None) -> Table:
 def _(result: Continuations, top: int | None = None) -> Table:
     """The texts, each with its mean surprisal."""
     return table_of_frame(result.to_sample_frame(), top)
+
+
+@table.register
+def _(result: HeadScan, top: int | None = None) -> Table:
+    """The mass of each head that is furthest above its control."""
+    return table_of_frame(result.to_largest_frame(), top)
 
 
 @table.register

@@ -25,6 +25,7 @@ from benchmarks.bench import Bench
 from benchmarks.caches import memory, patterns, size
 from benchmarks.compat import against_lens
 from benchmarks.conductance import conductance
+from benchmarks.corpus import corpus
 from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
 from benchmarks.imports import importing
@@ -60,6 +61,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "paths": paths,
     "compat": against_lens,
     "conductance": conductance,
+    "corpus": corpus,
     "explorer": explorer,
     "import": importing,
     "loading": loading,

@@ -40,6 +40,7 @@ class Setting:
         shape: sizes of the models.
         passes: (rows, width) of the forwards.
         prompts: (rows, width) of the sweeps.
+        corpus: (rows, width) of the texts of a scan.
         rounds: number of times that each work is timed.
         long_rounds: number of times that loops are timed that take a minute per round.
         warmup: number of rounds before those, which are not counted.
@@ -53,6 +54,7 @@ class Setting:
     shape: Shape = Shape()
     passes: tuple[tuple[int, int], ...] = ((1, 128), (4, 256), (1, 1024))
     prompts: tuple[int, int] = (8, 32)
+    corpus: tuple[int, int] = (8, 512)
     rounds: int = 7
     long_rounds: int = 3
     warmup: int = 2
@@ -73,6 +75,7 @@ QUICK = Setting(
     shape=Shape(n_layers=2, n_heads=2, d_model=16, d_vocab=50, n_ctx=64),
     passes=((1, 8), (1, 32)),
     prompts=(2, 8),
+    corpus=(2, 16),
     rounds=1,
     long_rounds=1,
     warmup=0,

@@ -77,11 +77,23 @@ def check_network(view, figure):
     assert [unescape(text) for text in labels.text or ()] == drawn
 
 
+def check_scatter(view, figure):
+    (drawn,) = figure.data
+    for name, values in (("x", drawn.x), ("y", drawn.y)):
+        np.testing.assert_array_equal(numbers(view[name]), as_sent(values))
+    assert view["labels"] == [unescape(hover[0]) for hover in drawn.customdata]
+    assert [view["groups"][n] for n in view["group"]] == drawn.meta["groups"]
+    axes = figure.layout.xaxis, figure.layout.yaxis
+    titles = [unescape(axis.title.text) for axis in axes]
+    assert titles == [f"{a} ({u})" for a, u in zip(view["axes"], view["units"], strict=True)]
+
+
 CHECKS = {
     "matrix": check_matrix,
     "bars": check_bars,
     "curves": check_curves,
     "network": check_network,
+    "scatter": check_scatter,
 }
 
 

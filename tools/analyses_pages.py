@@ -45,6 +45,7 @@ QUESTIONS = {
         "attention_statistics",
         "head_roles",
         "explain_scores",
+        "scan_heads",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -294,6 +295,11 @@ EXAMPLES = {
     ),
     "logit_lens": Example(
         on("python-4l", "docstrings"), f"analyses.logit_lens(model, {TEXTS})", "interp lens"
+    ),
+    "scan_heads": Example(
+        on("python-2l", "repeated"),
+        f"analyses.scan_heads(model, {TEXTS}, shuffled=1)",
+        "interp heads --shuffled 1",
     ),
     "top_texts": Example(
         on("python-2l", "repeated"),

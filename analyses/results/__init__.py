@@ -12,6 +12,7 @@ from analyses.results.drawing import (
     Network,
     Node,
     Scale,
+    Scatter,
     Side,
     cell_heatmap,
     ends,
@@ -71,7 +72,14 @@ from analyses.results.number_text import (
 )
 from analyses.results.payload import as_bytes, encoded, nbytes, reduced
 from analyses.results.result import Result
-from analyses.results.statistics import FEWEST, LEVEL, Interval, false_discovery_rates, interval
+from analyses.results.statistics import (
+    FEWEST,
+    LEVEL,
+    Interval,
+    Moments,
+    false_discovery_rates,
+    interval,
+)
 
 __all__ = [
     "FAINT",
@@ -90,11 +98,13 @@ __all__ = [
     "Drawing",
     "Heatmap",
     "Interval",
+    "Moments",
     "Network",
     "Node",
     "Progress",
     "Result",
     "Scale",
+    "Scatter",
     "Side",
     "Tokens",
     "as_bytes",

@@ -307,7 +307,40 @@ class Network:
     unit: str
 
 
-Drawing = Heatmap | Bars | Curves | Network
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """Points in a plane, each with a label.
+
+    Attributes:
+        x: coordinate across of each point; points that are not finite are left out.
+        y: coordinate down.
+        title: title of the figure.
+        labels: label of each point.
+        axes: titles of the two axes.
+        units: units of the two axes.
+        groups: group of each point, which its colour shows, in the order of a sequence such as
+            layers; empty for none.
+    """
+
+    x: Float[Tensor, " point"]
+    y: Float[Tensor, " point"]
+    _: KW_ONLY
+    title: str
+    labels: Sequence[str]
+    axes: tuple[str, str]
+    units: tuple[str, str]
+    groups: Sequence[str] = ()
+
+    @property
+    def points(self) -> list[tuple[float, float, str, str]]:
+        """Coordinates, label and group of each finite point."""
+        groups = self.groups or [""] * len(self.labels)
+        xs, ys = (values.detach().cpu().double().tolist() for values in (self.x, self.y))
+        each = zip(xs, ys, self.labels, groups, strict=True)
+        return [point for point in each if isfinite(point[0]) and isfinite(point[1])]
+
+
+Drawing = Heatmap | Bars | Curves | Network | Scatter
 
 
 def ends(values: Sequence[float]) -> tuple[float, float]:

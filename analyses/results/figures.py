@@ -12,7 +12,7 @@ import plotly.io
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from analyses.results.drawing import Bars, Curves, Drawing, Heatmap, Network, Node
+from analyses.results.drawing import Bars, Curves, Drawing, Heatmap, Network, Node, Scatter
 from analyses.results.number_text import fixed, number, places_of, signed
 
 _WHITE = plotly.io.templates["plotly_white"].to_plotly_json()
@@ -226,6 +226,44 @@ def _(drawing: Network) -> go.Figure:
         xanchor="left",
     )
     return figure
+
+
+@plotly_figure.register
+def _(drawing: Scatter) -> go.Figure:
+    """Colours go from the first group to the last."""
+    points = drawing.points
+    names = list(dict.fromkeys(drawing.groups))
+    places = [places_of(values) for values in zip(*((x, y) for x, y, *_ in points), strict=True)]
+    hover = [
+        [escaped(label), *(fixed(x, n) for x, n in zip((x, y), places, strict=True))]
+        for x, y, label, _ in points
+    ]
+    marker: dict[str, Any] = {"size": 9, "color": LINES[0], "line": {"color": "white", "width": 1}}
+    if names:
+        marker |= {
+            "color": [names.index(group) for *_, group in points],
+            "colorscale": SEQUENTIAL,
+            "colorbar": {
+                "tickvals": [0, len(names) - 1],
+                "ticktext": [escaped(names[0]), escaped(names[-1])],
+            },
+        }
+    lines = (
+        f"{escaped(axis)} %{{customdata[{n}]}} {escaped(unit)}"
+        for n, (axis, unit) in enumerate(zip(drawing.axes, drawing.units, strict=True), 1)
+    )
+    trace = go.Scatter(
+        x=[x for x, *_ in points],
+        y=[y for _, y, *_ in points],
+        mode="markers",
+        marker=marker,
+        customdata=hover,
+        hovertemplate=f"%{{customdata[0]}}<br>{'<br>'.join(lines)}<extra></extra>",
+        meta={"units": list(drawing.units), "groups": [group for *_, group in points]},
+    )
+    titles = [f"{axis} ({unit})" for axis, unit in zip(drawing.axes, drawing.units, strict=True)]
+    across, down = ({"title": escaped(title)} for title in titles)
+    return go.Figure(trace, _layout(drawing.title, xaxis=across, yaxis=down))
 
 
 heatmap, bars = plotted(Heatmap), plotted(Bars)

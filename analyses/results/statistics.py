@@ -64,15 +64,77 @@ def interval(values: Float[Tensor, "*shape prompt"], noise: float = 0.0) -> Inte
         return Interval(mean, none, none, size, none, n)
     deviation = x - mean[..., None]
     variance = deviation.square().mean(-1)
-    s = (variance * n / (n - 1)).sqrt()
     third = (deviation.square() * deviation).mean(-1)
-    skewness = third / variance.pow(1.5).clamp(min=TINY) * (sqrt(n * (n - 1)) / (n - 2))
+    s, skewness = _shape(n, variance, third)
     beyond = mean - mean.clamp(-noise, noise)
     t = sqrt(n) * _corrected(beyond / s.clamp(min=TINY), skewness)
     p = torch.as_tensor(2 * stdtr(n - 1, -t.abs().numpy()))
-    quantile = float(stdtrit(n - 1, 1 - LEVEL / 2)) / sqrt(n)
-    below, above = _inverse(quantile, torch.stack((skewness, -skewness)))
-    return Interval(mean, mean - s * below, mean + s * above, size, p, n)
+    below, above = _ends(n, s, skewness)
+    return Interval(mean, mean - below, mean + above, size, p, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The mean and the central moments of values that are added one part after another.
+
+    So that a mean over a corpus has the interval of :func:`interval` without its values. Parts are
+    merged as in Pébay (2008, "Formulas for Robust, One-Pass Parallel Computation of Covariances
+    and Arbitrary-Order Statistical Moments").
+
+    Attributes:
+        n: number of values of each cell.
+        mean: their mean; 0 if there are none.
+        second: sum of squares of the deviations from the mean.
+        third: sum of their cubes.
+    """
+
+    n: Float[Tensor, "*shape"]
+    mean: Float[Tensor, "*shape"]
+    second: Float[Tensor, "*shape"]
+    third: Float[Tensor, "*shape"]
+
+    @classmethod
+    def none(cls, *shape: int) -> "Moments":
+        """The moments of no values."""
+        zeros = torch.zeros(shape, dtype=torch.float64)
+        return cls(zeros, zeros, zeros, zeros)
+
+    @classmethod
+    def of(cls, values: Float[Tensor, "*shape sample"]) -> "Moments":
+        """The moments over the last axis, without NaN."""
+        x = values.detach().cpu().double()
+        counted = ~x.isnan()
+        n = counted.sum(-1).double()
+        mean = x.where(counted, 0).sum(-1) / n.clamp(min=1)
+        deviation = (x - mean[..., None]).where(counted, 0)
+        square = deviation.square()
+        return cls(n, mean, square.sum(-1), (square * deviation).sum(-1))
+
+    def merged(self, other: "Moments") -> "Moments":
+        """The moments of the values of both."""
+        n = self.n + other.n
+        safe, apart = n.clamp(min=1), other.mean - self.mean
+        both = self.n * other.n / safe
+        return Moments(
+            n,
+            self.mean + apart * other.n / safe,
+            self.second + other.second + apart.square() * both,
+            self.third
+            + other.third
+            + apart**3 * both * (self.n - other.n) / safe
+            + 3 * apart * (self.n * other.second - other.n * self.second) / safe,
+        )
+
+    def ends(self) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+        """The ends of the 95 % interval of each mean; NaN below ``FEWEST`` values."""
+        low, high = (torch.full_like(self.mean, torch.nan) for _ in range(2))
+        for n in self.n.unique().tolist():
+            if n >= FEWEST:
+                cells = self.n == n
+                mean, second, third = (x[cells] for x in (self.mean, self.second, self.third))
+                below, above = _ends(int(n), *_shape(int(n), second / n, third / n))
+                low[cells], high[cells] = mean - below, mean + above
+        return low, high
 
 
 def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -92,6 +154,20 @@ def false_discovery_rates(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
 
 
 # ---- the correction for skewness -------------------------------------------------------------
+
+
+def _shape(n: int, variance: Tensor, third: Tensor) -> tuple[Tensor, Tensor]:
+    """The standard deviation and the skewness of a sample, from its second and third moment."""
+    s = (variance * n / (n - 1)).sqrt()
+    return s, third / variance.pow(1.5).clamp(min=TINY) * (sqrt(n * (n - 1)) / (n - 2))
+
+
+def _ends(n: int, s: Tensor, skewness: Tensor) -> tuple[Tensor, Tensor]:
+    """How far the interval of a mean reaches below and above it."""
+    quantile = float(stdtrit(n - 1, 1 - LEVEL / 2)) / sqrt(n)
+    below, above = _inverse(quantile, torch.stack((skewness, -skewness)))
+    return s * below, s * above
+
 
 TINY = 1e-150
 """In place of a standard deviation of zero; W and γ stay finite."""

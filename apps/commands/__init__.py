@@ -343,6 +343,18 @@ COMMANDS = (
         end=Option(choices=("highest", "lowest")),
     ),
     _own(
+        "heads",
+        "analyses:scan_heads",
+        "Measure every head on a corpus: where it attends, on which tokens, in which texts.",
+        "Scanning heads",
+        offsets=AT_LEAST_ONE,
+        sample=Option(help="Number of texts that are drawn, for sequences by decile.", min=10),
+        shuffled=Option(
+            help="One text in so many is also measured with its tokens in random order.", min=1
+        ),
+        effects=Option(help="Also measure the mean ablation of each head on tokens of the sample."),
+    ),
+    _own(
         "compare",
         "apps.commands.compare:compare",
         "Run one analysis on two models and report the differences, --model minus --other.",

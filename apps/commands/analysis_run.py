@@ -191,9 +191,9 @@ def run_analysis(
         else:
             content = {} if file is None else {"prompts SHA-256": file.sha256}
             computed = {"command": settings.spec.name, **settings.plain(), **content}
-            result = run_in_slices(
-                analysis, inputs, PartialRun.beside(out, computed), resume=resume
-            )
+            kind = settings.spec.derived.partial or interp.Sweep
+            partial_run = PartialRun.beside(out, computed, kind)
+            result = run_in_slices(analysis, inputs, partial_run, resume=resume)
     return AnalysisRun(
         settings,
         result,

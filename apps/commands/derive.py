@@ -160,12 +160,18 @@ class Derived:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the analysis can continue from a partial sweep."""
-        import interp  # noqa: PLC0415
+        """Whether the analysis can continue from a partial result."""
+        return self.partial is not None
 
+    @property
+    def partial(self) -> type | None:
+        """The class of the partial result that the analysis continues, which files can hold."""
         parameters = inspect.signature(self.function, eval_str=True).parameters
-        partial = parameters["resume"].annotation if "resume" in parameters else None
-        return "cancelled" in parameters and interp.Sweep in _members(partial)
+        if "resume" not in parameters or "cancelled" not in parameters:
+            return None
+        kinds = _members(parameters["resume"].annotation)
+        saved = [kind for kind in kinds if hasattr(kind, "save") and hasattr(kind, "load")]
+        return saved[0] if saved else None
 
     def call(self, inputs: "Inputs", values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it is
         """Call the analysis with the values of the options, by their own names."""

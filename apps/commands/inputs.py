@@ -59,7 +59,7 @@ class Inputs:
         budget: bytes that a sweep may use if ``memory`` is not given.
         progress: called with ``(done, total)``.
         cancelled: as for :func:`interp.sweep`.
-        resume: as for :func:`interp.sweep`.
+        resume: as for :func:`interp.sweep`, or what else the analysis is resumed from.
         earlier: results of other analyses on the same model and prompts, by their commands, which
             some analyses can use instead of measuring the same again.
     """
@@ -72,7 +72,7 @@ class Inputs:
     budget: int | None = None
     progress: Progress | None = None
     cancelled: Callable[[], bool] | None = None
-    resume: interp.Sweep | None = None
+    resume: Any = None
     earlier: Mapping[str, Result] = field(default_factory=dict[str, Result])
 
     def how(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """The partial results that a run keeps during a sweep, from which a stopped run is resumed.
 
-A sweep runs in slices: it is cancelled after some seconds, its partial result is written beside the
-output folder, and it is resumed. The numbers stay the same, bit for bit, as long as the forwards
-may use the same memory; so that number is written too.
+A sweep, or a pass over a corpus, runs in slices: it is cancelled after some seconds, its partial
+result is written beside the output folder, and it is resumed. The numbers stay the same, bit for
+bit, as long as the forwards may use the same memory; so that number is written too.
 
     .NAME.interp-kept/run.json             what is computed, and the memory
-    .NAME.interp-kept/sweep.safetensors    the cells that are done
+    .NAME.interp-kept/sweep.safetensors    what is done: the cells of a sweep, or a scan
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import interp
 from analyses.results import Progress, Result
@@ -28,6 +28,19 @@ PREPARATIONS = 20
 """Least duration of a slice, as a multiple of the time that a resumed analysis takes to prepare."""
 MAX_BYTES = 2**20
 MAX_BUDGET = 2**60
+
+
+class Partial(Protocol):
+    """A partial result that files can hold, such as :class:`interp.Sweep`."""
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file."""
+        ...
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,15 +64,19 @@ class PartialRun:
         folder: the folder of these files.
         computed: what the numbers depend on, as plain data; a run can be resumed only by one for
             which this is equal.
+        kind: the class of the partial result.
     """
 
     folder: Path
     computed: dict[str, Any]
+    kind: type[Partial] = interp.Sweep
 
     @classmethod
-    def beside(cls, out: Path, computed: dict[str, Any]) -> "PartialRun":
+    def beside(
+        cls, out: Path, computed: dict[str, Any], kind: type[Partial] = interp.Sweep
+    ) -> "PartialRun":
         """The partial run of the output folder ``out``."""
-        return cls(beside(out.resolve(), "kept"), json.loads(json.dumps(computed)))
+        return cls(beside(out.resolve(), "kept"), json.loads(json.dumps(computed)), kind)
 
     @property
     def exists(self) -> bool:
@@ -71,8 +88,8 @@ class PartialRun:
         refuse_link(self.folder)
         return (self.folder / "sweep.safetensors").is_file()
 
-    def read(self) -> tuple[interp.Sweep, int]:
-        """Read the partial sweep, and the memory in bytes that its forwards could use.
+    def read(self) -> tuple[Partial, int]:
+        """Read the partial result, and the memory in bytes that its forwards could use.
 
         Raises:
             InvalidInput: the files belong to a run with other settings, or can't be read.
@@ -97,10 +114,10 @@ class PartialRun:
                     f"{shorten(now)}. Give the same, or leave out --resume to start from the "
                     "beginning."
                 )
-        return interp.Sweep.load(self.folder / "sweep.safetensors"), budget
+        return self.kind.load(self.folder / "sweep.safetensors"), budget
 
-    def write(self, sweep: interp.Sweep, budget: int) -> None:
-        """Write a partial sweep; a process killed meanwhile leaves the previous one intact.
+    def write(self, sweep: Partial, budget: int) -> None:
+        """Write a partial result; a process killed meanwhile leaves the previous one intact.
 
         Raises:
             OutOfResources: the files can't be written.
@@ -170,16 +187,23 @@ def run_in_slices(
         timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)
         try:
             result = analysis(replace(timed, resume=sweep))
-        except interp.Interrupted as error:
-            if not clock.has_begun:
+        except KeyboardInterrupt as error:
+            stopped = getattr(error, "result", None)
+            if stopped is None or not clock.has_begun:
                 raise
-            partial.write(error.result, budget)
-            done, total = int(error.result.done.sum()), error.result.done.numel()
+            partial.write(stopped, budget)
             raise KeyboardInterrupt(
-                f"Interrupted with {done} of {total} cells done, which are kept: the same command "
+                f"Interrupted with {_how_much(stopped)} done, which are kept: the same command "
                 "with --resume continues from there."
             ) from error
         sweep = getattr(result, "partial", None)
         if sweep is None:
             return result
         partial.write(sweep, budget)
+
+
+def _how_much(partial: Any) -> str:  # noqa: ANN401 - a partial result
+    """How much of the work a partial result holds."""
+    if isinstance(partial, interp.Sweep):
+        return f"{int(partial.done.sum())} of {partial.done.numel()} cells"
+    return f"{partial.n_texts} texts"

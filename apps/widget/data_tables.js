@@ -2,8 +2,8 @@
 
 /**
  * @import {
- *   BarsView, CellValue, Column, CurvesView, DataTable, DrawnView, HeadsView, Matrix, NetworkView, Sent,
- *   TableView, TokensView,
+ *   BarsView, CellValue, Column, CurvesView, DataTable, DrawnView, HeadsView, Matrix, NetworkView, ScatterView,
+ *   Sent, TableView, TokensView,
  * } from "./types.d.ts"
  */
 import { decodedOnce, exact, headName, readable } from "./data.js";
@@ -16,7 +16,7 @@ import { button, element } from "./elements.js";
 export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
-    tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
+    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
   };
   const tables = /** @type {(view: DrawnView) => DataTable | DataTable[]} */ (makers[view.kind]);
   return [tables(view)].flat();
@@ -81,6 +81,12 @@ function networkDataTable(view) {
   const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
   const title = `${valueTitle(view)}${view.estimated ? ", estimated" : ""}`;
   return { caption: captionOf(view), columns: ["from", "to", title], rows };
+}
+
+/** @type {(view: ScatterView) => DataTable} */
+function scatterDataTable(view) {
+  const titles = view.axes.map((axis, n) => (view.units[n] ? `${axis} (${view.units[n]})` : axis));
+  return ofColumns(view.title, [["", view.labels], [titles[0], numbers(view.x)], [titles[1], numbers(view.y)]]);
 }
 
 /** @type {(view: TokensView) => DataTable} */

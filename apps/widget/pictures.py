@@ -6,7 +6,7 @@ from functools import singledispatch
 from math import isfinite
 from typing import Any
 
-from analyses.results import Bars, Curves, Drawing, Heatmap, Network, encoded, ends
+from analyses.results import Bars, Curves, Drawing, Heatmap, Network, Scatter, encoded, ends
 from apps.frame_table import Table
 
 View = dict[str, Any]
@@ -203,4 +203,21 @@ def _(drawing: Network) -> View:
         "edges": [[*edge, weight] for edge, weight in drawing.edges.items()],
         "unit": drawing.unit,
         "pick": "edge",
+    }
+
+
+@_view.register
+def _(drawing: Scatter) -> View:
+    points = drawing.points
+    groups = list(dict.fromkeys(drawing.groups)) or [""]
+    return {
+        "kind": "scatter",
+        "x": encoded([x for x, *_ in points]),
+        "y": encoded([y for _, y, *_ in points]),
+        "labels": [label for *_, label, _ in points],
+        "axes": [*drawing.axes],
+        "units": [*drawing.units],
+        "groups": groups,
+        "group": [groups.index(group) for *_, group in points],
+        "pick": "point",
     }

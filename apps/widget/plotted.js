@@ -1,4 +1,4 @@
-// Views that consist of one plot: matrix, bars, curves, network.
+// Views that consist of one plot: matrix, bars, curves, network, scatter.
 
 /**
  * @import {
@@ -13,10 +13,13 @@ import { element } from "./elements.js";
 import { frame, readingOf } from "./frame.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { networkPlot } from "./network.js";
+import { scatterPlot } from "./scatter.js";
 import { surface } from "./surface.js";
 
 /** @type {Record<string, (view: any) => Plot>} */
-export const PLOTS = { matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot };
+export const PLOTS = {
+  matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot, scatter: scatterPlot,
+};
 
 /** Whether a view of one plot has nothing to draw.
  *  @type {(view: PlottedView) => boolean} */
@@ -26,6 +29,7 @@ function isEmpty(view) {
     case "bars": return view.labels.length === 0;
     case "curves": return view.panels.length === 0;
     case "network": return view.nodes.length === 0;
+    case "scatter": return view.labels.length === 0;
   }
 }
 

@@ -160,6 +160,11 @@ export interface HeadsView extends Shown {
   /** Patterns that are subtracted from those of the view; weights are then from −1 to 1. */
   minus?: SentPatterns; minus_weighted?: SentPatterns;
 }
+export interface ScatterView extends Shown {
+  kind: "scatter"; x: Sent; y: Sent; labels: string[]; axes: [string, string]; units: [string, string];
+  /** The groups, and the index of that of each point. */
+  groups: string[]; group: number[];
+}
 /** Two views with one id that are subtracted; null for one that is missing. */
 export interface DifferenceView extends Shown {
   kind: "difference"; a: View | null; b: View | null;
@@ -168,7 +173,7 @@ export interface DifferenceView extends Shown {
 }
 /** A view without a figure, and why. */
 export interface NoneView extends Shown { kind: "none"; reason: string }
-export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView;
+export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView | ScatterView;
 /** A view with numbers. */
 export type DrawnView = PlottedView | TokensView | TableView | HeadsView;
 export type View = DrawnView | DifferenceView | NoneView;

@@ -2,10 +2,12 @@
 
 from importlib import import_module
 from inspect import signature
+from typing import get_args
 
 import pytest
 from declared import Declared, declarations
 
+from interp import Sweep
 from interp.errors import Cancelled
 from interp.model.network import Network
 from interp.sweeps.worker import Worker
@@ -15,7 +17,8 @@ run_module = import_module("interp.execution.run")
 WITH_SWEEP = [
     declared
     for declared in declarations().values()
-    if {"cancelled", "memory", "resume"} <= signature(declared.analysis).parameters.keys()
+    if "resume" in (parameters := signature(declared.analysis, eval_str=True).parameters)
+    and Sweep in get_args(parameters["resume"].annotation)
 ]
 
 

@@ -113,6 +113,14 @@ def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_pee
 
 
 @pytest.mark.slow
+def test_a_scan_of_heads_is_marked_against_the_plain_forward(rows):
+    scan, patterns = of(rows, "corpus")
+    assert scan["mark"]["bound"] == 1.5
+    assert scan["against"] == "our plain forward"
+    assert "output_attentions" in patterns["against"]
+
+
+@pytest.mark.slow
 def test_each_row_is_measured_or_has_a_reason(rows):
     assert all((row["ours"] is not None) or row["why"] for row in rows)
     assert all((row["theirs"] is not None) or row["why"] for row in rows if row["mark"])

@@ -4,7 +4,7 @@ from analyses.methods.corpus.measures import ActivationsOf, activations_of, meas
 from analyses.methods.corpus.snippets import Snippet, snippets
 from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
 from analyses.methods.corpus.strips import shuffled_values, strips
-from analyses.methods.corpus.texts import Pool, by_length, rows_of
+from analyses.methods.corpus.texts import Pool, by_length, pools_of, rows_of
 
 __all__ = [
     "ActivationsOf",
@@ -15,6 +15,7 @@ __all__ = [
     "activations_of",
     "by_length",
     "measure_of",
+    "pools_of",
     "rows_of",
     "shuffled_values",
     "snippets",

@@ -27,7 +27,7 @@ def pattern_at(cache: Cache, place: Place) -> Matrix:
         InvalidInput: the pattern is not finite.
     """
     pattern = at_least_float32(cache[place])
-    if not bool(pattern.isfinite().all()):
+    if not bool(pattern.sum().isfinite()):  # of weights from 0 to 1
         raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
     return pattern
 
@@ -55,11 +55,26 @@ def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
 
 def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
     """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros for queries where the sum is zero."""
-    heads = zip(attn.values(v).unbind(2), attn.W_O, strict=True)
-    norms = torch.stack([at_least_float32(values @ W_O).norm(dim=-1) for values, W_O in heads], 1)
-    weights = pattern * norms[:, :, None, :]
+    weights = pattern * written_norms(output_factor(attn), attn.values(v))[:, :, None, :]
     total = weights.sum(-1, keepdim=True)
     return weights / total.where(total > 0, 1)
+
+
+def output_factor(attn: Attention) -> Float[Tensor, "head d_head rank"]:
+    """Rᵀ of each head, where W_Oᵀ = Q R, so that ‖x Rᵀ‖ = ‖x W_O‖; in float32 or float64."""
+    return torch.linalg.qr(at_least_float32(attn.W_O).mT, mode="r").R.mT
+
+
+def written_norms(
+    factor: Float[Tensor, "head d_head rank"], x: Float[Tensor, "batch pos head d_head"]
+) -> Float[Tensor, "batch head pos"]:
+    """‖x W_O‖ of each head, with d_head instead of d_model products a number.
+
+    Args:
+        factor: see :func:`output_factor`.
+        x: values, or z.
+    """
+    return (at_least_float32(x).transpose(1, 2) @ factor).norm(dim=-1)
 
 
 def entropy(weights: Matrix) -> Each:

@@ -18,6 +18,7 @@ import { mapPlot } from "../../../apps/widget/head_map.js";
 import { matrixPlot } from "../../../apps/widget/matrix.js";
 import { nextToken } from "../../../apps/widget/mount.js";
 import { networkPlot } from "../../../apps/widget/network.js";
+import { scatterPlot } from "../../../apps/widget/scatter.js";
 import {
   lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
 } from "../../../apps/widget/patterns.js";
@@ -163,10 +164,11 @@ const MATRIX = {
 };
 const BARS = { kind: "bars", id: "b", title: "Bars", labels: ["one", "two"], values: float32([[1, -2]]), low: float32([[0.5, NaN]]), high: float32([[1.5, NaN]]), unit: "logits" };
 const CURVES = { kind: "curves", id: "c", title: "Curves", axis: "layer", panels: [{ title: "loss", unit: "nats", curves: [{ name: "a", x: [1, 10, 100], y: [3, null, 1] }] }], marked: [] };
+const SCATTER = { kind: "scatter", id: "s", title: "Heads", x: [1, 3, 2], y: [0.5, 0, 1], labels: ["L0H0", "L0H1", "L1H0"], axes: ["distance", "entropy"], units: ["tokens", "nats"], groups: ["L0", "L1"], group: [0, 0, 1] };
 const NETWORK = { kind: "network", id: "n", title: "Graph", unit: "nats", nodes: [{ name: "embed", x: 0, y: 0 }, { name: "L0H1", x: 1, y: 1, label: "copy" }, { name: "logits", x: 0, y: 2 }], edges: [[0, 1, 2], [1, 2, -1]] };
 
 test("the middle of every cell picks that cell, and beside the plot is none", () => {
-  const plots = [matrixPlot(MATRIX), matrixPlot({ ...MATRIX, numbers: false, pick: "pair" }), barsPlot(BARS), networkPlot(NETWORK)];
+  const plots = [matrixPlot(MATRIX), matrixPlot({ ...MATRIX, numbers: false, pick: "pair" }), barsPlot(BARS), networkPlot(NETWORK), scatterPlot(SCATTER)];
   for (const plot of plots) {
     for (const width of [320, 1000]) {
       const geometry = plot.layout(width, measure);
@@ -199,12 +201,21 @@ test("arrows stay inside a plot", () => {
   assert.deepEqual(plot.move(null, 1, 1), [0, 0]);
 });
 
+test("arrows go from point to point: to the right, and down", () => {
+  const plot = scatterPlot(SCATTER);
+  assert.deepEqual(plot.move(null, 0, 0), [0, 0]);
+  assert.deepEqual(plot.move([0, 0], 0, 1), [0, 2]);
+  assert.deepEqual(plot.move([0, 0], 1, 0), [0, 1]);
+  assert.deepEqual(plot.move([0, 1], 0, 1), [0, 1]);
+});
+
 test("the text of a cell has its name, value and unit", () => {
   assert.equal(readingOf(matrixPlot(MATRIX).describe([1, 2])), "L1H2: +3 nats");
   assert.equal(readingOf(matrixPlot(MATRIX).describe([0, 1])), "L0H1: no value");
   assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: "pair" }).describe([1, 0])), "query 1 '1', key 0 '0': +0.5 nats");
   assert.equal(readingOf(matrixPlot({ ...MATRIX, pick: null }).describe([1, 0])), "layer 1, head 0: +0.5 nats");
   assert.equal(readingOf(barsPlot(BARS).describe([0])), "one: +1 logits, 95 % interval +0.5 to +1.5");
+  assert.equal(readingOf(scatterPlot(SCATTER).describe([0, 1])), "L0H1: distance 3 tokens · entropy 0 nats");
   assert.equal(readingOf(networkPlot(NETWORK).describe([0, 1])), "L0H1 → logits: −1 nats");
   const beside = [{ title: "target", values: float32([[1, 2, 3], [4, 5, -6]]) }];
   assert.equal(readingOf(matrixPlot({ ...MATRIX, beside }).describe([1, 2])), "L1H2: +3 nats, target −6 nats");
@@ -271,6 +282,7 @@ test("the data table of a view has all its numbers", () => {
   assert.deepEqual(dataTablesOf(MATRIX)[0].rows, [["0", 1, NaN, -2], ["1", 0.5, 0, 3]]);
   assert.deepEqual(dataTablesOf(BARS)[0].rows, [["one", 1, 0.5, 1.5], ["two", -2, NaN, NaN]]);
   assert.deepEqual(dataTablesOf(CURVES)[0].rows.map((row) => row.slice(2)), [[1, 3], [10, NaN], [100, 1]]);
+  assert.deepEqual(dataTablesOf(SCATTER)[0].rows, [["L0H0", 1, 0.5], ["L0H1", 3, 0], ["L1H0", 2, 1]]);
   assert.deepEqual(dataTablesOf(NETWORK)[0].rows, [["embed", "L0H1", 2], ["L0H1", "logits", -1]]);
   const tokens = { kind: "tokens", tokens: ["a", "b"], ids: [5, 6], values: float32([[0.5, 1]]), unit: "nats" };
   assert.deepEqual(dataTablesOf(tokens)[0].rows, [[0, "a", 5, 0.5], [1, "b", 6, 1]]);
@@ -392,7 +404,7 @@ test("plots draw and mark their cells inside their size, at any width", () => {
     title: "loss", unit: "nats", curves: [{ name: "a", x: [1, 2, 4], y: [most, null, -most] }, { name: "b", x: [1], y: [0], faint: true }],
   }));
   const plots = [
-    barsPlot(BARS), barsPlot({ ...BARS, first: "difference", marks }), networkPlot(NETWORK),
+    barsPlot(BARS), barsPlot({ ...BARS, first: "difference", marks }), networkPlot(NETWORK), scatterPlot(SCATTER),
     barsPlot({ ...BARS, values: float32([[NaN, NaN]]), second: { title: "other", values: float32([[1, 2]]) } }),
     curvesPlot(CURVES), curvesPlot({ ...CURVES, panels, marked: [3], log: true }),
   ];

@@ -1,0 +1,216 @@
+"""The pass over a corpus: its texts in batches, what is kept of them, and where it was stopped."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from analyses.methods.corpus import Pool, by_length, pools_of
+from analyses.scan_heads.measure import Plan, add_batch
+from analyses.scan_heads.partial import PartialScan
+from analyses.scan_heads.sequences import LONGEST, Text
+from analyses.scan_heads.totals import Sizes, Totals
+from interp import Transformer
+from interp.errors import InvalidInput, OutOfResources
+from interp.execution import free_bytes, size_of
+from interp.integers import as_seed, at_least, within
+from interp.io import Progress
+from interp.weights import weight_hash
+
+POOL = 256
+"""Number of texts in memory at a time, which are sorted by length and divided into batches."""
+CHUNK = 2**25
+"""The most attention weights of a layer over all texts of a batch, which may be one text alone."""
+FARTHEST = 2**10
+"""The largest number of offsets."""
+COUNTERS = 1024
+"""Number of tokens, and of pairs, whose masses each head keeps."""
+
+
+def planned(
+    model: Transformer, offsets: int, sample: int, shuffled: int, seed: int
+) -> tuple[Plan, Sizes]:
+    """What is measured of a model, and the sizes of what is kept.
+
+    Raises:
+        InvalidInput: a setting is out of range.
+    """
+    offsets = within(1, FARTHEST, offsets, "offsets")
+    sample, shuffled = at_least(10, sample, "sample"), at_least(1, shuffled, "shuffled")
+    plan = Plan(model, offsets, shuffled, as_seed(seed))
+    sizes = Sizes(
+        units=len(plan.heads),
+        statistics=len(plan.statistics),
+        stacks=len(model.stacks),
+        vocab=0 if plan.reads_images else model.d_vocab,
+        layers=sum(len(stack.blocks) for stack in model.stacks),
+        d_model=model.d_model,
+        farthest=plan.farthest,
+        longest=min(LONGEST, plan.farthest + 1) if plan.is_cut else plan.farthest + 1,
+        sample=sample,
+        counters=COUNTERS,
+    )
+    return plan, sizes
+
+
+def check_memory(plan: Plan, sizes: Sizes, memory: object) -> None:
+    """Check that what is kept is within the memory.
+
+    Raises:
+        OutOfResources: it is not.
+    """
+    allowed = free_bytes(plan.model.device) / 2 if memory is None else memory
+    if not isinstance(allowed, int | float) or isinstance(allowed, bool) or not allowed > 0:
+        raise InvalidInput(f"memory={memory!r:.80} should be a number of bytes above 0.")
+    if sizes.nbytes > allowed:
+        raise OutOfResources(
+            f"{sizes.statistics} statistics of {sizes.units} heads with {sizes.sample} texts keep "
+            f"{size_of(sizes.nbytes)}; {size_of(int(allowed))} are allowed. Give fewer offsets=, a "
+            "smaller sample=, or more memory=."
+        )
+
+
+class CorpusPass:
+    """The pass over a corpus.
+
+    Attributes:
+        plan: what is measured.
+        rows: maximum number of texts per forward.
+        totals: the numbers so far.
+        texts: the texts of the sample, by their numbers.
+        sources: where they were read.
+    """
+
+    def __init__(self, plan: Plan, sizes: Sizes, rows: int) -> None:
+        self.plan, self.rows = plan, rows
+        self.totals = Totals(sizes)
+        self.texts: dict[int, Text] = {}
+        self.sources: dict[int, str] = {}
+        self._digest = hashlib.sha256()
+        self._resumed: PartialScan | None = None
+        self._saved: tuple[dict[str, Tensor], str] = self.totals.snapshot(), ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the numbers depend on, but the texts."""
+        model, plan = self.plan.model, self.plan
+        return {
+            "model": model.config.name or "unnamed",
+            "config": model.config.digest,
+            "weights": weight_hash(model),
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "offsets": plan.offsets,
+            "sample": self.totals.sizes.sample,
+            "shuffled": plan.shuffled,
+            "seed": plan.seed,
+            "rows": self.rows,
+        }
+
+    @property
+    def partial(self) -> PartialScan:
+        """The numbers up to the last forward that was added whole."""
+        tensors, digest = self._saved
+        return PartialScan({**self.settings, "texts": digest}, tensors)
+
+    def resume(self, partial: PartialScan) -> None:
+        """Go on from a scan that was stopped.
+
+        Raises:
+            InvalidInput: its numbers are damaged.
+        """
+        try:
+            self.totals.restore(partial.tensors)
+        except ValueError as error:
+            raise InvalidInput(
+                f"resume= is damaged: {error}. Leave it out to start from the beginning."
+            ) from error
+        self._resumed, self._saved = partial, (partial.tensors, partial.settings.get("texts", ""))
+
+    def read(
+        self,
+        texts: Any,  # noqa: ANN401
+        report: Progress | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> bool:
+        """Measure all texts that were not measured before; False if it was cancelled."""
+        read, counts = 0, self.totals.counts
+        for pool in pools_of(self.plan.model, texts, POOL):
+            goes_on = pool.first >= counts["first"]
+            if goes_on and not counts["batches"]:
+                self._check_digest()
+            pool.digest(self._digest)
+            if goes_on:
+                self._check_digest()
+                counts["cut"] += 0 if counts["batches"] else pool.n_cut
+                if not self._read_pool(pool, read, report, cancelled):
+                    return False
+                counts["first"], counts["batches"] = pool.first + len(pool.sources), 0
+                self._save()
+            else:
+                self._keep(pool, torch.arange(len(pool.sources)), pool.batches)
+            read = pool.done
+        self._check_digest()
+        return True
+
+    def _read_pool(
+        self,
+        pool: Pool,
+        read: int,
+        report: Progress | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> bool:
+        n_heads = max(layer.n_heads for kind in self.plan.attentions for layer in kind.layers)
+        done, counts = 0, self.totals.counts
+        for number, (rows, batches) in enumerate(
+            by_length(pool.batches, self.rows, CHUNK // n_heads)
+        ):
+            done += len(rows)
+            if number < counts["batches"]:
+                self._keep(pool, rows, batches)
+                continue
+            add_batch(self.plan, self.totals, batches, rows.cpu() + pool.first)
+            counts["batches"] = number + 1
+            self._keep(pool, rows, batches)
+            self._save()
+            if report is not None:
+                report(read + (pool.done - read) * done // len(pool.sources), pool.total)
+            if cancelled is not None and cancelled():
+                return False
+        return True
+
+    def _save(self) -> None:
+        self._resumed = None
+        self._saved = self.totals.snapshot(), self._digest.hexdigest()
+
+    def _check_digest(self) -> None:
+        """Check, where a stopped scan goes on, that the texts before are those that it read.
+
+        Raises:
+            InvalidInput: they are not.
+        """
+        if self._resumed is None:
+            return
+        if self._digest.hexdigest() != self._resumed.settings.get("texts"):
+            raise InvalidInput(
+                "resume= is a scan of other texts: those that it read have changed. Give the same "
+                "texts, from the first on, or leave out resume=."
+            )
+        self._resumed = None
+
+    def _keep(self, pool: Pool, rows: Int[Tensor, " row"], batches: Sequence[Any]) -> None:
+        """Keep the texts of the sample, and drop those that have left it."""
+        sampled = set(self.totals.sampled.tolist())
+        self.texts = {n: text for n, text in self.texts.items() if n in sampled}
+        for row, number in enumerate((rows.cpu() + pool.first).tolist()):
+            if number in sampled:
+                index = torch.tensor([row], device=batches[0].ids.device)
+                self.texts[number] = tuple(batch.rows(index).padded_right() for batch in batches)
+                self.sources[number] = pool.sources[number - pool.first]
+
+    @property
+    def digest(self) -> str:
+        """The hash of all texts so far."""
+        return self._digest.hexdigest()

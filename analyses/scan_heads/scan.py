@@ -1,0 +1,205 @@
+"""What does each head do on a corpus? Every head, in one pass.
+
+    mass on a set K of keys   Σ_{j ∈ K} A_ij          averaged over the queries that see one of K
+    entropy                   −Σ_j A_ij log A_ij      and over log n_i, n_i keys visible
+    distance, its variance    Σ_j A_ij |i − j|, and the variance of j under A_i
+    write                     ‖z_i W_O‖ / ‖x_i‖       x: the stream before the block
+
+K is the first token, the token itself, the previous one and those at further offsets; for
+induction, the tokens after earlier copies of the query's token, and for duplicate tokens, these
+copies (Olsson et al. 2022, "In-context Learning and Induction Heads"); other tokens of the query's
+class (punctuation, whitespace, digits); other parts of its word. The first token is in K only for
+the mass on it and for offsets, since heads attend to it when they find nothing else (Xiao et al.
+2023).
+
+Each number is also computed with the weights A_ij ‖v_j W_O‖, divided by their sum over j (Kobayashi
+et al. 2020). The control is the number for equal weights on all visible keys. For induction and
+duplicate tokens it is the number on the same text with its tokens in random order: as many copies,
+whose order means nothing. A head that looks for copies alone, as an induction head does, exceeds
+it only as far as text repeats itself. The control of what a head writes is the mean over its layer.
+The interval is that of the mean over texts.
+
+The numbers describe attention alone. ``effects=True`` measures beside them what the model's
+prediction loses with each head ablated, and a scatter plot shows one against the other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from analyses.methods.corpus import by_length, pools_of
+from analyses.scan_heads.assemble import head_scan
+from analyses.scan_heads.corpus_pass import CHUNK, CorpusPass, check_memory, planned
+from analyses.scan_heads.effects import check_effects
+from analyses.scan_heads.measure import add_batch
+from analyses.scan_heads.partial import PartialScan, ScanInterrupted, check_same
+from analyses.scan_heads.result import HeadScan
+from analyses.scan_heads.totals import Totals
+from interp import Transformer
+from interp.errors import InvalidInput
+from interp.execution import size_of
+from interp.integers import at_least
+from interp.io import ProgressLike, as_progress
+from interp.weights import check_finite_weights
+
+FEW = 16
+"""Number of texts by which a scan is estimated."""
+
+
+def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    *,
+    offsets: int = 4,
+    sample: int = 100,
+    shuffled: int = 8,
+    effects: bool = False,
+    seed: int = 0,
+    rows: int = 64,
+    memory: object = None,
+    progress: ProgressLike = None,
+    cancelled: Callable[[], bool] | None = None,
+    resume: PartialScan | None = None,
+) -> HeadScan:
+    """Measure every head of a model on a corpus, in one pass whose memory does not grow with it.
+
+    Each text is a sample: a statistic is averaged over its queries, then over texts. A text longer
+    than the context is cut into several. Patterns are formed for one layer at a time, after a
+    forward with fused attention. A scan that was cancelled or stopped has ``partial``, from which
+    ``resume`` goes on with the same numbers, bit for bit; the texts that were read before are read
+    again, but not run.
+
+    Args:
+        model: the model; of an encoder–decoder, all three attentions are measured.
+        texts: the path of a file with one text per line, or one JSON object with a ``text`` per
+            line (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or
+            all at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
+            ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``).
+        offsets: number of positions before (and after) the query at which to measure masses.
+        sample: number of texts that are drawn, of which deciles and sequences are.
+        shuffled: of how many texts one is also measured with its tokens in random order, the
+            control of induction and duplicate tokens.
+        effects: whether to measure, for next-token models, the mean ablation of each head on tokens
+            of the sample, by their class. It takes a forward per head, in one sweep.
+        seed: seed of the sample and of random orders.
+        rows: maximum number of texts per forward; the numbers do not depend on it, but for rounding
+            and for sketches that are not exact.
+        memory: bytes that the numbers kept may take, and the sweep of ``effects``; by default half
+            of the free memory.
+        progress: called after each forward with the amount read and the total: bytes of a file,
+            else texts (for an iterator, the same number twice).
+        cancelled: called after each forward; if it returns True, the result covers what was read.
+        resume: the ``partial`` of a scan of the same texts that was stopped.
+
+    Returns:
+        Statistics, histograms, tokens, sequences, massive activations and effects of all heads.
+
+    Raises (an error during the pass holds what was done as its attribute ``result``):
+        InvalidInput: a corpus without a text of two tokens, a line that can't be read (the message
+            has its number), activations that are not finite, settings out of range, ``effects`` of
+            a model that does not predict next tokens, or ``resume`` of another scan.
+        OutOfResources: the numbers kept take more than ``memory``.
+
+    Examples:
+        >>> texts = ["def f(self): return self", "class A(object): pass"] * 4
+        >>> analyses.scan_heads(interp.load("python-2l"), texts)
+        HeadScan(python-2l: of 16 heads on 8 texts, 80 tokens, L0H6 (same punctuation 0.97, control
+        0.15), L0H5 (previous 0.96, control 0.22), L0H0 (self 0.69, control 0.22) stand out most)
+    """
+    check_finite_weights(model)
+    plan, sizes = planned(model, offsets, sample, shuffled, seed)
+    rows = at_least(1, rows, "rows")
+    if not isinstance(effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"effects={effects!r:.80} should be True or False.")
+    if effects:
+        check_effects(plan)
+    check_memory(plan, sizes, memory)
+    scan = CorpusPass(plan, sizes, rows)
+    if resume is not None:
+        scan.resume(check_same(resume, scan.settings))
+    report = as_progress(progress, "texts")
+    try:
+        complete = scan.read(texts, report, cancelled)
+        return head_scan(scan, complete=complete, effects=effects, memory=memory, report=report)
+    except KeyboardInterrupt as error:
+        raise ScanInterrupted(scan.partial) from error
+    except Exception as error:
+        setattr(error, "result", scan.partial)  # noqa: B010 - also on another library's
+        raise
+
+
+@dataclass(frozen=True)
+class ScanEstimate:
+    """What a scan takes, from its first texts.
+
+    Attributes:
+        seconds: time of the whole pass; NaN for an iterator, whose length is not known.
+        tokens_per_second: tokens that are measured in a second.
+        kept: the most bytes of the numbers that are kept, whatever the size of the corpus.
+    """
+
+    seconds: float
+    tokens_per_second: float
+    kept: int
+
+    def __str__(self) -> str:
+        return (
+            f"about {self.seconds:.3g} s, {self.tokens_per_second:.3g} tokens a second; "
+            f"at most {size_of(self.kept)} kept"
+        )
+
+
+def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    texts: Any,  # noqa: ANN401 - what pools_of reads
+    *,
+    offsets: int = 4,
+    sample: int = 100,
+    shuffled: int = 8,
+    seed: int = 0,
+    rows: int = 64,
+) -> ScanEstimate:
+    """Estimate the time and the memory of :func:`scan_heads` from the first 16 texts.
+
+    Args:
+        model: the model.
+        texts: as for :func:`scan_heads`; of an iterator, the first texts are consumed.
+        offsets: likewise.
+        sample: likewise.
+        shuffled: likewise.
+        seed: likewise.
+        rows: likewise.
+
+    Returns:
+        Seconds, tokens a second, and bytes.
+
+    Raises:
+        InvalidInput: as for :func:`scan_heads`.
+
+    Examples:
+        >>> texts = ["def f(self): return self", "class A(object): pass"] * 4
+        >>> analyses.estimate_scan_heads(interp.load("python-2l"), texts).kept
+        10657920
+    """
+    check_finite_weights(model)
+    plan, sizes = planned(model, offsets, sample, shuffled, seed)
+    rows, totals = at_least(1, rows, "rows"), Totals(sizes)
+    pool = next(iter(pools_of(model, texts, FEW)), None)
+    if pool is None:
+        raise InvalidInput(
+            "The corpus holds no text: give a file with one text per line, texts, or token ids."
+        )
+    few = torch.arange(min(FEW, len(pool.sources)), device=pool.batches[0].ids.device)
+    batches = [batch.rows(few) for batch in pool.batches]
+    n_heads = max(attn.n_heads for kind in plan.attentions for attn in kind.layers)
+    began = perf_counter()
+    for numbers, some in by_length(batches, rows, CHUNK // n_heads):
+        add_batch(plan, totals, some, numbers.cpu())
+    seconds = perf_counter() - began
+    is_known = isinstance(texts, str) or not hasattr(texts, "__next__")
+    whole = pool.total / pool.done * len(pool.sources) / len(few) if is_known else nan
+    return ScanEstimate(seconds * whole, totals.counts["tokens"] / seconds, sizes.nbytes)
