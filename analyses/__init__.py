@@ -25,6 +25,7 @@ from analyses.direct_logit_attribution import DirectLogitAttribution, direct_log
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.frequencies import Frequencies, frequencies
+from analyses.head_census import HeadCensus, head_census
 from analyses.head_effects import HeadEffects, head_effects
 from analyses.head_roles import HeadRoles, head_roles
 from analyses.logit_lens import LogitLens, logit_lens
@@ -62,6 +63,7 @@ __all__ = [
     "Erasing",
     "Explanation",
     "Frequencies",
+    "HeadCensus",
     "HeadEffects",
     "HeadRoles",
     "LensTraining",
@@ -97,6 +99,7 @@ __all__ = [
     "erase",
     "explain",
     "frequencies",
+    "head_census",
     "head_effects",
     "head_roles",
     "logit_lens",
