@@ -43,6 +43,7 @@ from analyses.predictions import Predictions, predictions
 from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
+from analyses.qk_covariance import QKCovariance, qk_covariance
 from analyses.results import Result
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
@@ -79,6 +80,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "QKCovariance",
     "Steering",
     "TopTexts",
     "TrainingHistory",
@@ -114,6 +116,7 @@ __all__ = [
     "probe",
     "prune",
     "qk",
+    "qk_covariance",
     "run_circuits",
     "steer",
     "top_texts",
