@@ -44,6 +44,8 @@ QUESTIONS = {
         "attention_patterns",
         "attention_statistics",
         "head_roles",
+        "head_census",
+        "qk_covariance",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -200,6 +202,14 @@ EXAMPLES = {
     ),
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
+    ),
+    "head_census": Example(
+        'model = interp.load("python-2l")', "analyses.head_census(model)", "interp census"
+    ),
+    "qk_covariance": Example(
+        'model = interp.load("python-2l")',
+        'analyses.qk_covariance(model, 0, 5, cells="previous-token")',
+        "interp qk-covariance --layer 0 --head 5 --cells previous-token",
     ),
     "composition": Example(
         'model = interp.load("python-4l")',

@@ -24,7 +24,7 @@ write if it attended to a token, those of attention where it attends, not that t
 ``effects=True`` ablates each head of a kind on the kind's own prompts.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -96,7 +96,7 @@ class HeadCensus(Result):
         score: score of each head on each sample, by the name of the kind; NaN where it has none.
         control: the same statistic where there is nothing to find.
         agrees: which heads have the further evidence that the kind needs, if it needs any.
-        kinds: what each score is.
+        definitions: what each score is.
         silent: heads that write nothing; none if repeated tokens are not asked for.
         effects: effect of mean ablation of each head of a kind on each prompt of the kind, if asked
             for; by kind and name of the head.
@@ -108,7 +108,7 @@ class HeadCensus(Result):
     score: Mapping[str, Scores]
     control: Mapping[str, Scores]
     agrees: Mapping[str, Bool[Tensor, "layer head"]]
-    kinds: tuple[Kind, ...]
+    definitions: tuple[Kind, ...]
     silent: Bool[Tensor, "layer head"]
     effects: Mapping[str, Mapping[str, Float[Tensor, " prompt"]]]
     tasks: Mapping[str, str]
@@ -127,7 +127,7 @@ class HeadCensus(Result):
             q: p of the difference, corrected for the number of heads.
             has_role: whether the head is of this kind.
         """
-        return pd.concat([self._frame_of(kind) for kind in self.kinds], ignore_index=True)
+        return pd.concat([self._frame_of(kind) for kind in self.definitions], ignore_index=True)
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
@@ -151,7 +151,7 @@ class HeadCensus(Result):
                 "heads": int(count.get(kind.name, 0)),
                 "reference": kind.reference,
             }
-            for kind in self.kinds
+            for kind in self.definitions
         ]
         return pd.DataFrame(rows)
 
@@ -190,7 +190,7 @@ class HeadCensus(Result):
         frame = self._clearest()
         frame = frame[~frame["role"].isin(BACKGROUND)]
         names = [*dict.fromkeys(frame["name"])][:LISTED]
-        columns = [kind.name for kind in self.kinds if kind.name in set(frame["role"])]
+        columns = [kind.name for kind in self.definitions if kind.name in set(frame["role"])]
         table = frame.pivot_table(index="name", columns="role", values="times", sort=False)
         more = f", the {LISTED} clearest heads" if frame["name"].nunique() > LISTED else ""
         return Heatmap(
@@ -209,7 +209,7 @@ class HeadCensus(Result):
         """The heads of each kind, up to ``top`` of them, clearest first, and their ablation."""
         top = at_least(1, top, "top")
         frame, lines = self._clearest(), [self.headline()]
-        for kind in sorted(self.kinds, key=lambda kind: kind.name in BACKGROUND):
+        for kind in sorted(self.definitions, key=lambda kind: kind.name in BACKGROUND):
             rows = frame[frame["has_role"] & (frame["role"] == kind.name)]
             texts = [self._text(kind, row) for row in rows.head(top).to_dict("records")]
             more = f", and {len(rows) - top} more" if len(rows) > top else ""
@@ -217,7 +217,7 @@ class HeadCensus(Result):
         found = set(frame.loc[frame["has_role"], "role"])
         without = [
             kind.name
-            for kind in self.kinds
+            for kind in self.definitions
             if kind.name not in found and not kind.name.startswith("offset")
         ]
         lines += ["in brackets: the control"] if frame["has_role"].any() else []
@@ -233,9 +233,9 @@ class HeadCensus(Result):
         if not count:
             return f"{self.provenance.model}: none of {heads} is of {self._number_of_kinds}"
         best = frame.drop_duplicates("role").head(NAMED)
-        units = {kind.name: kind for kind in self.kinds}
+        kinds = {kind.name: kind for kind in self.definitions}
         texts = [
-            f"{row['role']} {self._text(units[row['role']], row)}"
+            f"{row['role']} {self._text(kinds[row['role']], row)}"
             for row in best.to_dict("records")
         ]
         more = ", …" if frame["role"].nunique() > NAMED else ""
@@ -246,7 +246,7 @@ class HeadCensus(Result):
 
     @property
     def _number_of_kinds(self) -> str:
-        rare = [kind for kind in self.kinds if kind.name not in BACKGROUND]
+        rare = [kind for kind in self.definitions if kind.name not in BACKGROUND]
         return counted(len(rare), "kind")
 
     def _text(self, kind: Kind, row: Mapping[str, object]) -> str:
@@ -279,7 +279,7 @@ class HeadCensus(Result):
     def _clearest(self) -> pd.DataFrame:
         """The table, heads of a kind first, by how often their difference exceeds the least."""
         frame = self.to_frame()
-        least = {kind.name: kind.least for kind in self.kinds}
+        least = {kind.name: kind.least for kind in self.definitions}
         frame["times"] = frame["difference"] / frame["role"].map(least)
         return frame.sort_values(["has_role", "times"], ascending=False, kind="stable")
 
@@ -294,8 +294,8 @@ class HeadCensus(Result):
 def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     *,
-    families: Collection[str] | None = None,
-    pairs: Collection[Prompt] | None = None,
+    families: Sequence[str] | None = None,
+    pairs: Sequence[Prompt] | None = None,
     rows: int = 16,
     seed: int = 0,
     effects: bool = False,
@@ -354,7 +354,7 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
         score={each.kind.name: each.score for each in measured},
         control={each.kind.name: each.control for each in measured},
         agrees={each.kind.name: each.agrees for each in measured if each.agrees is not None},
-        kinds=tuple(each.kind for each in measured),
+        definitions=tuple(each.kind for each in measured),
         silent=torch.zeros(measured[0].score.shape[:2]).bool() if silent is None else silent,
         effects={},
         tasks={each.kind.name: each.task.title for each in measured if each.task is not None},
@@ -372,7 +372,7 @@ def _families(names: object) -> list[Family]:
     """
     if names is None:
         return [*FAMILIES.values()]
-    is_several = isinstance(names, Collection) and not isinstance(names, str)
+    is_several = isinstance(names, Sequence) and not isinstance(names, str)
     if not is_several or not names or not all(name in FAMILIES for name in names):  # pyright: ignore[reportUnknownVariableType]
         raise InvalidInput(
             f"families={shorten(names)} should be names among {', '.join(FAMILIES)}."
@@ -387,7 +387,7 @@ def _pairs(pairs: object) -> tuple[Prompt, ...]:
         InvalidInput: no prompts, or something else.
     """
     several = read_prompts(PAIRS) if pairs is None else pairs
-    if not isinstance(several, Collection) or isinstance(several, str) or not several:
+    if not isinstance(several, Sequence) or isinstance(several, str) or not several:
         raise InvalidInput(f"pairs={shorten(pairs)} should be prompts, as interp.read_prompts.")
     prompts = tuple(several)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if not all(isinstance(prompt, Prompt) for prompt in prompts):  # pyright: ignore[reportUnknownVariableType]
@@ -396,7 +396,7 @@ def _pairs(pairs: object) -> tuple[Prompt, ...]:
 
 
 def _effects(
-    model: Transformer, census: HeadCensus, measured: Collection[Measured]
+    model: Transformer, census: HeadCensus, measured: Sequence[Measured]
 ) -> dict[str, dict[str, Float[Tensor, " prompt"]]]:
     """The effects of mean ablation of each head of a kind on the prompts of the kind."""
     frame, effects = census.to_frame(), dict[str, dict[str, Tensor]]()

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Task
 from interp import edits, run, sweep
-from interp.errors import InvalidInput
 from interp.metrics import at_position, prob
 from interp.model import Batch
 
@@ -65,23 +64,17 @@ def measure(case: Case) -> list[Measured]:
     if not tasks:
         raise NotShown("its tokenizer splits the words of every task into several tokens")
     few, shuffled, others = (
-        [
-            _prompt(pairs, query, Random(f"{case.seed} {number} {query} {kind}"), kind)  # noqa: S311
-            for number, pairs in enumerate(tasks)
-            for query in range(QUERIES)
-        ]
-        for kind in ("few-shot", "shuffled", "others")
+        prompts_of(tasks, case.seed, kind) for kind in ("few-shot", "shuffled", "others")
     )
     answers = [" " + pairs[query][1] for pairs in tasks for query in range(QUERIES)]
     metric = prob(list(map(model.to_single_token, answers)), -1)
-    try:
-        batches = [model.batch(texts) for texts in (few, shuffled, others)]
-    except InvalidInput as error:
-        raise NotShown(str(error)) from error
+    if max(len(case.encoded(text)) for text in (*few, *shuffled, *others)) >= model.config.n_ctx:
+        raise NotShown(f"a context of {model.config.n_ctx} tokens has no room for {SHOTS} examples")
+    batches = [model.batch(texts) for texts in (few, shuffled, others)]
     layers, heads = case.sizes
     means = torch.stack([_means(case, batch) for batch in (batches[0], batches[2])])
     cases = [
-        edits.mean("z", means[kind, layer, :, None, head], layer=layer, head=head, pos=-1)
+        edits.mean("z", means[kind, layer, :, head], layer=layer, head=head, pos=-1)
         for kind in range(2)
         for layer in range(layers)
         for head in range(heads)
@@ -99,6 +92,21 @@ def _tasks(case: Case) -> Iterator[Pairs]:
     for words in TASKS.values():
         pairs = zip(words.split()[::2], words.split()[1::2], strict=True)
         yield [pair for pair in pairs if None not in [case.token_of(" " + word) for word in pair]]
+
+
+def prompts_of(tasks: Sequence[Pairs], seed: int, kind: str) -> list[str]:
+    """The prompts of each task that ask for its first pairs.
+
+    Args:
+        tasks: the pairs of each task.
+        seed: seed of the examples.
+        kind: ``few-shot``, or another word for prompts whose examples have permuted answers.
+    """
+    return [
+        _prompt(pairs, query, Random(f"{seed} {number} {query} {kind}"), kind)  # noqa: S311
+        for number, pairs in enumerate(tasks)
+        for query in range(QUERIES)
+    ]
 
 
 def _prompt(pairs: Pairs, query: int, random: Random, kind: str) -> str:

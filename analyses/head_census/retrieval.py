@@ -25,6 +25,7 @@ from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, T
 from analyses.methods.heads import pattern_at
 from analyses.results import percent
 from interp import run
+from interp.metrics import prob
 from interp.model import attentions_of
 
 SENTENCES = (
@@ -55,7 +56,7 @@ RETRIEVAL = Kind(
     "share of needle tokens that are predicted and attended to most",
     'Wu et al. 2024, "Retrieval Head"',
 )
-Row = Int[Tensor, " token"]
+Row = Int[Tensor, " _"]
 Parts = Callable[[torch.Generator], tuple[Row, Row, Row]]
 """Draws haystack, cue and needle."""
 
@@ -97,7 +98,8 @@ def measure(case: Case) -> list[Measured]:
         f"retrieval: rows {rows}, of whose needles the model predicts {percent(right.mean().item())}"
     )
     prompts = case.model.batch(torch.stack([needle.ids for needle in needles]))
-    task = Task(prompts, "loss", "loss on rows with a needle (nats)")
+    ends = [int(needle.ids[needle.places[-1]]) for needle in needles]
+    task = Task(prompts, prob(ends, -1), "probability of the last token of the needle")
     return [Measured(RETRIEVAL, score, control, task=task)]
 
 

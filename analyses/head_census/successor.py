@@ -40,7 +40,7 @@ SUCCESSOR = Kind(
     "share of tokens whose successor is the highest OV logit of their class",
     'Gould et al. 2023, "Successor Heads"',
 )
-Members = Int[Tensor, " token"]
+Members = Int[Tensor, " _"]
 
 
 def measure(case: Case) -> list[Measured]:

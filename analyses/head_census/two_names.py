@@ -10,7 +10,8 @@
     duplicate-name       attention from the second S to the first    –
 
 (Wang et al. 2022, "Interpretability in the Wild".) Ablation raises or lowers logit(IO) − logit(S).
-The further evidence is that of the labels of :func:`analyses.head_effects`. The control of a direct
+The further evidence is that of the labels of :func:`analyses.head_effects`; a mover whose ablation
+changes nothing, because later heads stand in, needs a large direct effect. The control of a direct
 effect is that on the logit of the name that another prompt asks for; of attention from END, that
 of uniform attention; of duplicate names, the same attention in the corrupted text, where the other
 name is repeated. Ablated are heads that have such an effect, or attend to S, on average.
@@ -37,14 +38,23 @@ NEGATIVE = Kind("negative-mover", "− direct effect on IO's logit", PAPER, "log
 SUPPRESSION = Kind("subject-suppression", "− direct effect on S's logit", PAPER, "logits")
 INHIBITION = Kind("subject-inhibition", "attention from the end to the second S", PAPER)
 DUPLICATE = Kind("duplicate-name", "attention from the second S to the first", PAPER)
+DIRECT_ONLY = "direct only"
 NEEDED: dict[Kind, Callable[[Mapping[Hashable, Any]], bool]] = {
-    NAME_MOVER: lambda row: row["label"] == "moves the target",
-    NEGATIVE: lambda row: (
-        row["label"] == "works against the answer"
+    NAME_MOVER: lambda row: (
+        row["label"] in ("moves the target", DIRECT_ONLY)
         and row["attends"] == "target"
-        and row["to_target"] < 0
+        and row["to_target"] > abs(row["to_distractor"])
     ),
-    SUPPRESSION: lambda row: row["label"] == "suppresses the distractor",
+    NEGATIVE: lambda row: (
+        row["label"] in ("works against the answer", DIRECT_ONLY)
+        and row["attends"] == "target"
+        and row["to_target"] < -abs(row["to_distractor"])
+    ),
+    SUPPRESSION: lambda row: (
+        row["label"] in ("suppresses the distractor", DIRECT_ONLY)
+        and row["attends"] == "distractor"
+        and row["to_distractor"] < -abs(row["to_target"])
+    ),
     INHIBITION: lambda row: (
         row["label"] == "acts indirectly" and row["attends"] == "distractor" and row["effect"] < 0
     ),
