@@ -113,7 +113,7 @@ class QKCovariance(Result):
             estimate.mean,
             estimate.low,
             estimate.high,
-            title=f"{self.name}: score of {self.feature} cells minus others, by component of C⁺ − C⁻",
+            title=f"{self.name}: score of {self.feature} cells − others, by component of C⁺ − C⁻",
             labels=[str(number) for number in range(1, 1 + len(estimate.mean))],
             unit="nats",
             name="term",

@@ -24,8 +24,9 @@ write if it attended to a token, those of attention where it attends, not that t
 ``effects=True`` ablates each head of a kind on the kind's own prompts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import torch
@@ -175,15 +176,13 @@ class HeadCensus(Result):
                         "metric": self.tasks[role],
                     }
                 )
-        return pd.DataFrame(
-            rows, columns=["role", "name", "effect", "low", "high", "n", "metric"]
-        )
+        return pd.DataFrame(rows, columns=["role", "name", "effect", "low", "high", "n", "metric"])
 
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The kinds of each head, clearest first: ``{"L0H5": ("previous-token",), …}``."""
         frame = self._clearest()
         of_head = frame[frame["has_role"]].groupby("name", sort=False)["role"].agg(tuple).to_dict()
-        return {name: of_head.get(name, ()) for name in self._cells["name"]}
+        return {name: of_head.get(name, ()) for name in self._names}
 
     def drawing(self) -> Drawing:
         """Heatmap of the clearest heads: how many times the least that counts a score exceeds."""
@@ -249,7 +248,7 @@ class HeadCensus(Result):
         rare = [kind for kind in self.definitions if kind.name not in BACKGROUND]
         return counted(len(rare), "kind")
 
-    def _text(self, kind: Kind, row: Mapping[str, object]) -> str:
+    def _text(self, kind: Kind, row: Mapping[Hashable, Any]) -> str:
         """A head with its score, the control and the effect of its ablation."""
         unit = f" {kind.unit}" if kind.unit in ("logits", "probability") else ""
         places = 3 if kind.unit == "probability" else 2
@@ -284,11 +283,14 @@ class HeadCensus(Result):
         return frame.sort_values(["has_role", "times"], ascending=False, kind="stable")
 
     @property
-    def _cells(self) -> dict[str, list[object]]:
+    def _cells(self) -> dict[str, list[Any]]:
         layers, heads = self.silent.shape
-        cells = grid(layer=range(layers), head=range(heads))
-        names = [f"L{layer}H{head}" for layer, head in zip(*cells.values(), strict=True)]
-        return {**cells, "name": names}
+        return {**grid(layer=range(layers), head=range(heads)), "name": self._names}
+
+    @property
+    def _names(self) -> list[str]:
+        layers, heads = self.silent.shape
+        return [f"L{layer}H{head}" for layer in range(layers) for head in range(heads)]
 
 
 def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -334,12 +336,12 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
     chosen, report = _families(families), as_progress(progress, "steps")
     rows, seed = at_least(1, rows, "rows"), as_seed(seed)
     prompts = _pairs(pairs)
-    measured, notes = list[Measured](), list[str]()
+    measured, notes, steps = list[Measured](), list[str](), STEPS * len(chosen)
     for number, family in enumerate(chosen):
 
         def done(part: float, number: int = number) -> None:
             if report is not None:
-                report(min(round(STEPS * (number + part)), STEPS * len(chosen)), STEPS * len(chosen))
+                report(round(STEPS * (number + part)), steps)
 
         case = Case(model, rows, seed, prompts, done, notes)
         try:
@@ -364,7 +366,7 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
     return replace(result, effects=_effects(model, result, measured)) if effects else result
 
 
-def _families(names: object) -> list[Family]:
+def _families(names: Any) -> list[Family]:  # noqa: ANN401 - checked here
     """The families of these names, in the order of ``FAMILIES``.
 
     Raises:
@@ -373,26 +375,26 @@ def _families(names: object) -> list[Family]:
     if names is None:
         return [*FAMILIES.values()]
     is_several = isinstance(names, Sequence) and not isinstance(names, str)
-    if not is_several or not names or not all(name in FAMILIES for name in names):  # pyright: ignore[reportUnknownVariableType]
+    if not is_several or not names or any(name not in FAMILIES for name in names):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         raise InvalidInput(
             f"families={shorten(names)} should be names among {', '.join(FAMILIES)}."
         )
     return [family for name, family in FAMILIES.items() if name in names]
 
 
-def _pairs(pairs: object) -> tuple[Prompt, ...]:
+def _pairs(pairs: Any) -> tuple[Prompt, ...]:  # noqa: ANN401 - checked here
     """The given prompts, or the bundled ones.
 
     Raises:
         InvalidInput: no prompts, or something else.
     """
-    several = read_prompts(PAIRS) if pairs is None else pairs
-    if not isinstance(several, Sequence) or isinstance(several, str) or not several:
-        raise InvalidInput(f"pairs={shorten(pairs)} should be prompts, as interp.read_prompts.")
-    prompts = tuple(several)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if not all(isinstance(prompt, Prompt) for prompt in prompts):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidInput(f"pairs={shorten(pairs)} should be prompts, as interp.read_prompts.")
-    return prompts
+    given: Any = read_prompts(PAIRS) if pairs is None else pairs
+    is_several = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_several or not given or not all(isinstance(each, Prompt) for each in given):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        raise InvalidInput(
+            f"pairs={shorten(pairs)} should be prompts, such as interp.read_prompts returns."
+        )
+    return tuple(given)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _effects(

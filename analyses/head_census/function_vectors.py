@@ -103,7 +103,7 @@ def prompts_of(tasks: Sequence[Pairs], seed: int, kind: str) -> list[str]:
         kind: ``few-shot``, or another word for prompts whose examples have permuted answers.
     """
     return [
-        _prompt(pairs, query, Random(f"{seed} {number} {query} {kind}"), kind)  # noqa: S311
+        _prompt(pairs, query, Random(f"{seed} {number} {query} {kind}"), kind)
         for number, pairs in enumerate(tasks)
         for query in range(QUERIES)
     ]

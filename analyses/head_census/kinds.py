@@ -26,7 +26,7 @@ from interp.zoo import trained_tokens
 Scores = Float[Tensor, "layer head sample"]
 
 
-class NotShown(Exception):  # noqa: N818 - no error: a model that can't show a kind
+class NotShown(Exception):
     """The reason why a model can't show a kind of head."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from analyses.head_census.kinds import Case, NotShown

@@ -48,7 +48,10 @@ def measure(case: Case) -> list[Measured]:
                 ends = (logits <= of).sum(-1), (logits >= of).sum(-1)  # ties count against it
                 for end, rank in enumerate(ends):
                     shares[end, number, layer, head, group] = (rank <= EXTREME).float().mean()
-    return [Measured(kind, *shares[end]) for end, kind in enumerate((SUPPRESSION, COPYING))]
+    return [
+        Measured(kind, score=own, control=other)
+        for kind, (own, other) in zip((SUPPRESSION, COPYING), shares, strict=True)
+    ]
 
 
 FAMILY = Family("own token", measure, "weights alone: 512 tokens × all logits for each head")

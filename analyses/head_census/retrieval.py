@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Task
@@ -94,9 +94,8 @@ def measure(case: Case) -> list[Measured]:
         right[number] = predicted.float().mean()
         case.done((number + 1) / len(needles))
     rows = "of text" if text else "of random tokens"
-    case.notes.append(
-        f"retrieval: rows {rows}, of whose needles the model predicts {percent(right.mean().item())}"
-    )
+    share = percent(right.mean().item())
+    case.notes.append(f"retrieval: rows {rows}, of whose needles the model predicts {share}")
     prompts = case.model.batch(torch.stack([needle.ids for needle in needles]))
     ends = [int(needle.ids[needle.places[-1]]) for needle in needles]
     task = Task(prompts, prob(ends, -1), "probability of the last token of the needle")

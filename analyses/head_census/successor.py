@@ -9,7 +9,7 @@ without a leading space, as far as its texts are single tokens of the model.
 """
 
 from collections.abc import Iterator
-from string import ascii_lowercase, ascii_uppercase
+from string import ascii_lowercase, ascii_uppercase, digits
 
 import torch
 from jaxtyping import Bool, Int
@@ -19,19 +19,15 @@ from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, T
 from analyses.head_census.ov_logits import ov_logits
 from interp.model import PAD
 
-DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-MONTHS = (
-    "January February March April May June July August September October November December".split()
-)
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+MONTHS = "January February March April May June July August September October November December"
 NUMBERS = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty".split()
+    "sixteen seventeen eighteen nineteen twenty"
 )
-ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
-)
-DIGITS = [str(number) for number in range(10)]
-CLASSES = (DAYS, MONTHS, NUMBERS, ORDINALS, DIGITS, [*ascii_lowercase], [*ascii_uppercase])
+ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+DIGITS, LOWER, UPPER = map(" ".join, (digits, ascii_lowercase, ascii_uppercase))
+CLASSES = (DAYS, MONTHS, NUMBERS, ORDINALS, DIGITS, LOWER, UPPER)
 CYCLIC = (DAYS, MONTHS)
 FEWEST_MEMBERS = 5
 """Number of tokens below which a class is left out."""
@@ -82,7 +78,7 @@ def _classes(case: Case) -> Iterator[tuple[Members, Bool[Tensor, " token"]]]:
     seen = set[tuple[int, ...]]()
     for texts in CLASSES:
         for start in ("", " "):
-            ids = [case.token_of(start + text) for text in texts]
+            ids = [case.token_of(start + text) for text in texts.split()]
             found = tuple(number for number in ids if number is not None)
             if len(set(found)) < max(FEWEST_MEMBERS, len(found)) or found in seen:
                 continue

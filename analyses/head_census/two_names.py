@@ -163,8 +163,8 @@ def _agreeing(
     effects = head_effects(
         case.model,
         batch,
-        target=list(metric.target),
-        distractor=list(metric.distractor),
+        target=torch.as_tensor(metric.target),
+        distractor=torch.as_tensor(metric.distractor),
         pos=-1,
         heads=[f"L{layer}H{head}" for layer, head in candidates.nonzero().tolist()],
     )

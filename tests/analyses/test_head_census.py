@@ -216,9 +216,7 @@ def test_function_vectors_are_effects_of_mean_outputs_at_the_last_token():
             assert f" {task[query][1]}\n" not in few[row]
             for texts, kept in ((few, census.score), (others, census.control)):
                 same = [4 * number + other for other in range(4) if other != query]
-                z = [
-                    interp.run(model, texts[other], record="z").cache for other in same
-                ]
+                z = [interp.run(model, texts[other], record="z").cache for other in same]
                 for layer, head in ((0, 1), (1, 0)):
                     mean = torch.stack([cache["z", layer][0, -1, head] for cache in z]).mean(0)
                     edit = edits.replace("z", mean, layer=layer, head=head, pos=-1)
@@ -258,11 +256,13 @@ def test_kinds_of_two_names_are_attention_and_direct_effects():
         for layer in range(2):
             pattern = cache["pattern", layer][row]
             attended = pattern[:, second, first], pattern[:, last, second]
-            for kind, expected in zip(("duplicate-name", "subject-inhibition"), attended):
+            for kind, expected in zip(
+                ("duplicate-name", "subject-inhibition"), attended, strict=True
+            ):
                 assert_close(census.score[kind][layer, :, row].double(), expected, 1e-6)
             scale = cache["final_scale"][row, last]
             written = cache["result", layer][row, last]
-            gain = getattr(model.stacks[0].final_norm, "gain")
+            gain = model.stacks[0].final_norm.gain
             centred = written - written.mean(-1, keepdim=True)
             logits = (centred * gain / scale) @ model.W_U
             assert_close(census.score["name-mover"][layer, :, row].double(), logits[:, io], 1e-5)
@@ -328,7 +328,5 @@ DECLARED = Declared(
     ),
     of_each_prompt=Without("it draws its own prompts"),
     of_each_pair=Without("it draws its own prompts"),
-    symmetric=Symmetric(
-        {"": lambda case: head_census(case.model, rows=5)}, draws_tokens=True
-    ),
+    symmetric=Symmetric({"": lambda case: head_census(case.model, rows=5)}, draws_tokens=True),
 )
