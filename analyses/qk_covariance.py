@@ -186,11 +186,13 @@ def qk_covariance(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Raises:
         InvalidInput: an encoder–decoder or a model of images; no such head or role; prompts with a
-            role, or cells of another shape; or no cells of one of the two kinds in any prompt.
+            role, or cells of another shape; no cells of one of the two kinds in any prompt; or
+            scores that are not finite.
 
     Examples:
         >>> analyses.qk_covariance(interp.load("induction-by-hand"), 1, 0)
-        QKCovariance(…)
+        QKCovariance(L1H0 in induction-by-hand: scores of 496 induction cells are +91.98 nats from
+        those of others (random labels −0.07); 54 components of 64 explain 91 %)
     """
     check_finite_weights(model)
     if len(model.stacks) > 1 or isinstance(model.stacks[0].input, ImageInput):
@@ -212,6 +214,11 @@ def qk_covariance(  # noqa: PLR0913 - the settings of one analysis, by keyword
     q, k = _scored(model, batch, layer, head)
     q, k = q[has_both], k[has_both]
     contrast = _mean_product(q, k, having) - _mean_product(q, k, others)
+    if not bool(contrast.isfinite().all()):
+        raise InvalidInput(
+            f"{Place(Point.SCORES, layer)} is not finite: products of queries and keys overflow in "
+            f'{contrast.dtype}; load the model with dtype="float64".'
+        )
     left, singular, right = torch.linalg.svd(contrast.mean(0))
     generator = torch.Generator().manual_seed(seed)
     by_chance = torch.stack(

@@ -85,8 +85,10 @@ STEPS = 100
 """Number of steps of progress of a family."""
 LISTED = 30
 """The most heads of the figure."""
-NAMED = 4
+NAMED = 3
 """The most kinds that the first line names a head for."""
+UNITS = ("logits", "probability")
+"""Units that stand beside scores."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,7 +212,7 @@ class HeadCensus(Result):
         frame, lines = self._clearest(), [self.headline()]
         for kind in sorted(self.definitions, key=lambda kind: kind.name in BACKGROUND):
             rows = frame[frame["has_role"] & (frame["role"] == kind.name)]
-            texts = [self._text(kind, row) for row in rows.head(top).to_dict("records")]
+            texts = [self._text(row) for row in rows.head(top).to_dict("records")]
             more = f", and {len(rows) - top} more" if len(rows) > top else ""
             lines += [f"{kind.name:<20} {', '.join(texts)}{more}"] if texts else []
         found = set(frame.loc[frame["has_role"], "role"])
@@ -232,15 +234,15 @@ class HeadCensus(Result):
         if not count:
             return f"{self.provenance.model}: none of {heads} is of {self._number_of_kinds}"
         best = frame.drop_duplicates("role").head(NAMED)
-        kinds = {kind.name: kind for kind in self.definitions}
         texts = [
-            f"{row['role']} {self._text(kinds[row['role']], row)}"
+            f"{row['name']} ({row['role']} {self._scores(row)}, control "
+            f"{self._scores(row, 'control')})"
             for row in best.to_dict("records")
         ]
         more = ", …" if frame["role"].nunique() > NAMED else ""
         return (
             f"{self.provenance.model}: {count} of {heads} are of {self._number_of_kinds}: "
-            f"{', '.join(texts)}{more} (in brackets: the control)"
+            f"{', '.join(texts)}{more}"
         )
 
     @property
@@ -248,14 +250,16 @@ class HeadCensus(Result):
         rare = [kind for kind in self.definitions if kind.name not in BACKGROUND]
         return counted(len(rare), "kind")
 
-    def _text(self, kind: Kind, row: Mapping[Hashable, Any]) -> str:
+    def _scores(self, row: Mapping[Hashable, Any], column: str = "score") -> str:
+        """A number of a row, with a unit if it is no share."""
+        (unit,) = (kind.unit for kind in self.definitions if kind.name == row["role"])
+        text = fixed(row[column], 3 if unit == "probability" else 2)
+        return f"{text} {unit}" if unit in UNITS and column == "score" else text
+
+    def _text(self, row: Mapping[Hashable, Any]) -> str:
         """A head with its score, the control and the effect of its ablation."""
-        unit = f" {kind.unit}" if kind.unit in ("logits", "probability") else ""
-        places = 3 if kind.unit == "probability" else 2
-        text = (
-            f"{row['name']} {fixed(row['score'], places)}{unit} ({fixed(row['control'], places)})"
-        )
-        values = self.effects.get(kind.name, {}).get(str(row["name"]))
+        text = f"{row['name']} {self._scores(row)} ({self._scores(row, 'control')})"
+        values = self.effects.get(row["role"], {}).get(row["name"])
         if values is None:
             return text
         effect = interval(values)
@@ -325,8 +329,8 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Examples:
         >>> analyses.head_census(interp.load("induction-by-hand"), families=["repeated tokens"])
-        HeadCensus(induction-by-hand: 2 of 8 heads are of 9 kinds: previous-token L0H0 1.00 (0.05),
-        induction L1H0 1.00 (0.00) (in brackets: the control))
+        HeadCensus(induction-by-hand: 2 of 8 heads are of 10 kinds: L1H0 (induction 1.00, control
+        0.00), L0H0 (previous-token 1.00, control 0.05))
     """
     check_finite_weights(model)
     if len(model.stacks) > 1:

@@ -113,7 +113,7 @@ def test_what_it_refuses(settings, match):
 def of_each_head(case):
     """The tables of all heads of layer 1."""
     heads = range(case.model.blocks[1].attn.n_heads)
-    results = [qk_covariance(case.model, 1, head, rows=5) for head in heads]
+    results = [qk_covariance(case.model, 1, head, cells="previous-token", rows=5) for head in heads]
     frames = [result.to_frame().assign(name=result.name) for result in results]
     return {"components": pd.concat(frames)}
 
