@@ -26,6 +26,7 @@ from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.explain_scores import ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
+from analyses.head_census import HeadCensus, head_census
 from analyses.head_effects import HeadEffects, head_effects
 from analyses.head_loadings import HeadLoadings, head_loadings
 from analyses.head_roles import HeadRoles, head_roles
@@ -44,6 +45,7 @@ from analyses.predictions import Predictions, predictions
 from analyses.probe import Probe, probe
 from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
+from analyses.qk_covariance import QKCovariance, qk_covariance
 from analyses.results import Result
 from analyses.scan_heads import (
     HeadScan,
@@ -72,6 +74,7 @@ __all__ = [
     "Erasing",
     "Explanation",
     "Frequencies",
+    "HeadCensus",
     "HeadEffects",
     "HeadLoadings",
     "HeadRoles",
@@ -90,6 +93,7 @@ __all__ = [
     "Probe",
     "Pruning",
     "QKCircuit",
+    "QKCovariance",
     "ScanEstimate",
     "ScanInterrupted",
     "ScoreTerms",
@@ -115,6 +119,7 @@ __all__ = [
     "explain",
     "explain_scores",
     "frequencies",
+    "head_census",
     "head_effects",
     "head_loadings",
     "head_roles",
@@ -130,6 +135,7 @@ __all__ = [
     "probe",
     "prune",
     "qk",
+    "qk_covariance",
     "run_circuits",
     "scan_heads",
     "steer",

@@ -46,6 +46,8 @@ QUESTIONS = {
         "head_roles",
         "explain_scores",
         "scan_heads",
+        "head_census",
+        "qk_covariance",
         "top_texts",
     ),
     "Which part writes the answer?": (
@@ -208,6 +210,14 @@ EXAMPLES = {
     ),
     "head_roles": Example(
         'model = interp.load("python-2l")', "analyses.head_roles(model)", "interp roles"
+    ),
+    "head_census": Example(
+        'model = interp.load("python-2l")', "analyses.head_census(model)", "interp census"
+    ),
+    "qk_covariance": Example(
+        'model = interp.load("python-2l")',
+        'analyses.qk_covariance(model, 0, 5, cells="previous-token")',
+        "interp qk-covariance --layer 0 --head 5 --cells previous-token",
     ),
     "composition": Example(
         'model = interp.load("python-4l")',

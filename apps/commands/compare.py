@@ -16,7 +16,7 @@ def compare(
     inputs: Inputs,
     *,
     other: str | None = None,
-    analysis: Literal["ablate", "patterns", "roles"] = "ablate",
+    analysis: Literal["ablate", "patterns", "roles", "census"] = "ablate",
     metric: str = "loss",
 ) -> Comparison:
     """Run one analysis on two models.
@@ -32,6 +32,8 @@ def compare(
     def ask(model: interp.Transformer) -> Result:
         if analysis == "roles":
             return analyses.head_roles(model, **inputs.how(analyses.head_roles, "rows"))
+        if analysis == "census":
+            return analyses.head_census(model, **inputs.how(analyses.head_census, "rows"))
         if analysis == "patterns":
             how = inputs.how(analyses.attention_statistics)
             return analyses.attention_statistics(model, inputs.batch, **how)
