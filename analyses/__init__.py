@@ -45,6 +45,7 @@ from analyses.qk_circuit import QKCircuit, qk
 from analyses.results import Result
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
+from analyses.trace_paths import TracedPaths, trace_paths
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -79,6 +80,7 @@ __all__ = [
     "QKCircuit",
     "Steering",
     "TopTexts",
+    "TracedPaths",
     "TrainingHistory",
     "TunedLens",
     "ablate",
@@ -114,6 +116,7 @@ __all__ = [
     "run_circuits",
     "steer",
     "top_texts",
+    "trace_paths",
     "train_lens",
     "training_history",
     "verify",

@@ -10,6 +10,7 @@ from analyses.methods.attribution.edges import (
 )
 from analyses.methods.attribution.logit_terms import (
     Part,
+    check_linear_logits,
     direction_at_mlp,
     heads_together,
     logit_direction,
@@ -28,6 +29,7 @@ __all__ = [
     "Path",
     "TokenLogits",
     "cells_to_check",
+    "check_linear_logits",
     "checked_frame",
     "direction_at_mlp",
     "edge_scores",

@@ -109,6 +109,24 @@ def direction_at_mlp(
     return next(w for at, part, w in written if (at, part) == (layer, "mlp"))
 
 
+def check_linear_logits(model: Network) -> None:
+    """Check that logits are linear in the stream at their position, with divisors of norms fixed.
+
+    Raises:
+        InvalidInput: they are not; see :func:`logit_terms`.
+    """
+    if isinstance(model.stacks[-1].final_norm, MaskedHead):
+        raise InvalidInput(
+            "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
+            "the stream, so its logits are not a sum of outputs."
+        )
+    if model.stacks[-1].final_norm.mixes_positions:
+        raise InvalidInput(
+            "The unembedding of this model reads the mean of all patches at position 0, so its "
+            "logits are not a sum of outputs at one position."
+        )
+
+
 def logit_direction(
     unembed: Unembedding, target: TokenIds, distractor: TokenIds | None = None
 ) -> tuple[Direction, Terms]:
@@ -182,16 +200,7 @@ class _Walk:
     """
 
     def __init__(self, model: Network, cache: Cache, column: Int[Tensor, " batch"]) -> None:
-        if isinstance(model.stacks[-1].final_norm, MaskedHead):
-            raise InvalidInput(
-                "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-                "the stream, so its logits are not a sum of outputs."
-            )
-        if model.stacks[-1].final_norm.mixes_positions:
-            raise InvalidInput(
-                "The unembedding of this model reads the mean of all patches at position 0, so its "
-                "logits are not a sum of outputs at one position."
-            )
+        check_linear_logits(model)
         self.stack, self.cache, self.column = model.stacks[-1], cache, column
         name = self.stack.name_in_places
         self.prefix = "" if name is None else f"{name}."
