@@ -280,7 +280,7 @@ class TracedPaths(Result):
             "|contribution| to tokens drawn at random",
         ]
         if agreement.n:
-            lines.append(f"with removal of {counted(agreement.n, 'node or edge')}: {agreement}")
+            lines.append(f"with what removing {agreement.n} nodes and edges takes from the answer: {agreement}")
         if not agreement.is_good:
             lines.append(
                 "WARNING: what the answer loses by removals differs from the contributions: later "
