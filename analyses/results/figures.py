@@ -218,8 +218,8 @@ def _(drawing: Network) -> go.Figure:
     for writer, reader, weight, letter in lines:
         name = f"{drawing.nodes[writer].name} → {drawing.nodes[reader].read_as(letter)}"
         text = f"{escaped(name)}: {signed(weight, decimals)} {unit}"
-        line = _edge_line(places[writer], places[reader], weight, largest, text)
-        line.line.dash = "dash" if letter in SCORES else None
+        style = _line_style(weight / largest, is_dashed=letter in SCORES)
+        line = _edge_line(places[writer], places[reader], style, text)
         line.meta = {"edge": [writer, reader, weight]}
         figure.add_trace(line)
     figure.add_trace(_labels_below([(places[n], node) for n, node in nodes.items() if node.label]))
@@ -283,15 +283,21 @@ heatmap, bars = plotted(Heatmap), plotted(Bars)
 curves, network = plotted(Curves), plotted(Network)
 
 
+def _line_style(share: float, *, is_dashed: bool) -> dict[str, Any]:
+    """The style of an edge, from its weight as a share of the largest one."""
+    dash = {"dash": "dash"} if is_dashed else {}
+    return {"color": BELOW if share < 0 else ABOVE, "width": 0.5 + 5.5 * abs(share), **dash}
+
+
 def _edge_line(
-    start: tuple[float, float], end: tuple[float, float], weight: float, largest: float, text: str
+    start: tuple[float, float], end: tuple[float, float], style: dict[str, Any], text: str
 ) -> go.Scatter:
     """The line of an edge, with a point in its middle to hover over."""
     return go.Scatter(
         x=[start[0], (start[0] + end[0]) / 2, end[0]],
         y=[start[1], (start[1] + end[1]) / 2, end[1]],
         mode="lines",
-        line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
+        line=style,
         opacity=0.75,
         hovertemplate=f"{text}<extra></extra>",
     )

@@ -133,14 +133,16 @@ class TracedPaths(Result):
     def error(self) -> float:
         """The largest difference between the sum of all direct terms and ``value``, in logits."""
         read = [each.effect for each in self.readings if each.name.startswith(LOGITS)]
-        return float((self.value.double() - torch.tensor(read).double()).abs().max())
+        return float((self.value - torch.tensor(read, dtype=torch.float64)).abs().max())
 
     @property
     def agreement(self) -> Agreement:
         """How contributions agree with what the answer loses, over the removed nodes and edges."""
         both = [(node.effect, node.exact) for node in self.nodes]
         both += zip(self.effect.tolist(), self.exact.tolist(), strict=True)
-        effect, exact = (torch.tensor(each, dtype=torch.float64) for each in zip(*both, strict=True))
+        effect, exact = (
+            torch.tensor(each, dtype=torch.float64) for each in zip(*both, strict=True)
+        )
         return Agreement.of(effect, exact)
 
     def to_frame(self) -> pd.DataFrame:
@@ -241,7 +243,10 @@ class TracedPaths(Result):
             read_as.setdefault(letter, {})[ends] = effect
             sizes.append(abs(effect))
         return Network(
-            [Node(x.name, x.pos, rows.index(_row_of(x)), note=_note_of(x)) for x in own],
+            [
+                Node(x.name, float(x.pos), float(rows.index(_row_of(x))), note=_note_of(x))
+                for x in own
+            ],
             read_as.pop("", {}),
             title=f"Paths to the {self._what(prompt)}",
             unit="logits",
@@ -280,7 +285,8 @@ class TracedPaths(Result):
             "|contribution| to tokens drawn at random",
         ]
         if agreement.n:
-            lines.append(f"with what removing {agreement.n} nodes and edges takes from the answer: {agreement}")
+            removed = f"removing {agreement.n} nodes and edges"
+            lines.append(f"with what {removed} takes from the answer: {agreement}")
         if not agreement.is_good:
             lines.append(
                 "WARNING: what the answer loses by removals differs from the contributions: later "
@@ -345,8 +351,10 @@ def _note_of(node: PathNode) -> str:
     """The numbers of a node, in a line."""
     effect, control = number(node.effect, 3, sign=True), number(node.control, 3)
     text = f"contributes {effect} logits (control {control})"
-    return text if node.exact != node.exact else (
-        f"{text}; without it, the answer loses {number(node.exact, 3, sign=True)}"
+    return (
+        text
+        if node.exact != node.exact
+        else (f"{text}; without it, the answer loses {number(node.exact, 3, sign=True)}")
     )
 
 
@@ -406,7 +414,8 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     _check_model(model)
     check_options(model, memory, None)
     most, seed = at_least(1, most, "most"), as_seed(seed)
-    if not isinstance(least, int | float) or isinstance(least, bool) or not 0 < least <= 1:
+    is_number = isinstance(least, int | float) and not isinstance(least, bool)  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+    if not is_number or not 0 < least <= 1:
         raise InvalidInput(f"least={shorten(least)} should be a share above 0, up to 1.")
     if not isinstance(scores, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidInput(f"scores={shorten(scores)} should be True or False.")
@@ -502,7 +511,8 @@ def _checked_names(check: object) -> int | tuple[str, ...]:
 
 def _metric(ids: Int[Tensor, " token"], pos: int) -> Metric:
     """The answer of one prompt, which a removal changes."""
-    return logit_diff(*ids.tolist(), pos) if len(ids) > 1 else logit(*ids.tolist(), pos)
+    target, *distractor = ids.tolist()
+    return logit_diff(target, distractor[0], pos) if distractor else logit(target, pos)
 
 
 def _drawn(ids: Int[Tensor, " token"], n_logits: int, seed: int) -> Int[Tensor, "token answer"]:

@@ -11,11 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.attribution import TokenLogits, logit_direction, places_of_logits
-from analyses.results import Node
 from analyses.trace_paths.frozen_model import FrozenModel, places_of_run
 from analyses.trace_paths.removal import Removed
-from analyses.trace_paths.traced import Edge, Route, Sum, Tracer
-from analyses.trace_paths.traced import Node as NodeOfRun
+from analyses.trace_paths.traced import Edge, Node, Route, Sum, Tracer
 from interp import Transformer, run
 from interp.errors import InvalidInput
 from interp.model import Batch, unembedding_of
@@ -197,13 +195,13 @@ class PromptTrace:
     # ---- names ---------------------------------------------------------------------------------
 
     @property
-    def _logits(self) -> NodeOfRun:
+    def _logits(self) -> Node:
         return len(self.frozen.parts), self.pos
 
-    def _name(self, node: NodeOfRun, letter: str = "") -> str:
+    def _name(self, node: Node, letter: str = "") -> str:
         writer, pos = node
         part = LOGITS if node == self._logits else self.frozen.parts[writer].name
-        return Node(f"{part}@{pos}", 0, 0).read_as(letter)
+        return f"{part}{f'.{letter}' if letter else ''}@{pos}"
 
     def _edge(self, edge: Edge) -> Names:
         return self._name(edge.writer), self._name(edge.reader, edge.letter)
@@ -216,7 +214,7 @@ class PromptTrace:
             for (reader, _), (source, letter) in reversed(pairs)
         )
 
-    def _node(self, node: NodeOfRun, effect: Tensor, exact: float) -> PathNode:
+    def _node(self, node: Node, effect: Tensor, exact: float) -> PathNode:
         (writer, pos), is_logits = node, node == self._logits
         part = None if is_logits else self.frozen.parts[writer]
         return PathNode(

@@ -14,8 +14,10 @@ from torch import Tensor
 from analyses.trace_paths.score_gradients import integrated_gradients
 from interp.model import Attention, Context, Norm, ScaledNorm, untouched
 
-Projected = Float[Tensor, "pos head d_head"]
-ByAnswer = Float[Tensor, "answer pos head d_head"]
+Queries = Float[Tensor, "pos head d_head"]
+Keys = Float[Tensor, "pos kv_head d_head"]
+ByAnswer = Float[Tensor, "answer pos heads d_head"]
+"""Directions of queries, keys or values, for one or several answers."""
 
 
 class FrozenAttention:
@@ -32,9 +34,9 @@ class FrozenAttention:
     def __init__(
         self,
         attention: Attention,
-        q: Projected,
-        k: Projected,
-        v: Projected,
+        q: Queries,
+        k: Keys,
+        v: Keys,
         pattern: Float[Tensor, "head query key"],
     ) -> None:
         self.attention, self.pattern = attention, pattern
@@ -44,21 +46,21 @@ class FrozenAttention:
         self._query = _fixed(attention.q_norm, q)
         self._key = _fixed(attention.k_norm, k)
 
-    def rotated_query(self, q: Projected) -> Projected:
+    def rotated_query(self, q: Queries) -> Queries:
         """Queries as scores read them, with the divisor of their norm fixed."""
         return self.attention.positions.query(self._query(q[None]), self._context, untouched)[0]
 
-    def rotated_key(self, k: Projected) -> Projected:
+    def rotated_key(self, k: Keys) -> Keys:
         """Keys as scores read them, likewise."""
         return self.attention.positions.key(self._key(k[None]), self._context, untouched)[0]
 
     @cached_property
-    def q(self) -> Projected:
+    def q(self) -> Queries:
         """Queries as scores read them."""
         return self.rotated_query(self._q)
 
     @cached_property
-    def k(self) -> Projected:
+    def k(self) -> Queries:
         """Keys as scores read them, repeated for the heads that share them."""
         return self.attention.each_query(self.rotated_key(self._k), axis=1)
 
@@ -120,7 +122,7 @@ class FrozenAttention:
         return head * self.attention.kv_heads // self.attention.n_heads
 
 
-def _fixed(norm: Norm, x: Projected) -> Callable[[Tensor], Tensor]:
+def _fixed(norm: Norm, x: Tensor) -> Callable[[Tensor], Tensor]:
     """A norm with its divisor fixed at that of ``x``."""
     if not isinstance(norm, ScaledNorm):
         return lambda y: y
@@ -129,13 +131,16 @@ def _fixed(norm: Norm, x: Projected) -> Callable[[Tensor], Tensor]:
 
 
 def _pulled(
-    function: Callable[[Tensor], Tensor], x: Projected, by_output: ByAnswer
+    function: Callable[[Tensor], Tensor], x: Tensor, by_output: ByAnswer
 ) -> tuple[ByAnswer, Float[Tensor, " answer"]]:
     """The direction d and the constant c of function(x)·by_output = x·d + c, of an affine one."""
     with torch.enable_grad():
         variable = x.detach().requires_grad_()
         output = function(variable)
         direction = torch.stack(
-            [torch.autograd.grad(output, variable, each, retain_graph=True)[0] for each in by_output]
+            [
+                torch.autograd.grad(output, variable, each, retain_graph=True)[0]
+                for each in by_output
+            ]
         )
     return direction, (function(torch.zeros_like(x)) * by_output).sum((1, 2, 3))

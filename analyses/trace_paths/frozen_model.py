@@ -166,7 +166,7 @@ class FrozenModel:
             ),
         ]
 
-    def _read_projected(  # noqa: PLR0913, PLR0917 - a direction, of what and where
+    def _read_projected(
         self,
         letter: str,
         branch: Branch,
@@ -199,7 +199,7 @@ class FrozenModel:
         read = self._reading(letter, branch.before, where, direction, step.input_norm, scale)
         return replace(read, bias=read.bias + bias)
 
-    def _reading(  # noqa: PLR0913, PLR0917 - a direction, and the norm before it
+    def _reading(
         self, letter: str, before: int, where: Tensor, direction: Tensor, norm: Norm, scale: Place
     ) -> Reading:
         bias = direction.new_zeros(len(direction))

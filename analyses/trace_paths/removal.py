@@ -16,7 +16,7 @@ from analyses.trace_paths.traced import Node
 from analyses.trace_paths.written import Branch
 from interp import edits
 from interp.edits import Edit
-from interp.model import MLP, Attention, Context
+from interp.model import MLP, Attention
 from interp.points import Place, Point
 
 

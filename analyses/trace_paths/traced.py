@@ -208,9 +208,7 @@ class Tracer:
 
     # ---- single paths --------------------------------------------------------------------------
 
-    def strongest_paths(
-        self, nodes: Collection[Node], threshold: float, most: int
-    ) -> list[Route]:
+    def strongest_paths(self, nodes: Collection[Node], threshold: float, most: int) -> list[Route]:
         """Paths to the logits from embeddings or nodes that are not traced, by the first answer.
 
         Of the unfinished paths, the one with the largest contribution is prolonged first, until
@@ -263,7 +261,5 @@ def _contributions(
     frozen: FrozenModel, writers: Sequence[int], demand: Float[Tensor, "part answer pos d_model"]
 ) -> Parts:
     """The products of what writers add to the stream with both parts of the demand."""
-    if not writers:
-        return demand.new_zeros(*demand.shape[:2], 0, demand.shape[2])
-    vectors = frozen.vectors[writers[0] : writers[-1] + 1] if isinstance(writers, range) else frozen.vectors[[*writers]]
+    vectors = frozen.vectors[[*writers]]
     return einsum(vectors, demand, "w pos m, part answer pos m -> part answer w pos")

@@ -99,9 +99,13 @@ def _through_norm(
         return parts, biases
     norm, scale = normed[0], at(normed[1])
     zeros = torch.zeros_like(next(iter(parts.values())))
-    constant = norm.by_scale(zeros, scale)
+
+    def normed_at_scale(x: Tensor) -> Tensor:
+        return norm.by_scale(x[None], scale[None])[0]
+
+    constant = normed_at_scale(zeros)
     parts, biases = (
-        {part: norm.by_scale(x, scale) - constant for part, x in written.items()}
+        {part: normed_at_scale(x) - constant for part, x in written.items()}
         for written in (parts, biases)
     )
     if norm.bias is not None:
