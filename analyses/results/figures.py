@@ -220,7 +220,7 @@ def _(drawing: Network) -> go.Figure:
         text = f"{escaped(name)}: {signed(weight, decimals)} {unit}"
         style = _line_style(weight / largest, is_dashed=letter in SCORES)
         line = _edge_line(places[writer], places[reader], style, text)
-        line.meta = {"edge": [writer, reader, weight]}
+        line.meta = {"edge": [writer, reader, weight, *letter]}
         figure.add_trace(line)
     figure.add_trace(_labels_below([(places[n], node) for n, node in nodes.items() if node.label]))
     figure.add_trace(_circles([(places[n], node) for n, node in nodes.items()]))

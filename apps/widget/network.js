@@ -214,7 +214,7 @@ export function networkPlot(view) {
     return [kind, down ? among[0] : among[clamp(among.indexOf(cell[1]) + right, 0, among.length - 1)]];
   }
 
-  return { rows: 2, columns: Math.max(edges.length, nodes.length), layout, draw, mark, pick, box, describe, move };
+  return { rows: 2, columns: edges.length, layout, draw, mark, pick, box, describe, move };
 }
 /** How far the path of an edge bends aside, so that it does not run through nodes between its ends.
  *  @type {(from: Point, to: Point) => number} */

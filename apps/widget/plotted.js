@@ -97,8 +97,9 @@ export function plottedView(mount, view) {
     const sizes = sizesOf(network.edges);
     const words = element("output", { class: "w-soft" });
     const at = state.edges || sizes.filter((size) => size >= (network.least || 0)).length;
+    const [first] = sizesOf(network.edges.filter(([, to]) => to === network.root));
     const slider = element("input", {
-      type: "range", min: "1", max: String(sizes.length), step: "1", value: String(at), "aria-label": "edges",
+      type: "range", min: String(sizes.indexOf(first) + 1), max: String(sizes.length), step: "1", value: String(at), "aria-label": "edges",
       input: () => { state.edges = Number(slider.value); redraw(); drawing.show(plot); },
     });
     function redraw() {
