@@ -57,7 +57,7 @@ QUESTIONS = {
         "patch_activations",
         "attribute_nodes",
     ),
-    "Which edges carry it?": ("patch_paths", "attribute_edges", "prune", "explain"),
+    "Which edges carry it?": ("trace_paths", "patch_paths", "attribute_edges", "prune", "explain"),
     "What do weights alone say?": ("ov", "qk", "composition", "positions", "frequencies"),
     "Does order matter?": ("order_sensitivity", "permutation_covariance"),
     "What can be read from activations, and what does it change?": ("probe", "erase", "steer"),
@@ -265,6 +265,12 @@ EXAMPLES = {
         f"    {TEXTS},\n    target=[p.target for p in prompts],\n"
         '    distractor=[p.distractor for p in prompts],\n    by="head",\n)',
         "interp dla",
+    ),
+    "trace_paths": Example(
+        on("python-2l", "python-2l-pairs"),
+        "analyses.trace_paths(\n    model,\n    prompts[1].text,\n"
+        "    target=prompts[1].target,\n    distractor=prompts[1].distractor,\n)",
+        "interp trace",
     ),
     "head_effects": Example(
         on("python-2l", "repeated"),

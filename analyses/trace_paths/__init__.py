@@ -16,7 +16,7 @@ with respect to the scores is integrated from equal content to the scores of the
 what its queries read, and what its keys read, each sum to what attention by content adds to
 attention by position alone (Sundararajan et al. 2017). Each path has at most one such step.
 
-Strong nodes are traced, best first; what is not listed is stated as the rest of each sum. The
+Strong nodes are traced, last layer first; what is not listed is stated as the rest of each sum. The
 control is the same for tokens drawn at random in place of target and distractor.
 
 What the numbers can't show: a contribution is no effect of a removal, as gates, norms and patterns
@@ -408,7 +408,9 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
 
     Examples:
         >>> model = interp.load("induction-by-hand")
-        >>> analyses.trace_paths(model, "abcab", target="c", distractor="a")
+        >>> analyses.trace_paths(model, "abcab", target="c", distractor="a", check=0)
+        TracedPaths(logit of c minus a +12 on 1 prompt; strongest path b: embed@5 → L1H0.q@5 →
+        logits@5 +28.4 (control 0.333))
     """
     check_finite_weights(model)
     _check_model(model)
