@@ -55,7 +55,7 @@ export function networkPlot(view) {
   /** @type {(width: number, measure: Measure, names: string[], columns: string[]) => any} */
   function overTokens(width, measure, names, labels) {
     const node = clamp(widest(names, measure) + 10, 40, 90);
-    const left = widest((view.rows || []).map(String), measure) + 12;
+    const left = widest((view.rows || []).map(String), measure) + 26;
     const axes = columnLayout(
       nodes, shown, { node, left, width }, (column) => measure(labels[column]),
     );
@@ -220,7 +220,7 @@ export function networkPlot(view) {
  *  @type {(from: Point, to: Point) => number} */
 function bend([x, y], [toX, toY]) {
   const [across, along] = [Math.abs(toX - x), Math.abs(toY - y)];
-  return across < 40 && along > 60 && along < 5000 ? -Math.min(20 + 0.12 * along, 80) : 0;
+  return across < 40 && along > 60 && along < 5000 ? -Math.min(20 + 0.08 * along, 48) : 0;
 }
 
 /** Traces the path of an edge, vertical at both ends unless it bends aside.

@@ -19,7 +19,12 @@ export function drawnEdges({ edges, root }, least) {
   if (root === undefined) return large;
   /** @type {Map<number, number[]>} */
   const into = new Map();
-  for (const n of large) into.set(edges[n][1], [...(into.get(edges[n][1]) || []), n]);
+  for (const n of large) {
+    const [, reader] = edges[n];
+    const others = into.get(reader);
+    if (others) others.push(n);
+    else into.set(reader, [n]);
+  }
   const reached = new Set([root]);
   for (const node of reached) { // which grows meanwhile
     for (const n of into.get(node) || []) reached.add(edges[n][0]);

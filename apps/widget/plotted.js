@@ -50,13 +50,16 @@ export function plottedView(mount, view) {
     picture: () => pictureOf(drawing),
   });
   if (view.kind === "network" && view.least !== undefined) own.body.append(threshold(view));
-  const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn: own.ready });
+  const drawing = surface(mount, own.body, { label: view.title, onPick: pickCell, onDrawn });
   drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
-  mount.defer(() => {
-    drawing.show(plot);
-    if (view.kind === "network" && view.root !== undefined) drawing.reveal([1, view.root]);
-    fromSelection();
-  });
+  mount.defer(() => { drawing.show(plot); fromSelection(); });
+
+  /** When it is first drawn, a graph that is wider than the page shows its root. */
+  function onDrawn() {
+    const isFirst = !own.root.dataset.ready;
+    own.ready();
+    if (isFirst && view.kind === "network" && view.root !== undefined) drawing.reveal([1, view.root]);
+  }
 
   function at() {
     return drawing.selected();

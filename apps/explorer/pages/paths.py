@@ -139,8 +139,9 @@ def _removal(name: str, result: TracedPaths) -> list[ViewData]:
             REMOVED,
             f"Without {name}",
             table,
-            "The contribution holds patterns, norms and gates fixed. The measurement is a run "
-            "without it (zeros in its place), in which all that follows is computed anew.",
+            "The contribution holds patterns, norms and gates fixed; what goes through scores can "
+            "exceed the answer, as keys work against one another. The measurement is a run without "
+            "it (zeros in its place), in which all that follows is computed anew.",
         )
     ]
 
