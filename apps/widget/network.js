@@ -192,8 +192,12 @@ export function networkPlot(view) {
 
   /** @type {Plot<Geometry>["box"]} */
   function box(geometry, [kind, n]) {
-    const [x, y] = kind ? place(geometry, n) : alongEdge(...path(geometry, edges[n][0], edges[n][1]), 0.5);
-    return [x - 8, y - 8, 16, 16];
+    if (!kind) {
+      const [x, y] = alongEdge(...path(geometry, edges[n][0], edges[n][1]), 0.5);
+      return [x - 8, y - 8, 16, 16];
+    }
+    const [x, y] = place(geometry, n);
+    return [x - geometry.node / 2, y - half, geometry.node, 2 * half];
   }
 
   /** @type {Plot["describe"]} */

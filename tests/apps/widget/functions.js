@@ -103,7 +103,10 @@ test("nodes stand above their tokens, side by side in a cell, and rows without a
 test("what is not drawn of a graph of paths can't be picked, and the rest says what it is", () => {
   const plot = networkPlot(PATHS);
   const geometry = plot.layout(600, measure);
-  const middle = (cell) => { const [x, y] = plot.box(geometry, cell); return [x + 8, y + 8]; };
+  const middle = (cell) => {
+    const [x, y, wide, high] = plot.box(geometry, cell);
+    return [x + wide / 2, y + high / 2];
+  };
   assert.deepEqual(plot.pick(geometry, ...middle([1, 3])), [1, 3]);
   assert.deepEqual(plot.pick(geometry, ...middle([0, 1])), [0, 1]);
   assert.equal(geometry.at.has(1), false);
