@@ -57,6 +57,7 @@ from analyses.scan_heads import (
 )
 from analyses.steer import Steering, steer
 from analyses.top_texts import TopTexts, top_texts
+from analyses.trace_paths import TracedPaths, trace_paths
 from analyses.train_lens import LensTraining, train_lens
 from analyses.training_history import TrainingHistory, training_history
 
@@ -99,6 +100,7 @@ __all__ = [
     "ScoreTerms",
     "Steering",
     "TopTexts",
+    "TracedPaths",
     "TrainingHistory",
     "TunedLens",
     "ablate",
@@ -140,6 +142,7 @@ __all__ = [
     "scan_heads",
     "steer",
     "top_texts",
+    "trace_paths",
     "train_lens",
     "training_history",
     "verify",

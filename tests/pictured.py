@@ -61,20 +61,31 @@ def check_curves(view, figure):
 
 
 def check_network(view, figure):
-    lines = [trace for trace in figure.data if trace.mode == "lines"]
-    assert len(lines) == len(view["edges"])
-    places = places_of(weight for *_, weight in view["edges"])
-    for (start, end, weight), trace in zip(view["edges"], lines, strict=True):
+    """Of a graph with a root, the figure has the edges of at least a size that lead to it."""
+    lines = {tuple(trace.meta["edge"]): trace for trace in figure.data if trace.mode == "lines"}
+    drawn = [edge for edge in view["edges"] if tuple(edge) in lines]
+    assert len(lines) == len(drawn)
+    assert "root" in view or len(drawn) == len(view["edges"])
+    assert all(abs(weight) >= view.get("least", 0) for _, _, weight, *_ in drawn)
+    places = places_of(weight for _, _, weight, *_ in drawn)
+    for start, end, weight, *letters in drawn:
+        letter, trace = "".join(letters), lines[start, end, weight, *letters]
+        assert trace.line.dash == ("dash" if letter in ("q", "k") else None)
         source, target = (view["nodes"][n] for n in (start, end))
-        text = f"{source['name']} → {target['name']}: {signed(weight, places)} {view['unit']}"
+        short, at, pos = target["name"].partition("@")
+        reader = f"{short}.{letter}{at}{pos}" if letter else target["name"]
+        text = f"{source['name']} → {reader}: {signed(weight, places)} {view['unit']}"
         assert unescape(trace.hovertemplate.removesuffix("<extra></extra>")) == text
-        assert [trace.x[0], trace.y[0], trace.x[2], trace.y[2]] == [
-            source["x"], source["y"], target["x"], target["y"],
-        ]  # fmt: skip
+        if "columns" not in view:
+            assert [trace.x[0], trace.y[0], trace.x[2], trace.y[2]] == [
+                source["x"], source["y"], target["x"], target["y"],
+            ]  # fmt: skip
     *_, labels, names = figure.data
-    assert [unescape(text) for text in names.text] == [node["name"] for node in view["nodes"]]
-    drawn = [node["label"] for node in view["nodes"] if node["label"]]
-    assert [unescape(text) for text in labels.text or ()] == drawn
+    shown = {end for edge in drawn for end in edge[:2]} | {view.get("root")}
+    nodes = [x for n, x in enumerate(view["nodes"]) if "root" not in view or n in shown]
+    assert [unescape(text) for text in names.text] == [x["name"].partition("@")[0] for x in nodes]
+    drawn_labels = [node["label"] for node in nodes if node["label"]]
+    assert [unescape(text) for text in labels.text or ()] == drawn_labels
 
 
 def check_scatter(view, figure):

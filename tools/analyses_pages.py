@@ -62,6 +62,7 @@ QUESTIONS = {
         "attribute_nodes",
     ),
     "Which edges carry it?": (
+        "trace_paths",
         "patch_paths",
         "attribute_edges",
         "head_loadings",
@@ -283,6 +284,12 @@ EXAMPLES = {
         f"    {TEXTS},\n    target=[p.target for p in prompts],\n"
         '    distractor=[p.distractor for p in prompts],\n    by="head",\n)',
         "interp dla",
+    ),
+    "trace_paths": Example(
+        on("python-2l", "python-2l-pairs"),
+        "analyses.trace_paths(\n    model,\n    prompts[1].text,\n"
+        "    target=prompts[1].target,\n    distractor=prompts[1].distractor,\n)",
+        "interp trace",
     ),
     "head_effects": Example(
         on("python-2l", "repeated"),

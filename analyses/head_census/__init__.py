@@ -138,9 +138,9 @@ class HeadCensus(Result):
         return {"kinds": self.to_kind_frame(), **effects}
 
     def to_kind_frame(self) -> pd.DataFrame:
-        """One row per kind: role, statistic, unit, least, heads, reference.
+        """One row per kind: role, statistic, unit, least, n_heads, reference.
 
-        ``least`` is the amount by which the score must exceed its control, ``heads`` the number of
+        ``least`` is the amount by which the score must exceed its control, ``n_heads`` the number of
         heads of the kind.
         """
         frame = self.to_frame()
@@ -151,7 +151,7 @@ class HeadCensus(Result):
                 "statistic": kind.statistic,
                 "unit": kind.unit,
                 "least": kind.least,
-                "heads": int(count.get(kind.name, 0)),
+                "n_heads": int(count.get(kind.name, 0)),
                 "reference": kind.reference,
             }
             for kind in self.definitions

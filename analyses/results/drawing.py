@@ -277,16 +277,33 @@ class Node:
     """A node of a drawn graph.
 
     Attributes:
-        name: its name, drawn inside it.
+        name: its name; the part before ``@`` is drawn inside it.
         x: its column.
         y: its row; rows are counted from below.
         label: text below its name.
+        note: text that is shown when it is pointed at.
     """
 
     name: str
     x: float
     y: float
     label: str = ""
+    note: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """The name without its position."""
+        return self.name.partition("@")[0]
+
+    def read_as(self, letter: str) -> str:
+        """The name with the letter of what it reads: ``L1H0.k@3`` for ``L1H0@3``."""
+        if not letter:
+            return self.name
+        return f"{self.short_name}.{letter}{self.name.removeprefix(self.short_name)}"
+
+
+Line = tuple[int, int, float, str]
+"""An edge of a graph: the indices of its nodes, its weight, and the letter by which it is read."""
 
 
 @dataclass(frozen=True)
@@ -298,6 +315,13 @@ class Network:
         edges: weight of the line between two nodes, by their indices.
         title: title of the figure.
         unit: unit of the weights.
+        read_as: weights of further lines, by the letter of what a head reads; those of ``q`` and
+            ``k`` are dashed.
+        columns: label of each column, if columns have a meaning; columns and rows without a node
+            are then left out.
+        rows: label of each row, likewise.
+        root: index of the node to which all drawn lines lead; ``None`` draws all lines.
+        least: absolute weight from which lines are drawn at first.
     """
 
     nodes: Sequence[Node]
@@ -305,6 +329,35 @@ class Network:
     _: KW_ONLY
     title: str
     unit: str
+    read_as: Mapping[str, Mapping[tuple[int, int], float]] = field(
+        default_factory=dict[str, Mapping[tuple[int, int], float]]
+    )
+    columns: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    root: int | None = None
+    least: float = 0.0
+
+    @property
+    def lines(self) -> list[Line]:
+        """All lines, whatever their weights."""
+        by_letter = {"": self.edges, **self.read_as}
+        return [
+            (*ends, weight, letter)
+            for letter, weights in by_letter.items()
+            for ends, weight in weights.items()
+        ]
+
+    @property
+    def drawn_lines(self) -> list[Line]:
+        """The lines that are drawn at first: large ones that lead to the root by large ones."""
+        if self.root is None:
+            return self.lines
+        large = [line for line in self.lines if abs(line[2]) >= self.least]
+        reached, count = {self.root}, 0
+        while len(reached) > count:
+            count = len(reached)
+            reached |= {writer for writer, reader, *_ in large if reader in reached}
+        return [line for line in large if line[1] in reached]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Draws figures of results with Plotly: the only module with colours, fonts and templates."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch, wraps
 from inspect import signature
 from itertools import cycle
@@ -40,6 +40,10 @@ BELOW_NODE = 0.27
 """Where the label of a node stands, in rows."""
 MOST_WRITTEN = 2**16
 """The most cells of a heatmap whose numbers are written by us; the browser formats more."""
+SCORES = ("q", "k")
+"""Lines of these letters are dashed."""
+GAP = 0.4
+"""The gap between columns of nodes, in nodes."""
 ROWS_OF_NODES, ROW_OF_NODES = 8, 44
 """Rows of nodes that fit the default height of a graph; height of each of more rows, in pixels."""
 
@@ -199,33 +203,81 @@ def _(drawing: Curves) -> go.Figure:
 
 @plotly_figure.register
 def _(drawing: Network) -> go.Figure:
-    """Orange above zero, purple below."""
-    nodes, unit = drawing.nodes, drawing.unit
-    meta = {"nodes": [[node.name, node.x, node.y, node.label] for node in nodes], "unit": unit}
-    axis = {"visible": False}
-    layout = _layout(drawing.title, showlegend=False, meta=meta, xaxis=axis, yaxis=axis)
+    """Orange above zero, purple below; scores dashed."""
+    lines, unit = drawing.drawn_lines, drawing.unit
+    ends = {end for line in lines for end in line[:2]} | {drawing.root}
+    nodes = {n: node for n, node in enumerate(drawing.nodes) if drawing.root is None or n in ends}
+    places, axes = _places(drawing, nodes)
+    meta = {"nodes": [[node.name, node.x, node.y, node.label] for node in nodes.values()]}
+    layout = _layout(drawing.title, showlegend=False, meta={**meta, "unit": unit}, **axes)
     figure = go.Figure(layout=layout)
-    rows = len({node.y for node in nodes})
+    rows = len({y for _, y in places.values()})
     if rows > ROWS_OF_NODES:  # which would overlap in the default height
         figure.update_layout(height=ROW_OF_NODES * rows + 150)
-    largest = max((abs(weight) for weight in drawing.edges.values()), default=0.0) or 1.0
-    places = places_of(drawing.edges.values())
-    for ends, weight in drawing.edges.items():
-        text = f"{signed(weight, places)} {unit}"
-        figure.add_trace(_edge_line(nodes, ends, weight, largest, text))
-    figure.add_trace(_labels_below([node for node in nodes if node.label]))
-    figure.add_trace(_circles(nodes))
+    largest = max((abs(weight) for *_, weight, _ in lines), default=0.0) or 1.0
+    decimals = places_of(weight for *_, weight, _ in lines)
+    for writer, reader, weight, letter in lines:
+        name = f"{drawing.nodes[writer].name} → {drawing.nodes[reader].read_as(letter)}"
+        text = f"{escaped(name)}: {signed(weight, decimals)} {unit}"
+        style = _line_style(weight / largest, is_dashed=letter in SCORES)
+        line = _edge_line(places[writer], places[reader], style, text)
+        line.meta = {"edge": [writer, reader, weight, *letter]}
+        figure.add_trace(line)
+    figure.add_trace(_labels_below([(places[n], node) for n, node in nodes.items() if node.label]))
+    figure.add_trace(_circles([(places[n], node) for n, node in nodes.items()]))
+    dashed = "; dashed: queries and keys" if any(letter in SCORES for *_, letter in lines) else ""
     figure.add_annotation(
         text=f"width: size of the weight ({escaped(unit)}, up to {number(largest, 3)}); "
-        "orange: above 0, purple: below",
+        f"orange: above 0, purple: below{dashed}",
         showarrow=False,
         xref="paper",
         yref="paper",
         x=0,
-        y=-0.05,
+        y=-0.05 if not drawing.columns else -0.1,
         xanchor="left",
     )
     return figure
+
+
+def _places(
+    drawing: Network, nodes: Mapping[int, Node]
+) -> tuple[dict[int, tuple[float, float]], dict[str, Any]]:
+    """Where nodes are drawn, and the axes.
+
+    If columns and rows have labels, those without a node are left out, and nodes of the same row
+    and column are beside one another.
+    """
+    if not drawing.columns:
+        axis = {"visible": False}
+        return {n: (node.x, node.y) for n, node in nodes.items()}, {"xaxis": axis, "yaxis": axis}
+    cells: dict[tuple[float, float], list[int]] = {}
+    for n, node in nodes.items():
+        cells.setdefault((node.x, node.y), []).append(n)
+    rows = sorted({y for _, y in cells})
+    middles, left = dict[float, float](), 0.0
+    for column in sorted({x for x, _ in cells}):
+        width = max(len(each) for (x, _), each in cells.items() if x == column)
+        middles[column] = left + width / 2
+        left += width + GAP
+    places = {
+        n: (middles[x] + place - (len(each) - 1) / 2, float(rows.index(y)))
+        for (x, y), each in cells.items()
+        for place, n in enumerate(each)
+    }
+    plain = {"showgrid": False, "zeroline": False, "tickmode": "array"}
+    across = {
+        **plain,
+        "tickvals": [*middles.values()],
+        "ticktext": [escaped(drawing.columns[int(x)]) for x in middles],
+        "range": [-GAP, left],
+    }
+    down = {
+        **plain,
+        "showgrid": True,
+        "tickvals": [*range(len(rows))],
+        "ticktext": [escaped(drawing.rows[int(y)]) for y in rows],
+    }
+    return places, {"xaxis": across, "yaxis": down}
 
 
 @plotly_figure.register
@@ -270,45 +322,50 @@ heatmap, bars = plotted(Heatmap), plotted(Bars)
 curves, network = plotted(Curves), plotted(Network)
 
 
+def _line_style(share: float, *, is_dashed: bool) -> dict[str, Any]:
+    """The style of an edge, from its weight as a share of the largest one."""
+    dash = {"dash": "dash"} if is_dashed else {}
+    return {"color": BELOW if share < 0 else ABOVE, "width": 0.5 + 5.5 * abs(share), **dash}
+
+
 def _edge_line(
-    nodes: Sequence[Node], ends: tuple[int, int], weight: float, largest: float, text: str
+    start: tuple[float, float], end: tuple[float, float], style: dict[str, Any], text: str
 ) -> go.Scatter:
     """The line of an edge, with a point in its middle to hover over."""
-    writer, reader = (nodes[end] for end in ends)
     return go.Scatter(
-        x=[writer.x, (writer.x + reader.x) / 2, reader.x],
-        y=[writer.y, (writer.y + reader.y) / 2, reader.y],
+        x=[start[0], (start[0] + end[0]) / 2, end[0]],
+        y=[start[1], (start[1] + end[1]) / 2, end[1]],
         mode="lines",
-        line={"color": BELOW if weight < 0 else ABOVE, "width": 0.5 + 5.5 * abs(weight) / largest},
+        line=style,
         opacity=0.75,
-        hovertemplate=f"{escaped(writer.name)} → {escaped(reader.name)}: {text}<extra></extra>",
-        meta={"edge": [*ends, weight]},
+        hovertemplate=f"{text}<extra></extra>",
     )
 
 
-def _labels_below(nodes: Sequence[Node]) -> go.Scatter:
+def _labels_below(placed: Sequence[tuple[tuple[float, float], Node]]) -> go.Scatter:
     """The labels below the nodes that have one."""
     return go.Scatter(
-        x=[node.x for node in nodes],
-        y=[node.y - BELOW_NODE for node in nodes],
+        x=[x for (x, _), _ in placed],
+        y=[y - BELOW_NODE for (_, y), _ in placed],
         mode="text",
-        text=[escaped(node.label) for node in nodes],
+        text=[escaped(node.label) for _, node in placed],
         textfont={"size": 9},
         hoverinfo="skip",
     )
 
 
-def _circles(nodes: Sequence[Node]) -> go.Scatter:
+def _circles(placed: Sequence[tuple[tuple[float, float], Node]]) -> go.Scatter:
     """The nodes as circles with their names."""
+    notes = [f"{escaped(node.name)}: {escaped(node.note)}" for _, node in placed if node.note]
     return go.Scatter(
-        x=[node.x for node in nodes],
-        y=[node.y for node in nodes],
+        x=[x for (x, _), _ in placed],
+        y=[y for (_, y), _ in placed],
         mode="markers+text",
-        text=[escaped(node.name) for node in nodes],
+        text=[escaped(node.short_name) for _, node in placed],
         textposition="middle center",
         marker={"size": 34, "color": "white", "line": {"color": LINES[0], "width": 1.5}},
         textfont={"size": 10},
-        hoverinfo="skip",
+        **({"hovertext": notes, "hoverinfo": "text"} if notes else {"hoverinfo": "skip"}),
     )
 
 

@@ -260,6 +260,20 @@ COMMANDS = (
         by=Option(choices=("component", "head", "source"), default="head"),
     ),
     _own(
+        "trace",
+        "analyses:trace_paths",
+        "Trace the logit of each target, minus that of its distractor, back to the tokens.",
+        "Removing nodes and edges",
+        pos=HIDDEN,
+        most=AT_LEAST_ONE,
+        check=Option(
+            kind=int,
+            min=0,
+            help="Number of nodes and edges of each prompt to remove, which measures what the "
+            "answer loses: half of them the largest, the others drawn from the rest.",
+        ),
+    ),
+    _own(
         "head-effects",
         "analyses:head_effects",
         "Say what each head does for the answer: where it attends, what it writes, its ablation.",

@@ -25,6 +25,7 @@ OMITTED = "omitted"
 """The parameter of an address that leaves out a prompt."""
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
+TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCII)
 ATTENTIONS = ("", "decoder", "cross", "encoder")
 """The attentions of an encoder–decoder; all of them are ``""`` in a model with one stack."""
 CONTRASTS = 10
@@ -84,6 +85,7 @@ class View:
         component: the component whose upstream components are shown: a head, an MLP, an embedding;
             ``""`` for none.
         trail: the components that were chosen one after another, from the logits upstream.
+        traced: the chosen node or edge of the paths, such as ``L1H0@5``; ``""`` for none.
         at: the point that is patched.
         direction: the direction of patching: ``denoise`` or ``noise``.
         edges: the number of edges of the circuit that are drawn.
@@ -130,6 +132,7 @@ class View:
     contrast: int = 0
     component: str = ""
     trail: tuple[str, ...] = ()
+    traced: str = ""
     at: str = "resid_pre"
     direction: str = "denoise"
     edges: int = 30
@@ -237,6 +240,10 @@ def _component(text: str) -> str | None:
     return text if COMPONENT.fullmatch(text) else None
 
 
+def _traced(text: str) -> str | None:
+    return text if TRACED.fullmatch(text) else None
+
+
 def _trail(text: str) -> tuple[str, ...] | None:
     names = tuple(text.split(","))
     return names if all(map(COMPONENT.fullmatch, names)) else None
@@ -314,6 +321,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "heads": _heads,
     "component": _component,
     "trail": _trail,
+    "traced": _traced,
     "at": _component,
     "direction": _direction,
     "edges": _count,

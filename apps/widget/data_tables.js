@@ -8,6 +8,7 @@
  */
 import { decodedOnce, exact, headName, readable } from "./data.js";
 import { button, element } from "./elements.js";
+import { readerName } from "./path_layout.js";
 
 /** @typedef {[title: string, values: CellValue[]]} DataColumn */
 
@@ -78,7 +79,7 @@ function curvesDataTable(view) {
 
 /** @type {(view: NetworkView) => DataTable} */
 function networkDataTable(view) {
-  const rows = view.edges.map(([from, to, weight]) => [view.nodes[from].name, view.nodes[to].name, weight]);
+  const rows = view.edges.map((edge) => [view.nodes[edge[0]].name, readerName(view.nodes, edge), edge[2]]);
   const title = `${valueTitle(view)}${view.estimated ? ", estimated" : ""}`;
   return { caption: captionOf(view), columns: ["from", "to", title], rows };
 }

@@ -197,12 +197,18 @@ def _(drawing: Curves) -> View:
 
 @_view.register
 def _(drawing: Network) -> View:
+    by_token: View = {}
+    if drawing.columns:
+        by_token = {"columns": [*drawing.columns], "rows": [*drawing.rows]}
+    if drawing.root is not None:
+        by_token |= {"root": drawing.root, "least": drawing.least}
     return {
         "kind": "network",
         "nodes": [asdict(node) for node in drawing.nodes],
-        "edges": [[*edge, weight] for edge, weight in drawing.edges.items()],
+        "edges": [[*line] if line[-1] else [*line[:-1]] for line in drawing.lines],
         "unit": drawing.unit,
         "pick": "edge",
+        **by_token,
     }
 
 

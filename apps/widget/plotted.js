@@ -2,17 +2,18 @@
 
 /**
  * @import {
- *   Cell, Controller, Frame, Mount, NoneView, Picture, Plot, PlottedView, Surface,
+ *   Cell, Controller, Frame, Mount, NetworkView, NoneView, Picture, Plot, PlottedView, Surface,
  * } from "./types.d.ts"
  */
 import { barsPlot } from "./bars.js";
 import { curvesPlot } from "./curves.js";
-import { headsOf, same } from "./data.js";
+import { headsOf, readable, same } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { element } from "./elements.js";
 import { frame, readingOf } from "./frame.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { networkPlot } from "./network.js";
+import { drawnEdges, sizesOf } from "./path_layout.js";
 import { scatterPlot } from "./scatter.js";
 import { surface } from "./surface.js";
 
@@ -47,17 +48,25 @@ export function emptyView(mount, view) {
  *  @type {(mount: Mount, view: PlottedView) => Controller} */
 export function plottedView(mount, view) {
   if (isEmpty(view)) return emptyView(mount, view);
-  const plot = PLOTS[view.kind](view);
+  let plot = PLOTS[view.kind](view);
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view), describe: described,
     picture: () => pictureOf(drawing),
   });
+  if (view.kind === "network" && view.least !== undefined) own.body.append(threshold(view));
   const drawing = surface(mount, own.body, {
-    label: view.title, onPick: pickCell, onDrawn: own.ready,
+    label: view.title, onPick: pickCell, onDrawn,
     onHover: (cell) => mount.point(cell && headOf(cell), own.root),
   });
   drawing.box.addEventListener("keydown", (event) => plotKeys(event, mount, own, drawing, choose, pickCell));
   mount.defer(() => { drawing.show(plot); fromSelection(); });
+
+  /** When it is first drawn, a graph that is wider than the page shows its root. */
+  function onDrawn() {
+    const isFirst = !own.root.dataset.ready;
+    own.ready();
+    if (isFirst && view.kind === "network" && view.root !== undefined) drawing.reveal([1, view.root]);
+  }
 
   function at() {
     return drawing.selected();
@@ -108,6 +117,28 @@ export function plottedView(mount, view) {
     const index = view.kind === "network" ? { row: cell[1] } : { row: cell[0], column: cell[1] };
     const x = view.pick === "x" ? { x: described.x } : {};
     mount.report({ view: view.id, pick: described.pick || view.pick, ...index, ...x, name: described.name });
+  }
+
+  /** A slider for the size from which edges are drawn.
+   *  @type {(network: NetworkView) => HTMLElement} */
+  function threshold(network) {
+    const state = mount.stateOf(view.id, { edges: 0 }); // 0 until the slider is moved
+    const sizes = sizesOf(network.edges);
+    const words = element("output", { class: "w-soft" });
+    const at = state.edges || sizes.filter((size) => size >= (network.least || 0)).length;
+    const [first] = sizesOf(network.edges.filter(([, to]) => to === network.root));
+    const slider = element("input", {
+      type: "range", min: String(sizes.indexOf(first) + 1), max: String(sizes.length), step: "1", value: String(at), "aria-label": "edges",
+      input: () => { state.edges = Number(slider.value); redraw(); drawing.show(plot); },
+    });
+    function redraw() {
+      const least = sizes[Number(slider.value) - 1] || 0;
+      plot = networkPlot({ ...network, least });
+      const count = drawnEdges(network, least).length;
+      words.textContent = `${count} of ${sizes.length}, from ${readable(least)} ${view.unit || ""} on`;
+    }
+    redraw();
+    return element("div", { class: "w-controls" }, element("label", { class: "w-toggle" }, "edges", slider), words);
   }
 
   /** Follows the selection of the mount. */

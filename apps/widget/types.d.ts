@@ -123,12 +123,17 @@ export interface SentPanel { title: string; unit: string; curves: SentCurve[]; e
 export interface CurvesView extends Shown {
   kind: "curves"; axis: string; log?: boolean; panels: SentPanel[]; marked?: number[];
 }
-export interface GraphNode { name: string; x: number; y: number; label?: string }
-export type Edge = [from: number, to: number, weight: number];
+export interface GraphNode { name: string; x: number; y: number; label?: string; note?: string }
+/** An edge with the letter by which a head reads it, if it has one. */
+export type Edge = [from: number, to: number, weight: number, letter?: string];
 export interface NetworkView extends Shown {
   kind: "network"; nodes: GraphNode[]; edges: Edge[];
   /** Whether the weights are estimates. */
   estimated?: boolean;
+  /** Labels of columns and rows, if nodes are placed by them. */
+  columns?: string[]; rows?: string[];
+  /** The node to which all drawn edges lead, and the size from which edges are drawn at first. */
+  root?: number; least?: number;
 }
 export interface TokensView extends Shown, Strip {
   kind: "tokens"; values?: Sent; scale?: Scale; double?: string | null;

@@ -10,6 +10,7 @@ from analyses.methods.attribution.edges import (
 )
 from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
+    check_linear_logits,
     direction_at_mlp,
     heads_together,
     logit_direction,
@@ -43,6 +44,7 @@ __all__ = [
     "Vectors",
     "Written",
     "cells_to_check",
+    "check_linear_logits",
     "checked_frame",
     "direction_at_mlp",
     "edge_scores",

@@ -64,17 +64,8 @@ def walk_from_logits(
 
     Arguments and errors are those of :func:`logit_terms`.
     """
+    check_linear_logits(model)
     stack = model.stacks[-1]
-    if isinstance(stack.final_norm, MaskedHead):
-        raise InvalidInput(
-            "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
-            "the stream, so its logits are not a sum of outputs."
-        )
-    if stack.final_norm.mixes_positions:
-        raise InvalidInput(
-            "The unembedding of this model reads the mean of all patches at position 0, so its "
-            "logits are not a sum of outputs at one position."
-        )
     rows = torch.arange(len(column), device=column.device)
     return StreamWalk(stack, cache, rows, column).from_end(direction[:, None])
 
@@ -89,6 +80,24 @@ def direction_at_mlp(
     walk = walk_from_logits(model, cache, direction, column)
     written = (w for w in walk.written if (w.layer, w.step.part) == (layer, "mlp"))
     return next(written).directions[:, 0]
+
+
+def check_linear_logits(model: Network) -> None:
+    """Check that logits are linear in the stream at their position, with divisors of norms fixed.
+
+    Raises:
+        InvalidInput: they are not; see :func:`logit_terms`.
+    """
+    if isinstance(model.stacks[-1].final_norm, MaskedHead):
+        raise InvalidInput(
+            "The unembedding of this model reads norm(act(x·W + b)), which is not linear in "
+            "the stream, so its logits are not a sum of outputs."
+        )
+    if model.stacks[-1].final_norm.mixes_positions:
+        raise InvalidInput(
+            "The unembedding of this model reads the mean of all patches at position 0, so its "
+            "logits are not a sum of outputs at one position."
+        )
 
 
 def logit_direction(

@@ -40,17 +40,7 @@ def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[As
         return replace(question(prune, *asked, metric=pairs.metric), scored_by=scored)
 
     def promoted() -> Question:
-        head = head_of(view.component)
-        is_cross = view.component.startswith("cross.")
-        batch = model.batches(inputs_of(view, model).batch)[0 if is_cross else -1]
-        return question(
-            ov,
-            view.model,
-            *(head or ()),
-            tokens=tuple(dict.fromkeys(batch.ids[0].tolist())),
-            top=TOP,
-            attention=view.component.rpartition(".")[0] or None,
-        )
+        return promoted_question(view, model, view.component)
 
     if CIRCUIT not in view.asked:
         return []
@@ -65,6 +55,20 @@ def circuit_asks(view: View, model: interp.Transformer, pairs: Pairs) -> list[As
     ]
 
 
+def promoted_question(view: View, model: interp.Transformer, component: str) -> Question:
+    """What a head promotes when it attends to each token of the prompt."""
+    is_cross = component.startswith("cross.")
+    batch = model.batches(inputs_of(view, model).batch)[0 if is_cross else -1]
+    return question(
+        ov,
+        view.model,
+        *(head_of(component) or ()),
+        tokens=tuple(dict.fromkeys(batch.ids[0].tolist())),
+        top=TOP,
+        attention=component.rpartition(".")[0] or None,
+    )
+
+
 def circuit_views(view: View, results: Mapping[str, Result]) -> list[ViewData]:
     """The graph, the faithfulness of circuits by size, and the tokens that the head promotes."""
     drawings: list[ViewData] = []
@@ -75,12 +79,14 @@ def circuit_views(view: View, results: Mapping[str, Result]) -> list[ViewData]:
     elif scored:
         drawings.append(_estimated(view, scored[-1]))
     if isinstance(promoted, OVCircuit):
-        note = {
-            "note": f"Computed from the weights alone. The attention pattern of {promoted.name} is "
-            "on the page Heads."
-        }
-        drawings.append({**view_of(promoted.drawing("out"), "promoted"), **note})
+        drawings.append(promoted_view(promoted, "promoted"))
     return drawings
+
+
+def promoted_view(result: OVCircuit, identity: str) -> ViewData:
+    """The tokens that a head promotes."""
+    note = f"Computed from the weights alone. The attention pattern of {result.name} is on the page"
+    return {**view_of(result.drawing("out"), identity), "note": f"{note} Heads."}
 
 
 def _circuit(view: View, result: Pruning) -> list[ViewData]:

@@ -96,16 +96,22 @@ def _target_question(
     analysis: Callable[..., Result], view: View, inputs: Inputs, **settings: object
 ) -> Question:
     """An analysis of the answer: its target, its distractor and its position."""
+    answer = direct_settings(view, inputs)
+    return question(analysis, view.model, inputs.batch, **answer, **settings)
+
+
+def direct_settings(view: View, inputs: Inputs) -> dict[str, object]:
+    """The answer as arguments of an analysis: its target, its distractor and its position.
+
+    Raises:
+        InvalidInput: as for :func:`target_metric`.
+    """
     metric = target_metric(view, inputs)
-    return question(
-        analysis,
-        view.model,
-        inputs.batch,
-        target=metric.target,
-        distractor=metric.distractor if isinstance(metric, LogitDiff) else None,
-        pos=metric.pos,
-        **settings,
-    )
+    return {
+        "target": metric.target,
+        "distractor": metric.distractor if isinstance(metric, LogitDiff) else None,
+        "pos": metric.pos,
+    }
 
 
 def where(view: View) -> str:

@@ -2,7 +2,8 @@
 
 The page shows each component's direct contribution beside the effect of its ablation. A click on a
 component shows which earlier components it reads this from, and so step by step upstream to the
-embedding. The logit lens shows at which layers the answer appears.
+embedding. A graph of paths shows from which tokens all this comes; the logit lens, at which layers
+the answer appears.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,20 @@ from analyses.methods.components import METHODS, components_of
 from analyses.results import Result, Scale, Side, encoded, number
 from apps.commands.inputs import Inputs
 from apps.explorer.canvas import Pick, ViewData
-from apps.explorer.controls import choose
+from apps.explorer.controls import ask_switch, choose
 from apps.explorer.offered import model_of
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.lens import lens_asks, lens_views
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.measured import is_previewed, known_effects, sentences, sweep_asks
+from apps.explorer.pages.paths import (
+    PATHS,
+    REMOVED,
+    is_traceable,
+    paths_asks,
+    paths_views,
+    pick_path,
+)
 from apps.explorer.pages.target import (
     corrupted,
     direct_question,
@@ -45,8 +54,9 @@ MOST = 30
 
 
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
-    """Contributions and ablations of all components, upstream of the chosen one, the lens."""
+    """The paths, contributions and ablations of all components, upstream of one, the lens."""
     return [
+        *paths_asks(view, model),
         *_component_asks(view, model),
         *upstream_asks(view, model),
         *lens_asks(view, inputs_of(view, model)),
@@ -92,7 +102,7 @@ def _ablation(view: View, inputs: Inputs, **settings: object) -> Question:
 
 
 def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
-    """The chosen component, all components, the lens; as far as there are answers."""
+    """The chosen component, all components, the paths, the lens; as far as there are answers."""
     # The component that was clicked last is at the top.
     drawings = upstream_views(view, model, results)
     direct, ablated = results.get("direct"), _ablated(results, model)
@@ -100,7 +110,7 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         drawings.append(_components(view, direct, ablated))
     elif ablated.effects:
         drawings.append(_ablations(view, ablated))
-    return [*drawings, *lens_views(view, model, results)]
+    return [*drawings, *paths_views(view, results), *lens_views(view, model, results)]
 
 
 @dataclass(frozen=True)
@@ -218,20 +228,22 @@ def _what(direct: DirectLogitAttribution) -> str:
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """Choose a component, one upstream of it, or the position of the question."""
+    """Choose a component, one upstream of it, a part of the paths, or the question's position."""
     if pick["view"] == "components":
         return replace(with_component(view, pick["name"]), trail=(pick["name"],))
     if pick["view"] == "upstream":
         name, trail = row_of(pick), (*view.trail, view.component)
         walked = trail[: trail.index(view.component) + 1]
         return replace(with_component(view, name), trail=(*walked, name))
+    if pick["view"] == PATHS:
+        return pick_path(view, pick)
     if pick["view"] == "lens":
         return answered_at(view, model_of(view.model), pick["column"])
     return view
 
 
-def controls(view: View, _model: interp.Transformer) -> None:
-    """The method of ablation, the trail of components, and a button back to the answer."""
+def controls(view: View, model: interp.Transformer) -> None:
+    """The method of ablation, the trail of components, a removal, a button back to the answer."""
     choose(
         "Ablation method",
         "method",
@@ -241,6 +253,13 @@ def controls(view: View, _model: interp.Transformer) -> None:
     if view.component:
         trail = ["", *dict.fromkeys((*view.trail, view.component))]
         choose("Upstream", "component", trail, format_func=lambda name: name or "all components")
+    if view.traced and is_traceable(model):
+        ask_switch(
+            f"Remove {view.traced}",
+            REMOVED,
+            help="Run the model without what was clicked in the graph of paths, and measure what "
+            "the answer loses.",
+        )
     if view.position is not None:
         st.button("Back to the answer's position", on_click=lambda: change(position=None))
 

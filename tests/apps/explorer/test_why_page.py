@@ -8,7 +8,7 @@ import torch
 from answered import answers, loaded, numbers, opened, views_by_id
 from architectures import build, tokens_of
 
-from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths
+from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths, trace_paths
 from analyses.results.number_text import number
 from apps.explorer.pages.why import WHY
 from apps.explorer.view import Head, View, from_address
@@ -268,3 +268,85 @@ def test_of_many_components_the_largest_are_shown_and_the_rest_summed():
         for row in results[name].to_frame().itertuples():
             sizes[row.name] = max(sizes[row.name], abs(row.effect))
     assert min(sizes[name] for name in bars["labels"]) >= max(sizes[name] for name in hidden)
+
+
+# ---- paths -------------------------------------------------------------------------------------
+
+
+def pick_of(views, name):
+    """The click on a node or an edge of the graph."""
+    nodes = [node["name"] for node in views["paths"]["nodes"]]
+    kind = {"pick": "node", "row": nodes.index(name)} if name in nodes else {"pick": "edge"}
+    return {"view": "paths", "name": name, "row": 0, **kind}
+
+
+def test_the_graph_of_paths_is_that_of_the_analysis():
+    view = opened(WHY, "induction-by-hand")
+    results, errors = answers(WHY, view)
+    assert errors == {}
+    paths = views_by_id(WHY, view, results)["paths"]
+    model = loaded("induction-by-hand")
+    expected = trace_paths(model, view.text, target=view.target, distractor=view.distractor)
+    edges = {(edge[0], edge[1]) for edge in paths["edges"]}
+    assert len(paths["edges"]) == len(expected.edges) >= len(edges) > 3
+    np.testing.assert_allclose(
+        sorted(weight for _, _, weight, *_ in paths["edges"]), sorted(expected.effect.tolist())
+    )
+    assert paths["nodes"][paths["root"]]["name"].startswith("logits@")
+    assert expected.to_path_frame()["name"][0] in paths["note"]
+
+
+def test_a_click_on_an_edge_selects_head_query_and_key_and_shows_the_pattern():
+    view = opened(WHY, "induction-by-hand")
+    frame = answers(WHY, view)[0]["paths"].to_frame()
+    row = frame[(frame["part"] == "v") & frame["reader"].str.startswith("L1H0")].iloc[0]
+    views = views_by_id(WHY, view, answers(WHY, view)[0])
+    view = WHY.on_pick(view, pick_of(views, row["name"]))
+    query = int(row["reader"].partition("@")[2])
+    assert (view.head, view.query, view.key) == (Head(1, 0), query, row["pos"])
+    assert from_address(view.to_address()) == (view, ())
+    results, errors = answers(WHY, view)
+    assert errors == {}
+    views = views_by_id(WHY, view, results)
+    pattern = numbers(views["path_pattern"]["values"])
+    assert pattern[view.query].argmax() == view.key
+    assert views["path_pattern"]["pick"] == "pair"
+    assert "promoted" in views["path_promoted"]["id"]
+    assert "around" not in views
+    # What a query reads is of no key.
+    (of_query,) = frame["name"][frame["part"] == "q"][:1]
+    assert WHY.on_pick(view, pick_of(views, of_query)).key is None
+
+
+def test_a_node_says_what_it_reads_and_what_the_answer_loses_without_it():
+    """Without the previous-token head at the key, the induction head copies nothing."""
+    view = opened(WHY, "induction-by-hand")
+    results, _ = answers(WHY, view)
+    frame = results["paths"].to_frame()
+    node = frame["writer"][frame["reader"].str.startswith("L1H0.k") & (frame["effect"] > 1)].iloc[0]
+    views = views_by_id(WHY, view, results)
+    view = WHY.on_pick(view, pick_of(views, node))
+    assert view.traced == node
+    assert "removed" not in answers(WHY, view)[0]
+    view = replace(view, asked=("removed",))
+    results, errors = answers(WHY, view)
+    assert errors == {}
+    views = views_by_id(WHY, view, results)
+    names = [row[0] for row in views["around"]["rows"]]
+    assert any(name.startswith(f"{node} → L1H0.k") for name in names)
+    assert any(
+        name.startswith("embed") and name.endswith(node.replace("@", ".v@")) for name in names
+    )
+    removed = dict(views["removed"]["rows"])
+    assert views["removed"]["title"] == f"Without {node}"
+    assert float(removed["measured loss"]) == pytest.approx(12.0, abs=0.01)
+    assert removed["the answer with it"] == "+12"
+    wrong = replace(view, traced="L1H3@5")
+    _, errors = answers(WHY, wrong)
+    assert "no prompt has such a node or edge" in errors["removed"]
+
+
+def test_a_model_whose_stream_is_no_sum_has_no_paths():
+    view = opened(WHY, NAME)
+    assert "paths" in {ask.name for ask in WHY.asks(view, loaded(NAME))}
+    assert "paths" not in {ask.name for ask in WHY.asks(view, build("opt-post"))}

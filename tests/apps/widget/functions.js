@@ -18,6 +18,7 @@ import { mapPlot } from "../../../apps/widget/head_map.js";
 import { matrixPlot } from "../../../apps/widget/matrix.js";
 import { nextToken } from "../../../apps/widget/mount.js";
 import { networkPlot } from "../../../apps/widget/network.js";
+import { columnLayout, drawnEdges, edgeName, sizesOf } from "../../../apps/widget/path_layout.js";
 import { scatterPlot } from "../../../apps/widget/scatter.js";
 import {
   lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
@@ -82,6 +83,61 @@ test("NaN stays NaN, null is NaN, shapes hold", () => {
   assert.ok(Number.isNaN(list.data[1]));
   assert.throws(() => decoded({ ...float32([[1, 2]]), shape: [3] }), /2 elements/);
   assert.throws(() => decoded({ ...float32([[1, 2]]), dtype: "complex64" }), /complex64/);
+});
+
+/** Two paths over tokens: embed@0 → L0H0.v@1 → L1H0.k@2 → logits@2, and a weak one from embed@2. */
+const PATHS = {
+  kind: "network", id: "p", title: "Paths", unit: "logits", root: 4, least: 1, pick: "edge",
+  columns: ["0 a", "1 b", "2 a"], rows: ["embed", "L0", "L0 MLP", "L1", "L1 MLP", "logits"],
+  nodes: [
+    { name: "embed@0", x: 0, y: 0 }, { name: "embed@2", x: 2, y: 0 }, { name: "L0H0@1", x: 1, y: 1 },
+    { name: "L1H0@2", x: 2, y: 3, note: "contributes +2 logits" }, { name: "logits@2", x: 2, y: 5 },
+  ],
+  edges: [[0, 2, 5, "v"], [2, 3, -3, "k"], [3, 4, 2], [1, 3, 0.5, "q"]],
+};
+
+test("edges are drawn from a size on, as far as they lead to the root", () => {
+  assert.deepEqual([0, 1, 2.5].map((least) => drawnEdges(PATHS, least)), [[0, 1, 2, 3], [0, 1, 2], []]);
+  assert.deepEqual(drawnEdges({ ...PATHS, root: undefined }, 2.5), [0, 1]);
+  assert.deepEqual(drawnEdges({ ...PATHS, edges: PATHS.edges.with(1, [2, 3, 0.1, "k"]) }, 1), [2]);
+  assert.deepEqual(sizesOf(PATHS.edges), [5, 3, 2, 0.5]);
+});
+
+test("names of edges have the letter that a head reads, as in the tables of the analysis", () => {
+  assert.deepEqual(PATHS.edges.map((edge) => edgeName(PATHS.nodes, edge)), [
+    "embed@0 → L0H0.v@1", "L0H0@1 → L1H0.k@2", "L1H0@2 → logits@2", "embed@2 → L1H0.q@2",
+  ]);
+  const [table] = dataTablesOf(PATHS);
+  assert.deepEqual(table.rows[1], ["L0H0@1", "L1H0.k@2", -3]);
+});
+
+test("nodes stand above their tokens, side by side in a cell, and rows without a node are left out", () => {
+  const nodes = [...PATHS.nodes, { name: "L1H1@2", x: 2, y: 3 }];
+  const { at, rows, columns } = columnLayout(nodes, [0, 2, 3, 4, 5], { node: 50, left: 60, width: 300 }, () => 20);
+  assert.deepEqual(rows.map(({ row }) => row), [5, 3, 1, 0]);
+  assert.deepEqual(columns.map(({ column }) => column), [0, 1, 2]);
+  const [[one, high], [other, same_]] = [at.get(3), at.get(5)];
+  assert.equal(high, same_);
+  assert.equal(other - one, 56);
+  assert.equal((one + other) / 2, at.get(4)[0]);
+  assert.ok(at.get(4)[1] < high && high < at.get(2)[1] && at.get(2)[1] < at.get(0)[1]);
+});
+
+test("what is not drawn of a graph of paths can't be picked, and the rest says what it is", () => {
+  const plot = networkPlot(PATHS);
+  const geometry = plot.layout(600, measure);
+  const middle = (cell) => {
+    const [x, y, wide, high] = plot.box(geometry, cell);
+    return [x + wide / 2, y + high / 2];
+  };
+  assert.deepEqual(plot.pick(geometry, ...middle([1, 3])), [1, 3]);
+  assert.deepEqual(plot.pick(geometry, ...middle([0, 1])), [0, 1]);
+  assert.equal(geometry.at.has(1), false);
+  assert.equal(readingOf(plot.describe([0, 1])), "L0H0@1 → L1H0.k@2: −3 logits");
+  assert.equal(readingOf(plot.describe([1, 3])), "L1H0@2: contributes +2 logits · 2 edges");
+  const whole = networkPlot({ ...PATHS, least: 0 });
+  assert.equal(whole.layout(600, measure).at.has(1), true);
+  assert.equal(readingOf(whole.describe([1, 3])), "L1H0@2: contributes +2 logits · 3 edges");
 });
 
 test("numbers are written shortest, exactly and readably", () => {
