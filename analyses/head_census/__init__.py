@@ -140,8 +140,8 @@ class HeadCensus(Result):
     def to_kind_frame(self) -> pd.DataFrame:
         """One row per kind: role, statistic, unit, least, n_heads, reference.
 
-        ``least`` is the amount by which the score must exceed its control, ``n_heads`` the number of
-        heads of the kind.
+        ``least`` is the amount by which the score must exceed its control, ``n_heads`` the number
+        of heads of the kind.
         """
         frame = self.to_frame()
         count = frame.groupby("role")["has_role"].sum()
