@@ -204,12 +204,18 @@ def _network(figure: Parts) -> Figure:
     *edges, labels, nodes = figure.data
     drawn, (axes,) = _panels(110 + 90 * len(set(nodes.y)))
     for edge in edges:
-        axes.plot(edge.x, edge.y, color=edge.line.color, lw=0.75 * edge.line.width, alpha=0.75)
+        line = {"color": edge.line.color, "lw": 0.75 * edge.line.width, "alpha": 0.75}
+        axes.plot(edge.x, edge.y, ls="--" if edge.line.dash == "dash" else "-", **line)
     colour = nodes.marker.line.color
     axes.plot(nodes.x, nodes.y, "o", ms=28, mfc="white", mec=colour, mew=1.2)
     for places, size in ((nodes, 7.5), (labels, 6.75)):
         for x, y, text in zip(places.x, places.y, places.text, strict=True):
             axes.text(x, y, _as_read(text), size=size, **CENTRED)
+    tokens = figure.layout.xaxis.ticktext
+    if tokens is not None:
+        lowest = min(nodes.y) - 0.45
+        for x, token in zip(figure.layout.xaxis.tickvals, tokens, strict=True):
+            axes.text(x, lowest, _as_read(token), size=7.5, **CENTRED)
     axes.axis("off")
     axes.margins(0.08, 0.1)
     notes = [_as_read(note.text) for note in figure.layout.annotations]

@@ -8,7 +8,7 @@ import { element } from "./elements.js";
 /** Pixels above and below the visible part of a plot that are drawn with it. */
 const OVERSCAN = 240;
 /** Pixels beside a cell that scrolls into view. */
-const MARGIN = 20;
+const SCROLL_MARGIN = 20;
 
 /**
  * Shows plots in a box.
@@ -183,8 +183,8 @@ export function surface(mount, parent, options) {
 /** The place to scroll to, so that a stretch is inside a window; where it is, if it is already.
  *  @type {(from: number, size: number, at: number, room: number) => number} */
 function seen(from, size, at, room) {
-  if (from < at) return from - MARGIN;
-  return from + size > at + room ? from + size + MARGIN - room : at;
+  if (from < at) return from - SCROLL_MARGIN;
+  return from + size > at + room ? from + size + SCROLL_MARGIN - room : at;
 }
 
 /** Resizes and clears a canvas; returns its context, scaled to CSS pixels.
