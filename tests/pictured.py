@@ -81,8 +81,8 @@ def check_network(view, figure):
                 source["x"], source["y"], target["x"], target["y"],
             ]  # fmt: skip
     *_, labels, names = figure.data
-    shown = {end for edge in drawn for end in edge[:2]} | {view.get("root")}
-    nodes = [x for n, x in enumerate(view["nodes"]) if "root" not in view or n in shown]
+    drawn_nodes = {end for edge in drawn for end in edge[:2]} | {view.get("root")}
+    nodes = [x for n, x in enumerate(view["nodes"]) if "root" not in view or n in drawn_nodes]
     assert [unescape(text) for text in names.text] == [x["name"].partition("@")[0] for x in nodes]
     drawn_labels = [node["label"] for node in nodes if node["label"]]
     assert [unescape(text) for text in labels.text or ()] == drawn_labels

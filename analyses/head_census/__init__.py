@@ -215,11 +215,11 @@ class HeadCensus(Result):
             texts = [self._text(row) for row in rows.head(top).to_dict("records")]
             more = f", and {len(rows) - top} more" if len(rows) > top else ""
             lines += [f"{kind.name:<20} {', '.join(texts)}{more}"] if texts else []
-        found = set(frame.loc[frame["has_role"], "role"])
+        with_heads = set(frame.loc[frame["has_role"], "role"])
         without = [
             kind.name
             for kind in self.definitions
-            if kind.name not in found and not kind.name.startswith("offset")
+            if kind.name not in with_heads and not kind.name.startswith("offset")
         ]
         lines += ["in brackets: the control"] if frame["has_role"].any() else []
         lines += [f"no head: {', '.join(without)}"] if without else []
@@ -392,13 +392,13 @@ def _pairs(pairs: Any) -> tuple[Prompt, ...]:  # noqa: ANN401 - checked here
     Raises:
         InvalidInput: no prompts, or something else.
     """
-    given: Any = read_prompts(PAIRS) if pairs is None else pairs
-    is_several = isinstance(given, Sequence) and not isinstance(given, str)
-    if not is_several or not given or not all(isinstance(each, Prompt) for each in given):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    prompts: Any = read_prompts(PAIRS) if pairs is None else pairs
+    is_several = isinstance(prompts, Sequence) and not isinstance(prompts, str)
+    if not is_several or not prompts or not all(isinstance(each, Prompt) for each in prompts):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         raise InvalidInput(
             f"pairs={shorten(pairs)} should be prompts, such as interp.read_prompts returns."
         )
-    return tuple(given)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return tuple(prompts)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 def _effects(

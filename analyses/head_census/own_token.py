@@ -41,16 +41,16 @@ def measure(case: Case) -> list[Measured]:
     shares = torch.zeros(2, 2, layers, heads, GROUPS)  # end, own or another's
     for layer, head, circuit in ov_logits(case, sources, outputs):
         groups = circuit.left.chunk(GROUPS), column.chunk(GROUPS)
-        for group, (values, own) in enumerate(zip(*groups, strict=True)):
+        for group, (values, targets) in enumerate(zip(*groups, strict=True)):
             logits = values @ circuit.right
-            for number, columns in enumerate((own, own.roll(1))):
+            for number, columns in enumerate((targets, targets.roll(1))):
                 of = logits.gather(1, columns[:, None])
                 ends = (logits <= of).sum(-1), (logits >= of).sum(-1)  # ties count against it
                 for end, rank in enumerate(ends):
                     shares[end, number, layer, head, group] = (rank <= EXTREME).float().mean()
     return [
-        Measured(kind, score=own, control=other)
-        for kind, (own, other) in zip((SUPPRESSION, COPYING), shares, strict=True)
+        Measured(kind, score=score, control=other)
+        for kind, (score, other) in zip((SUPPRESSION, COPYING), shares, strict=True)
     ]
 
 

@@ -144,8 +144,8 @@ def _needles(case: Case, parts: Parts) -> list[Needle]:
 def _text_parts(case: Case) -> Parts | None:
     """Sentences, and needles of words; ``None`` if the tokenizer has no such tokens."""
     cue, *sentences = map(case.encoded, (CUE, *SENTENCES))
-    found = [case.token_of(" " + word) for word in WORDS.split()]
-    words = torch.tensor([token for token in found if token is not None])
+    tokens = [case.token_of(" " + word) for word in WORDS.split()]
+    words = torch.tensor([token for token in tokens if token is not None])
     if not 0 < len(cue) <= LONGEST_CUE or len(words) < FEWEST_WORDS:
         return None
     if not case.trained.issuperset([*cue, *chain(*sentences)]):

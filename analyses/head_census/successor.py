@@ -79,14 +79,14 @@ def _classes(case: Case) -> Iterator[tuple[Members, Bool[Tensor, " token"]]]:
     for texts in CLASSES:
         for start in ("", " "):
             ids = [case.token_of(start + text) for text in texts.split()]
-            found = tuple(number for number in ids if number is not None)
-            if len(set(found)) < max(FEWEST_MEMBERS, len(found)) or found in seen:
+            numbers = tuple(number for number in ids if number is not None)
+            if len(set(numbers)) < max(FEWEST_MEMBERS, len(numbers)) or numbers in seen:
                 continue
-            seen.add(found)
+            seen.add(numbers)
             whole = texts in CYCLIC and None not in ids
             pairs = zip(ids, [*ids[1:], ids[0] if whole else None], strict=True)
             has = [after is not None for number, after in pairs if number is not None]
-            members = torch.tensor(found, device=case.model.device)
+            members = torch.tensor(numbers, device=case.model.device)
             yield members, torch.tensor(has, device=case.model.device)
 
 

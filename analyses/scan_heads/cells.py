@@ -51,12 +51,12 @@ class TokenKinds:
         tokenizer = model.tokenizer
         if tokenizer is None:
             return cls({}, None, None)
-        known = [id_ for id_ in range(model.d_vocab) if id_ in tokenizer]
+        token_ids = [id_ for id_ in range(model.d_vocab) if id_ in tokenizer]
         texts = ["" for _ in range(model.d_vocab)]
-        for id_ in known:
+        for id_ in token_ids:
             texts[id_] = tokenizer.token_text(id_)
         members = {name: _marks(texts, name, model.device) for name in CLASSES}
-        if not _tell_words(tokenizer):
+        if not _has_spaces_in_tokens(tokenizer):
             return cls(members, None, None)
         begins = torch.tensor([_is_of_word(text[:1]) for text in texts], device=model.device)
         ends = torch.tensor([_is_of_word(text[-1:]) for text in texts], device=model.device)
@@ -114,7 +114,7 @@ def _words(
     return (~goes_on).cumsum(-1)
 
 
-def _tell_words(tokenizer: Tokenizer) -> bool:
+def _has_spaces_in_tokens(tokenizer: Tokenizer) -> bool:
     """Whether the spaces between words are in tokens."""
     try:
         pieces = [tokenizer.token_bytes(id_) or b"" for id_ in tokenizer.encode(SPACED)]

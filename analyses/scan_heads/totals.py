@@ -133,10 +133,10 @@ class Totals:
         """
         drawn = torch.tensor([priority(number, seed) for number in numbers.tolist()])
         priorities = torch.cat([self.priorities, drawn])
-        kept = priorities.argsort(stable=True)[: self.sizes.sample]
-        self.priorities = priorities[kept]
-        self.sampled = torch.cat([self.sampled, numbers])[kept]
-        self.values = torch.cat([self.values, values])[kept]
+        lowest = priorities.argsort(stable=True)[: self.sizes.sample]
+        self.priorities = priorities[lowest]
+        self.sampled = torch.cat([self.sampled, numbers])[lowest]
+        self.values = torch.cat([self.values, values])[lowest]
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers, by name."""
@@ -168,12 +168,12 @@ class Totals:
         if set(tensors) != set(expected):
             raise ValueError(f"it holds {', '.join(sorted(tensors))}")
         for name, tensor in expected.items():
-            given, is_sample = tensors[name], name in ("sampled", "priorities", "values")
+            saved, is_sample = tensors[name], name in ("sampled", "priorities", "values")
             axes = slice(1 if is_sample else 0, None)
-            if given.dtype != tensor.dtype or given.shape[axes] != tensor.shape[axes]:
-                raise ValueError(f"{name} is {given.dtype} {list(given.shape)}")
-            if is_sample and len(given) != len(tensors["sampled"]):
-                raise ValueError(f"{name} has {len(given)} entries")
+            if saved.dtype != tensor.dtype or saved.shape[axes] != tensor.shape[axes]:
+                raise ValueError(f"{name} is {saved.dtype} {list(saved.shape)}")
+            if is_sample and len(saved) != len(tensors["sampled"]):
+                raise ValueError(f"{name} has {len(saved)} entries")
         copies = {name: tensor.clone() for name, tensor in tensors.items()}
         self.value = Moments(*(copies[f"value {x}"] for x in ("n", "mean", "second", "third")))
         for name, sketch in self.sketches.items():

@@ -231,10 +231,10 @@ class TracedPaths(Result):
             InvalidInput: there is no such prompt.
         """
         prompt = within(0, len(self.value) - 1, prompt, "prompt")
-        own = [node for node in self.nodes if node.prompt == prompt]
-        layers = sorted({node.layer for node in own if node.layer is not None})
+        of_prompt = [node for node in self.nodes if node.prompt == prompt]
+        layers = sorted({node.layer for node in of_prompt if node.layer is not None})
         rows = ["embed", *(f"L{n}{x}" for n in layers for x in ("", " MLP")), LOGITS]
-        number_of = {node.name: n for n, node in enumerate(own)}
+        number_of = {node.name: n for n, node in enumerate(of_prompt)}
         read_as: dict[str, dict[tuple[int, int], float]] = {}
         sizes: list[float] = []
         for edge, effect in self._edges_of(prompt):
@@ -245,7 +245,7 @@ class TracedPaths(Result):
         return Network(
             [
                 Node(x.name, float(x.pos), float(rows.index(_row_of(x))), note=_note_of(x))
-                for x in own
+                for x in of_prompt
             ],
             read_as.pop("", {}),
             title=f"Paths to the {self._what(prompt)}",
@@ -253,7 +253,7 @@ class TracedPaths(Result):
             read_as=read_as,
             columns=[f"{n} {token}" for n, token in enumerate(self.tokens[prompt])],
             rows=rows,
-            root=len(own) - 1,
+            root=len(of_prompt) - 1,
             least=sorted(sizes, reverse=True)[:DRAWN][-1] if sizes else 0.0,
         )
 
@@ -428,7 +428,7 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
     ids = torch.stack(
         [token_ids(model, tokens, len(column), name) for name, tokens in answers.items()]
     )
-    found: list[Found] = []
+    traced: list[Found] = []
     tokens: list[tuple[str, ...]] = []
     missing = set(() if isinstance(chosen, int) else chosen)
     report = as_progress(progress, "removals")
@@ -461,7 +461,7 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
             )
             losses = -table.effect[:, 0].double()
             exact = dict(zip(names, losses.tolist(), strict=True))
-        found.append(trace.found(exact))
+        traced.append(trace.found(exact))
         tokens.append(tuple(trace.tokens))
     if missing:
         raise InvalidInput(
@@ -470,7 +470,7 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         )
     labels = [tuple(model.label(token) for token in each) for each in ids.tolist()]
     return _of_prompts(
-        found,
+        traced,
         tokens=tuple(tokens),
         target=labels[0],
         distractor=None if distractor is None else labels[1],
@@ -524,24 +524,24 @@ def _drawn(ids: Int[Tensor, " token"], n_logits: int, seed: int) -> Int[Tensor, 
     return (ids[:1, None] + steps.to(ids.device).cumsum(0)) % n_logits
 
 
-def _of_prompts(found: Sequence[Found], **rest: Any) -> TracedPaths:  # noqa: ANN401 - fields
+def _of_prompts(traced: Sequence[Found], **rest: Any) -> TracedPaths:  # noqa: ANN401 - fields
     """The traces of all prompts together."""
-    edges, paths = ([len(getattr(each, name)) for each in found] for name in ("edges", "paths"))
-    effects = torch.cat([each.effects for each in found])
-    path_effects = torch.cat([each.path_effects for each in found])
-    numbers = torch.arange(len(found))
+    edges, paths = ([len(getattr(each, name)) for each in traced] for name in ("edges", "paths"))
+    effects = torch.cat([each.effects for each in traced])
+    path_effects = torch.cat([each.path_effects for each in traced])
+    numbers = torch.arange(len(traced))
     return TracedPaths(
-        value=torch.cat([each.value for each in found]).cpu(),
-        nodes=tuple(node for each in found for node in each.nodes),
+        value=torch.cat([each.value for each in traced]).cpu(),
+        nodes=tuple(node for each in traced for node in each.nodes),
         prompt=numbers.repeat_interleave(torch.tensor(edges)),
-        edges=tuple(edge for each in found for edge in each.edges),
+        edges=tuple(edge for each in traced for edge in each.edges),
         effect=effects[:, 0],
         control=effects[:, 1],
-        exact=torch.cat([each.exact for each in found]),
+        exact=torch.cat([each.exact for each in traced]),
         path_prompt=numbers.repeat_interleave(torch.tensor(paths)),
-        paths=tuple(path for each in found for path in each.paths),
+        paths=tuple(path for each in traced for path in each.paths),
         path_effect=path_effects[:, 0],
         path_control=path_effects[:, 1],
-        readings=tuple(each for one in found for each in one.sums),
+        readings=tuple(reading for each in traced for reading in each.sums),
         **rest,
     )

@@ -165,8 +165,8 @@ def test_steps_of_a_training_have_the_same_rows():
     rows = compare("python-2l@0", "python-2l", analysis=census).to_frame().set_index("name")
     assert rows["difference"]["L1H0"] > 0.7
     assert abs(rows["difference"]["L0H5"]) < 0.1
-    kept = interp.history("python-2l")
-    film = training_history("python-2l", kept, score=census).checkpoint_scores
+    checkpoints = interp.history("python-2l")
+    film = training_history("python-2l", checkpoints, score=census).checkpoint_scores
     at = dict(film.changes)["L1H0"]
     assert at[0] == rows["a"]["L1H0"] == 0
     assert at[-1] == pytest.approx(rows["b"]["L1H0"])

@@ -48,12 +48,12 @@ def what_is_read(model: Transformer, reader: str, tokens, made) -> torch.Tensor:
 
 def frozen(model: Transformer, tokens, reader: str, source: str) -> list[edits.Edit]:
     """Edits that hold patterns, divisors, MLPs but the source, and a score's other end."""
-    held = SCALES | {Point.PATTERN, Point.MLP_OUT}
+    fixed = SCALES | {Point.PATTERN, Point.MLP_OUT}
     other_end = {"L2H1.q": Point.K, "L2H1.k": Point.Q}.get(reader)
     places = [
         place
         for place in model.layout
-        if (place.point in held and (source, place) != ("L0MLP", Place(Point.MLP_OUT, 0)))
+        if (place.point in fixed and (source, place) != ("L0MLP", Place(Point.MLP_OUT, 0)))
         or (place.point is other_end and place.layer == 2)
     ]
     cache = run(model, tokens, record=places).cache
@@ -86,9 +86,9 @@ def test_loadings_sum_to_what_a_frozen_model_loses_without_the_source(name, sour
     result = head_loadings(
         model, tokens, source, reader, source_pos=AT, pos=POS, **SETTINGS[reader]
     )
-    held = frozen(model, tokens, reader, source)
-    without = what_is_read(model, reader, tokens, [*held, REMOVED[source]])
-    edge = what_is_read(model, reader, tokens, held) - without
+    cache = frozen(model, tokens, reader, source)
+    without = what_is_read(model, reader, tokens, [*cache, REMOVED[source]])
+    edge = what_is_read(model, reader, tokens, cache) - without
     assert (result.value - edge.detach()).abs().max() <= BOUND * edge.abs().max().clamp(min=1)
     assert result.error <= BOUND * result.effect.abs().sum(0).max().clamp(min=1)
     assert result.effect[:-1].abs().max() > 1e-6
@@ -102,15 +102,15 @@ def test_removing_the_source_from_one_head_alone_is_its_direct_loading():
     result = head_loadings(
         model, tokens, "L0H1", "logits", source_pos=AT, pos=POS, **SETTINGS["logits"]
     )
-    held = frozen(model, tokens, "logits", "L0H1")
+    cache = frozen(model, tokens, "logits", "L0H1")
     v = run(model, tokens, record=[("v", 1), ("scale", 1, "ln1"), "result"]).cache
     ln1, attn = model.blocks[1].ln1, model.blocks[1].attn
     u = v["result", 0][:, AT, 1]
     for head in range(3):
         read = ln1.centred(u) / v["scale", 1, "ln1"][:, AT] * ln1.gain @ attn.W_V[head]
         less = edits.add("v", -read.detach(), layer=1, head=head, pos=AT)
-        change = what_is_read(model, "logits", tokens, held) - what_is_read(
-            model, "logits", tokens, [*held, less]
+        change = what_is_read(model, "logits", tokens, cache) - what_is_read(
+            model, "logits", tokens, [*cache, less]
         )
         row = result.names.index(f"L1H{head}")
         assert (result.direct[row] - change.detach()).abs().max() < BOUND

@@ -131,12 +131,12 @@ def test_an_estimate_is_the_slope_at_the_base_towards_the_other_text(name, at, o
     assert estimated.is_estimate
     texts = (corrupt, clean) if direction == "denoise" else (clean, corrupt)
     base, source = (model.check(*(x if isinstance(x, tuple) else (x,))) for x in texts)
-    own, other = (run(model, *batches, record="all").cache for batches in (base, source))
+    base_cache, other = (run(model, *batches, record="all").cache for batches in (base, source))
     stack = {"stack": "decoder"} if len(model.stacks) > 1 else {}
 
     def value(epsilon: float, layer: int = 0, **index: int) -> torch.Tensor:
         name = (at, layer, *stack.values())
-        on_the_way = own[name] + epsilon * (other[name] - own[name])
+        on_the_way = base_cache[name] + epsilon * (other[name] - base_cache[name])
         done = run(model, *base, edits=[edits.replace(name, on_the_way, **index)])
         return METRIC(done.logits, done.batch)
 

@@ -61,8 +61,8 @@ def arrays(result) -> dict[str, torch.Tensor]:
     }
 
 
-def assert_same(one, other, bound: float = 1e-12) -> None:
-    for name, tensor in arrays(one).items():
+def assert_same(scan, other, bound: float = 1e-12) -> None:
+    for name, tensor in arrays(scan).items():
         assert_close(tensor.nan_to_num(-9), arrays(other)[name].nan_to_num(-9), bound, name)
 
 
@@ -346,9 +346,9 @@ def test_what_is_kept_does_not_grow_with_the_corpus():
     totals = [Totals(scan_sizes) for scan_sizes in [SIZES, SIZES]]
     totals[1].draw(torch.arange(500), torch.zeros(500, 4, 3).double(), seed=0)
     totals[0].draw(torch.arange(50), torch.zeros(50, 4, 3).double(), seed=0)
-    one, other = ({n: t.nbytes for n, t in each.tensors().items()} for each in totals)
-    assert one == other
-    assert sum(one.values()) <= SIZES.nbytes
+    sizes, other = ({n: t.nbytes for n, t in each.tensors().items()} for each in totals)
+    assert sizes == other
+    assert sum(sizes.values()) <= SIZES.nbytes
 
 
 # ---- controls, distances, tokens ----------------------------------------------------------------
@@ -358,8 +358,8 @@ def test_known_heads_stand_out_and_none_of_an_untrained_model():
     texts = [prompt.text for prompt in interp.read_prompts("repeated")]
     trained = scan_heads(interp.load("python-2l"), texts, shuffled=1)
     rows_that_do = trained.to_frame().query("stands_out and weighting == 'attention'")
-    found = set(zip(rows_that_do["name"], rows_that_do["statistic"], strict=True))
-    assert {("L0H5", "previous"), ("L1H0", "induction"), ("L0H0", "self")} <= found
+    named = set(zip(rows_that_do["name"], rows_that_do["statistic"], strict=True))
+    assert {("L0H5", "previous"), ("L1H0", "induction"), ("L0H0", "self")} <= named
     assert "L0H5 (same word" in trained.headline()
     untrained = scan_heads(interp.load("python-2l@0"), texts, shuffled=1)
     assert not untrained.to_frame()["stands_out"].any()
@@ -444,8 +444,8 @@ def test_a_sketch_errs_by_no_more_than_it_says():
         sketch = Sketch(3, size)
         for part in range(0, 400, 50):
             sketch.add(slice(None), keys[:, part : part + 50], mass[:, part : part + 50])
-        found, masses = sketch.top(8)
-        missing = true.gather(1, found.clamp(min=0)) - masses
+        tokens, masses = sketch.top(8)
+        missing = true.gather(1, tokens.clamp(min=0)) - masses
         assert missing.min() > -1e-9
         assert (missing <= sketch.error[:, None] + 1e-9).all()
         assert (sketch.error <= sketch.total / (size + 1) + 1e-9).all()

@@ -226,13 +226,15 @@ class PromptScores:
 
     def __init__(self, head: Head, cache: Cache, batches: Sequence[Batch], row: int) -> None:
         self.head, self.cache, self.row = head, cache, row
-        one = torch.tensor([row], device=batches[-1].ids.device)
-        self._context = head.model.contexts([batch.rows(one) for batch in batches])[head.kind.query]
+        only_row = torch.tensor([row], device=batches[-1].ids.device)
+        self._context = head.model.contexts([batch.rows(only_row) for batch in batches])[
+            head.kind.query
+        ]
         self.queries, self.keys = (
             batches[stack].is_real[row].nonzero()[:, 0]
             for stack in (head.kind.query, head.kind.key)
         )
-        self._read(*(cache[place][one] for place in head.places_of_scores))
+        self._read(*(cache[place][only_row] for place in head.places_of_scores))
 
     def _read(
         self, q: Float[Tensor, "1 query head d"], k: Float[Tensor, "1 key kv_head d"]

@@ -127,10 +127,10 @@ class QueryAverages:
     def scratch(self, name: str, *shape: int) -> Tensor:
         """Memory of a shape, which the next call with this name overwrites."""
         size = prod(shape)
-        held = self._scratch.get(name)
-        if held is None or held.numel() < size:
-            held = self._scratch[name] = self._query.new_empty(size)
-        return held[:size].view(shape)
+        buffer = self._scratch.get(name)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._scratch[name] = self._query.new_empty(size)
+        return buffer[:size].view(shape)
 
     def of(self, weights: Weights, rows: slice) -> Float[Tensor, "prompt head statistic"]:
         """Each statistic of the weights of some prompts; NaN where no query counts.

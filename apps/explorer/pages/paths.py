@@ -156,12 +156,12 @@ def _around(view: View, result: TracedPaths) -> list[ViewData]:
     rows = frame[(readers == node) | (frame["writer"] == node)].head(MOST)
     if rows.empty:
         return []
-    shown = rows[["name", "part", "token", "effect", "control"]]
+    columns = rows[["name", "part", "token", "effect", "control"]]
     return [
         table_view(
             "around",
             f"What {node} reads, and what reads it",
-            table_of_frame(shown),
+            table_of_frame(columns),
             "The largest edges, by their contributions to the answer in logits; token: where the "
             "writer stands.",
         )
