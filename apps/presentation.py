@@ -13,6 +13,7 @@ from analyses import (
     Continuations,
     DirectLogitAttribution,
     Explanation,
+    HeadCensus,
     HeadEffects,
     HeadRoles,
     HeadScan,
@@ -114,6 +115,13 @@ def _(result: HeadRoles, top: int | None = None) -> Table:
 
 
 @table.register
+def _(result: HeadCensus, top: int | None = None) -> Table:
+    frame = _clearest_roles(result)
+    columns = ["name", "role", "score", "control", "difference", "low", "high", "q", "has_role"]
+    return table_of_frame(frame[columns].rename(columns={"has_role": "has role"}), top)
+
+
+@table.register
 def _(result: HeadEffects, top: int | None = None) -> Table:
     """The evidence on each head in short, the largest first, and what a label lacks."""
     frame = result.to_frame()
@@ -150,7 +158,7 @@ def _(result: OrderSensitivity, top: int | None = None) -> Table:
     return table_of_frame(by_size.reset_index(), top)
 
 
-def _clearest_roles(result: HeadRoles) -> pd.DataFrame:
+def _clearest_roles(result: HeadRoles | HeadCensus) -> pd.DataFrame:
     """The roles of heads, the clearest first, but those last that most heads have; then others."""
     frame = result.to_frame()
     frame["rare"] = ~frame["role"].isin(BACKGROUND)

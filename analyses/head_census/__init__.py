@@ -104,6 +104,8 @@ class HeadCensus(Result):
         effects: effect of mean ablation of each head of a kind on each prompt of the kind, if asked
             for; by kind and name of the head.
         tasks: on what heads of a kind are ablated.
+        evoked: probability of each answer without examples: as it is, with the function vector of
+            the ten largest heads, and with its control; empty without function vectors.
         provenance: model and seed that the numbers depend on.
         notes: kinds that this model can't show, and why.
     """
@@ -115,6 +117,7 @@ class HeadCensus(Result):
     silent: Bool[Tensor, "layer head"]
     effects: Mapping[str, Mapping[str, Float[Tensor, " prompt"]]]
     tasks: Mapping[str, str]
+    evoked: Mapping[str, Float[Tensor, " prompt"]]
     provenance: Provenance
     notes: tuple[str, ...] = ()
 
@@ -135,7 +138,8 @@ class HeadCensus(Result):
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
         effects = {"effects": self.to_effect_frame()} if self.effects else {}
-        return {"kinds": self.to_kind_frame(), **effects}
+        evoked = {"evoked": self.to_evoked_frame()} if self.evoked else {}
+        return {"kinds": self.to_kind_frame(), **effects, **evoked}
 
     def to_kind_frame(self) -> pd.DataFrame:
         """One row per kind: role, statistic, unit, least, n_heads, reference.
@@ -180,6 +184,12 @@ class HeadCensus(Result):
                 )
         return pd.DataFrame(rows, columns=["role", "name", "effect", "low", "high", "n", "metric"])
 
+    def to_evoked_frame(self) -> pd.DataFrame:
+        """Probability of the answer without examples: quantity, mean, low, high, n."""
+        values = [*self.evoked.values()]
+        table = torch.stack(values) if values else torch.zeros(0, 1)
+        return mean_frame({"quantity": [*self.evoked]}, table)
+
     def roles(self) -> dict[str, tuple[str, ...]]:
         """The kinds of each head, clearest first: ``{"L0H5": ("previous-token",), …}``."""
         frame = self._clearest()
@@ -223,7 +233,7 @@ class HeadCensus(Result):
         ]
         lines += ["in brackets: the control"] if frame["has_role"].any() else []
         lines += [f"no head: {', '.join(without)}"] if without else []
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *self._evoked_lines, *self.notes])
 
     def headline(self) -> str:
         """The clearest head of each kind, for the kinds that few heads are of."""
@@ -244,6 +254,13 @@ class HeadCensus(Result):
             f"{self.provenance.model}: {count} of {heads} are of {self._number_of_kinds}: "
             f"{', '.join(texts)}{more}"
         )
+
+    @property
+    def _evoked_lines(self) -> list[str]:
+        if not self.evoked:
+            return []
+        texts = [f"{name} {fixed(values.mean(), 3)}" for name, values in self.evoked.items()]
+        return [f"probability of the answer to a question: {', '.join(texts)}"]
 
     @property
     def _number_of_kinds(self) -> str:
@@ -341,13 +358,14 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
     rows, seed = at_least(1, rows, "rows"), as_seed(seed)
     prompts = _pairs(pairs)
     measured, notes, steps = list[Measured](), list[str](), STEPS * len(chosen)
+    evoked = dict[str, Tensor]()
     for number, family in enumerate(chosen):
 
         def done(part: float, number: int = number) -> None:
             if report is not None:
                 report(round(STEPS * (number + part)), steps)
 
-        case = Case(model, rows, seed, prompts, done, notes)
+        case = Case(model, rows, seed, prompts, done, notes, evoked)
         try:
             measured += family.measure(case)
         except NotShown as reason:
@@ -364,6 +382,7 @@ def head_census(  # noqa: PLR0913 - the settings of one analysis, by keyword
         silent=torch.zeros(measured[0].score.shape[:2]).bool() if silent is None else silent,
         effects={},
         tasks={each.kind.name: each.task.title for each in measured if each.task is not None},
+        evoked=evoked,
         provenance=Provenance.of(model, seed=seed),
         notes=tuple(notes),
     )

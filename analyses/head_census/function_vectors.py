@@ -10,13 +10,17 @@
 is taken over the prompts of the same task that ask for another x, so it can't carry the answer
 itself. Every prompt is a sample. Every head is measured: two cases of a sweep, of which only the
 last token is computed, from the layer of the head on.
+
+Whether the task is evoked without examples is asked of the sum of the ten heads with the largest
+effects: their mean outputs z W_O are added to the stream after a third of the layers, at the last
+token of prompts without examples. The control is the same sum from shuffled prompts.
 """
 
 from collections.abc import Iterator, Sequence
 from random import Random
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.head_census.kinds import Case, Family, Kind, Measured, NotShown, Task
@@ -43,6 +47,8 @@ PAST = (
 TASKS = {"capital": CAPITALS, "antonym": ANTONYMS, "plural": PLURALS, "past": PAST}
 SHOTS, QUERIES = 5, 4
 """Number of examples in a prompt, and of prompts of a task."""
+HEADS, DEPTH = 10, 3
+"""Number of heads whose outputs are summed; they are added after one in so many of the layers."""
 FORM = "Q: {}\nA:"
 FUNCTION_VECTOR = Kind(
     "function-vector",
@@ -83,6 +89,20 @@ def measure(case: Case) -> list[Measured]:
         model, batches[1], cases, metric=metric, progress=lambda at, of: case.done(at / of)
     )
     score, control = (table.values - table.baseline).float().unflatten(0, (2, layers, heads))
+    best = (score - control).mean(-1).flatten().topk(min(HEADS, layers * heads)).indices
+    outputs = _outputs(case, means, best)
+    questions = model.batch(
+        [FORM.format(pairs[query][0]) for pairs in tasks for query in range(QUERIES)]
+    )
+    place = ("resid_post", (layers - 1) // DEPTH)
+    added = sweep(
+        model, questions, [edits.add(place, vector, pos=-1) for vector in outputs], metric=metric
+    )
+    with_vector, with_control = added.values.float()
+    case.evoked.update(
+        {"without examples": added.baseline.float(), "function vector": with_vector}
+        | {"control": with_control}
+    )
     task = Task(batches[0], metric, "probability of the answer on few-shot prompts")
     return [Measured(FUNCTION_VECTOR, score, control, task=task)]
 
@@ -131,6 +151,17 @@ def _means(case: Case, batch: Batch) -> Float[Tensor, "layer prompt head d_head"
     by_task = last.unflatten(1, (-1, QUERIES))
     others = (by_task.sum(2, keepdim=True) - by_task) / (QUERIES - 1)
     return others.flatten(1, 2)
+
+
+@torch.no_grad()
+def _outputs(
+    case: Case, means: Float[Tensor, "kind layer prompt head d_head"], best: Int[Tensor, " chosen"]
+) -> Float[Tensor, "kind prompt d_model"]:
+    """The sum of the mean outputs of some heads, numbered over all layers."""
+    heads, blocks = case.sizes[1], case.model.blocks
+    places = [divmod(number, heads) for number in best.tolist()]
+    outputs = [means[:, layer, :, head] @ blocks[layer].attn.W_O[head] for layer, head in places]
+    return torch.stack(outputs).sum(0)
 
 
 FAMILY = Family("function vectors", measure, "two cases a head in a sweep of the last token")

@@ -97,6 +97,7 @@ class Case:
         pairs: minimal pairs with two names.
         done: called with the part that is done, from 0 to 1.
         notes: notes on the measurement, which a family adds to.
+        evoked: probabilities of answers without examples, which function vectors add.
     """
 
     model: Transformer
@@ -105,6 +106,7 @@ class Case:
     pairs: tuple[Prompt, ...]
     done: Callable[[float], None]
     notes: list[str]
+    evoked: dict[str, Float[Tensor, " prompt"]]
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -129,6 +129,7 @@ VOCABULARY = {
         "erased": "the metric with labels erased",
         "error": "deviation from an identity",
         "exact": "effect that was measured, beside an estimate",
+        "evoked": "probability of an answer without examples",
         "excess": "a number minus its control",
         "explained": "share of a difference up to a component",
         "faithfulness": "share of the metric's difference that a circuit keeps",

@@ -230,6 +230,46 @@ def test_function_vectors_are_effects_of_mean_outputs_at_the_last_token():
                     assert_close(measured, edited - plain, 1e-6)
 
 
+def test_a_function_vector_is_the_sum_of_mean_outputs_added_to_questions():
+    """All four heads of the model: the sum of what attention adds, without its bias."""
+    model = words_model()
+    census = head_census(model, families=["function vectors"])
+    tasks = [
+        [*zip(words.split()[::2], words.split()[1::2], strict=True)]
+        for words in function_vectors.TASKS.values()
+    ]
+    few = function_vectors.prompts_of(tasks, 0, "few-shot")
+    for row in (0, 5, 14):
+        (number, query), pairs = divmod(row, 4), tasks[row // 4]
+        caches = [
+            interp.run(model, few[4 * number + other], record="result").cache
+            for other in range(4)
+            if other != query
+        ]
+        vector = sum(cache["result", layer][0, -1].sum(0) for cache in caches for layer in (0, 1))
+        edit = edits.add("resid_post", vector / 3, layer=0, pos=-1)
+        answer = model.to_single_token(" " + pairs[query][1])
+        run = interp.run(model, f"Q: {pairs[query][0]}\nA:", edits=[edit])
+        expected = run.logits[0, -1].softmax(-1)[answer]
+        assert_close(census.evoked["function vector"][row].double(), expected, 1e-6)
+    assert census.to_evoked_frame()["quantity"].tolist() == [*census.evoked]
+    assert "probability of the answer to a question: without examples" in census.summary()
+
+
+@pytest.mark.real
+def test_the_census_of_smollm2_separates_heads_that_attend_to_names():
+    """Which direct attribution of the difference alone mixes up; and their weights agree."""
+    model = interp.load("smollm2-135m")
+    census = head_census(model, families=["two names", "own token"], effects=True)
+    roles = census.roles()
+    assert {"subject-suppression", "copy-suppression"} <= set(roles["L23H3"])
+    assert {"name-mover", "token-copying"} <= set(roles["L23H0"])
+    assert {"negative-mover", "copy-suppression"} <= set(roles["L24H4"])
+    effects = census.to_effect_frame().set_index(["role", "name"])["effect"]
+    assert effects["subject-suppression", "L23H3"] < -2
+    assert effects["negative-mover", "L24H4"] > 0.7
+
+
 def test_examples_have_right_answers_in_few_shot_prompts_and_wrong_ones_in_shuffled():
     pairs = [*zip("abcdefgh", "ABCDEFGH", strict=True)]
     for kind, right in (("few-shot", 5), ("shuffled", 0), ("others", 0)):
