@@ -214,7 +214,7 @@ def test_function_vectors_are_effects_of_mean_outputs_at_the_last_token():
             row = 4 * number + query
             answer = model.to_single_token(" " + task[query][1])
             assert f" {task[query][1]}\n" not in few[row]
-            for texts, kept in ((few, census.score), (others, census.control)):
+            for texts, scores in ((few, census.score), (others, census.control)):
                 same = [4 * number + other for other in range(4) if other != query]
                 z = [interp.run(model, texts[other], record="z").cache for other in same]
                 for layer, head in ((0, 1), (1, 0)):
@@ -226,7 +226,7 @@ def test_function_vectors_are_effects_of_mean_outputs_at_the_last_token():
                         .softmax(-1)[answer]
                         for made in ([], [edit])
                     )
-                    measured = kept["function-vector"][layer, head, row].double()
+                    measured = scores["function-vector"][layer, head, row].double()
                     assert_close(measured, edited - plain, 1e-6)
 
 

@@ -286,8 +286,8 @@ def test_little_memory_and_disk():
 
 def test_the_budget_of_the_explorer_is_a_quarter_of_the_free_memory_or_what_is_set():
     assert places.explorer(8 * GIB, None).found.startswith("keeps up to 2.0 GiB, a quarter")
-    given = places.explorer(8 * GIB, "3GB")
-    assert (given.mark, given.found[:19]) == (Mark.OK, "keeps up to 2.8 GiB")
+    limited = places.explorer(8 * GIB, "3GB")
+    assert (limited.mark, limited.found[:19]) == (Mark.OK, "keeps up to 2.8 GiB")
     assert "more than is free" in places.explorer(2 * GIB, "3GB").advice
     assert "'much' is not a number of bytes" in places.explorer(8 * GIB, "much").found
     assert places.disk(Path("reports"), 64 * GIB).mark is Mark.OK

@@ -58,7 +58,7 @@ def test_texts_are_sent_through_the_template(model):
     assert inputs_of(plain, model).texts == ["y = 1"]
 
 
-def test_each_token_of_a_chat_says_whose_it_is(model):
+def test_each_token_of_a_chat_has_its_role(model):
     """In the strips of the pages Prompt, Heads and Patch; without a chat no token does."""
     drawn = {
         page.name: [

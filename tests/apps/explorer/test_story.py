@@ -61,9 +61,9 @@ def test_each_wrong_field_of_a_file_is_named_and_the_rest_is_read(fields, named)
     (note,) = notes
     assert named in note
     assert len(note) < 300
-    kept = fields.get("views", [])
-    if isinstance(kept, list) and kept and isinstance(kept[0], dict) and "link" in kept[0]:
-        assert len(story.views) == min(len(kept), MAX_VIEWS)
+    views = fields.get("views", [])
+    if isinstance(views, list) and views and isinstance(views[0], dict) and "link" in views[0]:
+        assert len(story.views) == min(len(views), MAX_VIEWS)
         assert story.views[0].view == View(page="heads")
 
 
@@ -241,8 +241,8 @@ def test_views_are_added_from_any_page_and_listed_on_the_page_story(session):
     app.segmented_control(key="choose_page").set_value("story").run()
     assert not app.exception
     assert not app.error
-    shown = [area.value for area in app.text_area if area.label.startswith("View ")]
-    assert shown == ["one", "two"]
+    sentences = [area.value for area in app.text_area if area.label.startswith("View ")]
+    assert sentences == ["one", "two"]
     app.button(key="story_Down_0").click().run()
     assert [saved.sentence for saved in app.session_state["story"].views] == ["two", "one"]
     area = next(area for area in app.text_area if area.label == "View 1")

@@ -318,7 +318,7 @@ def test_a_click_on_an_edge_selects_head_query_and_key_and_shows_the_pattern():
     assert WHY.on_pick(view, pick_of(views, of_query)).key is None
 
 
-def test_a_node_says_what_it_reads_and_what_the_answer_loses_without_it():
+def test_a_chosen_node_has_what_it_reads_and_what_the_answer_loses_without_it():
     """Without the previous-token head at the key, the induction head copies nothing."""
     view = opened(WHY, "induction-by-hand")
     results, _ = answers(WHY, view)
