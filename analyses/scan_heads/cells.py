@@ -28,7 +28,7 @@ SAME = "same "
 """Begins the name of the mass on tokens of the query's class."""
 CLASSES = ("punctuation", "whitespace", "digits")
 SPACED = "a b"
-"""A text whose tokens contain its space, if tokens tell where words begin."""
+"""A text whose tokens contain its space, if tokens show where words begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class TokenKinds:
 
     Attributes:
         members: which tokens are in each class.
-        begins: tokens that begin with a character of words; ``None`` if tokens do not tell.
+        begins: tokens that begin with a character of words; ``None`` if tokens do not show it.
         ends: tokens that end with one.
     """
 
@@ -56,7 +56,7 @@ class TokenKinds:
         for id_ in known:
             texts[id_] = tokenizer.token_text(id_)
         members = {name: _marks(texts, name, model.device) for name in CLASSES}
-        if not _tell_words(tokenizer):
+        if not _mark_words(tokenizer):
             return cls(members, None, None)
         begins = torch.tensor([_is_of_word(text[:1]) for text in texts], device=model.device)
         ends = torch.tensor([_is_of_word(text[-1:]) for text in texts], device=model.device)
@@ -114,7 +114,7 @@ def _words(
     return (~goes_on).cumsum(-1)
 
 
-def _tell_words(tokenizer: Tokenizer) -> bool:
+def _mark_words(tokenizer: Tokenizer) -> bool:
     """Whether the spaces between words are in tokens."""
     try:
         pieces = [tokenizer.token_bytes(id_) or b"" for id_ in tokenizer.encode(SPACED)]
