@@ -28,7 +28,7 @@ SAME = "same "
 """Begins the name of the mass on tokens of the query's class."""
 CLASSES = ("punctuation", "whitespace", "digits")
 SPACED = "a b"
-"""A text whose tokens contain its space, if tokens tell where words begin."""
+"""A text whose tokens contain its space, if tokens show where words begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class TokenKinds:
 
     Attributes:
         members: which tokens are in each class.
-        begins: tokens that begin with a character of words; ``None`` if tokens do not tell.
+        begins: tokens that begin with a character of words; ``None`` if tokens do not show it.
         ends: tokens that end with one.
     """
 

@@ -101,6 +101,8 @@ class Sinks:
 class HeadScan(Result):
     """Statistics of all heads over a corpus, with controls; tokens, sequences and effects.
 
+    Tables of an encoder–decoder also have a column ``stack``: ``encoder``, ``decoder``, ``cross``.
+
     Attributes:
         attentions: of each head, ``encoder``, ``decoder`` or ``cross``; empty with one stack.
         layers: its layer.
@@ -182,7 +184,7 @@ class HeadScan(Result):
         """One row per head, statistic and weighting, without those that no text has.
 
         Columns:
-            stack: ``encoder``, ``decoder`` or ``cross``; empty with one stack.
+            stack: of an encoder–decoder, ``encoder``, ``decoder`` or ``cross``.
             layer, head, name: the head.
             statistic, weighting: the statistic, of ``attention`` or ``value-weighted`` attention.
             mean, control: means over texts.
@@ -223,7 +225,7 @@ class HeadScan(Result):
         frame = self.to_frame()
         frame = frame[frame["statistic"].isin(self.masses)]
         plain, weighted = (frame[frame["weighting"] == name] for name in WEIGHTINGS)
-        keys = ["stack", "layer", "head", "name", "statistic"]
+        keys = [*self._heads([]), "statistic"]
         both = plain.drop(columns="weighting").merge(
             weighted[[*keys, "mean"]].rename(columns={"mean": WEIGHTINGS[1]}), "left", on=keys
         )
@@ -236,7 +238,7 @@ class HeadScan(Result):
     def to_distance_frame(self) -> pd.DataFrame:
         """One row per head and bucket of distances, with the share of the mass and the control.
 
-        Columns: ``stack``, ``layer``, ``head``, ``name``; ``offset`` (position of the query minus
+        Columns: ``layer``, ``head``, ``name``; ``offset`` (position of the query minus
         that of the key, the one nearest to 0 of the bucket), ``share``, ``control``.
         """
         # Negative offsets first, from the farthest; side 1 has no distance 0.
@@ -259,7 +261,7 @@ class HeadScan(Result):
     def to_token_frame(self) -> pd.DataFrame:
         """The tokens and pairs on which most of each head's mass lies.
 
-        Columns: ``stack``, ``layer``, ``head``, ``name``; ``kind`` (query, key or pair), ``rank``,
+        Columns: ``layer``, ``head``, ``name``; ``kind`` (query, key or pair), ``rank``,
         ``query_token``, ``key_token``, ``share`` of the mass off the first token, ``error`` (by how
         much the share may be too small), ``frequency_share`` among all tokens.
         """
@@ -292,7 +294,7 @@ class HeadScan(Result):
     def to_sequence_frame(self) -> pd.DataFrame:
         """The texts of each decile of each statistic and head.
 
-        Columns: ``stack``, ``layer``, ``head``, ``name``, ``statistic``, ``decile`` (10 has the
+        Columns: ``layer``, ``head``, ``name``, ``statistic``, ``decile`` (10 has the
         largest values), ``text`` and ``source``, ``value`` of the statistic on the text, and
         ``context``, its beginning.
         """
@@ -325,13 +327,14 @@ class HeadScan(Result):
     def to_massive_frame(self) -> pd.DataFrame:
         """One row per block and dimension with massive activations, the largest first.
 
-        Columns: ``stack``, ``layer``, ``dimension``, ``count`` of tokens, ``at_first``, how many of
+        Columns: ``layer``, ``dimension``, ``count`` of tokens, ``at_first``, how many of
         them are the first of their text, ``largest`` |x|, and the ``token`` there.
         """
         rows = self.massive
+        stacks = {"stack": list(rows.stack)} if any(self.attentions) else {}
         return pd.DataFrame(
             {
-                "stack": list(rows.stack),
+                **stacks,
                 "layer": rows.layer.numpy(),
                 "dimension": rows.dimension.numpy(),
                 "count": rows.count.numpy(),
@@ -344,7 +347,7 @@ class HeadScan(Result):
     def to_sink_frame(self) -> pd.DataFrame:
         """The mass of each head on the first token: ``value``, and ``without`` massive activations.
 
-        Columns: ``stack``, ``layer``, ``head``, ``name``, ``value``, ``without``, and the number of
+        Columns: ``layer``, ``head``, ``name``, ``value``, ``without``, and the number of
         texts, ``n``.
         """
         units = [] if self.sinks is None else list(range(len(self.names)))
@@ -357,7 +360,7 @@ class HeadScan(Result):
     def to_effect_frame(self) -> pd.DataFrame:
         """The effect of each head's mean ablation on the surprisal of targets, by their class.
 
-        Columns: ``stack``, ``layer``, ``head``, ``name``, ``target_class``, and those of effects
+        Columns: ``layer``, ``head``, ``name``, ``target_class``, and those of effects
         (nats): ``effect``, ``low``, ``high``, ``size``, ``share``, ``n``, ``p``, ``q``,
         ``significant``.
         """
@@ -528,8 +531,11 @@ class HeadScan(Result):
     def _heads(self, units: object) -> dict[str, list[object]]:
         """The columns that name heads."""
         numbers = [int(n) for n in units]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownArgumentType, reportUnknownVariableType]
+        stacks: dict[str, list[object]] = {}
+        if any(self.attentions):
+            stacks["stack"] = [self.attentions[n] for n in numbers]
         return {
-            "stack": [self.attentions[n] for n in numbers],
+            **stacks,
             "layer": [int(self.layers[n]) for n in numbers],
             "head": [int(self.heads[n]) for n in numbers],
             "name": [self.names[n] for n in numbers],

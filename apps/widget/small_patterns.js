@@ -11,7 +11,7 @@ import { rankingOf } from "./ranking.js";
 import { surface } from "./surface.js";
 
 /** Number of heads that rank highest. */
-const TOP = 12;
+const HIGHEST = 12;
 
 /** @typedef {Surface & { redraw(): void, showFew(): void, showChips(): void }} SmallPatterns */
 
@@ -25,7 +25,7 @@ export function smallPatterns(mount, view, store, parent, state, { onHover, onPi
   /** @type {Map<string, HTMLCanvasElement>} */
   const images = new Map();
   const chips = element("div", { class: "w-chips" });
-  const few = choice("small patterns", [[false, "all"], [true, `${TOP} highest`]], state.few, (on) => {
+  const few = choice("small patterns", [[false, "all"], [true, `${HIGHEST} highest`]], state.few, (on) => {
     state.few = on;
     show();
   });
@@ -41,7 +41,7 @@ export function smallPatterns(mount, view, store, parent, state, { onHover, onPi
     const { order, count } = state.few && scores.length
       ? rankingOf(chosenScore(scores, state)) : { order: [], count: 0 };
     drawing.show(thumbnailsPlot(store, {
-      image, heads: count ? order.slice(0, Math.min(TOP, count)) : undefined, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head),
+      image, heads: count ? order.slice(0, Math.min(HIGHEST, count)) : undefined, collected: () => mount.selection().heads, describe: (head) => describeHead(view, head),
     }));
   }
 

@@ -647,9 +647,13 @@ DECLARED = Declared(
         "heads",
         (),
         "heads",
-        "of 16 heads on 24 texts, 712 tokens",
+        "L0H0 previous 1.00",
         "offsets=4 sample=100 shuffled=8 effects=False texts=None",
-        more=("distances", "tokens", "sequences"),
+        more=tuple(
+            f"{name}.{kind}"
+            for name in ("distances", "tokens", "sequences")
+            for kind in ("csv", "parquet")
+        ),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},

@@ -12,7 +12,7 @@ from hypothesis import given
 from scipy import stats
 from torch import Tensor
 
-from analyses.results.statistics import FEWEST, LEVEL, false_discovery_rates, interval
+from analyses.results.statistics import FEWEST, LEVEL, Moments, false_discovery_rates, interval
 from tools.coverage import LAST, METHODS, SHAPES, SIZES, beyond_data, draw, t_ends
 
 CONTINUOUS = [shape for shape in SHAPES if not shape.startswith("two values")]
@@ -277,3 +277,30 @@ def test_of_many_heads_without_effect_few_are_named():
     named = torch.stack([false_discovery_rates(table) for table in p]) <= LEVEL
     assert 6.5 <= float((p <= LEVEL).sum(-1).double().mean()) <= 7.5
     assert float(named.any(-1).double().mean()) <= 0.075
+
+
+def test_moments_have_the_interval_of_the_values_however_they_are_divided():
+    values = draw("lognormal, σ = 1", 40, draws=6)
+    values[1, 7:] = torch.nan
+    values[2, FEWEST - 1 :] = torch.nan
+    values[3] = 2.0
+    for parts in ([40], [1] * 40, [3, 0, 20, 17]):
+        moments = Moments.none(6)
+        for part in values.split(parts, -1):
+            moments = moments.merged(Moments.of(part))
+        low, high = moments.ends()
+        for row, value in enumerate(values):
+            expected = interval(value[~value.isnan()])
+            assert moments.n[row] == expected.n
+            for actual, wanted in (
+                (moments.mean[row], expected.mean),
+                (low[row], expected.low),
+                (high[row], expected.high),
+            ):
+                torch.testing.assert_close(actual, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_moments_of_fewer_values_have_another_interval():
+    values = draw("lognormal, σ = 1", 40, draws=3)
+    few, whole = (Moments.of(values[:, :n]).ends() for n in (20, 40))
+    assert not torch.allclose(few[0], whole[0])
