@@ -29,7 +29,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.explain_scores.cells import AGAINST, Choice, KeyChoice, as_cells, as_key, as_query
-from analyses.explain_scores.explained import BY, PromptTerms, Writers, explain_cells
+from analyses.explain_scores.explained import (
+    BY,
+    Grouping,
+    PromptTerms,
+    Writers,
+    explain_cells,
+    largest_neurons,
+)
 from analyses.explain_scores.removed import Removal, RemovedPairs
 from analyses.methods.attribution import Agreement, Head
 from analyses.results import (
@@ -310,6 +317,7 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
     cells: Sequence[tuple[int, int, int]] | None = None,
     against: str = "others",
     by: str = "component",
+    neurons: int = 0,
     most: int = 64,
     check: int = 0,
     attention: AttentionName | None = None,
@@ -334,6 +342,8 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
             weighted by attention), ``"mean"`` (that of all visible keys) or ``"nothing"``.
         by: ``component`` has each head, MLP, embedding and bias; ``layer`` sums the heads of a
             layer, and all biases; ``kind`` sums heads, MLPs, embeddings and biases.
+        neurons: number of neurons on each side, those that add most to the scores, that are writers
+            of their own, where ``by`` does not sum MLPs; ``L1MLP rest`` is what is left of theirs.
         most: the most cells of a prompt, spread evenly over all.
         check: number of the largest pairs that are removed by edits of edges.
         attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
@@ -358,6 +368,7 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
         if value not in values:
             raise InvalidInput(f"{name}={shorten(value)} is not one of {', '.join(values)}.")
     check, seed = at_least(0, check, "check"), as_seed(seed)
+    neurons = at_least(0, neurons, "neurons")
     explained_head = Head.of(model, layer, head, attention)
     batches = model.batches(prompts)
     choice = Choice(
@@ -370,14 +381,16 @@ def explain_scores(  # noqa: PLR0913 - the settings of one analysis, by keyword
     )
     kind = explained_head.kind
     choice.check(*(batches[at].is_real.sum(-1).tolist() for at in (kind.query, kind.key)))
-    writers, explained = explain_cells(explained_head, batches, choice, by, seed)
+    split = largest_neurons(explained_head, batches, choice, neurons)
+    grouping = Grouping(by, *split)
+    writers, explained = explain_cells(explained_head, batches, choice, grouping, seed)
     if not explained:
         raise InvalidInput(
             "No prompt has a cell to explain: key= finds no visible key, other_key= finds none or "
             "the same, or queries see one key alone."
         )
     effect = torch.stack([terms.effect for terms in explained], -1)
-    chosen, removed = _removed(explained_head, writers, effect, batches, choice, by, check)
+    chosen, removed = _removed(explained_head, writers, effect, batches, choice, grouping, check)
     return ScoreTerms(
         value=torch.stack([terms.value.mean() for terms in explained]).cpu(),
         effect=effect,
@@ -407,7 +420,7 @@ def _removed(  # noqa: PLR0913, PLR0917 - of one call
     effect: Float[Tensor, "query_writer key_writer prompt"],
     batches: Sequence[Batch],
     choice: Choice,
-    by: str,
+    grouping: Grouping,
     check: int,
 ) -> tuple[Int[Tensor, " checked"], RemovedPairs]:
     """The indices of the largest pairs that can be removed, and what their removal measures."""
@@ -425,7 +438,7 @@ def _removed(  # noqa: PLR0913, PLR0917 - of one call
             'outputs of heads, MLPs and embeddings, but no biases; by="component" has most of them.'
         )
     pairs = [names[pair] for pair in chosen]
-    return torch.tensor(chosen), removal.measure(batches, choice, by, pairs)
+    return torch.tensor(chosen), removal.measure(batches, choice, grouping, pairs)
 
 
 def _notes(n_prompts: int, explained: Sequence[PromptTerms], check: int, removed: int) -> list[str]:

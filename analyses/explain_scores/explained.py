@@ -1,6 +1,6 @@
 """The scores of a head's cells on many prompts, as sums of terms of pairs of writers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from analyses.explain_scores.cells import Cell, Choice
-from analyses.methods.attribution import Head, Part, PromptScores, Vectors
+from analyses.methods.attribution import Head, Part, PromptScores, Split, Vectors
 from interp.edits import Edit
 from interp.execution import check_no_nan, run
 from interp.model import Batch
@@ -59,9 +59,62 @@ class Writers:
     key: dict[str, list[Part]]
 
 
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """How the parts of the model are grouped to writers.
+
+    Attributes:
+        by: one of :data:`BY`.
+        query: neurons that are writers of queries on their own.
+        key: neurons that are writers of keys on their own.
+    """
+
+    by: str
+    query: Split
+    key: Split
+
+
+@torch.no_grad()
+def largest_neurons(
+    head: Head, batches: Sequence[Batch], choice: Choice, n: int
+) -> tuple[Split, Split]:
+    """The neurons that add most to the explained scores at queries, and those at keys.
+
+    Args:
+        head: the head.
+        batches: the prompts of each stack.
+        choice: how cells are chosen.
+        n: number of neurons of each side, with the largest mean |term| over prompts.
+    """
+    sizes: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
+    for prompt, scores in scores_of_prompts(head, batches) if n else ():
+        cells = choice.of(scores, prompt, ids_of(head, batches, prompt))
+        if cells:
+            weights = choice.weights(scores, cells)
+            terms = scores.neuron_terms(queries_of(cells, scores), weights)
+            for side, of_side in zip(sizes, terms, strict=True):
+                for name, values in of_side.items():
+                    side[name] = side.get(name, 0) + values.abs() / len(cells)
+    query, key = (_largest(side, n) for side in sizes)
+    return query, key
+
+
+def _largest(sizes: Mapping[str, Tensor], n: int) -> dict[str, list[int]]:
+    """The ``n`` largest neurons, by their MLPs."""
+    if not sizes:
+        return {}
+    every = torch.cat([*sizes.values()])
+    cells = [(name, neuron) for name, values in sizes.items() for neuron in range(len(values))]
+    chosen: dict[str, list[int]] = {}
+    for number in every.topk(min(n, len(every))).indices.sort().values.tolist():
+        name, neuron = cells[number]
+        chosen.setdefault(name, []).append(neuron)
+    return chosen
+
+
 @torch.no_grad()
 def explain_cells(
-    head: Head, batches: Sequence[Batch], choice: Choice, by: str, seed: int
+    head: Head, batches: Sequence[Batch], choice: Choice, grouping: Grouping, seed: int
 ) -> tuple[Writers, list[PromptTerms]]:
     """Explain the chosen cells of all prompts.
 
@@ -69,7 +122,7 @@ def explain_cells(
         head: the head.
         batches: the prompts of each stack.
         choice: how cells are chosen.
-        by: one of :data:`BY`.
+        grouping: the writers.
         seed: seed for the random keys of the control.
 
     Returns:
@@ -83,10 +136,11 @@ def explain_cells(
         cells = choice.of(scores, prompt, ids_of(head, batches, prompt))
         if not cells:
             continue
-        query, key = scores.query_vectors(queries_of(cells, scores)), scores.key_vectors()
-        writers = Writers(members(query, by), members(key, by))
+        query = scores.query_vectors(queries_of(cells, scores), grouping.query)
+        key = scores.key_vectors(grouping.key)
+        writers = Writers(members(query, grouping.by), members(key, grouping.by))
         generator = torch.Generator().manual_seed(seed + prompt)
-        terms = _Terms(scores, choice, grouped(query, by), grouped(key, by))
+        terms = _Terms(scores, choice, grouped(query, grouping.by), grouped(key, grouping.by))
         explained.append(terms.of(prompt, cells, generator))
     return writers, explained
 

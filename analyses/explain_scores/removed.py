@@ -15,6 +15,7 @@ from torch import Tensor
 
 from analyses.explain_scores.cells import Cell, Choice
 from analyses.explain_scores.explained import (
+    Grouping,
     Writers,
     grouped,
     ids_of,
@@ -84,17 +85,17 @@ class Removal:
 
     @torch.no_grad()
     def measure(
-        self, batches: Sequence[Batch], choice: Choice, by: str, pairs: Sequence[Pair]
+        self, batches: Sequence[Batch], choice: Choice, grouping: Grouping, pairs: Sequence[Pair]
     ) -> RemovedPairs:
         """Remove each pair, on all prompts.
 
         Args:
             batches: the prompts of each stack.
             choice: how cells are chosen.
-            by: how writers are grouped.
+            grouping: the writers.
             pairs: the names of the writers of queries and of keys.
         """
-        baselines = self._baselines(batches, choice, by, pairs)
+        baselines = self._baselines(batches, choice, grouping, pairs)
         of_query = {name: self.query[name] for name, _ in pairs}
         of_key = {name: self.key[name] for _, name in pairs}
         without_query = {
@@ -114,7 +115,7 @@ class Removal:
         return RemovedPairs(torch.stack(exact).cpu(), torch.stack(patched).cpu(), predicted.cpu())
 
     def _baselines(
-        self, batches: Sequence[Batch], choice: Choice, by: str, pairs: Sequence[Pair]
+        self, batches: Sequence[Batch], choice: Choice, grouping: Grouping, pairs: Sequence[Pair]
     ) -> dict[int, _Baseline]:
         """The baseline of each prompt that has cells."""
         baselines: dict[int, _Baseline] = {}
@@ -123,8 +124,8 @@ class Removal:
             if not cells:
                 continue
             queries, weights = queries_of(cells, scores), choice.weights(scores, cells)
-            query = grouped(scores.query_vectors(queries), by)
-            key = grouped(scores.key_vectors(), by)
+            query = grouped(scores.query_vectors(queries, grouping.query), grouping.by)
+            key = grouped(scores.key_vectors(grouping.key), grouping.by)
             q, k = torch.stack([*query.values()]).sum(0), torch.stack([*key.values()]).sum(0)
             keys, of_cells = [at for _, at, _ in cells], torch.arange(len(cells))
             predicted = [

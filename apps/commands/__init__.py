@@ -127,6 +127,7 @@ COMMANDS = (
         cells=HIDDEN,
         against=Option(choices=("others", "mean", "nothing")),
         by=Option(choices=("component", "layer", "kind")),
+        neurons=Option(min=0),
         most=AT_LEAST_ONE,
         check=Option(min=0),
         attention=Option(shown="cross", read=attention_of),

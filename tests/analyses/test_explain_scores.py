@@ -170,6 +170,33 @@ def test_groups_are_sums_of_components(by):
     assert len(groups.query_writers) < len(single.query_writers)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt-post"])
+def test_the_largest_neurons_are_writers_of_their_own(name):
+    """With all neurons, their terms are those of W_out's rows; a few are the largest of these."""
+    model, tokens = build(name), tokens_of(name)[0]
+    settings = {"query": 4, "key": 1}
+    plain = explain_scores(model, tokens, 1, 1, **settings)
+    every = explain_scores(model, tokens, 1, 1, neurons=10, **settings)
+    few = explain_scores(model, tokens, 1, 1, neurons=3, check=int(name != "opt-post"), **settings)
+    for names, side, other in (
+        (every.query_writers, "query_writers", 1),
+        (every.key_writers, "key_writers", 0),
+    ):
+        rows = [row for row, name in enumerate(names) if name.startswith("L0N")]
+        sums = every.effect.sum(other)
+        mlp = getattr(plain, side).index("L0MLP")
+        assert len(rows) == 10
+        assert_close(sums[rows].sum(0), plain.effect.sum(other)[mlp], EXACT)
+        assert sums[names.index("L0MLP rest")].abs().max() < EXACT
+        largest = {names[rows[row]] for row in sums[rows].abs().mean(-1).topk(3).indices}
+        assert largest == {name for name in getattr(few, side) if name.startswith("L0N")}
+        rest = getattr(few, side).index("L0MLP rest")
+        few_rows = [getattr(few, side).index(name) for name in [*largest, "L0MLP rest"]]
+        assert few.effect.sum(other)[rest].abs().max() > 1e-6
+        assert_close(few.effect.sum(other)[few_rows].sum(0), plain.effect.sum(other)[mlp], EXACT)
+    assert not any("L0N" in pair or "rest" in pair for pair in few.to_check_frame()["name"])
+
+
 def test_the_figure_keeps_the_sum_and_puts_the_largest_first():
     model, tokens = build("gpt2"), tokens_of("gpt2")[0]
     result = explain_scores(model, tokens, 1, 0, key=0)
@@ -309,6 +336,7 @@ DECLARED = Declared(
             "cells": (odd.TEXT, odd.BROKEN, odd.LISTED, odd.NESTED),
             "against": odd.CHOICE,
             "by": odd.CHOICE,
+            "neurons": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
             "most": odd.COUNT,
             "check": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
             "attention": odd.CHOICE,
@@ -320,8 +348,8 @@ DECLARED = Declared(
         ("--layer", "1", "--key", "0"),
         "scores",
         "L1H0",
-        "layer=0 head=0 query=-1 key=strongest other-key against=others by=component most=64 "
-        "check=0 attention",
+        "layer=0 head=0 query=-1 key=strongest other-key against=others by=component neurons=0 "
+        "most=64 check=0 attention",
         ("writers.csv", "writers.parquet", "cells.csv", "cells.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),

@@ -21,7 +21,7 @@ from analyses.methods.attribution.path import Path
 from analyses.methods.attribution.rules import RULES
 from analyses.methods.attribution.stream_terms import (
     Part,
-    ReadTerms,
+    Split,
     StreamWalk,
     Written,
     places_of_stream,
@@ -38,7 +38,7 @@ __all__ = [
     "Part",
     "Path",
     "PromptScores",
-    "ReadTerms",
+    "Split",
     "StreamWalk",
     "TokenLogits",
     "Vectors",

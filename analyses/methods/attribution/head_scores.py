@@ -19,6 +19,7 @@ from torch import Tensor
 from analyses.methods.attribution.stream_terms import (
     Part,
     ReadTerms,
+    Split,
     StreamWalk,
     places_of_stream,
 )
@@ -273,16 +274,21 @@ class PromptScores:
         capped = self.head.attn.soft_cap(scores) + self.bias[queries]
         return capped.masked_fill(~self.visible[queries], -torch.inf)
 
-    def query_vectors(self, queries: Int[Tensor, " cell"]) -> Vectors:
-        """The parts of the queries at some positions, divided by the scale of the scores."""
+    def query_vectors(self, queries: Int[Tensor, " cell"], split: Split | None = None) -> Vectors:
+        """The parts of the queries at some positions, divided by the scale of the scores.
+
+        Args:
+            queries: the positions.
+            split: neurons that are parts of their own.
+        """
         rotation = self._rotation(self.head.query_side)[queries]
         side, columns = self.head.query_side, self.queries[queries]
-        return self._vectors(side, columns, rotation / self.head.attn.divisor)
+        return self._vectors(side, columns, rotation / self.head.attn.divisor, split)
 
-    def key_vectors(self) -> Vectors:
-        """The parts of the keys at all positions."""
+    def key_vectors(self, split: Split | None = None) -> Vectors:
+        """The parts of the keys at all positions; see :meth:`query_vectors`."""
         side = self.head.key_side
-        return self._vectors(side, self.keys, self._rotation(side))
+        return self._vectors(side, self.keys, self._rotation(side), split)
 
     def directions_read(self, letter: str, query: int, key: int) -> Float[Tensor, " d_model"]:
         """What the normed stream at the query, or at the key, is multiplied by in their score.
@@ -322,22 +328,51 @@ class PromptScores:
         side: Side,
         columns: Int[Tensor, " cell"],
         rotation: Float[Tensor, "cell d_head d_rotated"],
+        split: Split | None,
     ) -> Vectors:
         """The terms of queries or keys, rotated."""
-        terms = self._terms(side, columns)
+        terms = self._terms(side, columns, split)
         return {part: (read[:, None] @ rotation)[:, 0] for part, read in terms.items()}
 
-    def _terms(self, side: Side, columns: Int[Tensor, " cell"]) -> ReadTerms:
-        """The terms of queries or keys at some columns, before they are rotated."""
+    def neuron_terms(
+        self, queries: Int[Tensor, " cell"], weights: Float[Tensor, "cell key"]
+    ) -> tuple[dict[str, Float[Tensor, " neuron"]], ...]:
+        """What each neuron adds to scores at the query and, in a second mapping, at the keys.
+
+        Args:
+            queries: the positions of queries.
+            weights: the weight of the score of each key.
+
+        Returns:
+            For each MLP, the sum over cells of what its neurons add to the weighted scores.
+        """
+        both: list[dict[str, Tensor]] = []
+        for side, at, other in (
+            (self.head.query_side, queries, weights @ self._key),
+            (self.head.key_side, torch.arange(len(self.keys)), weights.mT @ self._query[queries]),
+        ):
+            columns = (self.queries if side.letter == "Q" else self.keys)[at.to(self.keys.device)]
+            rotation = self._rotation(side)[at] / self.head.attn.divisor
+            walk = self._walk(side, columns)
+            both.append(walk.neurons((rotation @ other[:, :, None])[:, :, 0]))
+        return tuple(both)
+
+    def _walk(self, side: Side, columns: Int[Tensor, " cell"]) -> StreamWalk:
+        """Queries or keys of the head at some columns, pulled back to the embeddings."""
         head, rows = self.head, torch.full_like(columns, self.row)
-        W, b = (at_least_float32(x) for x in head.attn.projection(side.point))
-        factor = self._factor(side, columns)
-        directions = side.linear(W.transpose(0, 1)).mT[None]
+        W = at_least_float32(head.attn.projection(side.point)[0])
+        directions, factor = side.linear(W.transpose(0, 1)).mT[None], self._factor(side, columns)
         walk = StreamWalk(side.stack, self.cache, rows, columns)
         if side.from_end:
-            terms = walk.from_end(directions, factor).terms()
-        else:
-            terms = walk.from_step(head.layer, head.step, directions, factor).terms()
+            return walk.from_end(directions, factor)
+        return walk.from_step(head.layer, head.step, directions, factor)
+
+    def _terms(self, side: Side, columns: Int[Tensor, " cell"], split: Split | None) -> ReadTerms:
+        """The terms of queries or keys at some columns, before they are rotated."""
+        head, rows = self.head, torch.full_like(columns, self.row)
+        b = at_least_float32(head.attn.projection(side.point)[1])
+        walk, factor = self._walk(side, columns), self._factor(side, columns)
+        terms = walk.terms(split)
         constants = {
             f"b_{side.letter}": side.linear(b[None]) * factor[:, None] if side.has_bias else None,
             f"{side.letter.lower()}_norm.bias": side.norm_bias(b),

@@ -10,6 +10,7 @@ approximation. W does not depend on the position: the divisors are kept apart, a
 position (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits").
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,8 @@ class Part:
 
 
 ReadTerms = dict[Part, Float[Tensor, "cell r"]]
+Split = Mapping[str, Sequence[int]]
+"""For names of MLPs, the neurons that are terms of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,36 +132,48 @@ class StreamWalk:
         self._back(layer, step)
         return self
 
-    def terms(self) -> ReadTerms:
-        """The terms of what is read, in the order of the forward; biases of norms last."""
+    def terms(self, split: Split | None = None) -> ReadTerms:
+        """The terms of what is read, in the order of the forward; biases of norms last.
+
+        Args:
+            split: neurons that are terms of their own; the term of the others of their MLP is
+                called ``L1MLP rest``.
+        """
         terms: ReadTerms = {}
         for place in self.stack.terms():
             embedded = self.at(self.place(place.point))
             part = Part(f"{self.prefix}{place.point.label}", "embedding")
             terms[part] = self._read(embedded, self._directions, self._factor)
         for written in reversed(self.written):
-            terms |= self.terms_of(written)
+            terms |= self.terms_of(written, split or {})
         return terms | dict(reversed(self.constants.items()))
 
-    def terms_of(self, written: Written) -> ReadTerms:
+    def terms_of(self, written: Written, split: Split) -> ReadTerms:
         """The terms of the heads or the neurons of a sub-layer, and of its bias."""
         layer, step, W, factor = written.layer, written.step, written.W, written.factor
         f, name = step.f, self.name(layer, step.f)
         if isinstance(f, Attention):
             z = self.at(self.place(f.points.z, layer))
-            read = einsum(f.W_O.to(W.dtype), W, "head d d_model, b r d_model -> head b d r")
-            by_head = einsum(z, read, "b head d, head b d r -> head b r")
+            by_head = self._of_heads(z, f.W_O.to(W.dtype), W)
             return of_heads(name, layer, by_head * factor[:, None]) | self._of_bias(
                 f"{name}.b_O", layer, f.b_O, written
             )
-        hidden = self.at(self.place(point_of_terms(step), layer))
         mlp = Part(f"{name}MLP", "mlp", layer)
         if isinstance(f, MLP):
-            by_neuron = W @ f.W_out.mT.to(W.dtype)
-            return {mlp: self._read(hidden, by_neuron, factor)} | self._of_bias(
-                f"{name}.b_out", layer, f.b_out, written
-            )
-        return {mlp: self._read(hidden, W, factor)}
+            terms = self._of_neurons(mlp, f, written, split.get(mlp.name, ()))
+            return terms | self._of_bias(f"{name}.b_out", layer, f.b_out, written)
+        return {mlp: self._read(self.at(self.place(point_of_terms(step), layer)), W, factor)}
+
+    def neurons(self, along: Float[Tensor, "cell r"]) -> dict[str, Float[Tensor, " neuron"]]:
+        """For each MLP, the sum over cells of its neurons' terms along a vector of each cell."""
+        sums: dict[str, Tensor] = {}
+        for written in reversed(self.written):
+            f, layer = written.step.f, written.layer
+            if isinstance(f, MLP):
+                hidden = self.at(self.place(f.hidden_point, layer)) * written.factor[:, None]
+                read = (along[:, None] @ written.W)[:, 0] @ f.W_out.mT.to(along.dtype)
+                sums[f"{self.name(layer, f)}MLP"] = (hidden * read).sum(0)
+        return sums
 
     def name(self, layer: int, f: Sublayer) -> str:
         """The prefix of the names of a sub-layer's terms."""
@@ -223,6 +238,36 @@ class StreamWalk:
     ) -> None:
         if constant is not None:
             self.constants[Part(name, "bias", layer)] = constant * factor[:, None]
+
+    def _of_heads(
+        self, z: Float[Tensor, "cell head d"], W_O: Float[Tensor, "head d d_model"], W: Directions
+    ) -> Float[Tensor, "head cell r"]:
+        """z·W_O·W of each head, by the products that take fewer operations."""
+        if self._outputs_first(W):
+            written = einsum(z, W_O, "b head d, head d d_model -> b head d_model")
+            return (written @ W.mT).transpose(0, 1)
+        read = einsum(W_O, W, "head d d_model, b r d_model -> head b d r")
+        return einsum(z, read, "b head d, head b d r -> head b r")
+
+    def _of_neurons(self, mlp: Part, f: MLP, written: Written, some: Sequence[int]) -> ReadTerms:
+        """The terms of some neurons, and of the others together."""
+        W, factor, terms = written.W, written.factor, ReadTerms()
+        hidden, W_out = self.at(self.place(f.hidden_point, written.layer)), f.W_out.to(W.dtype)
+        for neuron in some:
+            part = Part(f"{mlp.name.removesuffix('MLP')}N{neuron}", "mlp", mlp.layer)
+            terms[part] = hidden[:, neuron, None] * (W @ W_out[neuron]) * factor[:, None]
+        if some:
+            mlp = Part(f"{mlp} rest", "mlp", mlp.layer)
+            hidden = hidden.index_fill(1, torch.tensor(some, device=hidden.device), 0.0)
+        if self._outputs_first(W):
+            terms[mlp] = self._read(hidden @ W_out, W, factor)
+        else:
+            terms[mlp] = self._read(hidden, W @ W_out.mT, factor)
+        return terms
+
+    def _outputs_first(self, W: Directions) -> bool:
+        """Whether there are fewer cells than directions, so that forming outputs is cheaper."""
+        return 2 * len(self.rows) < W.shape[1]
 
     def _read(self, x: Float[Tensor, "cell d"], W: Tensor, factor: Factor) -> Tensor:
         """x·W of each cell."""
