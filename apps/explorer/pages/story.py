@@ -55,11 +55,11 @@ def asks(_view: View, _model: interp.Transformer) -> list[Ask]:
 
 def asks_of_saved(view: View, page: str) -> list[Ask]:
     """The questions of a saved view or its pinned one, and that of its line."""
-    shown, model = SAVED_PAGES[page], model_of(view.model)
-    if not shown.reads_prompt:
-        return asks_of(shown, view)
+    saved_page, model = SAVED_PAGES[page], model_of(view.model)
+    if not saved_page.reads_prompt:
+        return asks_of(saved_page, view)
     line = ask(LINE, lambda: prediction_question(view, model))
-    asked = asks_of(shown, view)
+    asked = asks_of(saved_page, view)
     return [replace(line, long=any(each.long for each in asked[:1])), *asked]
 
 

@@ -67,8 +67,8 @@ def test_patterns_and_tokens_of_plain_and_ablated_are_of_their_runs():
             assert (exact - torch.tensor(sent)).abs().max() <= 1 / 510 + 1e-9
         losses = -run.logits[0, :-1].double().log_softmax(-1)
         expected = losses.gather(-1, model.to_tokens(plain.text)[0, 1:, None])[:, 0]
-        shown = torch.tensor(numbers(made["tokens"][side]["values"])).double()[1:]
-        torch.testing.assert_close(shown, expected, rtol=1e-4, atol=1e-5)
+        surprisal = torch.tensor(numbers(made["tokens"][side]["values"])).double()[1:]
+        torch.testing.assert_close(surprisal, expected, rtol=1e-4, atol=1e-5)
     assert not torch.equal(*(torch.tensor(numbers(made["heads"][s]["patterns"][1])) for s in "ab"))
 
 
@@ -84,15 +84,15 @@ def test_predictions_of_every_token_are_those_of_the_runs_and_number_one_vocabul
     swept = ablate(model, [plain.text], units=group, metric=interp.metrics.prob(5, pos=-1))
     torch.testing.assert_close(every["b"][5].double(), swept.ablated[0, 0], rtol=1e-4, atol=1e-7)
     for side in "ab":
-        shown = top[side]
-        assert numbers(shown["values"]).tolist() == every[side][shown["every"]["ids"]].tolist()
-        assert "second" not in shown
+        bars = top[side]
+        assert numbers(bars["values"]).tolist() == every[side][bars["every"]["ids"]].tolist()
+        assert "second" not in bars
     assert top["a"]["every"]["of"] == top["b"]["every"]["of"]
     other = compared(PROMPT, plain, opened(PROMPT, "rasp-duplicates"))["top"]
     assert other["a"]["every"]["of"] != other["b"]["every"]["of"]
 
 
-def test_a_difference_says_what_is_subtracted():
+def test_a_difference_names_what_is_subtracted():
     plain = opened(PROMPT, NAME)
     ablated = replace(plain, heads=SET, ablated=True)
     for made in compared(PROMPT, ablated, plain).values():
@@ -103,13 +103,13 @@ def test_a_difference_says_what_is_subtracted():
 
 
 @pytest.mark.parametrize("page", [PROMPT, HEADS, PAGES["why"]], ids=lambda page: page.name)
-def test_each_figure_of_an_ablated_state_says_its_run(page):
+def test_each_figure_of_an_ablated_state_names_its_run(page):
     plain = opened(page, NAME, asked=("continuation",), new_tokens=2)
-    for view, says in ((replace(plain, heads=SET, ablated=True), True), (plain, False)):
+    for view, has_run in ((replace(plain, heads=SET, ablated=True), True), (plain, False)):
         (views,) = drawn(page, view)
         for each in views:
-            assert ("Run" in each.get("run", "")) == says, each["id"]
-            if says:
+            assert ("Run" in each.get("run", "")) == has_run, each["id"]
+            if has_run:
                 assert "L1H0, L0H0" in each["run"], each["id"]
 
 

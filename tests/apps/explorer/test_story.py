@@ -31,7 +31,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 @given(st.lists(st.tuples(texts, texts), max_size=4), texts)
 def test_a_story_is_read_back_from_its_file(entries, title):
-    views = tuple(Saved(View(model="m", text=text, query=3), said) for text, said in entries)
+    views = tuple(
+        Saved(View(model="m", text=text, query=3), sentence) for text, sentence in entries
+    )
     story = Story(title, views)
     assert read_story(story.to_json()) == (story, ())
 
@@ -61,9 +63,14 @@ def test_each_wrong_field_of_a_file_is_named_and_the_rest_is_read(fields, named)
     (note,) = notes
     assert named in note
     assert len(note) < 300
-    kept = fields.get("views", [])
-    if isinstance(kept, list) and kept and isinstance(kept[0], dict) and "link" in kept[0]:
-        assert len(story.views) == min(len(kept), MAX_VIEWS)
+    entries = fields.get("views", [])
+    if (
+        isinstance(entries, list)
+        and entries
+        and isinstance(entries[0], dict)
+        and "link" in entries[0]
+    ):
+        assert len(story.views) == min(len(entries), MAX_VIEWS)
         assert story.views[0].view == View(page="heads")
 
 
@@ -241,8 +248,8 @@ def test_views_are_added_from_any_page_and_listed_on_the_page_story(session):
     app.segmented_control(key="choose_page").set_value("story").run()
     assert not app.exception
     assert not app.error
-    shown = [area.value for area in app.text_area if area.label.startswith("View ")]
-    assert shown == ["one", "two"]
+    sentences = [area.value for area in app.text_area if area.label.startswith("View ")]
+    assert sentences == ["one", "two"]
     app.button(key="story_Down_0").click().run()
     assert [saved.sentence for saved in app.session_state["story"].views] == ["two", "one"]
     area = next(area for area in app.text_area if area.label == "View 1")
