@@ -51,8 +51,8 @@ def _refused(pick: object) -> InvalidInput:
 
 def _kinds(view: ViewData) -> set[str | None]:
     """The kinds of clicks on a view."""
-    kinds = {"network": {"node"}, "heads": {"head"}}.get(view["kind"], set[str]())
-    return {view.get("pick"), view.get("double"), *kinds} - {None}
+    of_kind = {"network": {"node"}, "heads": {"head"}}.get(view["kind"], set[str]())
+    return {view.get("pick"), view.get("double"), *of_kind} - {None}
 
 
 def _is_inside(values: Pick, view: ViewData) -> bool:

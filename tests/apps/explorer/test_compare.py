@@ -67,8 +67,8 @@ def test_patterns_and_tokens_of_plain_and_ablated_are_of_their_runs():
             assert (exact - torch.tensor(sent)).abs().max() <= 1 / 510 + 1e-9
         losses = -run.logits[0, :-1].double().log_softmax(-1)
         expected = losses.gather(-1, model.to_tokens(plain.text)[0, 1:, None])[:, 0]
-        surprisals = torch.tensor(numbers(made["tokens"][side]["values"])).double()[1:]
-        torch.testing.assert_close(surprisals, expected, rtol=1e-4, atol=1e-5)
+        surprisal = torch.tensor(numbers(made["tokens"][side]["values"])).double()[1:]
+        torch.testing.assert_close(surprisal, expected, rtol=1e-4, atol=1e-5)
     assert not torch.equal(*(torch.tensor(numbers(made["heads"][s]["patterns"][1])) for s in "ab"))
 
 
@@ -84,17 +84,15 @@ def test_predictions_of_every_token_are_those_of_the_runs_and_number_one_vocabul
     swept = ablate(model, [plain.text], units=group, metric=interp.metrics.prob(5, pos=-1))
     torch.testing.assert_close(every["b"][5].double(), swept.ablated[0, 0], rtol=1e-4, atol=1e-7)
     for side in "ab":
-        predicted = top[side]
-        assert (
-            numbers(predicted["values"]).tolist() == every[side][predicted["every"]["ids"]].tolist()
-        )
-        assert "second" not in predicted
+        bars = top[side]
+        assert numbers(bars["values"]).tolist() == every[side][bars["every"]["ids"]].tolist()
+        assert "second" not in bars
     assert top["a"]["every"]["of"] == top["b"]["every"]["of"]
     other = compared(PROMPT, plain, opened(PROMPT, "rasp-duplicates"))["top"]
     assert other["a"]["every"]["of"] != other["b"]["every"]["of"]
 
 
-def test_the_title_of_a_difference_names_what_is_subtracted():
+def test_a_difference_names_what_is_subtracted():
     plain = opened(PROMPT, NAME)
     ablated = replace(plain, heads=SET, ablated=True)
     for made in compared(PROMPT, ablated, plain).values():

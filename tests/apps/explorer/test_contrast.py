@@ -74,6 +74,6 @@ def test_every_text_stands_out(chromium, server, view):
             visitor.open(server.address(**view))
             visitor.finish()
             texts = visitor.page.evaluate(TEXTS)
-        assert len(texts) > 30
+        assert len(texts) > (15 if view["page"] == "story" else 30)
         faint = [text for text in texts if text[0] < LEAST]
         assert not faint, (scheme, faint)

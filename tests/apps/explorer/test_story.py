@@ -31,7 +31,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 @given(st.lists(st.tuples(texts, texts), max_size=4), texts)
 def test_a_story_is_read_back_from_its_file(entries, title):
-    views = tuple(Saved(View(model="m", text=text, query=3), said) for text, said in entries)
+    views = tuple(
+        Saved(View(model="m", text=text, query=3), sentence) for text, sentence in entries
+    )
     story = Story(title, views)
     assert read_story(story.to_json()) == (story, ())
 
@@ -61,9 +63,14 @@ def test_each_wrong_field_of_a_file_is_named_and_the_rest_is_read(fields, named)
     (note,) = notes
     assert named in note
     assert len(note) < 300
-    views = fields.get("views", [])
-    if isinstance(views, list) and views and isinstance(views[0], dict) and "link" in views[0]:
-        assert len(story.views) == min(len(views), MAX_VIEWS)
+    entries = fields.get("views", [])
+    if (
+        isinstance(entries, list)
+        and entries
+        and isinstance(entries[0], dict)
+        and "link" in entries[0]
+    ):
+        assert len(story.views) == min(len(entries), MAX_VIEWS)
         assert story.views[0].view == View(page="heads")
 
 
