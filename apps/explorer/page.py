@@ -350,7 +350,7 @@ def with_run(page: Page, view: View, drawing: ViewData) -> ViewData:
     """The drawing of a state with heads ablated, which says of which run it is."""
     if not (page.reads_prompt and view.edit):
         return drawing
-    return {"run": f"Run: plain, without {view.edit}", **drawing}
+    return {"run": f"Run: plain, not with {view.edit}", **drawing}
 
 
 def _with_earlier(

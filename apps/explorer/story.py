@@ -129,6 +129,9 @@ def _saved(values: object, path: str, notes: list[str]) -> Saved | None:
     address = dict(parse_qsl(link.removeprefix("?"), keep_blank_values=True))
     view, of_link = from_address(address)
     notes += [f"{path}.link: {note}" for note in of_link]
+    if view.page == "story":
+        notes.append(f"{path}.link: a story has no view of a story; this view is left out.")
+        return None
     return Saved(view, sentence)
 
 

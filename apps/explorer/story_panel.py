@@ -17,7 +17,7 @@ from apps.explorer.controls import key_of, picked_value
 from apps.explorer.downloads import NO_NAME
 from apps.explorer.links import completed
 from apps.explorer.messages import errors_on_page, escape_markdown
-from apps.explorer.offered import is_local
+from apps.explorer.offered import is_local, is_offered
 from apps.explorer.page import JOBS, Results, columns_of, show
 from apps.explorer.pages.story import STORY, Drawn, asks_of_saved, story_of_session
 from apps.explorer.prediction import STYLE
@@ -26,7 +26,7 @@ from apps.explorer.story import MAX_CHARACTERS, MAX_SENTENCE, MAX_TITLE, Saved, 
 from apps.explorer.view import View
 from apps.explorer.watch import States, note_drawn
 from apps.report import StorySection, story_page
-from interp.errors import InterpError
+from interp.errors import InterpError, InvalidInput, shorten
 
 UNTITLED = "A story without a title"
 COMPONENT = "story_file"
@@ -99,7 +99,7 @@ def _open_file() -> None:
         return
     st.session_state["story_opened"] = values.get("id")
     try:
-        story, notes = opened(values)
+        story, notes = opened(values, current().model)
     except InterpError as error:
         _store(story_of_session(), [str(error)])
         return
@@ -108,20 +108,29 @@ def _open_file() -> None:
     _store(story, notes)
 
 
-def opened(sent: Mapping[str, Any]) -> tuple[Story, tuple[str, ...]]:
+def opened(sent: Mapping[str, Any], first: str) -> tuple[Story, tuple[str, ...]]:
     """The story of what the browser sent, completed for the models that are offered.
 
+    Args:
+        sent: the text of a file, and its size in bytes.
+        first: the name of the model of links that name none.
+
     Raises:
-        InvalidInput: it is not the file of a story.
+        InvalidInput: it is not the file of a story, or too large for one.
     """
     text, size = sent.get("text"), sent.get("size")
-    too_large = isinstance(size, int) and size > 4 * MAX_CHARACTERS
-    story, notes = read_story(
-        text if isinstance(text, str) and not too_large else "x" * (MAX_CHARACTERS + 1)
-    )
+    if not isinstance(text, str) or (isinstance(size, int) and size > 4 * MAX_CHARACTERS):
+        raise InvalidInput(f"The file of a story has up to {MAX_CHARACTERS:,} characters.")
+    story, notes = read_story(text)
     views, lacking = list[Saved](), list[str]()
     for n, saved in enumerate(story.views):
-        view, more = completed(saved.view, current().model)
+        if saved.view.model and not is_offered(saved.view.model):
+            lacking.append(
+                f"views[{n}].link: its model {shorten(saved.view.model)} is not available here, so "
+                "it is left out. To add models, start interp explore with --model."
+            )
+            continue
+        view, more = completed(saved.view, first)
         lacking += [f"views[{n}].link: {note}" for note in more]
         views.append(replace(saved, view=view))
     return replace(story, views=tuple(views)), (*notes, *lacking)

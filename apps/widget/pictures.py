@@ -87,22 +87,22 @@ def differences(
     Args:
         views: the views of A.
         others: the views of B; the differences are in their order.
-        run: what A and B are, shown on each view.
+        run: what A and B are, shown on each view with the runs of both.
         score: the score that a map of heads shows.
     """
-    pairs = {view["id"]: view for view in views}, {view["id"]: view for view in others}
-    return [
-        {
-            "kind": "difference",
-            "id": id_,
-            "title": f"A − B: {(pairs[1].get(id_) or pairs[0][id_])['title']}",
-            "run": run,
-            "score": score,
-            "a": pairs[0].get(id_),
-            "b": pairs[1].get(id_),
-        }
-        for id_ in dict.fromkeys([*pairs[1], *pairs[0]])
-    ]
+    sides = {view["id"]: view for view in views}, {view["id"]: view for view in others}
+    made: list[View] = []
+    for id_ in dict.fromkeys([*sides[1], *sides[0]]):
+        a, b = (side.get(id_) for side in sides)
+        runs = [
+            f"{name}: {side['run']}"
+            for name, side in (("A", a), ("B", b))
+            if side and side.get("run")
+        ]
+        title = f"A − B: {(b or a or {})['title']}"
+        texts = {"id": id_, "title": title, "run": "; ".join([run, *runs])}
+        made.append({"kind": "difference", **texts, "score": score, "a": a, "b": b})
+    return made
 
 
 # ---- drawings --------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     if isinstance(prediction, Predictions):
         if len(model.stacks) > 1:
             drawings.append(source_view(view, model))
-        of_state = state_view(model, prediction) if view.subtract else top_view(prediction)
+        of_state = state_view(view, model, prediction) if view.subtract else top_view(prediction)
         drawings += [tokens_view(view, model, prediction), of_state]
     drawings += continuation_views(results.get(CONTINUATION))
     if isinstance(of_set, Predictions):
@@ -188,7 +188,7 @@ def top_view(predictions: Predictions) -> ViewData:
     return drawn
 
 
-def state_view(model: interp.Transformer, predictions: Predictions) -> ViewData:
+def state_view(view: View, model: interp.Transformer, predictions: Predictions) -> ViewData:
     """The most probable tokens in one run, with the probabilities of all tokens to subtract.
 
     The run is that with the ablation, if there is one.
@@ -202,9 +202,9 @@ def state_view(model: interp.Transformer, predictions: Predictions) -> ViewData:
         "values": encoded([by_id[id_] for id_ in ids[:TOP]]),
         "every": {"of": _vocabulary(model), "ids": ids[:TOP], "values": encoded(values)},
     }
-    for name in ("first", "second", "run"):
+    for name in ("first", "second"):
         drawn.pop(name, None)
-    return drawn
+    return drawn | ({"run": _run(view, changes=False)} if predictions.ablated_names else {})
 
 
 _vocabularies = WeakKeyDictionary[interp.Transformer, str]()

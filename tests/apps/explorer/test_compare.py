@@ -97,7 +97,9 @@ def test_a_difference_names_what_is_subtracted():
     ablated = replace(plain, heads=SET, ablated=True)
     for made in compared(PROMPT, ablated, plain).values():
         assert made["title"].startswith("A − B: ")
-        assert made["run"] == f"A (pinned): {described(plain)}; B: {described(ablated)}"
+        states = f"A (pinned): {described(plain)}; B: {described(ablated)}"
+        run = "plain, not with" if made["id"] == "set" else "with"
+        assert made["run"] == f"{states}; B: Run: {run} L1H0, L0H0 ablated (mean)"
     assert described(plain) == f"{NAME}, “{plain.text}”, plain"
     assert described(ablated) == f"{NAME}, “{plain.text}”, L1H0, L0H0 ablated (mean)"
 

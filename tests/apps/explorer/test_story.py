@@ -44,34 +44,27 @@ def file_of(**fields: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"),
+    ("fields", "named", "n_read"),
     [
-        ({"title": 5}, "title should be text, got 5"),
-        ({"title": "x" * 5000}, "title has 5,000 characters"),
-        ({"author": "x"}, "'author' in this file is no field"),
-        ({"views": {"link": "?"}}, "views should be a list"),
-        ({"views": ["?page=heads"]}, "views[0] should be an object"),
-        ({"views": [{"sentence": "x"}]}, "views[0].link"),
-        ({"views": [{"link": "?page=heads", "sentence": [1]}]}, "views[0].sentence should be text"),
-        ({"views": [{"link": "?page=heads", "html": EVIL}]}, "views[0].'html' is no field"),
-        ({"views": [{"link": "?page=heads&head=L1"}]}, "views[0].link: 'head'='L1'"),
-        ({"views": [{"link": "?page=heads"}] * (MAX_VIEWS + 1)}, f"the first {MAX_VIEWS} of"),
+        ({"title": 5}, "title should be text, got 5", 0),
+        ({"title": "x" * 5000}, "title has 5,000 characters", 0),
+        ({"author": "x"}, "'author' in this file is no field", 0),
+        ({"views": {"link": "?"}}, "views should be a list", 0),
+        ({"views": ["?page=heads"]}, "views[0] should be an object", 0),
+        ({"views": [{"sentence": "x"}]}, "views[0].link", 0),
+        ({"views": [{"link": "?page=story"}]}, "a story has no view of a story", 0),
+        ({"views": [{"link": "?", "sentence": [1]}]}, "views[0].sentence should be text", 1),
+        ({"views": [{"link": "?", "html": EVIL}]}, "views[0].'html' is no field", 1),
+        ({"views": [{"link": "?head=L1"}]}, "views[0].link: 'head'='L1'", 1),
+        ({"views": [{"link": "?"}] * (MAX_VIEWS + 1)}, f"the first {MAX_VIEWS} of", MAX_VIEWS),
     ],
 )
-def test_each_wrong_field_of_a_file_is_named_and_the_rest_is_read(fields, named):
+def test_each_wrong_field_of_a_file_is_named_and_the_rest_is_read(fields, named, n_read):
     story, notes = read_story(file_of(**fields))
     (note,) = notes
     assert named in note
     assert len(note) < 300
-    entries = fields.get("views", [])
-    if (
-        isinstance(entries, list)
-        and entries
-        and isinstance(entries[0], dict)
-        and "link" in entries[0]
-    ):
-        assert len(story.views) == min(len(entries), MAX_VIEWS)
-        assert story.views[0].view == View(page="heads")
+    assert [saved.view for saved in story.views] == [View()] * n_read
 
 
 @pytest.mark.parametrize(
@@ -259,6 +252,21 @@ def test_views_are_added_from_any_page_and_listed_on_the_page_story(session):
     assert len(app.session_state["story"].views) == 1
     app.button(key="story_Open_0").click().run()
     assert app.session_state["view"].page == "weights"
+
+
+def test_a_file_is_completed_for_the_models_here_and_others_are_left_out_with_a_note(session):
+    from apps.explorer import story_panel  # noqa: PLC0415 - components need a session
+
+    views = [View(page="weights", model=name, head=Head(9, 9)) for name in (NAME, "/etc/passwd")]
+    text = Story("t", tuple(map(Saved, views))).to_json()
+    story, notes = story_panel.opened({"text": text, "size": len(text)}, NAME)
+    assert [saved.view.model for saved in story.views] == [NAME]
+    assert story.views[0].view.head is None
+    assert any("views[0].link: " in note and "no head L9H9" in note for note in notes)
+    assert any("views[1].link: its model '/etc/passwd'" in note for note in notes)
+    for sent in ({"text": text, "size": 2**30}, {"text": 5}, {}):
+        with pytest.raises(InvalidInput):
+            story_panel.opened(sent, NAME)
 
 
 def test_a_prompt_too_long_for_a_link_is_not_added_in_silence(session):
