@@ -7,7 +7,9 @@ import pytest
 from answered import answers, loaded, numbers, opened, views_by_id
 
 from analyses import attribute_edges, attribute_nodes, patch_activations, prune
+from apps.explorer import page
 from apps.explorer.default_views import examples
+from apps.explorer.pages import measured
 from apps.explorer.pages.patch import PATCH
 from apps.explorer.view import Head
 from interp.metrics import logit_diff
@@ -102,6 +104,78 @@ def test_the_preview_estimates_what_exact_patching_measures():
     assert (chosen.head, chosen.component, chosen.position) == (Head(1, 0), "L1H0", 9)
     shared = PATCH.on_pick(view, pick | {"name": "node L1KV0.v, position 9 ·th"})
     assert (shared.head, shared.component, shared.position) == (view.head, "", 9)
+
+
+@pytest.mark.parametrize("at", ["resid_pre", "z"])
+def test_estimates_stand_where_no_cell_is_measured_yet(at):
+    """First all are estimated, then the largest are measured, then all."""
+    view = opened(PATCH, NAME, at=at)
+    clean, corrupt, metric = pair(view)
+    over = ("layer", "head" if at == "z" else "pos")
+    settings = {"metric": metric, "at": at, "over": over}
+    estimated, few, whole = (
+        patch_activations(loaded(NAME), clean, corrupt, **settings, **more)
+        for more in ({"estimate": True}, {"largest": 5}, {})
+    )
+    first, second, last = (
+        views_by_id(PATCH, view, results)["patching"]
+        for results in (
+            {"estimates": estimated},
+            {"estimates": estimated, "largest effects": few},
+            {"estimates": estimated, "largest effects": few, "patching": whole},
+        )
+    )
+    assert numbers(first["estimated"]).all()
+    assert "Hatched: estimated to first order, not measured yet" in first["note"]
+    assert "control" not in first["note"], "no control was measured"
+    np.testing.assert_allclose(numbers(first["values"]), estimated.mean_effect[0], rtol=1e-6)
+    is_measured = numbers(second["estimated"]) == 0
+    assert is_measured.sum() == 5
+    assert np.array_equal(
+        numbers(second["values"])[is_measured], numbers(last["values"])[is_measured]
+    )
+    assert "estimates of 5 cells against their measured effects".capitalize() in second["note"]
+    assert f"5 of {is_measured.size} cells so far" in second["note"]
+    np.testing.assert_allclose(numbers(last["values"]), whole.mean_effect[0], rtol=1e-6)
+    assert "estimated" not in last
+    assert "hatched" not in last["note"].lower()
+
+
+def test_of_many_heads_cells_are_estimated_then_the_largest_measured(monkeypatch):
+    """Each step is asked once the one before it is answered; of few heads, all at once."""
+    names = ["estimates", "largest effects", "patching"]
+    view = opened(PATCH, NAME)
+    asked = [ask.name for ask in PATCH.asks(view, loaded(NAME))]
+    assert asked[0] == "patching"
+    monkeypatch.setattr(measured, "FEW", 1)
+    steps = [ask for ask in PATCH.asks(view, loaded(NAME)) if ask.name in names]
+    assert [ask.name for ask in steps] == names
+    assert [len(ask.after) for ask in steps] == [0, 1, 2]
+    assert steps[2].after == (steps[0].question, steps[1].question)
+    monkeypatch.setattr(page, "model_of", loaded)
+    due = {ask.name for ask in page.asks_of(PATCH, view)} & {*names}
+    assert due == {"estimates"}
+    page.JOBS.store.put(steps[0].question, steps[0].question.run(loaded(NAME)))
+    due = {ask.name for ask in page.asks_of(PATCH, view)} & {*names}
+    assert due == {"estimates", "largest effects"}
+
+
+def test_edges_are_estimated_until_circuits_have_run():
+    view = opened(PATCH, NAME, edges=13, asked=("circuit",))
+    results, _ = answers(PATCH, view)
+    estimates, scores = results["edge estimates"], results["edge scores"]
+    first = views_by_id(PATCH, view, {"edge estimates": estimates})["circuit"]
+    second = views_by_id(PATCH, view, {"edge estimates": estimates, "edge scores": scores})[
+        "circuit"
+    ]
+    assert first["estimated"] is second["estimated"] is True
+    assert "against" not in first["note"]
+    assert "Estimates of 16 edges against their measured effects: r = " in second["note"]
+    strongest = sorted(scores.scores.items(), key=lambda item: -abs(item[1]))[:13]
+    drawn = sum(abs(weight) for *_, weight in second["edges"])
+    assert 0 < drawn <= sum(abs(score) for _, score in strongest) + 1e-9
+    assert "13 strongest of 257 edges" in second["title"]
+    assert "estimated" not in views_by_id(PATCH, view, results)["circuit"]
 
 
 def test_cells_that_are_not_measured_yet_are_missing():

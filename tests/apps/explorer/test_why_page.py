@@ -10,6 +10,7 @@ from architectures import build, tokens_of
 
 from analyses import ablate, direct_logit_attribution, logit_lens, patch_paths, trace_paths
 from analyses.results.number_text import number
+from apps.explorer.pages import measured
 from apps.explorer.pages.why import WHY
 from apps.explorer.view import Head, View, from_address
 from interp.metrics import logit_diff
@@ -41,6 +42,35 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert (bars["scale"]["helps"], bars["second"]["helps"]) == ("above", "below")
     assert f"sum to {number(results['direct'].value.mean(), sign=True)} logits" in bars["note"]
     assert np.isnan(second["embed"])
+
+
+def test_estimated_ablations_are_marked_until_they_are_measured(monkeypatch):
+    """Of heads and of MLPs; the agreement of estimates and measurements stands in the note."""
+    monkeypatch.setattr(measured, "FEW", 1)
+    monkeypatch.setattr(measured, "FIRST", 3)
+    view = opened(WHY, "python-4l")
+    results, errors = answers(WHY, view)
+    assert errors == {}
+    kinds = ("heads", "MLPs")
+    first = {name: results[name] for name in ("direct", *(f"estimates of {k}" for k in kinds))}
+    second = first | {
+        f"largest effects of {kind}": results[f"largest effects of {kind}"] for kind in kinds
+    }
+    drawn = [views_by_id(WHY, view, each)["components"] for each in (first, second, results)]
+    marks = [numbers(bars["second"]["estimated"]) for bars in drawn[:2]]
+    effects = [numbers(bars["second"]["values"]) for bars in drawn]
+    components = ~np.isnan(effects[0])
+    assert np.array_equal(marks[0] == 1, components)
+    assert 0 < (components & (marks[1] == 0)).sum() <= 6
+    assert "estimated" not in drawn[2]["second"]
+    assert "Hatched" in drawn[0]["note"]
+    assert "Hatched" not in drawn[2]["note"]
+    assert "Estimates of 3 heads against their measured effects" in drawn[1]["note"]
+    assert "Estimates of 3 MLPs against their measured effects" in drawn[1]["note"]
+    exact = dict(zip(drawn[2]["labels"], effects[2], strict=True))
+    for name, effect, is_estimate in zip(drawn[1]["labels"], effects[1], marks[1], strict=True):
+        if not (is_estimate or np.isnan(effect)) and name in exact:
+            assert effect == exact[name]
 
 
 def test_effects_that_are_not_measured_yet_are_missing():
