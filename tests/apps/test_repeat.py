@@ -15,7 +15,7 @@ from apps.commands.options import FILES, SHARED
 from apps.commands.saved_table import saved_table
 from apps.commands.written_run import difference
 from interp.errors import InvalidInput
-from interp.loading import kernel
+from interp.kernels import choice as kernel
 
 ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
 HEADS = ["heads", "--model", "rasp-reverse", "--rows", "2"]
