@@ -18,6 +18,7 @@ from interp.errors import InvalidInput
 from interp.kernels import choice as kernel
 
 ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
+HEADS = ["heads", "--model", "rasp-reverse", "--rows", "2"]
 PATCH = [
     "patch",
     "--model",
@@ -57,12 +58,13 @@ SWEEPS = {
     "paths": ["paths", "--model", "rasp-reverse", "--memory", "3MB"],
     "attribute": ["attribute", "--model", "rasp-reverse", "--check", "8", "--memory", "1MB"],
     "nodes": ["nodes", "--model", "rasp-reverse", "--check", "8", "--memory", "1MB"],
+    "heads": HEADS,
     "erase": ["erase", "--model", "rasp-histogram", "--metric", "kl", "--memory", "300kB"],
 }
 
 
 @pytest.mark.parametrize(
-    "name", covering(SWEEPS, ["ablate kl", "patch"], nightly=["paths", "attribute"])
+    "name", covering(SWEEPS, ["ablate kl", "heads", "patch"], nightly=["paths", "attribute"])
 )
 def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
     words = SWEEPS[name]
@@ -129,6 +131,25 @@ def interrupted(monkeypatch):
             return False
 
     monkeypatch.setattr(partial_run, "Slice", Interrupting)
+
+
+def test_ctrl_c_keeps_the_texts_that_were_read(command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupted(patched)
+        stopped = command(*HEADS, "--out", tmp_path / "out")
+    assert stopped.exit_code == 130
+    assert "Interrupted with 4 texts done, which are kept" in stopped.stderr
+    kept = tmp_path / ".out.interp-kept" / "sweep.safetensors"
+    whole_file = kept.read_bytes()
+    kept.write_bytes(whole_file[:-1])
+    damaged = command(*HEADS, "--out", tmp_path / "out", "--resume")
+    assert damaged.exit_code == 2
+    assert "sweep.safetensors is not what" in damaged.stderr
+    kept.write_bytes(whole_file)
+    resumed = command(*HEADS, "--out", tmp_path / "out", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert command(*HEADS, "--out", tmp_path / "whole").exit_code == 0
+    assert tables_of(tmp_path / "out") == tables_of(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("gain", [1.5, 0.9])
