@@ -531,8 +531,8 @@ def _largest(
 ) -> Units:
     """The ``n`` units with the largest mean size of the effect, in the order of the forward."""
     order = (ablated - clean).abs().mean(-1).argsort(descending=True, stable=True)
-    kept = {*order[:n].tolist()}
-    return {name: members for row, (name, members) in enumerate(chosen.items()) if row in kept}
+    largest = {*order[:n].tolist()}
+    return {name: members for row, (name, members) in enumerate(chosen.items()) if row in largest}
 
 
 def _select_units(

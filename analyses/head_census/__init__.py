@@ -3,13 +3,16 @@
 Each kind is measured as its paper defines it, on prompts of its own or on weights, with a score and
 a control on each sample:
 
-    family             kinds                                                             samples
-    repeated tokens    previous-token, induction, duplicate-token, sink, copying         rows
-    own token          copy-suppression, token-copying                                   groups
-    succession         successor                                                         tokens
-    retrieval          retrieval                                                         rows
-    function vectors   function-vector                                                   prompts
-    two names          name-mover, negative-mover, subject-suppression, duplicate-name   prompts
+    family             kinds                                        samples, cost
+    repeated tokens    previous-token, induction, duplicate-token,  rows, two forwards each; weights
+                       sink, copying
+    own token          copy-suppression, token-copying              groups of tokens; weights
+    succession         successor                                    tokens; weights
+    retrieval          retrieval                                    rows, two forwards each
+    function vectors   function-vector                              prompts, two cases for each head
+    two names          name-mover, negative-mover,                  prompts, one case for each head
+                       subject-suppression, subject-inhibition,     that attends to a name, or
+                       duplicate-name                               writes one
 
 (Olsson et al. 2022; McDougall et al. 2023; Gould et al. 2023; Wu et al. 2024; Todd et al. 2023;
 Wang et al. 2022; what each score is: ``to_kind_frame()``.) A head is of a kind if its score exceeds

@@ -164,4 +164,4 @@ def _outputs(
     return torch.stack(outputs).sum(0)
 
 
-FAMILY = Family("function vectors", measure, "two cases a head in a sweep of the last token")
+FAMILY = Family("function vectors", measure)

@@ -161,9 +161,7 @@ class Family:
     Attributes:
         name: the name by which ``families=`` asks for it.
         measure: measures its kinds, or raises :class:`NotShown`.
-        cost: what it runs, in words.
     """
 
     name: str
     measure: Callable[[Case], list[Measured]]
-    cost: str

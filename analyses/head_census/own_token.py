@@ -54,4 +54,4 @@ def measure(case: Case) -> list[Measured]:
     ]
 
 
-FAMILY = Family("own token", measure, "weights alone: 512 tokens × all logits for each head")
+FAMILY = Family("own token", measure)

@@ -68,4 +68,4 @@ def _task(case: Case) -> Task | None:
     return Task(rows.repeated, "loss", "loss on repeated tokens (nats)")
 
 
-FAMILY = Family("repeated tokens", measure, "two forwards a row of 120 tokens; weights")
+FAMILY = Family("repeated tokens", measure)

@@ -172,4 +172,4 @@ def _random_parts(case: Case) -> Parts:
     return draw
 
 
-FAMILY = Family("retrieval", measure, "two forwards a row")
+FAMILY = Family("retrieval", measure)

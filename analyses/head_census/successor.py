@@ -102,4 +102,4 @@ def _task(case: Case, classes: list[tuple[Members, Tensor]]) -> Task | None:
     return Task(case.model.batch(padded), "loss", "loss on the classes in order (nats)")
 
 
-FAMILY = Family("succession", measure, "weights alone: the tokens of the classes for each head")
+FAMILY = Family("succession", measure)

@@ -174,6 +174,4 @@ def _agreeing(
     return agrees
 
 
-FAMILY = Family(
-    "two names", measure, "six forwards of the pairs; a sweep over heads with such an effect"
-)
+FAMILY = Family("two names", measure)

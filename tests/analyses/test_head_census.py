@@ -362,7 +362,7 @@ DECLARED = Declared(
         "census",
         ("--sequences", "6", "--family", "repeated tokens", "--family", "own token"),
         "census",
-        "in brackets: the control",
+        "heads are of 12 kinds",
         "family=None sequences=16 effects=False",
         ("kinds",),
     ),
