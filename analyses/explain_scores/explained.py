@@ -139,7 +139,7 @@ def explain_cells(
         query = scores.query_vectors(queries_of(cells, scores), grouping.query)
         key = scores.key_vectors(grouping.key)
         writers = Writers(members(query, grouping.by), members(key, grouping.by))
-        generator = torch.Generator().manual_seed(seed + prompt)
+        generator = torch.Generator().manual_seed((seed + prompt) % 2**63)
         terms = _Terms(scores, choice, grouped(query, grouping.by), grouped(key, grouping.by))
         explained.append(terms.of(prompt, cells, generator))
     return writers, explained

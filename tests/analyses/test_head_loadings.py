@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from architectures import ARCHITECTURES, as_where, build, tokens_of
-from declared import Call, Declared, EachPrompt, Made, Without, example, odd, small
+from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, example, odd, small
 
 from analyses import explain_scores, head_loadings
 from interp import Place, Point, Transformer, edits, run
@@ -208,5 +208,17 @@ DECLARED = Declared(
     command=Without("an edge is named by parts and positions, which differ from prompt to prompt"),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},
-    symmetric=Without("a single head or neuron reads, which is named by the caller"),
+    symmetric=Symmetric(
+        {
+            "": lambda case: head_loadings(
+                case.model,
+                case.clean,
+                "embed",
+                "logits",
+                source_pos=0,
+                target=case.target,
+                distractor=case.distractor,
+            )
+        }
+    ),
 )

@@ -23,7 +23,6 @@ from analyses.methods.attribution.stream_terms import (
     Part,
     Split,
     StreamWalk,
-    Written,
     places_of_stream,
     point_of_terms,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "StreamWalk",
     "TokenLogits",
     "Vectors",
-    "Written",
     "cells_to_check",
     "check_linear_logits",
     "checked_frame",
