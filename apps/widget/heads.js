@@ -62,6 +62,7 @@ export function headsView(mount, view) {
   const map = scores.length ? scoreMap(mount, view, scores, scored, state, {
     onHover: hoverHead, onPick: pickHead, onScore: showScore,
   }) : null;
+  if (!map) scored.append(element("p", { class: "w-soft" }, "There are no scores yet."));
   const evidence = evidencePane(mount, view, known, state, { onHover: hoverHead, onPick: pickHead });
   const thumbnails = smallPatterns(mount, view, store, all, state, { onHover: hoverHead, onPick: pickHead, hidden });
 
