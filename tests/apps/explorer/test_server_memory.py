@@ -43,7 +43,10 @@ def test_many_prompts_leave_no_more_than_their_results(chromium, n_prompts, grow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     "n_prompts",
-    [pytest.param(15, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.nightly)],
+    [
+        pytest.param(15, marks=pytest.mark.slow),
+        pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(3000)]),
+    ],
 )
 def test_prompts_on_all_pages_of_python_4l_take_at_most_100_mb(chromium, n_prompts):
     """Pages in turn, each until its jobs have ended, after each has been opened once."""
