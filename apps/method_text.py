@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Any
 
 from analyses import Ablation, ablate_heads
 from analyses.results import Result
@@ -28,10 +29,16 @@ class Paragraph:
 
 
 def method_text(result: Result) -> str:
-    """The docstring of the module that defines a result, or of the one that has heads by layer."""
+    """The docstring of the module of an analysis, or of the one that has heads by layer."""
     of_heads = isinstance(result, Ablation) and result.by_layer
-    module = ablate_heads.__module__ if of_heads else type(result).__module__
+    module = module_of(ablate_heads if of_heads else type(result))
     return (sys.modules[module].__doc__ or f"{type(result).__name__}?").strip()
+
+
+def module_of(part: Any) -> str:  # noqa: ANN401 - a function or a class
+    """The module that says what an analysis answers: that of its part, or the folder around it."""
+    name = part.__module__
+    return ".".join(name.split(".")[:2]) if name.startswith("analyses.") else name
 
 
 def question(text: str) -> str:

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 import analyses
 import interp
 from analyses.results import Result
-from apps.method_text import paragraphs, question
+from apps.method_text import module_of, paragraphs, question
 from tools.figure_svg import figure_svg
 from tools.site.roles import without_roles
 
@@ -501,7 +501,7 @@ def one_line(name: str) -> str:
 
 def docstring_of(name: str) -> str:
     """The docstring of the module of an analysis."""
-    return (sys.modules[getattr(analyses, name).__module__].__doc__ or "").strip()
+    return (sys.modules[module_of(getattr(analyses, name))].__doc__ or "").strip()
 
 
 def anchor(heading: str) -> str:
