@@ -17,11 +17,12 @@ from analyses.methods.circuits import TokenCircuits
 from interp.errors import InvalidInput
 from interp.linalg import LowRank
 
-Ids = Int[Tensor, " token"]
+Sources = Int[Tensor, " source"]
+Outputs = Int[Tensor, " output"]
 
 
 @torch.no_grad()
-def ov_logits(case: Case, sources: Ids, outputs: Ids) -> Iterator[tuple[int, int, LowRank]]:
+def ov_logits(case: Case, sources: Sources, outputs: Outputs) -> Iterator[tuple[int, int, LowRank]]:
     """Layer, head and ``[source, output]`` logits of each head, in the order of the forward.
 
     Raises:
