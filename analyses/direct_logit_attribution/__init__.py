@@ -362,7 +362,6 @@ class DirectLogitAttribution(Result):
             top=float(torch.cat(scaled).abs().max()) if sides else None,
             places=places_of_effects(self.to_frame()),
             beside={name: table(values) for name, values in (beside or {}).items()},
-            helps=None if beside is None else "above",
         )
 
     def _source_drawing(self, sources: Float[Tensor, "head prompt key"], prompt: int) -> Drawing:

@@ -20,7 +20,7 @@ import { surface } from "./surface.js";
 
 const CONTRASTS = 10;
 /** How much larger cells are than those of a map that fits its box. */
-const ZOOMS = [1, 1.5, 2.25, 3.4, 5];
+const ZOOMS = [1, 1.5, 2.25, 3.4, 5, 8];
 /** Least and greatest sizes of cells of a map that fits its box, in pixels. */
 const LEAST = 4;
 const [WIDE, HIGH] = [72, 36];

@@ -11,6 +11,7 @@ from math import log
 
 import pytest
 import torch
+from allocations import allocated
 from architectures import assert_close, build, build_new, padded
 from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, example, odd, small
 from permuted import tables_of
@@ -349,6 +350,19 @@ def test_what_is_kept_does_not_grow_with_the_corpus():
     sizes, other = ({n: t.nbytes for n, t in each.tensors().items()} for each in totals)
     assert sizes == other
     assert sum(sizes.values()) <= SIZES.nbytes
+
+
+def test_patterns_are_formed_for_one_layer_at_a_time():
+    """Eight layers more take less than half of their patterns: what is recorded of them."""
+    tokens = torch.randint(D_VOCAB, (8, 160), generator=torch.Generator().manual_seed(0))
+    peaks = []
+    for layers in (4, 12):
+        stack = interp.StackConfig(layers, interp.AttentionConfig(4, 4), None)
+        model = interp.Transformer(interp.Config(16, D_VOCAB, 160, decoder=stack))
+        peaks.append(allocated(lambda model=model: scan_heads(model, tokens, sample=10))[0])
+    of_a_layer = 4 * 8 * 4 * 160 * 160
+    assert peaks[1] - peaks[0] < 8 * of_a_layer / 2
+    assert peaks[0] > of_a_layer
 
 
 # ---- controls, distances, tokens ----------------------------------------------------------------
