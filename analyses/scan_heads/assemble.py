@@ -85,7 +85,7 @@ def head_scan(
         sequences=sequences,
         massive=_massive(plan, totals),
         sinks=_sinks(plan, totals, texts),
-        effects=effects_of(plan, texts, memory=memory, rows=scan.rows, progress=report)
+        class_effects=effects_of(plan, texts, memory=memory, rows=scan.rows, progress=report)
         if effects and complete
         else None,
         n_texts=counts["texts"],

@@ -127,7 +127,7 @@ class HeadScan(Result):
         sequences: a sample of texts by decile; ``None`` if the scan was cancelled.
         massive: massive activations of the stream.
         sinks: what they do to the mass on the first token; ``None`` if there are none.
-        effects: effects of mean ablation, by class of the target; ``None`` if not asked for.
+        class_effects: effects of mean ablation, by class of the target; ``None`` if not asked for.
         n_texts: number of texts.
         n_tokens: number of tokens of the last stack.
         provenance: model, tokens and settings that the numbers depend on.
@@ -157,7 +157,7 @@ class HeadScan(Result):
     sequences: Sequences | None
     massive: Massive
     sinks: Sinks | None
-    effects: ClassEffects | None
+    class_effects: ClassEffects | None
     n_texts: int
     n_tokens: int
     provenance: Provenance
@@ -174,8 +174,8 @@ class HeadScan(Result):
         if weighting not in WEIGHTINGS:
             choices = " or ".join(WEIGHTINGS)
             raise InvalidInput(f"weighting={shorten(weighting)} should be {choices}.")
-        if statistic == EFFECT and self.effects is not None:
-            return self.effects.effect.abs().mean(-1)
+        if statistic == EFFECT and self.class_effects is not None:
+            return self.class_effects.effect.abs().mean(-1)
         return self.mean[WEIGHTINGS.index(weighting), :, self._index(statistic)]
 
     # ---- tables -----------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class HeadScan(Result):
         (nats): ``effect``, ``low``, ``high``, ``size``, ``share``, ``n``, ``p``, ``q``,
         ``significant``.
         """
-        effects = self.effects
+        effects = self.class_effects
         every = range(len(self.names))
         if effects is None:
             return pd.DataFrame({**self._heads([]), "target_class": [], "effect": []})
@@ -415,7 +415,7 @@ class HeadScan(Result):
                 entropy.
             weighting: with which weights.
         """
-        y = (ENTROPY if self.effects is None else EFFECT) if y is None else y
+        y = (ENTROPY if self.class_effects is None else EFFECT) if y is None else y
         return Scatter(
             self.of(x, weighting),
             self.of(y, weighting),
@@ -503,12 +503,12 @@ class HeadScan(Result):
         return lines
 
     def _effect_lines(self) -> list[str]:
-        if self.effects is None:
+        if self.class_effects is None:
             return []
-        size = self.effects.effect.abs().mean(-1)
+        size = self.class_effects.effect.abs().mean(-1)
         few = size.argsort(descending=True, stable=True)[:OF_EACH].tolist()
         texts = (f"{self.names[n]} {number(size[n], 3)}" for n in few)
-        tokens = counted(len(self.effects.target), "token")
+        tokens = counted(len(self.class_effects.target), "token")
         return [
             f"largest |effect| of mean ablation on the surprisal of {tokens}, in nats: "
             f"{', '.join(texts)}"

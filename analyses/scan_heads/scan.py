@@ -116,17 +116,17 @@ class ScanEstimate:
     Attributes:
         seconds: time of the whole pass; NaN for an iterator, whose length is not known.
         tokens_per_second: tokens that are measured in a second.
-        kept: the most bytes of the numbers that are kept, whatever the size of the corpus.
+        nbytes: the most bytes of the numbers that are kept, whatever the size of the corpus.
     """
 
     seconds: float
     tokens_per_second: float
-    kept: int
+    nbytes: int
 
     def __str__(self) -> str:
         return (
             f"about {self.seconds:.3g} s, {self.tokens_per_second:.3g} tokens a second; "
-            f"at most {size_of(self.kept)} kept"
+            f"at most {size_of(self.nbytes)} kept"
         )
 
 
@@ -159,7 +159,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
 
     Examples:
         >>> texts = ["def f(self): return self", "class A(object): pass"] * 4
-        >>> analyses.estimate_scan_heads(interp.load("python-2l"), texts).kept
+        >>> analyses.estimate_scan_heads(interp.load("python-2l"), texts).nbytes
         10657920
     """
     check_finite_weights(model)

@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 DOCUMENTATION = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 
 
 @cache
@@ -23,7 +24,7 @@ def bundle(host: str) -> str:
     """The script for a host: all modules that its own imports, directly or not, and then its own.
 
     The modules import names as they are, and have no two equal names at their top level, so that
-    it is enough to put one after the other without what imports, exports and documents names.
+    it is enough to put one after the other without comments and what imports and exports names.
 
     Args:
         host: ``"report"``; or a Streamlit component: ``"streamlit"``, which is called with data,
@@ -38,7 +39,7 @@ def bundle(host: str) -> str:
             wanted += IMPORT.findall(modules[name])
     order = TopologicalSorter({name: IMPORT.findall(text) for name, text in modules.items()})
     script = "\n".join(modules[name] for name in order.static_order())
-    for left_out in (IMPORT, EXPORT, DOCUMENTATION):
+    for left_out in (IMPORT, EXPORT, DOCUMENTATION, COMMENT):
         script = left_out.sub("", script)
     return f'"use strict";\n{script}'
 

@@ -329,7 +329,7 @@ VOCABULARY = {
     },
     "object": {
         "ablation": "ablation of neurons",
-        "effects": "effects of ablation by class of the token",
+        "class_effects": "effects of ablation by class of the token",
         "massive": "massive activations of the stream",
         "sequences": "texts by decile",
         "sinks": "attention to the first token without massive activations",

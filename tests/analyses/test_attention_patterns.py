@@ -314,7 +314,6 @@ DECLARED = (
                     *(["L9H0"], ["L0H0", "L0H0"], [odd.TEXT]),
                 ),
                 "method": (*odd.CHOICE, odd.NOTHING),
-                "reference": odd.SOMETHING,
                 "seed": odd.SEED,
             },
         ),

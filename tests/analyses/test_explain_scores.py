@@ -348,8 +348,8 @@ DECLARED = Declared(
         ("--layer", "1", "--key", "0"),
         "scores",
         "L1H0",
-        "layer=0 head=0 query=-1 key=strongest other-key against=others by=component neurons=0 "
-        "most=64 check=0 attention",
+        "layer=0 head=0 query=-1 key=strongest other_key=None against=others by=component "
+        "neurons=0 most=64 check=0 attention=None",
         ("writers.csv", "writers.parquet", "cells.csv", "cells.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),

@@ -325,13 +325,13 @@ def test_an_estimate_is_of_all_texts_and_bounds_what_is_kept():
     model = interp.load("python-2l")
     whole = estimate_scan_heads(model, CODE * 10)
     few = estimate_scan_heads(model, CODE * 2)
-    assert whole.kept == few.kept > 0
+    assert whole.nbytes == few.nbytes > 0
     assert whole.seconds * whole.tokens_per_second == pytest.approx(
         5 * few.seconds * few.tokens_per_second, rel=0.2
     )  # the tokens of all texts: both numbers are of the same forwards
     assert math.isnan(estimate_scan_heads(model, iter(CODE)).seconds)
     partial = scan_heads(model, CODE, cancelled=lambda: True).partial
-    assert sum(tensor.nbytes for tensor in partial.tensors.values()) <= whole.kept
+    assert sum(tensor.nbytes for tensor in partial.tensors.values()) <= whole.nbytes
     with pytest.raises(InvalidInput, match="holds no text"):
         estimate_scan_heads(model, iter([]))
 
@@ -557,7 +557,7 @@ def test_massive_activations_are_counted_where_they_are():
 def test_effects_are_those_of_mean_ablation_on_the_surprisal():
     model = interp.load("python-2l")
     result = scan_heads(model, CODE, effects=True)
-    effects = result.effects
+    effects = result.class_effects
     assert effects.effect.shape == (16, len(effects.target))
     assert {"repetition", "other"} <= set(effects.target)
     frame = result.to_effect_frame()

@@ -246,7 +246,7 @@ def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(c
     """And the help of each command states whether it is one."""
     resumable = {spec.name for spec in COMMANDS if spec.is_resumable}
     assert resumable == {
-        *("ablate", "patch", "paths", "attribute", "nodes", "erase", "head-effects"),
+        *("ablate", "patch", "paths", "attribute", "nodes", "erase", "head-effects", "heads"),
     }
     for spec in COMMANDS:
         help_text = " ".join(command(spec.name, "--help").stdout.split())

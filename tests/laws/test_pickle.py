@@ -15,6 +15,7 @@ from architectures import assert_identical, build, tokens_of
 import analyses
 import apps
 import interp
+from analyses import PartialScan, ScanInterrupted
 from interp import Interrupted, Sweep, edits, metrics, sweep
 from interp.edits import KINDS as KINDS_OF_EDIT
 from interp.edits.edit import Edit
@@ -82,10 +83,19 @@ def part_of_a_sweep() -> Sweep:
     return sweep(MODEL, TOKENS, heads, METRICS[3], memory=30_000, cancelled=stop)
 
 
+def part_of_a_scan() -> PartialScan:
+    return PartialScan({"model": "gpt2"}, {"counts": torch.tensor([3])})
+
+
+PARTS = {Interrupted: part_of_a_sweep, ScanInterrupted: part_of_a_scan}
+"""What the exceptions of interrupted work hold."""
+
+
 @pytest.mark.parametrize("kind", EXCEPTIONS, ids=lambda kind: kind.__name__)
 def test_an_exception_is_unpickled_with_what_it_holds(kind):
-    error = kind(part_of_a_sweep()) if kind is Interrupted else kind("what came")
-    if kind is not Interrupted:
+    part = PARTS.get(kind)
+    error = kind("what came") if part is None else kind(part())
+    if part is None:
         error.result = {"done": 3}
     loaded = again(error)
     assert type(loaded) is kind
@@ -93,6 +103,8 @@ def test_an_exception_is_unpickled_with_what_it_holds(kind):
     assert loaded.args == error.args
     if kind is Interrupted:
         assert_identical(loaded.result.values, error.result.values)
+    elif kind is ScanInterrupted:
+        assert_identical(loaded.result.tensors["counts"], error.result.tensors["counts"])
     else:
         assert loaded.result == error.result
 

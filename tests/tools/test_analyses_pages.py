@@ -1,7 +1,6 @@
 """The pages of analyses: each has one, whose code runs, and the pages are up to date."""
 
 import shlex
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +21,7 @@ from tools.analyses_pages import (
     QUESTIONS,
     Products,
     asked,
+    docstring_of,
     index,
     method,
     options,
@@ -44,7 +44,7 @@ def test_every_analysis_has_an_example_and_answers_one_question():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_page_has_what_the_docstring_has(name):
-    text = (sys.modules[getattr(analyses, name).__module__].__doc__ or "").strip()
+    text = docstring_of(name)
     assert any(paragraph.is_equation for paragraph in paragraphs(text))
     assert len(question(text)) < 100
     for part in (*asked(name, EXAMPLES[name]), *method(name), *options(name)):
