@@ -80,6 +80,8 @@ DRAWS = 8
 """Random answers of the control."""
 PATHS = 20
 """The most single paths of a prompt."""
+INPUT = "input"
+"""What an MLP and the logits read."""
 AFTER_CAP = "contributions are to logits before their soft-cap; removals are measured after it"
 
 
@@ -151,7 +153,7 @@ class TracedPaths(Result):
         Columns:
             prompt: the prompt.
             writer, reader, name: the edge; ``L1H0.k@5`` are keys that L1H0 reads for position 5.
-            part: what a head reads: q, k or v; empty for an MLP and the logits.
+            part: what a head reads: q, k or v; ``input`` for an MLP and the logits.
             pos, token: the position that is read, and its token.
             effect: what it contributes to the answer, in logits.
             control: mean |effect| for tokens drawn at random.
@@ -166,7 +168,7 @@ class TracedPaths(Result):
                 "writer": writers,
                 "reader": readers,
                 "name": [edge_name(edge) for edge in self.edges],
-                "part": [letter_of(reader) for reader in readers],
+                "part": [letter_of(reader) or INPUT for reader in readers],
                 "pos": pos,
                 "token": [self.tokens[n][at] for n, at in zip(prompts, pos, strict=True)],
                 "effect": self.effect.numpy(),

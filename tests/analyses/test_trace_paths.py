@@ -147,7 +147,7 @@ def test_paths_through_values_alone_sum_to_the_logit_without_mlps():
     reached = result.to_frame()
     from_embeddings = [float(node.effect) for node in result.nodes if node.kind == "embedding"]
     assert sum(from_embeddings) == pytest.approx(float(result.value), abs=BOUND)
-    assert set(reached["part"]) == {"", "v"}
+    assert set(reached["part"]) == {"input", "v"}
 
 
 def test_the_integral_of_a_saturated_softmax_is_its_whole_effect():
@@ -208,7 +208,7 @@ def test_removals_of_edges_are_those_of_edits_of_edges():
     metric = interp.metrics.logit(3)
     clean = float(run(model, tokens).logits[0, -1, 3])
     last = tokens.shape[1] - 1
-    compared = {"q": 0, "": 0, "logits": 0}
+    compared = {"q": 0, "input": 0, "logits": 0}
     for row in result.to_frame().to_dict("records"):
         reader, _, at = row["reader"].partition("@")
         with_bias = "MLP" in row["writer"]  # which is a part of this writer in the graph
@@ -392,7 +392,11 @@ DECLARED = Declared(
         "trace",
         "strongest path",
         "scores=True least=0.1 most=40 check=16",
-        more=("nodes", "paths", "readings"),
+        more=tuple(
+            f"{table}.{kind}"
+            for table in ("nodes", "paths", "readings")
+            for kind in ("csv", "parquet")
+        ),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
     of_each_pair=Without("it takes models with one stack"),
