@@ -347,7 +347,9 @@ def test_a_target_is_one_token():
 
 
 def numbers_of_prompts(model, prompts, n):
-    result = trace_paths(model, prompts, target=3, least=0.3, check=2)
+    # Of a trained model, hundreds of nodes have .3 of the answer; models of the other kinds are small.
+    least = 0.3 if model.tokenizer is None else 1.0
+    result = trace_paths(model, prompts, target=3, least=least, scores=least < 1, check=2)
     return [
         {
             "edges": result.effect[result.prompt == i],
