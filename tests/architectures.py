@@ -569,6 +569,8 @@ def distance(actual: Tensor, expected: Tensor) -> float:
     assert actual.shape == expected.shape, f"{tuple(actual.shape)} is not {tuple(expected.shape)}"
     assert actual.dtype == expected.dtype, f"{actual.dtype} is not {expected.dtype}"
     actual, expected = actual.detach(), expected.detach()
+    if not actual.numel():
+        return 0.0
     same = actual == expected
     finite = expected.masked_fill(~expected.isfinite(), 0.0).abs().max()
     return float((actual - expected).abs().masked_fill(same, 0.0).max() / finite.clamp(min=1.0))

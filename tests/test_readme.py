@@ -106,7 +106,7 @@ def test_make_report_writes_the_report(tmp_path):
 @pytest.mark.slow
 @in_the_environment_of_make
 def test_make_test_runs_tests():
-    chosen = "PYTEST=tests/text/test_prompts.py -q -n 0 -p no:cacheprovider"
+    chosen = "PYTEST=tests/text/test_tokens.py -q -n 0 -p no:cacheprovider"
     done = run(["make", "test", chosen], ROOT)
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout

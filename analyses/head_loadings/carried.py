@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.attribution import StreamWalk, point_of_terms
+from analyses.methods.circuits import written_through
 from interp.cache import Cache
 from interp.errors import InvalidInput, UnknownPlace, nearest, shorten
 from interp.metrics import at_least_float32
@@ -208,8 +209,7 @@ def _linear(norm: Norm, cache: Cache, scale: Place, x: Stream) -> Stream:
     """A norm with its divisor from the run, without its bias."""
     if not isinstance(norm, ScaledNorm):
         return x
-    y, gain = norm.centred(x) / at_least_float32(cache[scale]), norm.multiplier
-    return y if gain is None else y * gain
+    return written_through(norm, x / at_least_float32(cache[scale]))
 
 
 def _by_head(

@@ -108,10 +108,10 @@ def in_random_order(batch: Batch, bos: int, seeds: list[int]) -> Batch:
 def _words(
     ids: Int[Tensor, "prompt pos"], begins: Tensor, ends: Tensor
 ) -> Int[Tensor, "prompt pos"]:
-    """The number of each token's word: it goes on where a token ends and the next begins in one."""
-    goes_on = torch.zeros_like(ids, dtype=torch.bool)
-    goes_on[:, 1:] = ends[ids[:, :-1]] & begins[ids[:, 1:]]
-    return (~goes_on).cumsum(-1)
+    """The number of each token's word; it continues if a token ends, and the next begins, in it."""
+    continues = torch.zeros_like(ids, dtype=torch.bool)
+    continues[:, 1:] = ends[ids[:, :-1]] & begins[ids[:, 1:]]
+    return (~continues).cumsum(-1)
 
 
 def _has_spaces_in_tokens(tokenizer: Tokenizer) -> bool:

@@ -116,7 +116,7 @@ class CorpusPass:
         return PartialScan({**self.settings, "texts": digest}, tensors)
 
     def resume(self, partial: PartialScan) -> None:
-        """Go on from a scan that was stopped.
+        """Continue a scan that was stopped.
 
         Raises:
             InvalidInput: its numbers are damaged.
@@ -186,7 +186,7 @@ class CorpusPass:
         self._saved = self.totals.snapshot(), self._digest.hexdigest()
 
     def _check_digest(self) -> None:
-        """Check, where a stopped scan goes on, that the texts before are those that it read.
+        """Check, where a stopped scan is resumed, that the texts before are those that it read.
 
         Raises:
             InvalidInput: they are not.

@@ -5,7 +5,7 @@ the first class that fits:
 
     repetition    the token before it occurred earlier and was followed by it
     digits, punctuation, whitespace
-    word part     it goes on a word
+    word part     a further part of a word
     other
 """
 

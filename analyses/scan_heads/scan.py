@@ -47,8 +47,8 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Each text is a sample: a statistic is averaged over its queries, then over texts. A text longer
     than the context is cut into several. Patterns are formed for one layer at a time, after a
     forward with fused attention. A scan that was cancelled or stopped has ``partial``, from which
-    ``resume`` goes on with the same numbers, bit for bit; the texts that were read before are read
-    again, but not run.
+    ``resume`` continues with the same numbers, bit for bit; the texts that were read before are
+    read again, but not run.
 
     Args:
         model: the model; of an encoder–decoder, all three attentions are measured.

@@ -19,6 +19,11 @@ NEAR, PER_DOUBLING = 64, 8
 CELL, MOST = 6, 8
 """Bytes of a cell of a sequence, and the most cells of a query."""
 SKETCHES = ("queries", "keys", "pairs")
+TENSORS = ("control", "distances", "tokens", "massive", "sampled", "priorities", "values")
+"""The attributes of the totals that are one tensor."""
+OF_MOMENTS = ("n", "mean", "second", "third")
+OF_SKETCHES = ("keys", "mass", "error", "total")
+"""The tensors of moments and of a sketch."""
 COUNTS = ("texts", "tokens", "cut", "first", "batches", "without_bos")
 
 
@@ -140,17 +145,16 @@ class Totals:
 
     def tensors(self) -> dict[str, Tensor]:
         """All numbers, by name."""
-        moments = {name: getattr(self.value, name) for name in ("n", "mean", "second", "third")}
+        moments = {name: getattr(self.value, name) for name in OF_MOMENTS}
         sketches = {
             f"{name} {part}": getattr(sketch, part)
             for name, sketch in self.sketches.items()
-            for part in ("keys", "mass", "error", "total")
+            for part in OF_SKETCHES
         }
-        names = ("control", "distances", "tokens", "massive", "sampled", "priorities", "values")
         return {
             **{f"value {name}": tensor for name, tensor in moments.items()},
             **sketches,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in TENSORS},
             "counts": torch.tensor([self.counts[name] for name in COUNTS]),
         }
 
@@ -159,7 +163,7 @@ class Totals:
         return {name: tensor.clone() for name, tensor in self.tensors().items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from numbers that :meth:`snapshot` gave.
+        """Continue from numbers that :meth:`snapshot` gave.
 
         Raises:
             ValueError: they are those of another scan, or damaged.
@@ -175,19 +179,11 @@ class Totals:
             if is_sample and len(saved) != len(tensors["sampled"]):
                 raise ValueError(f"{name} has {len(saved)} entries")
         copies = {name: tensor.clone() for name, tensor in tensors.items()}
-        self.value = Moments(*(copies[f"value {x}"] for x in ("n", "mean", "second", "third")))
+        self.value = Moments(*(copies[f"value {name}"] for name in OF_MOMENTS))
         for name, sketch in self.sketches.items():
-            for part in ("keys", "mass", "error", "total"):
+            for part in OF_SKETCHES:
                 setattr(sketch, part, copies[f"{name} {part}"])
-        for name in (
-            "control",
-            "distances",
-            "tokens",
-            "massive",
-            "sampled",
-            "priorities",
-            "values",
-        ):
+        for name in TENSORS:
             setattr(self, name, copies[name])
         self.counts = dict(zip(COUNTS, copies["counts"].tolist(), strict=True))
 

@@ -279,12 +279,12 @@ class TracedPaths(Result):
 
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
-        agreement = self.agreement
+        agreement, traced = self.agreement, sum(node.is_traced for node in self.nodes)
         lines = [
             self.headline(),
             f"direct terms sum to the answer within {self.error:.1e} logits; "
-            f"{sum(node.is_traced for node in self.nodes)} nodes are traced; control: mean "
-            "|contribution| to tokens drawn at random",
+            f"{counted(traced, 'traced node')}; control: mean |contribution| to tokens drawn at "
+            "random",
         ]
         if agreement.n:
             removed = f"removing {agreement.n} nodes and edges"

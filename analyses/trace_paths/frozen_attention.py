@@ -78,7 +78,9 @@ class FrozenAttention:
     ) -> ByAnswer:
         """z·along of one query as a direction of the values of all positions."""
         by_value = along.new_zeros(len(along), *self._k.shape)
-        by_value[:, :, self.kv_head(head)] = self.pattern[head, query][:, None] * along[:, None]
+        by_value[:, :, self.attention.kv_head(head)] = (
+            self.pattern[head, query][:, None] * along[:, None]
+        )
         return by_value
 
     def by_scores(
@@ -101,7 +103,7 @@ class FrozenAttention:
         self, head: int, query: int, by_scores: Float[Tensor, "answer key"]
     ) -> tuple[ByAnswer, Float[Tensor, " answer"]]:
         """The same as a direction of the projected keys of all positions, and a constant."""
-        shared = self.kv_head(head)
+        shared = self.attention.kv_head(head)
         by_key = self._k.new_zeros(len(by_scores), *self._k.shape)
         by_key[:, :, shared] = by_scores[..., None] * self.q[query, head] / self.attention.divisor
         return _pulled(self.rotated_key, self._k, by_key)
@@ -111,15 +113,11 @@ class FrozenAttention:
     ) -> Float[Tensor, ""]:
         """The score of one query and key if the key is projected otherwise."""
         projected = self._k.clone()
-        projected[key, self.kv_head(head)] = k
+        projected[key, self.attention.kv_head(head)] = k
         f = self.attention
         rotated = f.positions.key(f.k_norm(projected[None]), self._context, untouched)
         score = f.each_query(rotated)[0, key, head] @ self.q[query, head] / f.divisor
         return f.soft_cap(score) + self.bias[head, query, key]
-
-    def kv_head(self, head: int) -> int:
-        """The key/value head that a head uses."""
-        return head * self.attention.kv_heads // self.attention.n_heads
 
 
 def _fixed(norm: Norm, x: Tensor) -> Callable[[Tensor], Tensor]:

@@ -81,7 +81,7 @@ def _of_head(
     if letter == "q":
         q = f.project_head(f.points.q, head, x)[0, 0]
         return edits.replace(Place(f.points.q, branch.layer), q, head=head, pos=query)
-    shared = attention.kv_head(head)
+    shared = f.kv_head(head)
     if letter == "v":
         change = f.project_head(f.points.v, shared, x)[0, 0] - attention.values[pos, head]
         z = attention.pattern[head, query, pos] * change

@@ -112,7 +112,9 @@ class Tracer:
         direct = self.of_logits.terms[0, ~self.is_bias]
         threshold = least * float(direct.abs().max())
         while True:
-            walk = self._walk(lambda _, parts, at=threshold: parts[:, 0].abs().amax(0) >= at, {})
+            walk = self._walk(
+                lambda _, parts, at=threshold: _is_large(parts[:, 0].abs().amax(0), at), {}
+            )
             nodes = {node for node, _ in islice(walk, most + 1)}
             if len(nodes) <= most:
                 return nodes, threshold
@@ -201,7 +203,7 @@ class Tracer:
     ) -> Iterator[tuple[Node, Effects, Directions]]:
         """The writers and positions with large terms, and the direction that each is read along."""
         biases = self.is_bias[: reading.terms.shape[1]]
-        large = (reading.terms[0].abs() >= LISTED * threshold) & ~biases[:, None]
+        large = _is_large(reading.terms[0].abs(), LISTED * threshold) & ~biases[:, None]
         for writer, column in large.nonzero().tolist():
             node = (writer, int(reading.pos[column]))
             yield node, reading.terms[:, writer, column], reading.direction[:, column]
@@ -255,6 +257,11 @@ class Tracer:
         """What the first node of a path reads for it."""
         has_score = any(letter in SCORES for _, letter in route)
         return self.frozen.readings(*route[-1][0], direction, scores=self.scores and not has_score)
+
+
+def _is_large(sizes: Tensor, threshold: float) -> Tensor:
+    """Which sizes reach a threshold; never 0, so that of an answer of 0 nothing is traced."""
+    return (sizes >= threshold) & (sizes > 0)
 
 
 def _contributions(

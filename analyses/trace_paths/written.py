@@ -14,7 +14,7 @@ from interp.points import Place, Point
 Vectors = Float[Tensor, "pos d_model"]
 At = Callable[[Place], Tensor]
 """The tensor at a place, at the positions of the prompt."""
-Written = dict[Part, Vectors]
+Outputs = dict[Part, Vectors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +34,10 @@ class Branch:
     writers: range
 
 
-def written_by(model: Network, at: At) -> tuple[Written, list[Branch]]:
+def written_by(model: Network, at: At) -> tuple[Outputs, list[Branch]]:
     """What each part adds to the stream, and the sub-layers, both in the order of the forward."""
     stack, branches = model.stacks[0], list[Branch]()
-    written: Written = {}
+    written: Outputs = {}
     for place in entry_of(model):
         name = "embed" if place.point is Point.RESID_PRE else place.point.label
         written[Part(name, "embedding")] = at(place)
@@ -68,7 +68,7 @@ def output_norm(layer: int, step: Step) -> tuple[ScaledNorm, Place] | None:
     return norm.norm, Place(Point.SCALE, layer, norm.name)
 
 
-def _of_sublayer(layer: int, step: Step, at: At) -> tuple[Written, Written]:
+def _of_sublayer(layer: int, step: Step, at: At) -> tuple[Outputs, Outputs]:
     """What the heads or the MLP of a sub-layer add to the stream, and what its biases add."""
     f, name = step.f, f"L{layer}"
     parts, biases = dict[Part, Tensor](), dict[Part, Tensor]()
@@ -91,8 +91,8 @@ def _of_sublayer(layer: int, step: Step, at: At) -> tuple[Written, Written]:
 
 
 def _through_norm(
-    layer: int, step: Step, parts: Written, biases: Written, at: At
-) -> tuple[Written, Written]:
+    layer: int, step: Step, parts: Outputs, biases: Outputs, at: At
+) -> tuple[Outputs, Outputs]:
     """The same after the norm of the output, which is linear with its divisor fixed."""
     normed = output_norm(layer, step)
     if normed is None:

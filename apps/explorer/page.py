@@ -8,7 +8,6 @@ the same scale.
 import atexit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from secrets import token_hex
 
 import streamlit as st
 
@@ -257,11 +256,16 @@ def described(view: View) -> str:
     return f"{view.model}, “{text}”, {view.edit or 'plain'}"
 
 
-def _body(page: Page) -> None:
+def rerun_if_outer_changed() -> None:
+    """Rerun the whole page if what it shows around the views has changed."""
     before = st.session_state.get("outer")
     if before is not None and before != outer(current()):
         st.session_state["outer"] = None
         rerun()
+
+
+def _body(page: Page) -> None:
+    rerun_if_outer_changed()
     with errors_on_page():
         with st.container(horizontal=True, vertical_alignment="bottom"):
             page.controls(current(), model_of(current().model))
@@ -357,17 +361,12 @@ def _with_earlier(
     key: str, views: list[ViewData], answers: Results
 ) -> tuple[list[ViewData], list[str]]:
     """Add the earlier views of answers that are being computed again; return their ids too."""
-    stored_as = ("earlier views", _session(), key)
+    stored_as = ("earlier views", session_name(), key)
     earlier: list[ViewData] = STORE.get(stored_as) or []
     ids = {drawing["id"] for drawing in views}
     waiting = [drawing for drawing in earlier if drawing["id"] not in ids] if answers.states else []
     STORE.put(stored_as, [*views, *waiting])
     return [*views, *waiting], [drawing["id"] for drawing in waiting]
-
-
-def _session() -> str:
-    """A name of this session."""
-    return st.session_state.setdefault("session", token_hex())
 
 
 def _apply_click(page: Page, pick: object, views: Sequence[ViewData]) -> None:

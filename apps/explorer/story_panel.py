@@ -18,10 +18,10 @@ from apps.explorer.downloads import NO_NAME
 from apps.explorer.links import completed
 from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.offered import is_local, is_offered
-from apps.explorer.page import JOBS, Results, columns_of, show
+from apps.explorer.page import JOBS, Results, columns_of, rerun_if_outer_changed, show
 from apps.explorer.pages.story import STORY, Drawn, asks_of_saved, story_of_session
 from apps.explorer.prediction import STYLE
-from apps.explorer.state import change, current, outer, rerun, write_address
+from apps.explorer.state import change, current, write_address
 from apps.explorer.story import MAX_CHARACTERS, MAX_SENTENCE, MAX_TITLE, Saved, Story, read_story
 from apps.explorer.view import View
 from apps.explorer.watch import States, note_drawn
@@ -145,10 +145,7 @@ def show_story() -> None:
 
 
 def _body() -> None:
-    before = st.session_state.get("outer")
-    if before is not None and before != outer(current()):
-        st.session_state["outer"] = None
-        rerun()
+    rerun_if_outer_changed()
     with errors_on_page():
         story, states = story_of_session(), dict[str, object]()
         if not story.views:

@@ -23,6 +23,7 @@ from analyses.methods.attribution.stream_terms import (
     StreamWalk,
     places_of_stream,
 )
+from analyses.methods.circuits import written_through
 from interp.cache import Cache
 from interp.integers import within
 from interp.metrics import at_least_float32
@@ -77,11 +78,7 @@ class Side:
 
     def linear(self, x: Float[Tensor, "row head d_head"]) -> Float[Tensor, "row d_head"]:
         """Of projected vectors, what the norm makes of them without divisor and bias."""
-        if isinstance(self.scaled, ScaledNorm):
-            gain = self.scaled.multiplier
-            x = self.scaled.centred(x)
-            x = x if gain is None else x * gain
-        return x[:, self.index]
+        return written_through(self.norm, x)[:, self.index]
 
     def norm_bias(self, like: Float[Tensor, "head d_head"]) -> Float[Tensor, " d_head"] | None:
         """The bias of the norm, if it has one."""
@@ -142,7 +139,7 @@ class Head:
     @property
     def kv_head(self) -> int:
         """The index of the key/value head that it uses."""
-        return self.index * self.attn.kv_heads // self.attn.n_heads
+        return self.attn.kv_head(self.index)
 
     @property
     def query_stack(self) -> Stack:
@@ -281,9 +278,9 @@ class PromptScores:
             queries: the positions.
             split: neurons that are parts of their own.
         """
-        rotation = self._rotation(self.head.query_side)[queries]
-        side, columns = self.head.query_side, self.queries[queries]
-        return self._vectors(side, columns, rotation / self.head.attn.divisor, split)
+        side = self.head.query_side
+        rotation = self._rotation(side)[queries] / self.head.attn.divisor
+        return self._vectors(side, self.queries[queries], rotation, split)
 
     def key_vectors(self, split: Split | None = None) -> Vectors:
         """The parts of the keys at all positions; see :meth:`query_vectors`."""

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from analyses.methods.attribution.stream_terms import (
     Part,
+    StepDirections,
     StreamWalk,
-    Written,
     of_heads,
     places_of_stream,
 )
@@ -158,7 +158,7 @@ def places_of_terms(model: Network, *, sources: bool = False) -> list[Place]:
     ]
 
 
-def _by_key(walk: StreamWalk, written: Written, f: Attention) -> dict[Part, Tensor]:
+def _by_key(walk: StreamWalk, written: StepDirections, f: Attention) -> dict[Part, Tensor]:
     """The term of each head of an attention, by key."""
     layer, w = written.layer, written.directions[:, 0]
     pattern = walk.cache[walk.place(f.points.pattern, layer)]

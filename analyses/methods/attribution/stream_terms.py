@@ -70,7 +70,7 @@ Split = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class StepDirections:
     """The directions by which the output of a step is multiplied.
 
     Attributes:
@@ -103,7 +103,7 @@ class StreamWalk:
         self.stack, self.cache, self.rows, self.columns = stack, cache, rows, columns
         name = stack.name_in_places
         self.prefix = "" if name is None else f"{name}."
-        self.written: list[Written] = []
+        self.written: list[StepDirections] = []
         self.constants: ReadTerms = {}
         self._directions, self._factor = torch.empty(0), torch.empty(0)
 
@@ -148,7 +148,7 @@ class StreamWalk:
             terms |= self.terms_of(written, split or {})
         return terms | dict(reversed(self.constants.items()))
 
-    def terms_of(self, written: Written, split: Split) -> ReadTerms:
+    def terms_of(self, written: StepDirections, split: Split) -> ReadTerms:
         """The terms of the heads or the neurons of a sub-layer, and of its bias."""
         layer, step, W, factor = written.layer, written.step, written.W, written.factor
         f, name = step.f, self.name(layer, step.f)
@@ -213,7 +213,7 @@ class StreamWalk:
         for branch in reversed(step.branches):
             whole = self._directions, self._factor
             self._through_block_norm(branch.norms.output, layer)
-            self.written.append(Written(layer, branch, self._directions, self._factor))
+            self.written.append(StepDirections(layer, branch, self._directions, self._factor))
             self._directions, self._factor = whole
         self._through_block_norm(step.norms.base, layer)
 
@@ -249,7 +249,9 @@ class StreamWalk:
         read = einsum(W_O, W, "head d d_model, b r d_model -> head b d r")
         return einsum(z, read, "b head d, head b d r -> head b r")
 
-    def _of_neurons(self, mlp: Part, f: MLP, written: Written, some: Sequence[int]) -> ReadTerms:
+    def _of_neurons(
+        self, mlp: Part, f: MLP, written: StepDirections, some: Sequence[int]
+    ) -> ReadTerms:
         """The terms of some neurons, and of the others together."""
         W, factor, terms = written.W, written.factor, ReadTerms()
         hidden, W_out = self.at(self.place(f.hidden_point, written.layer)), f.W_out.to(W.dtype)
@@ -273,7 +275,9 @@ class StreamWalk:
         """x·W of each cell."""
         return (x[:, None] @ W.mT)[:, 0] * factor[:, None]
 
-    def _of_bias(self, name: str, layer: int, bias: Tensor | None, written: Written) -> ReadTerms:
+    def _of_bias(
+        self, name: str, layer: int, bias: Tensor | None, written: StepDirections
+    ) -> ReadTerms:
         """The term of a bias, if there is one."""
         if bias is None:
             return {}

@@ -1,7 +1,7 @@
 """Circuits: sets of edges that are run in isolation, and products of the weights of heads."""
 
 from analyses.methods.circuits.composition import KINDS, head_pairs
-from analyses.methods.circuits.folded_heads import rotates
+from analyses.methods.circuits.folded_heads import rotates, written_through
 from analyses.methods.circuits.masked_runs import run_circuits
 from analyses.methods.circuits.paths import (
     LOGITS,
@@ -50,4 +50,5 @@ __all__ = [
     "top_columns",
     "top_tokens",
     "written",
+    "written_through",
 ]

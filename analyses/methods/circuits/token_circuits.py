@@ -203,7 +203,7 @@ class TokenCircuits:
 
     def _key(self, norm: Norm, x: Streams) -> Vectors:
         attn = self.weights.attn
-        head = self.head * attn.kv_heads // attn.n_heads
+        head = attn.kv_head(self.head)
         return _projected(norm(x[:, None]), attn.W_K, attn.b_K, attn.k_norm, head)
 
     @torch.no_grad()

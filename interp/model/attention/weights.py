@@ -53,7 +53,7 @@ class HeadWeights(Linear):
                 "This attention clips its values, so the output of a head is not a linear function "
                 "of its input and there is no S; see W_V and W_O."
             )
-        return LowRank(self.W_V[self._kv_head(head)], self.W_O[head])
+        return LowRank(self.W_V[self.kv_head(head)], self.W_O[head])
 
     def Y(self, head: int, offset: int = 0) -> LowRank:
         """W_Q W_Kᵀ of one head, d_model × d_model of rank ≤ d_head: the bilinear form of scores.
@@ -72,7 +72,7 @@ class HeadWeights(Linear):
                 "keys, so its scores are not a bilinear form of its input and there is no Y; see "
                 "W_Q, W_K and the points q_normalized, k_normalized."
             )
-        W_K, W_Q = self.W_K[self._kv_head(head)], self.W_Q[head]
+        W_K, W_Q = self.W_K[self.kv_head(head)], self.W_Q[head]
         here = torch.tensor(0, device=W_K.device)
         query, key = self.positions.rotated(W_Q, here), self.positions.rotated(W_K, here - offset)
         return LowRank(query, key.mT)
@@ -156,7 +156,7 @@ class HeadWeights(Linear):
             return self.weight_qkv.new_zeros(1, 1).expand(n, self.d_head)
         return bias.view(n, self.d_head)
 
-    def _kv_head(self, head: object) -> int:
+    def kv_head(self, head: object) -> int:
         """The key/value head that a query head uses."""
         number = as_integer(head)
         if number is None or not 0 <= number < self.n_heads:
