@@ -13,7 +13,7 @@ from analyses.scan_heads.effects import effects_of
 from analyses.scan_heads.massive import without_massive
 from analyses.scan_heads.measure import Plan
 from analyses.scan_heads.result import HeadScan, Massive, Sinks, TopTokens
-from analyses.scan_heads.sequences import Text, sequences_of
+from analyses.scan_heads.sequences import Text, beginning, sequences_of
 from analyses.scan_heads.totals import Totals
 from interp import edits, run
 from interp.errors import InvalidInput
@@ -156,21 +156,26 @@ def _massive(plan: Plan, totals: Totals) -> Massive:
 
 @torch.no_grad()
 def _sinks(plan: Plan, totals: Totals, texts: Sequence[Text]) -> Sinks | None:
-    """The mass on the first token with and without massive activations where they begin."""
-    layers = totals.massive[0].sum(-1).nonzero().flatten()
-    if not len(layers) or not texts or len(plan.model.stacks) > 1:
+    """The mass on the first token with massive activations, and with none after any block."""
+    layers = totals.massive[0].sum(-1).nonzero().flatten().tolist()
+    if not layers or not texts or len(plan.model.stacks) > 1:
         return None
-    layer, model = int(layers[0]), plan.model
+    model = plan.model
     (kind,) = plan.attentions
-    edit = edits.apply(plan.of_stream(0, layer, Point.RESID_POST), lambda x, _: without_massive(x))
+    removed = [
+        edits.apply(plan.of_stream(0, layer, Point.RESID_POST), lambda x, _: without_massive(x))
+        for layer in range(layers[0], len(model.blocks) - 1)
+    ]
     wanted = [kind.places(number)[0] for number in range(len(kind.layers))]
     masses: list[list[Float[Tensor, " unit"]]] = [[], []]
     several = [text for text in texts if text[0].ids.shape[1] > 1][:SINK_TEXTS]
     for text in several:
-        for changes, column in zip(((), (edit,)), masses, strict=True):
+        for changes, column in zip(((), removed), masses, strict=True):
             end = len(model.blocks)
-            cache = run(model, *text, record=wanted, edits=changes, stop_at_layer=end).cache
+            cache = run(
+                model, *beginning(plan, text), record=wanted, edits=changes, stop_at_layer=end
+            ).cache
             each = [pattern_at(cache, place)[0, :, 1:, 0].mean(-1) for place in wanted]
             column.append(torch.cat(each).double().cpu())
     plain, without = (torch.stack(column).mean(0) for column in masses)
-    return Sinks(layer, plain, without, len(several))
+    return Sinks(layers[0], plain, without, len(several))

@@ -90,7 +90,7 @@ def effects_of(
     Raises:
         InvalidInput: no text has a token to predict.
     """
-    prompts, targets, classes = _drawn(plan, [text[0] for text in texts])
+    prompts, targets, classes = drawn_tokens(plan, [text[0] for text in texts])
     batch = plan.model.batch(prompts)
     heads = components_of(plan.model).heads
     replaced = Replacements(plan.model, [batch], "mean", rows=rows)
@@ -106,7 +106,7 @@ def effects_of(
     return ClassEffects(table.effect, table.baseline, tuple(classes))
 
 
-def _drawn(
+def drawn_tokens(
     plan: Plan, texts: Sequence[Batch]
 ) -> tuple[Int[Tensor, "prompt pos"], list[int], list[str]]:
     """Prompts, padded on the left, their next tokens, and the classes of these."""

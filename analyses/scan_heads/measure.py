@@ -155,6 +155,14 @@ class Plan:
             cells = cells_of(query, self.kinds, bidirectional=bidirectional)
         return Measured(query.is_real, FIRST, near, cells, {}, crossing=False)
 
+    def repeated(self, kind: Attentions, batches: Sequence[Batch]) -> Measured:
+        """Those of repetition alone."""
+        query, none = batches[kind.query], TokenKinds({}, None, None)
+        cells = {}
+        if not kind.is_cross:
+            cells = cells_of(query, none, bidirectional=kind.is_bidirectional)
+        return Measured(query.is_real, FIRST, {}, cells, {}, crossing=kind.is_cross)
+
     def resid(self, kind: Attentions, layer: int, point: Point = Point.RESID_PRE) -> Place:
         """The stream before (or after) a block of the stack of an attention's queries."""
         return self.of_stream(kind.query, layer, point)
@@ -215,7 +223,7 @@ def _values(
 ]:
     """The statistics of each text and their controls; other numbers are added to the totals.
 
-    Without totals, nothing but the statistics is measured: of texts in random order.
+    Without totals, the statistics of repetition alone are measured: of texts in random order.
     """
     model, whole = plan.model, totals is not None
     contexts = model.contexts([*batches])
@@ -231,6 +239,8 @@ def _values(
     value, control = (torch.full(shape, torch.nan, dtype=torch.float64) for _ in range(2))
     for kind in plan.attentions:
         layers = _Layers(plan, kind, batches, cache, totals)
+        if not layers.columns:
+            continue
         for layer, attn in enumerate(kind.layers):
             visible = visible_keys(attn, contexts[kind.query], batches[kind.key].ids.shape[1])
             units = plan.units[kind.name, layer]
@@ -279,8 +289,9 @@ class _Layers:
     ) -> None:
         self.plan, self.kind, self.cache, self.totals = plan, kind, cache, totals
         self.query, self.key = batches[kind.query], batches[kind.key]
-        self.measured = plan.measured(kind, batches)
-        self.columns = [plan.statistics.index(name) for name in self.measured.names]
+        self.measured = (plan.repeated if totals is None else plan.measured)(kind, batches)
+        names = [*self.measured.cells] if totals is None else self.measured.names
+        self.columns = [plan.statistics.index(name) for name in names]
         self.masks: list[tuple[QueryAverages, Tensor, tuple[Tensor, Tensor] | None]] = []
 
     def statistics(
@@ -296,9 +307,10 @@ class _Layers:
         shape = (2, n_heads, len(pattern), len(self.columns))
         value = torch.empty(shape, dtype=torch.float64)
         units = self.plan.units[self.kind.name, layer]
+        measure = averages.of_cells if self.totals is None else averages.of
         for rows, heads in averages.parts(n_heads):
             part = pattern[rows, heads]
-            value[PLAIN, heads, rows] = averages.of(part, rows).transpose(0, 1).double().cpu()
+            value[PLAIN, heads, rows] = measure(part, rows).transpose(0, 1).double().cpu()
             if self.totals is not None:
                 some = slice(units.start + heads.start, units.start + heads.stop)
                 self._add_distances(averages, part, rows, some)
@@ -307,9 +319,7 @@ class _Layers:
             torch.mul(part, norms[rows, heads, None], out=weighted)
             total = weighted.sum(-1, keepdim=True)
             weighted /= total.where(total > 0, 1)
-            value[WEIGHTED, heads, rows] = (
-                averages.of(weighted, rows).transpose(0, 1).double().cpu()
-            )
+            value[WEIGHTED, heads, rows] = measure(weighted, rows).transpose(0, 1).double().cpu()
         if self.totals is not None and uniform_distances is not None:
             _add_sides(self.plan, self.totals.distances[1, units], uniform_distances)
         return value, uniform
@@ -331,6 +341,10 @@ class _Layers:
             if torch.equal(each[0].visible, visible):
                 return each
         averages = QueryAverages(self.measured, visible, dtype)
+        if self.totals is None:
+            uniform = torch.full((1, 1, len(visible), len(self.columns)), torch.nan).double()
+            self.masks.append((averages, uniform, None))
+            return self.masks[-1]
         weights = uniform_weights(visible, dtype)
         uniform = averages.of_all(weights).transpose(0, 1)[None].double().cpu()
         sides: tuple[Tensor, Tensor] | None = None

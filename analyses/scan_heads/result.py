@@ -85,7 +85,7 @@ class Sinks:
     """The mass on the first token with massive activations, and without.
 
     Attributes:
-        layer: the block after which they are set to zero, the first that has any.
+        layer: the first block that has any; they are set to zero after it and each later one.
         value: mass of each head on the first token.
         without: the same with massive activations set to zero.
         n: number of texts.
@@ -445,10 +445,10 @@ class HeadScan(Result):
         return f"{self.provenance.model}: {of} {on}, {', '.join(self._texts(first))} stand out most"
 
     def summary(self) -> str:
-        """For each mass, the heads that exceed the control most; then what else was found."""
+        """For each mass, the largest of the heads that stand out; then what else was found."""
         best = self._standing_out()
         lines = [
-            f"{statistic:<19} {', '.join(self._texts(rows.head(OF_EACH), name=False))}"
+            f"{statistic:<19} {', '.join(self._texts(_largest(rows), name=False))}"
             + (f", and {len(rows) - OF_EACH} more" if len(rows) > OF_EACH else "")
             for statistic, rows in best.groupby("statistic", sort=False)
         ]
@@ -497,7 +497,7 @@ class HeadScan(Result):
                 value, without = (x[later].mean() for x in (self.sinks.value, self.sinks.without))
                 lines.append(
                     f"mass on the first token after block {self.sinks.layer}: {fixed(value, 2)}, "
-                    f"{fixed(without, 2)} with massive activations set to zero "
+                    f"{fixed(without, 2)} with massive activations set to zero after each "
                     f"({counted(self.sinks.n, 'text')})"
                 )
         return lines
@@ -540,3 +540,8 @@ class HeadScan(Result):
             "head": [int(self.heads[n]) for n in numbers],
             "name": [self.names[n] for n in numbers],
         }
+
+
+def _largest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The heads with the largest means of one statistic, whose controls may differ by head."""
+    return rows.sort_values("mean", ascending=False, kind="stable").head(OF_EACH)

@@ -130,8 +130,7 @@ def _cells(
     wanted = [
         kind.places(layer)[0] for kind in plan.attentions for layer in range(len(kind.layers))
     ]
-    cut = [tuple(_cut(batch) for batch in text) if plan.is_cut else text for text in texts]
-    batches = rows_of(cut)
+    batches = rows_of([beginning(plan, text) for text in texts])
     for chosen, some in by_length(batches, rows, LONGEST**2 * rows):
         cache = run(plan.model, *some, record=wanted, stop_at_layer=end).cache
         for kind in plan.attentions:
@@ -154,6 +153,11 @@ def _cells(
     lengths = torch.tensor([0, *(len(query) for query, _, _ in each)])
     query, key, weight = (torch.cat(column) for column in zip(*each, strict=True))
     return lengths.cumsum(0), (query, key, weight)
+
+
+def beginning(plan: Plan, text: Text) -> Text:
+    """The first tokens of a text, if the others change nothing there; else the whole text."""
+    return tuple(_cut(batch) for batch in text) if plan.is_cut else text
 
 
 def _cut(batch: Batch) -> Batch:

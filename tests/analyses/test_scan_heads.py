@@ -20,10 +20,13 @@ import interp
 from analyses import PartialScan, estimate_scan_heads, scan_heads
 from analyses.results import interval
 from analyses.scan_heads.cells import in_random_order
+from analyses.scan_heads.corpus_pass import planned
+from analyses.scan_heads.effects import drawn_tokens
 from analyses.scan_heads.sketch import Sketch
 from analyses.scan_heads.totals import Sizes, Totals, lower_ends
 from interp import run
 from interp.errors import InvalidInput, OutOfResources
+from interp.execution import Start
 from interp.model import every_attention
 from interp.points import Place, Point
 
@@ -546,8 +549,21 @@ def test_massive_activations_are_counted_where_they_are():
     for row in rows_of_dimension.itertuples():
         assert row.count == counted[row.layer, row.dimension]
         assert row.at_first == counted[row.layer, row.dimension, "first"]
-    assert result.sinks.n > 0
     assert "massive activations in dimension 3" in result.summary()
+    masses = torch.zeros(2, 8, dtype=torch.float64)
+    sampled = [texts[n] for n in result.sequences.text.tolist()]
+    for text in sampled:
+        done = run(model, text[None], record=["pattern", "resid_post"]).cache
+        x = done["resid_post", 0]
+        massive = (x.abs() > 100) & (x.abs() > 1000 * x.abs().median())
+        start = Start(1, x.masked_fill(massive, 0))
+        without = run(model, text[None], start=start, record="pattern").cache["pattern", 1]
+        for row, patterns in enumerate((done["pattern", 1], without)):
+            both = torch.cat([done["pattern", 0], patterns], 1)
+            masses[row] += both[0, :, 1:, 0].mean(-1) / len(sampled)
+    assert_close(result.sinks.value, masses[0], 1e-9)
+    assert_close(result.sinks.without, masses[1], 1e-9)
+    assert (masses[0] - masses[1]).abs().max() > 0.01
     assert len(result.to_sink_frame()) == len(result.names)
     plain = scan_heads(build("llama"), iter(ROWS))
     assert plain.sinks is None
@@ -555,9 +571,27 @@ def test_massive_activations_are_counted_where_they_are():
 
 
 def test_effects_are_those_of_mean_ablation_on_the_surprisal():
-    model = interp.load("python-2l")
+    model = interp.load("python-2l").double()
     result = scan_heads(model, CODE, effects=True)
     effects = result.class_effects
+    plan, _ = planned(model, 4, 100, 8, 0)
+    sampled = [model.batch(CODE[n]) for n in result.sequences.text.tolist()]
+    prompts, targets, classes = drawn_tokens(plan, sampled)
+    assert tuple(classes) == effects.target
+    z = run(model, prompts, record="z").cache["z", 0]
+    mean = z[prompts != interp.PAD].mean(0)
+
+    def ablate(z, hook):
+        return torch.cat([z[:, :, :5], mean[5].expand_as(z[:, :, 5:6]), z[:, :, 6:]], 2)
+
+    at_targets = torch.arange(len(targets)), torch.tensor(targets)
+    hooks = [("blocks.0.attn.hook_z", ablate)]
+    plain, ablated = (
+        -logits[:, -1].log_softmax(-1)[at_targets].detach()
+        for logits in (model(prompts), model.run_with_hooks(prompts, fwd_hooks=hooks))
+    )
+    assert_close(effects.clean, plain, 1e-9)
+    assert_close(effects.effect[result.names.index("L0H5")], ablated - plain, 1e-9)
     assert effects.effect.shape == (16, len(effects.target))
     assert {"repetition", "other"} <= set(effects.target)
     frame = result.to_effect_frame()

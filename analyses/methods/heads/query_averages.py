@@ -151,11 +151,15 @@ class QueryAverages:
         blank = [torch.zeros_like(nats)] * len(measured.cells)
         of_queries = [nats, nats / largest, *apart, weights[..., 0], *near, *blank]
         each = torch.stack([*of_queries, *sums[..., 3:].unbind(-1)], -1)
-        counted, alive = self._averaged[rows].to(self._dtype), sums[..., 0] > 0
-        axes = "prompt query statistic, prompt head query -> prompt head statistic"
+        counted = self._averaged[rows].to(self._dtype)
         summed = (each * counted[:, None]).sum(2)
         summed[..., self._pairs] = weights.flatten(2) @ self._of_cells[rows].mT
-        return summed / einsum(counted, alive.to(self._dtype), axes)
+        return summed / _number(counted, sums[..., 0])
+
+    def of_cells(self, weights: Weights, rows: slice) -> Float[Tensor, "prompt head pair"]:
+        """The masses on marked cells alone, as :meth:`of` has them."""
+        counted = self._averaged[rows][..., self._pairs].to(self._dtype)
+        return weights.flatten(2) @ self._of_cells[rows].mT / _number(counted, weights.sum(-1))
 
     def of_all(self, weights: Weights) -> Float[Tensor, "prompt head statistic"]:
         """Each statistic of the weights of all prompts."""
@@ -208,6 +212,14 @@ class QueryAverages:
         shifted[..., n:] = weights.flatten(2)
         sums = counted[:, None, None].to(weights.dtype) @ shifted.view(prompts, heads, n, n + 1)
         return sums[:, :, 0, 1:].flip(-1).sum(0)
+
+
+def _number(
+    counted: Float[Tensor, "prompt query statistic"], total: Float[Tensor, "prompt head query"]
+) -> Float[Tensor, "prompt head statistic"]:
+    """The number of queries that count and have weights."""
+    axes = "prompt query statistic, prompt head query -> prompt head statistic"
+    return einsum(counted, (total > 0).to(counted.dtype), axes)
 
 
 def _diagonal(cells: Tensor, by: int) -> Tensor:
