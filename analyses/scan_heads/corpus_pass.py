@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.methods.corpus import Pool, by_length, pools_of
+from analyses.methods.corpus import Pool, pools_of
 from analyses.scan_heads.measure import Plan, add_batch
 from analyses.scan_heads.partial import PartialScan
 from analyses.scan_heads.sequences import LONGEST, Text
@@ -22,8 +22,6 @@ from interp.weights import weight_hash
 
 POOL = 256
 """Number of texts in memory at a time, which are sorted by length and divided into batches."""
-CHUNK = 2**25
-"""The most attention weights of a layer over all texts of a batch, which may be one text alone."""
 FARTHEST = 2**10
 """The largest number of offsets."""
 COUNTERS = 1024
@@ -31,7 +29,7 @@ COUNTERS = 1024
 
 
 def planned(
-    model: Transformer, offsets: int, sample: int, shuffled: int, seed: int
+    model: Transformer, offsets: int, max_length: int, sample: int, shuffled: int, seed: int
 ) -> tuple[Plan, Sizes]:
     """What is measured of a model, and the sizes of what is kept.
 
@@ -40,7 +38,8 @@ def planned(
     """
     offsets = within(1, FARTHEST, offsets, "offsets")
     sample, shuffled = at_least(10, sample, "sample"), at_least(1, shuffled, "shuffled")
-    plan = Plan(model, offsets, shuffled, as_seed(seed))
+    max_length = at_least(2, max_length, "max_length")
+    plan = Plan(model, offsets, max_length, shuffled, as_seed(seed))
     sizes = Sizes(
         units=len(plan.heads),
         statistics=len(plan.statistics),
@@ -103,6 +102,7 @@ class CorpusPass:
             "weights": weight_hash(model),
             "dtype": str(model.dtype).removeprefix("torch."),
             "offsets": plan.offsets,
+            "max_length": plan.max_length,
             "sample": self.totals.sizes.sample,
             "shuffled": plan.shuffled,
             "seed": plan.seed,
@@ -137,7 +137,7 @@ class CorpusPass:
     ) -> bool:
         """Measure all texts that were not measured before; False if it was cancelled."""
         read, counts = 0, self.totals.counts
-        for pool in pools_of(self.plan.model, texts, POOL):
+        for pool in pools_of(self.plan.model, texts, POOL, self.plan.max_length):
             goes_on = pool.first >= counts["first"]
             if goes_on and not counts["batches"]:
                 self._check_digest()
@@ -162,11 +162,8 @@ class CorpusPass:
         report: Progress | None,
         cancelled: Callable[[], bool] | None,
     ) -> bool:
-        n_heads = max(layer.n_heads for kind in self.plan.attentions for layer in kind.layers)
         done, counts = 0, self.totals.counts
-        for number, (rows, batches) in enumerate(
-            by_length(pool.batches, self.rows, CHUNK // n_heads)
-        ):
+        for number, (rows, batches) in enumerate(self.plan.forwards(pool.batches, self.rows)):
             done += len(rows)
             if number < counts["batches"]:
                 self._keep(pool, rows, batches)

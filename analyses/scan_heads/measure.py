@@ -1,6 +1,6 @@
 """Measures one batch of texts: a forward with fused attention, then the patterns layer by layer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.methods.corpus import by_length
 from analyses.methods.heads import (
     DISTANCE,
     ENTROPY,
@@ -36,6 +37,10 @@ from interp.points import Place, Point
 WRITE = "write"
 """‖z W_O‖ over the norm of the stream."""
 PLAIN, WEIGHTED = range(2)
+CHUNK = 2**25
+"""The most attention weights of a layer over all texts of a batch, which may be one text alone."""
+RECORDED = 2**28
+"""The most bytes that a forward records, unless one text alone takes more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +50,14 @@ class Plan:
     Attributes:
         model: the model.
         offsets: number of offsets at which masses are measured.
+        max_length: maximum number of tokens of a text.
         shuffled: one text in so many is also measured in random order.
         seed: seed of random orders and of the sample.
     """
 
     model: Transformer
     offsets: int
+    max_length: int
     shuffled: int
     seed: int
 
@@ -89,6 +96,20 @@ class Plan:
             for layer, attn in enumerate(kind.layers)
             for head in range(attn.n_heads)
         ]
+
+    @cached_property
+    def bytes_per_token(self) -> int:
+        """The most that a forward records of a token: q, k, v, z and the stream in each block."""
+        layers = [attn for kind in self.attentions for attn in kind.layers]
+        projected = sum(2 * (attn.n_heads + attn.kv_heads) * attn.d_head for attn in layers)
+        return (projected + 2 * len(layers) * self.model.d_model) * self.model.dtype.itemsize
+
+    def forwards(
+        self, batches: Sequence[Batch], rows: int
+    ) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
+        """The indices and the batches of the texts of each forward, within a bounded memory."""
+        n_heads = max(attn.n_heads for kind in self.attentions for attn in kind.layers)
+        return by_length(batches, rows, CHUNK // n_heads, RECORDED // self.bytes_per_token)
 
     @cached_property
     def units(self) -> dict[tuple[str | None, int], slice]:

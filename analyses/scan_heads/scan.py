@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from analyses.methods.corpus import by_length, pools_of
+from analyses.methods.corpus import pools_of
 from analyses.scan_heads.assemble import head_scan
-from analyses.scan_heads.corpus_pass import CHUNK, CorpusPass, check_memory, planned
+from analyses.scan_heads.corpus_pass import CorpusPass, check_memory, planned
 from analyses.scan_heads.effects import check_effects
 from analyses.scan_heads.measure import add_batch
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted, check_same
@@ -32,6 +32,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
     *,
     offsets: int = 4,
+    max_length: int = 1024,
     sample: int = 100,
     shuffled: int = 8,
     effects: bool = False,
@@ -45,7 +46,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """Measure every head of a model on a corpus, in one pass whose memory does not grow with it.
 
     Each text is a sample: a statistic is averaged over its queries, then over texts. A text longer
-    than the context is cut into several. Patterns are formed for one layer at a time, after a
+    than ``max_length`` is cut into several. Patterns are formed for one layer at a time, after a
     forward with fused attention. A scan that was cancelled or stopped has ``partial``, from which
     ``resume`` continues with the same numbers, bit for bit; the texts that were read before are
     read again, but not run.
@@ -57,6 +58,8 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             all at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
             ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``).
         offsets: number of positions before (and after) the query at which to measure masses.
+        max_length: maximum number of tokens of a text, if the context is not shorter: the time and
+            the memory of patterns grow with its square. Token ids given as rows are not cut.
         sample: number of texts that are drawn, of which deciles and sequences are.
         shuffled: of how many texts one is also measured with its tokens in random order, the
             control of induction and duplicate tokens.
@@ -88,7 +91,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         0.15), L0H5 (previous 0.96, control 0.22), L0H0 (self 0.69, control 0.22) stand out most)
     """
     check_finite_weights(model)
-    plan, sizes = planned(model, offsets, sample, shuffled, seed)
+    plan, sizes = planned(model, offsets, max_length, sample, shuffled, seed)
     rows = at_least(1, rows, "rows")
     if not isinstance(effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"effects={effects!r:.80} should be True or False.")
@@ -135,6 +138,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     texts: Any,  # noqa: ANN401 - what pools_of reads
     *,
     offsets: int = 4,
+    max_length: int = 1024,
     sample: int = 100,
     shuffled: int = 8,
     seed: int = 0,
@@ -146,6 +150,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
         model: the model.
         texts: as for :func:`scan_heads`; of an iterator, the first texts are consumed.
         offsets: likewise.
+        max_length: likewise.
         sample: likewise.
         shuffled: likewise.
         seed: likewise.
@@ -163,18 +168,17 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
         10657920
     """
     check_finite_weights(model)
-    plan, sizes = planned(model, offsets, sample, shuffled, seed)
+    plan, sizes = planned(model, offsets, max_length, sample, shuffled, seed)
     rows, totals = at_least(1, rows, "rows"), Totals(sizes)
-    pool = next(iter(pools_of(model, texts, FEW)), None)
+    pool = next(iter(pools_of(model, texts, FEW, max_length)), None)
     if pool is None:
         raise InvalidInput(
             "The corpus holds no text: give a file with one text per line, texts, or token ids."
         )
     few = torch.arange(min(FEW, len(pool.sources)), device=pool.batches[0].ids.device)
     batches = [batch.rows(few) for batch in pool.batches]
-    n_heads = max(attn.n_heads for kind in plan.attentions for attn in kind.layers)
     began = perf_counter()
-    for numbers, some in by_length(batches, rows, CHUNK // n_heads):
+    for numbers, some in plan.forwards(batches, rows):
         add_batch(plan, totals, some, numbers.cpu())
     seconds = perf_counter() - began
     is_known = isinstance(texts, str) or not hasattr(texts, "__next__")

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.corpus import by_length, rows_of
+from analyses.methods.corpus import rows_of
 from analyses.methods.heads import pattern_at
 from analyses.scan_heads.measure import Plan
 from analyses.scan_heads.totals import MOST
@@ -131,7 +131,7 @@ def _cells(
         kind.places(layer)[0] for kind in plan.attentions for layer in range(len(kind.layers))
     ]
     batches = rows_of([beginning(plan, text) for text in texts])
-    for chosen, some in by_length(batches, rows, LONGEST**2 * rows):
+    for chosen, some in plan.forwards(batches, rows):
         cache = run(plan.model, *some, record=wanted, stop_at_layer=end).cache
         for kind in plan.attentions:
             real = some[kind.query].is_real

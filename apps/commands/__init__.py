@@ -385,6 +385,9 @@ COMMANDS = (
         "Measure every head on a corpus: where it attends, on which tokens, in which texts.",
         "Scanning heads",
         offsets=AT_LEAST_ONE,
+        max_length=Option(
+            help="Maximum number of tokens of a text; longer ones are cut into several.", min=2
+        ),
         sample=Option(help="Number of texts that are drawn, for sequences by decile.", min=10),
         shuffled=Option(
             help="One text in so many is also measured with its tokens in random order.", min=1

@@ -31,6 +31,7 @@ from interp.model import every_attention
 from interp.points import Place, Point
 
 MODULE = sys.modules["analyses.scan_heads.corpus_pass"]
+MEASURE = sys.modules["analyses.scan_heads.measure"]
 CODE = [prompt.text for prompt in interp.read_prompts("repeated")][:7]
 D_VOCAB = 13
 
@@ -245,6 +246,7 @@ def test_they_depend_neither_on_batches_nor_on_the_order_of_texts(monkeypatch):
     assert_same(scan_heads(model, iter(ROWS), rows=1), whole)
     monkeypatch.setattr("analyses.methods.heads.query_averages.PART", 40)
     monkeypatch.setattr(MODULE, "POOL", 3)
+    monkeypatch.setattr(MEASURE, "RECORDED", 1)  # a text per forward
     small_parts = scan_heads(model, iter(ROWS), rows=2)
     assert_same(small_parts, whole)
     assert small_parts.provenance.tokens == whole.provenance.tokens
@@ -366,6 +368,39 @@ def test_patterns_are_formed_for_one_layer_at_a_time():
     of_a_layer = 4 * 8 * 4 * 160 * 160
     assert peaks[1] - peaks[0] < 8 * of_a_layer / 2
     assert peaks[0] > of_a_layer
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+def test_a_forward_records_no_more_than_its_bound(name, monkeypatch):
+    model, stored = build(name), []
+
+    def recorded(*args, **settings):
+        done = run(*args, **settings)
+        stored.append(done.cache.nbytes)
+        return done
+
+    monkeypatch.setattr(MEASURE, "run", recorded)
+    plan, sizes = planned(model, 4, 1024, 10, 100, 0)
+    bound = 16 * plan.bytes_per_token
+    for most in (bound, MEASURE.RECORDED):
+        monkeypatch.setattr(MEASURE, "RECORDED", most)
+        texts = padded([row for row in ROWS if len(row) > 1], "right")
+        scan = MODULE.CorpusPass(plan, sizes, rows=64)
+        assert scan.read((texts, texts) if name == "t5" else texts, None, None)
+        assert (max(stored) <= bound) == (most == bound)
+        stored.clear()
+
+
+def test_a_text_longer_than_max_length_is_cut():
+    model = interp.load("python-2l")
+    text = " ".join(CODE)[:400]
+    ids = model.to_tokens(text)[0]
+    parts = [torch.cat([ids[:1], part]) for part in ids[1:].split(19)]
+    cut = scan_heads(model, [text], max_length=20, shuffled=1)
+    assert_same(cut, scan_heads(model, iter(parts), max_length=20, shuffled=1))
+    assert f"{len(parts) - 1} " in cut.summary()
+    whole = scan_heads(model, [text], shuffled=1)
+    assert f"on 1 text, {len(ids)} tokens" in repr(whole)
 
 
 # ---- controls, distances, tokens ----------------------------------------------------------------
@@ -574,7 +609,7 @@ def test_effects_are_those_of_mean_ablation_on_the_surprisal():
     model = interp.load("python-2l").double()
     result = scan_heads(model, CODE, effects=True)
     effects = result.class_effects
-    plan, _ = planned(model, 4, 100, 8, 0)
+    plan, _ = planned(model, 4, 1024, 100, 8, 0)
     sampled = [model.batch(CODE[n]) for n in result.sequences.text.tolist()]
     prompts, targets, classes = drawn_tokens(plan, sampled)
     assert tuple(classes) == effects.target
@@ -634,6 +669,7 @@ def test_what_it_refuses():
         (ROWS, {"sample": 3}, "sample=3"),
         (ROWS, {"offsets": 0}, "offsets=0"),
         (ROWS, {"shuffled": 0}, "shuffled=0"),
+        (ROWS, {"max_length": 1}, "max_length=1"),
     ]:
         with pytest.raises(InvalidInput, match=re.escape(message)):
             scan_heads(model, iter(texts), **settings)
@@ -696,7 +732,7 @@ DECLARED = Declared(
         (),
         "heads",
         "L0H0 previous 1.00",
-        "offsets=4 sample=100 shuffled=8 effects=False texts=None",
+        "offsets=4 max_length=1024 sample=100 shuffled=8 effects=False texts=None",
         more=tuple(
             f"{name}.{kind}"
             for name in ("distances", "tokens", "sequences")

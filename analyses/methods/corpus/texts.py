@@ -55,7 +55,7 @@ class Pool:
 
 
 def by_length(
-    batches: Sequence[Batch], rows: int, cells: int
+    batches: Sequence[Batch], rows: int, cells: int, tokens: int | None = None
 ) -> Iterator[tuple[Int[Tensor, " row"], tuple[Batch, ...]]]:
     """Indices and batches of prompts of similar length, without padding that none of them needs.
 
@@ -64,13 +64,18 @@ def by_length(
         rows: maximum number of prompts in a batch.
         cells: maximum number of attention weights of a head over all prompts of a batch, which may
             be one prompt alone.
+        tokens: maximum number of tokens over all prompts of a batch, likewise; by default any.
 
     Yields:
         The shortest prompts first; the indices of a batch are in order.
     """
     lengths = torch.stack([batch.is_real.sum(-1) for batch in batches]).sum(0).clamp(min=1)
     for part in lengths.argsort(stable=True).split(rows):
-        for few in part.split(max(1, cells // int(lengths[part[-1]]) ** 2)):
+        longest = int(lengths[part[-1]])
+        most = cells // longest**2
+        if tokens is not None:
+            most = min(most, tokens // longest)
+        for few in part.split(max(1, most)):
             chosen = few.sort().values
             yield chosen, tuple(batch.rows(chosen).padded_right() for batch in batches)
 
@@ -104,11 +109,12 @@ def pools_of(
     model: TextNetwork,
     texts: Any,  # noqa: ANN401 - what model.check reads, a path or an iterator
     size: int,
+    max_length: int | None = None,
 ) -> Iterator[Pool]:
     """Yield the texts of a corpus in their order, ``size`` at a time.
 
-    A text longer than the context is cut into several parts. If the text begins with BOS, so does
-    each of its parts.
+    A text longer than ``max_length`` or the context is cut into several parts. If the text begins
+    with BOS, so does each of its parts.
 
     Args:
         model: the model that reads the texts.
@@ -117,6 +123,8 @@ def pools_of(
             pairs); or what ``model.batch`` reads: texts, token ids padded with ``PAD``, images, or
             a batch; for an encoder–decoder, ``(source, target)``.
         size: number of texts in a pool, if they are read one by one.
+        max_length: maximum number of tokens of a text; by default that of the context. Token ids
+            are not cut.
 
     Raises:
         InvalidInput: a text that the model can't read, or a malformed line; the message names it.
@@ -134,7 +142,7 @@ def pools_of(
         return
     first, rows = 0, list[_Row]()
     for item in items:
-        rows += [(item, batches) for batches in _rows(model, item)]
+        rows += [(item, batches) for batches in _rows(model, item, max_length)]
         if len(rows) >= size:
             yield _pool(rows, first)
             first, rows = first + len(rows), []
@@ -202,10 +210,11 @@ def _records(model: TextNetwork, source: object) -> Iterator[_Item]:
         yield _Item((text, target) if paired else text, record.source, record.done, record.total)
 
 
-def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
-    """A text as checked batches of one row: several if the text is longer than the context."""
+def _rows(model: TextNetwork, item: _Item, max_length: int | None) -> list[tuple[Batch, ...]]:
+    """A text as checked batches of one row: several if the text is too long."""
+    is_one_stack = len(model.stacks) == 1
     try:
-        windows = _windows(model, item.content) if len(model.stacks) == 1 else [item.content]
+        windows = _windows(model, item.content, max_length) if is_one_stack else [item.content]
         checked = [tuple(model.batches(each)) for each in windows]
     except InvalidInput as error:
         raise InvalidTokens(f"{item.source}: {error}") from error
@@ -214,16 +223,17 @@ def _rows(model: TextNetwork, item: _Item) -> list[tuple[Batch, ...]]:
     return checked
 
 
-def _windows(model: TextNetwork, content: object) -> list[Any]:
-    """A text, or its token ids in parts if it is longer than the context."""
+def _windows(model: TextNetwork, content: object, max_length: int | None) -> list[Any]:
+    """A text, or its token ids in parts if it is longer than the context or ``max_length``."""
     read_by = model.stacks[0].input
     if not isinstance(content, str) or not isinstance(read_by, TokenInput):
         return [content]
     ids = model.to_tokens(content)[0]
-    if len(ids) <= read_by.n_ctx:
+    longest = read_by.n_ctx if max_length is None else min(max_length, read_by.n_ctx)
+    if len(ids) <= longest:
         return [ids]
     head = ids[: int(ids[0]) == model.config.tokens.bos]
-    parts = ids[len(head) :].split(max(1, read_by.n_ctx - len(head)))
+    parts = ids[len(head) :].split(max(1, longest - len(head)))
     return [torch.cat([head, part]) for part in parts]
 
 
