@@ -101,7 +101,8 @@ def _named(plan: Plan, *, begins_with_bos: bool) -> tuple[str, ...]:
 
 
 def _notes(plan: Plan, counts: dict[str, int], *, complete: bool) -> tuple[str, ...]:
-    cut = f"texts longer than the context were cut, {counts['cut']} times"
+    longest = min(plan.max_length, plan.farthest + 1)
+    cut = f"texts longer than {longest} tokens were cut, {counts['cut']} times"
     notes = [cut] if counts["cut"] else []
     if not plan.reads_images and plan.model.tokenizer is None:
         notes.append("no tokenizer: no classes of tokens and no words")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -29,7 +30,9 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 
 WEIGHTINGS = ("attention", "value-weighted")
-NO_MASSES = (ENTROPY, NORMALIZED, DISTANCE, VARIANCE, WRITE)
+ACTIVATION = "activation"
+"""The largest weight between two tokens of a text, neither of them the first; of HeadVis files."""
+NO_MASSES = (ENTROPY, NORMALIZED, DISTANCE, VARIANCE, WRITE, ACTIVATION)
 SINKS = (BOS, FIRST)
 LEAST = 0.1
 """The amount by which a mass must exceed its control for a head to be named."""
@@ -256,7 +259,8 @@ class HeadScan(Result):
                 "control": control.flatten().numpy(),
             }
         )
-        return frame[(frame["control"] > 0)].reset_index(drop=True)
+        is_seen = frame["share"].notna() & ~(frame["control"] <= 0)  # NaN if it was not measured
+        return frame[is_seen].reset_index(drop=True)
 
     def to_token_frame(self) -> pd.DataFrame:
         """The tokens and pairs on which most of each head's mass lies.
@@ -289,7 +293,8 @@ class HeadScan(Result):
                     }
                 )
             )
-        return pd.concat(frames, ignore_index=True)
+        has_rows = [frame for frame in frames if len(frame)]  # others have columns of floats
+        return pd.concat(has_rows or frames, ignore_index=True)
 
     def to_sequence_frame(self) -> pd.DataFrame:
         """The texts of each decile of each statistic and head.
@@ -389,6 +394,40 @@ class HeadScan(Result):
         }
         return {name: frame for name, frame in frames.items() if len(frame)}
 
+    # ---- files ------------------------------------------------------------------------------
+
+    def to_headvis(self, folder: str | Path, dataset: str = "texts") -> None:
+        """Write the files that HeadVis shows, atomically, with all statistics as metrics.
+
+        Sequences are drawn from the sample by their largest weight, as HeadVis does; histograms of
+        distances and top tokens are of the whole corpus.
+
+        Args:
+            folder: a new or empty folder, or one that was written here.
+            dataset: a name of the texts.
+
+        Raises:
+            InvalidInput: the scan is of an encoder–decoder; or the folder has other files.
+            OutOfResources: it can't be written.
+        """
+        from analyses.scan_heads.headvis import write_headvis  # noqa: PLC0415 - it reads this class
+
+        write_headvis(self, folder, dataset)
+
+    @staticmethod
+    def from_headvis(folder: str | Path) -> "HeadScan":
+        """Read the files of HeadVis, which this or another program wrote.
+
+        Their metrics become statistics, without controls and intervals; the sequences are by
+        ``activation``, the largest weight between two tokens, neither of them the first.
+
+        Raises:
+            InvalidInput: a file is missing, damaged or of another version.
+        """
+        from analyses.scan_heads.headvis_reader import read_headvis  # noqa: PLC0415 - likewise
+
+        return read_headvis(folder)
+
     # ---- figures ----------------------------------------------------------------------------
 
     def drawing(self, weighting: str = "attention") -> Drawing:
@@ -439,7 +478,8 @@ class HeadScan(Result):
         best = self._standing_out()
         first = best[~best["statistic"].isin(SINKS)].drop_duplicates("statistic").head(NAMED)
         of = f"of {counted(len(self.names), 'head')}"
-        on = f"on {counted(self.n_texts, 'text')}, {self.n_tokens} tokens"
+        on = f"on {counted(self.n_texts, 'text')}"
+        on += f", {self.n_tokens} tokens" if self.n_tokens else ""
         if first.empty:
             return f"{self.provenance.model}: none {of} stands out {on}"
         return f"{self.provenance.model}: {of} {on}, {', '.join(self._texts(first))} stand out most"
