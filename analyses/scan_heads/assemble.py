@@ -28,14 +28,14 @@ SINK_TEXTS = 8
 
 
 def head_scan(
-    scan: CorpusPass, *, complete: bool, effects: bool, memory: object, report: Progress | None
+    scan: CorpusPass, *, complete: bool, targets: int, memory: object, report: Progress | None
 ) -> HeadScan:
     """The result of a pass.
 
     Args:
         scan: the pass.
         complete: whether it read the whole corpus; else there are no sequences and no effects.
-        effects: whether heads are ablated.
+        targets: on how many tokens of each class heads are ablated; 0 for none.
         memory: bytes for the sweep of ablations.
         report: called with the progress of that sweep.
 
@@ -85,8 +85,10 @@ def head_scan(
         sequences=sequences,
         massive=_massive(plan, totals),
         sinks=_sinks(plan, totals, texts),
-        class_effects=effects_of(plan, texts, memory=memory, rows=scan.rows, progress=report)
-        if effects and complete
+        class_effects=effects_of(
+            plan, texts, targets, memory=memory, rows=scan.rows, progress=report
+        )
+        if targets and complete
         else None,
         n_texts=counts["texts"],
         n_tokens=counts["tokens"],

@@ -26,8 +26,8 @@ from interp.io import Progress
 from interp.metrics import AtPosition, row_targets
 from interp.model import PAD, Batch
 
-EACH, CONTEXT = 6, 48
-"""Tokens of each class, and the most tokens before one."""
+CONTEXT = 48
+"""The most tokens before a target."""
 TARGETS = ("repetition", *CLASSES, "word part", "other")
 
 
@@ -80,17 +80,18 @@ def check_effects(plan: Plan) -> None:
 def effects_of(
     plan: Plan,
     texts: Sequence[Text],
+    targets: int,
     *,
     memory: object,
     rows: int,
     progress: Progress | None,
 ) -> ClassEffects:
-    """Ablate every head on tokens of each class that are drawn from some texts.
+    """Ablate every head on so many tokens of each class, which are drawn from some texts.
 
     Raises:
         InvalidInput: no text has a token to predict.
     """
-    prompts, targets, classes = drawn_tokens(plan, [text[0] for text in texts])
+    prompts, ids, classes = drawn_tokens(plan, [text[0] for text in texts], targets)
     batch = plan.model.batch(prompts)
     heads = components_of(plan.model).heads
     replaced = Replacements(plan.model, [batch], "mean", rows=rows)
@@ -99,7 +100,7 @@ def effects_of(
         plan.model,
         batch,
         [edits[head.name] for head in heads],
-        Surprisal(pos=-1, target=tuple(targets)),
+        Surprisal(pos=-1, target=tuple(ids)),
         memory=memory,
         progress=progress,
     )
@@ -107,9 +108,9 @@ def effects_of(
 
 
 def drawn_tokens(
-    plan: Plan, texts: Sequence[Batch]
+    plan: Plan, texts: Sequence[Batch], each: int
 ) -> tuple[Int[Tensor, "prompt pos"], list[int], list[str]]:
-    """Prompts, padded on the left, their next tokens, and the classes of these."""
+    """Prompts, padded on the left, their next tokens, and the classes of these: ``each`` of one."""
     candidates: dict[str, list[tuple[int, int]]] = {name: [] for name in TARGETS}
     for number, text in enumerate(texts):
         for pos, name in enumerate(_classes(plan, text), 1):
@@ -117,7 +118,7 @@ def drawn_tokens(
     generator = torch.Generator().manual_seed(plan.seed)
     drawn: list[tuple[str, int, int]] = []
     for name, places in candidates.items():
-        order = torch.randperm(len(places), generator=generator)[:EACH].tolist()
+        order = torch.randperm(len(places), generator=generator)[:each].tolist()
         drawn += [(name, *places[n]) for n in order]
     if not drawn:
         raise InvalidInput("No text of the sample has a token to predict; give longer texts.")

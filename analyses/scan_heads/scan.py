@@ -36,6 +36,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     sample: int = 100,
     shuffled: int = 8,
     effects: bool = False,
+    targets: int = 8,
     seed: int = 0,
     rows: int = 64,
     memory: object = None,
@@ -64,7 +65,8 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         shuffled: of how many texts one is also measured with its tokens in random order, the
             control of induction and duplicate tokens.
         effects: whether to measure, for next-token models, the mean ablation of each head on tokens
-            of the sample, by their class. It takes a forward per head, in one sweep.
+            of the sample, by their class, in one sweep over all heads.
+        targets: number of tokens of each class for ``effects``.
         seed: seed of the sample and of random orders.
         rows: maximum number of texts per forward; the numbers do not depend on it, but for rounding
             and for sketches that are not exact.
@@ -92,7 +94,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     check_finite_weights(model)
     plan, sizes = planned(model, offsets, max_length, sample, shuffled, seed)
-    rows = at_least(1, rows, "rows")
+    rows, targets = at_least(1, rows, "rows"), at_least(1, targets, "targets")
     if not isinstance(effects, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"effects={effects!r:.80} should be True or False.")
     if effects:
@@ -104,7 +106,13 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     report = as_progress(progress, "texts")
     try:
         complete = scan.read(texts, report, cancelled)
-        return head_scan(scan, complete=complete, effects=effects, memory=memory, report=report)
+        return head_scan(
+            scan,
+            complete=complete,
+            targets=targets if effects else 0,
+            memory=memory,
+            report=report,
+        )
     except KeyboardInterrupt as error:
         raise ScanInterrupted(scan.partial) from error
     except Exception as error:

@@ -393,6 +393,7 @@ COMMANDS = (
             help="One text in so many is also measured with its tokens in random order.", min=1
         ),
         effects=Option(help="Also measure the mean ablation of each head on tokens of the sample."),
+        targets=Option(help="Number of tokens of each class for --effects.", min=1),
     ),
     _own(
         "compare",

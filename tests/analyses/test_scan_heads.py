@@ -611,7 +611,7 @@ def test_effects_are_those_of_mean_ablation_on_the_surprisal():
     effects = result.class_effects
     plan, _ = planned(model, 4, 1024, 100, 8, 0)
     sampled = [model.batch(CODE[n]) for n in result.sequences.text.tolist()]
-    prompts, targets, classes = drawn_tokens(plan, sampled)
+    prompts, targets, classes = drawn_tokens(plan, sampled, 8)
     assert tuple(classes) == effects.target
     z = run(model, prompts, record="z").cache["z", 0]
     mean = z[prompts != interp.PAD].mean(0)
@@ -721,6 +721,8 @@ DECLARED = Declared(
             "offsets": (*odd.COUNT, 10**30),
             "sample": odd.COUNT,
             "shuffled": odd.COUNT,
+            "max_length": odd.COUNT,
+            "targets": odd.COUNT,
             "effects": odd.SWITCH,
             "memory": odd.MEMORY,
             "resume": odd.SOMETHING,
@@ -732,7 +734,7 @@ DECLARED = Declared(
         (),
         "heads",
         "L0H0 previous 1.00",
-        "offsets=4 max_length=1024 sample=100 shuffled=8 effects=False texts=None",
+        "offsets=4 max_length=1024 sample=100 shuffled=8 effects=False targets=8 texts=None",
         more=tuple(
             f"{name}.{kind}"
             for name in ("distances", "tokens", "sequences")
