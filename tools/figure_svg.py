@@ -27,6 +27,8 @@ CHARACTER, LINE, BAR = 7, 14, 110
 """Width of a character, height of a line, and that of the bar of colours, in pixels."""
 MAX_TITLE, MAX_LABEL = 88, 28
 """Largest number of characters in a line of the title, and of a label."""
+NAMED = 3
+"""Number of points with the largest values on an axis that have their names in a scatter plot."""
 SHADES, HALF = 257, 0.5
 """Number of colours of a scale, odd so that there is one for its middle; half of all brightness."""
 MISSING, INK, SOFT = "#e3e6ec", "#1f2430", "#5b6372"
@@ -70,11 +72,14 @@ def figure_svg(figure: go.Figure) -> str:
         "bar": _bars,
         "scatter": _curves,
         "network": _network,
+        "markers": _scatter,
     }
     parts = Parts(cast("Sequence[Any]", figure.data), figure.layout)
     kind = parts.data[0].type
     if any("text" in (trace.mode or "") for trace in parts.data if trace.type == "scatter"):
         kind = "network"
+    elif kind == "scatter" and parts.data[0].mode == "markers":
+        kind = "markers"
     if kind not in drawings:
         raise TypeError(f"No drawing of a {kind}; there are {', '.join(drawings)}.")
     with mpl.rc_context(STYLE):
@@ -96,6 +101,12 @@ def _labels(axis: Any) -> list[str]:  # noqa: ANN401 - plotly has no types
     return [_as_read(label)[:MAX_LABEL] for label in axis.ticktext]
 
 
+def _colours(scale: Any) -> ListedColormap:  # noqa: ANN401 - plotly has no types
+    """The colours of a scale of Plotly."""
+    colours = sample_colorscale([list(stop) for stop in scale], SHADES)
+    return ListedColormap([np.divide(unlabel_rgb(colour), 255) for colour in colours])
+
+
 def _panels(height: float, n: int = 1) -> tuple[Figure, Sequence[Axes]]:
     """A drawing of a height in pixels, with panels one above the other."""
     drawn = Figure((WIDTH / INCH, height / INCH), layout="constrained")
@@ -111,8 +122,7 @@ def _heatmap(figure: Parts) -> Figure:
     height = max(8.0, min(26.0, 420 / len(down)))
     turned = below > width
     drawn, (axes,) = _panels(max(len(down) * height, 80) + 90 + (below if turned else LINE))
-    scale = sample_colorscale([list(stop) for stop in trace.colorscale], SHADES)
-    colours = ListedColormap([np.divide(unlabel_rgb(colour), 255) for colour in scale])
+    colours = _colours(trace.colorscale)
     cells = axes.imshow(
         values,
         cmap=colours.with_extremes(bad=MISSING),
@@ -196,6 +206,31 @@ def _curves(figure: Parts) -> Figure:
         last.locator_params("x", integer=True)
     last.set_xlabel(_as_read(figure.layout[f"xaxis{names[-1][1:]}"].title.text))
     drawn.legend(loc="outside lower left")
+    return drawn
+
+
+def _scatter(figure: Parts) -> Figure:
+    """A point for each value, in the colour of its group; those furthest out have their names."""
+    drawn, (axes,) = _panels(400)
+    (points,) = figure.data
+    names = [_as_read(each[0]) for each in points.customdata]
+    groups = points.meta["groups"] or [""] * len(names)
+    distinct = [*dict.fromkeys(groups)]
+    colours = [points.marker.color]
+    if len(distinct) > 1:
+        colours = _colours(points.marker.colorscale)(np.linspace(0, 1, len(distinct)))
+    for group, colour in zip(distinct, colours, strict=True):
+        members = [n for n, each in enumerate(groups) if each == group]
+        x, y = ([values[n] for n in members] for values in (points.x, points.y))
+        axes.scatter(x, y, s=42, color=colour, edgecolors="white", label=group or None)
+    for values in (points.x, points.y):
+        for n in sorted(range(len(names)), key=values.__getitem__)[-NAMED:]:
+            at = points.x[n], points.y[n]
+            axes.annotate(names[n], at, xytext=(5, 3), textcoords="offset points", size=7.5)
+    axes.set_xlabel(_as_read(figure.layout.xaxis.title.text))
+    axes.set_ylabel(_as_read(figure.layout.yaxis.title.text))
+    if len(distinct) > 1:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=8)
     return drawn
 
 

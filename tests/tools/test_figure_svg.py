@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image, ImageColor
 
-from analyses.results import Curve, Node, bars, curves, heatmap, network
+from analyses.results import Curve, Node, Scatter, bars, curves, heatmap, network, plotly_figure
 from analyses.results.figures import ABOVE, BELOW, FAINT, LINES
 from tools.figure_svg import MISSING, figure_svg
 
@@ -178,3 +178,23 @@ def test_marked_places_of_curves_are_dotted_lines():
         dotted = list(paths(figure, stroke=FAINT))
         assert len(dotted) == len(marked)
         assert all(not np.ptp(points[:, 0]) for points in dotted)
+
+
+def test_a_scatter_plot_has_a_point_for_each_value_in_the_colour_of_its_group():
+    drawing = Scatter(
+        torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0]),
+        torch.tensor([4.0, 0.0, 1.0, 3.0, 2.0]),
+        title=EVIL,
+        labels=["a", "b", "c", "d", EVIL],
+        axes=("x", "y"),
+        units=("nats", "tokens"),
+        groups=["L0", "L0", "L1", "L1", "L2"],
+    )
+    figure = plotly_figure(drawing)
+    marks = [path for path in drawn(figure, "use") if "clip-path" not in path]
+    colours = [path["fill"] for path in drawn(figure, "use") if "fill" in path]
+    assert len({*colours}) == 3
+    assert len([mark for mark in marks if "fill" in mark]) >= 5
+    labels = texts(figure)
+    assert {"L0", "L1", "L2", "x (nats)", "y (tokens)", EVIL} <= {*labels}
+    assert not list(paths(figure, stroke=BLUE))  # no line joins the points
