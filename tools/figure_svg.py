@@ -223,10 +223,10 @@ def _scatter(figure: Parts) -> Figure:
         members = [n for n, each in enumerate(groups) if each == group]
         x, y = ([values[n] for n in members] for values in (points.x, points.y))
         axes.scatter(x, y, s=42, color=colour, edgecolors="white", label=group or None)
-    for values in (points.x, points.y):
-        for n in sorted(range(len(names)), key=values.__getitem__)[-NAMED:]:
-            at = points.x[n], points.y[n]
-            axes.annotate(names[n], at, xytext=(5, 3), textcoords="offset points", size=7.5)
+    orders = [sorted(range(len(names)), key=x.__getitem__) for x in (points.x, points.y)]
+    for n in sorted({n for order in orders for n in order[-NAMED:]}):
+        at = points.x[n], points.y[n]
+        axes.annotate(names[n], at, xytext=(5, 3), textcoords="offset points", size=7.5)
     axes.set_xlabel(_as_read(figure.layout.xaxis.title.text))
     axes.set_ylabel(_as_read(figure.layout.yaxis.title.text))
     if len(distinct) > 1:
