@@ -7,6 +7,7 @@ from typing import Any
 import interp
 from analyses import HeadScan, ScanEstimate, estimate_scan_heads, scan_heads
 from analyses.methods.components import components_of
+from apps.explorer.forward_cost import LONG
 from apps.explorer.page import JOBS, Ask
 from apps.explorer.pages.corpus.texts import texts_of
 from apps.explorer.questions import Question, question
@@ -17,6 +18,8 @@ ESTIMATE, SCAN, EFFECTS = "estimate", "scan", "ablation effects"
 """Names of questions."""
 SHORT = 20.0
 """Seconds up to which a scan starts by itself."""
+TYPICAL, MOST_ROWS = 32, 64
+"""Tokens of a text, by which forwards are sized, and the most texts of one."""
 TARGETS, CONTEXT = 42, 48
 """The most tokens on which ablations are measured, and of the context of each."""
 
@@ -64,7 +67,8 @@ class Scan:
         texts = texts_of(view, model)
 
         def asked(function: Any, **settings: object) -> Question:  # noqa: ANN401 - an analysis
-            return question(function, view.model, texts, offsets=view.offsets, **settings)
+            how = {"offsets": view.offsets, "rows": rows_of(model), **settings}
+            return question(function, view.model, texts, **how)
 
         measures_effects = view.effects and has_effects(model)
         return cls(
@@ -134,6 +138,12 @@ def so_far(scan: Scan) -> HeadScan | None:
         JOBS.store.get(("partial", scan.plain)),
     ]
     return next((result for result in results if isinstance(result, HeadScan)), None)
+
+
+def rows_of(model: interp.Transformer) -> int:
+    """Texts per forward: few of a large model, so that cancelling it takes no longer."""
+    weights = sum(weight.numel() for weight in model.parameters())
+    return int(min(max(LONG / weights / TYPICAL, 1), MOST_ROWS))
 
 
 def has_effects(model: interp.Transformer) -> bool:
