@@ -37,6 +37,8 @@ NAMED, OF_EACH = 3, 3
 """The most statistics that the headline names a head for, and the heads of each in the summary."""
 EFFECT = "effect"
 """The name of the size of the ablation's effect, as an axis."""
+OVER_CONTROL = " − control"
+"""Ends the name of the difference of a statistic from its control, as an axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +172,23 @@ class HeadScan(Result):
         return tuple(name for name in self.statistics if name not in NO_MASSES)
 
     def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, " unit"]:
-        """A statistic of each head; ``effect`` is the mean |effect| of its ablation, in nats."""
+        """A statistic of each head, or its difference from the control (``"previous − control"``).
+
+        ``effect`` is the mean |effect| of the head's ablation, in nats.
+        """
         if weighting not in WEIGHTINGS:
             choices = " or ".join(WEIGHTINGS)
             raise InvalidInput(f"weighting={shorten(weighting)} should be {choices}.")
         if statistic == EFFECT and self.class_effects is not None:
             return self.class_effects.effect.abs().mean(-1)
-        return self.mean[WEIGHTINGS.index(weighting), :, self._index(statistic)]
+        name = statistic.removesuffix(OVER_CONTROL)
+        at = WEIGHTINGS.index(weighting), slice(None), self._index(name)
+        return self.mean[at] if name == statistic else self.mean[at] - self.control[at]
+
+    def unit_of(self, statistic: str) -> str:
+        """The unit of a statistic, or of its difference from the control."""
+        units = {ENTROPY: "nats", DISTANCE: "tokens", VARIANCE: "tokens²", EFFECT: "nats"}
+        return units.get(statistic.removesuffix(OVER_CONTROL), "0 to 1")
 
     # ---- tables -----------------------------------------------------------------------------
 
@@ -410,7 +422,7 @@ class HeadScan(Result):
         """One point a head, with any two statistics (or ``effect``) as axes.
 
         Args:
-            x: the statistic across.
+            x: the statistic across, as for :meth:`of`.
             y: the statistic down; by default the effect of ablation if it was measured, else the
                 entropy.
             weighting: with which weights.
@@ -422,7 +434,7 @@ class HeadScan(Result):
             title=f"Heads on {counted(self.n_texts, 'text')}: {y} against {x}",
             labels=list(self.names),
             axes=(x, y),
-            units=(self._unit(x), self._unit(y)),
+            units=(self.unit_of(x), self.unit_of(y)),
             groups=[f"{self._stack(n)}L{layer}" for n, layer in enumerate(self.layers.tolist())],
         )
 
@@ -513,10 +525,6 @@ class HeadScan(Result):
             f"largest |effect| of mean ablation on the surprisal of {tokens}, in nats: "
             f"{', '.join(texts)}"
         ]
-
-    def _unit(self, statistic: str) -> str:
-        units = {ENTROPY: "nats", DISTANCE: "tokens", VARIANCE: "tokens²", EFFECT: "nats"}
-        return units.get(statistic, "0 to 1")
 
     def _index(self, statistic: str) -> int:
         if statistic not in self.statistics:

@@ -27,7 +27,7 @@ export type Sent = Encoded | Decoded | Nested;
 
 // ---- colours and drawing -----------------------------------------------------------------------
 
-export type ScaleKind = "sequential" | "diverging" | "tint";
+export type ScaleKind = "sequential" | "diverging" | "tint" | "grey";
 export interface Scale {
   kind: ScaleKind; low: number; high: number; root?: boolean;
   /** The side of zero on which a component helps, which has one colour in all views. */
@@ -170,6 +170,20 @@ export interface ScatterView extends Shown {
   /** The groups, and the index of that of each point. */
   groups: string[]; group: number[];
 }
+/** Where a head attends in a text: the number of cells of each query, and their keys and weights, by query.
+ *  Bytes are weights of which 255 is 1. */
+export interface SentText {
+  /** Its number in the sample, and where it was read. */
+  number: number; source: string;
+  tokens: string[];
+  /** The tokens that are attended to, if they are others. */
+  keys?: string[];
+  count: Sent; key: Sent; weight: Sent;
+}
+/** A statistic with its texts: the decile, the index in the view, the value of the statistic on it. */
+export interface TextStatistic { name: string; unit: string; rows: [decile: number, text: number, value: number][] }
+/** Texts of a head by decile of a statistic. */
+export interface TextsView extends Shown { kind: "texts"; statistics: TextStatistic[]; texts: SentText[] }
 /** Two views with one id that are subtracted; null for one that is missing. */
 export interface DifferenceView extends Shown {
   kind: "difference"; a: View | null; b: View | null;
@@ -180,7 +194,7 @@ export interface DifferenceView extends Shown {
 export interface NoneView extends Shown { kind: "none"; reason: string }
 export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView | ScatterView;
 /** A view with numbers. */
-export type DrawnView = PlottedView | TokensView | TableView | HeadsView;
+export type DrawnView = PlottedView | TokensView | TableView | HeadsView | TextsView;
 export type View = DrawnView | DifferenceView | NoneView;
 
 export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
@@ -319,12 +333,17 @@ export interface StripOptions extends Strip {
   onHover?(n: number | null): void;
   onPick?(n: number, event: MouseEvent): void;
   onDouble?: ((n: number, event: MouseEvent) => void) | null;
+  /** What the tip shows, in place of the position and the value. */
+  describe?(n: number): Description;
 }
 export interface TokenStrip {
   root: HTMLElement;
   tint(tints: Tints | null): void;
+  /** Gives each token a colour; null is none. */
+  paint(colours: (Colour | null)[]): void;
   choose(n: number | null): void;
   describe(n: number): Description;
+  spans: HTMLElement[];
   count: number;
 }
 
@@ -364,5 +383,14 @@ export interface HeadActions {
   collect(): void; bos(): void; search(): void; clear(): void;
   zoom(by: number): void; fold(): void;
 }
+/** The cells of a text, by query and by key: positions and weights, the largest first. */
+export interface TextCells {
+  keys: Weighted[][]; queries: Weighted[][];
+  /** Sum of the weights on each key, and of those of each query on other tokens than the first. */
+  received: number[]; given: number[];
+}
+export type Weighted = [position: number, weight: number];
+/** What the controls of a view "texts" are set to. */
+export interface TextsState { statistic: string; mode: "received" | "given" }
 /** A query or a key. */
 export interface Place { query?: number; key?: number }
