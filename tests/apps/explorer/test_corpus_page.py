@@ -233,7 +233,9 @@ def test_all_sets_are_mixed_and_cut_at_the_number_of_texts():
     view = page_view("python-4l", corpus=ALL_SETS, most=6)
     _, *singles, _ = sets_of("python-4l")
     each = [texts_of(replace(view, corpus=name, most=3), loaded("python-4l")) for name in singles]
-    assert texts_of(view, loaded("python-4l")) == [text for row in zip(*each) for text in row]
+    assert texts_of(view, loaded("python-4l")) == [
+        text for row in zip(*each, strict=True) for text in row
+    ]
 
 
 def test_pasted_lines_are_texts_without_empty_ones():
@@ -257,9 +259,10 @@ def test_what_is_no_text_is_refused_with_what_to_do(name, pasted, message):
 
 
 def test_texts_of_one_token_are_an_error_of_the_scan(jobs):
-    view = page_view(corpus=PASTED, pasted="a\nb")
+    """The only bundled model with one stack that reads texts without BOS."""
+    view = page_view("addition-mod-113", corpus=PASTED, pasted="1\n2")
     view = replace(view, scanned=request_of(view))
-    job = jobs.poll(Scan.of(view, loaded(NAME)).plain)
+    job = jobs.poll(Scan.of(view, loaded("addition-mod-113")).plain)
     while job.running:
         time.sleep(0.01)
     assert "two tokens" in job.error

@@ -14,19 +14,29 @@ from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.forward_cost import is_long_forward
 from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.corpus.controls import controls, duration
+from apps.explorer.pages.corpus.measures import statistic_of
 from apps.explorer.pages.corpus.placed import (
     RANKING,
     SCATTER,
+    chosen_measures,
     chosen_name,
     ranking_view,
     scatter_view,
     with_unit,
 )
-from apps.explorer.pages.corpus.scan import EFFECTS, SCAN, Scan
+from apps.explorer.pages.corpus.scan import EFFECTS, SCAN, Scan, so_far
 from apps.explorer.pages.heads import patterns_question
 from apps.explorer.pages.view_inputs import prompt_problem
+from apps.explorer.store import stored
 from apps.explorer.validate import attention_of
 from apps.explorer.view import View
+from apps.widget.head_views import (
+    distance_view,
+    effects_view,
+    statistics_view,
+    texts_view,
+    token_view,
+)
 from apps.widget.pictures import view_of
 from interp.errors import InterpError
 
@@ -41,7 +51,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     except InterpError as error:
         return [Ask(SCAN, str(error))]
     asked = scan.asks()
-    if prompt_problem(view, model):
+    if so_far(scan) is None or prompt_problem(view, model):
         return asked
     is_long = is_long_forward(view, model)
     return [*asked, ask(PATTERN, lambda: patterns_question(view, model), long=is_long)]
@@ -55,15 +65,31 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     if scan is None:
         return _waiting(view, model)
     name = chosen_name(view, model, scan)
-    drawn = [scatter_view(view, model, scan), ranking_view(view, model, scan)]
-    patterns, chosen = results.get(PATTERN), with_unit(view, name)
-    if (
-        isinstance(patterns, AttentionPatterns)
-        and chosen.head is not None
-        and patterns.attention == attention_of(chosen, model)
-    ):
-        drawn.append(view_of(patterns.of(*chosen.head).drawing(), "pattern"))
-    return drawn
+    ranked, _ = chosen_measures(view, scan)
+    of_head = _head_views(scan, scan.names.index(name), statistic_of(ranked.name, scan))
+    pattern = _pattern(with_unit(view, name), model, results.get(PATTERN))
+    return [scatter_view(view, model, scan), ranking_view(view, model, scan), *of_head, *pattern]
+
+
+@stored
+def _head_views(scan: HeadScan, unit: int, statistic: str) -> list[ViewData]:
+    """The texts, statistics, distances, tokens and effects of one head."""
+    effects = effects_view(scan, unit)
+    return [
+        texts_view(scan, unit, statistic),
+        statistics_view(scan, unit),
+        distance_view(scan, unit),
+        token_view(scan, unit),
+        *([] if effects is None else [effects]),
+    ]
+
+
+def _pattern(view: View, model: interp.Transformer, patterns: Result | None) -> list[ViewData]:
+    """The pattern of the chosen head on the prompt, if it is computed."""
+    if not isinstance(patterns, AttentionPatterns) or view.head is None:
+        return []
+    is_same = patterns.attention == attention_of(view, model)
+    return [view_of(patterns.of(*view.head).drawing(), "pattern")] if is_same else []
 
 
 def _waiting(view: View, model: interp.Transformer) -> list[ViewData]:

@@ -1,6 +1,7 @@
 """What heads are placed and ranked by: statistics, plain or value-weighted, and effects."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 
@@ -10,9 +11,8 @@ from apps.explorer.store import stored
 
 PLAIN, WEIGHTED = "attention", "value-weighted"
 """The weightings of statistics, by their names in the tables."""
-DIFFERENCE, BY_VALUE, SIZE, OF_CLASS = " − control", " (value-weighted)", "|effect|", "effect on "
+DIFFERENCE, BY_VALUE, SIZE, OF_CLASS = " − control", " (value-weighted)", "effect", "effect on "
 """Parts of the names of measures."""
-UNITS = {"entropy": "nats", "distance": "tokens", "distance variance": "tokens²", "write": "share"}
 FIRST = ("induction", "previous", "self", "entropy")
 """The statistics that are shown first, if the scan has them."""
 COLUMNS = ["name", "layer", "value", "control", "low", "high"]
@@ -35,8 +35,13 @@ class Measure:
 
     def rank(self, head: str) -> str:
         """The rank of a head in words, such as ``3 of 270``; empty if it has no value."""
-        places = self.rows.index[self.rows["name"] == head]
-        return f"{places[0] + 1} of {len(self.rows)}" if len(places) else ""
+        return self._ranks.get(head, "")
+
+    @cached_property
+    def _ranks(self) -> dict[str, str]:
+        ranks = self.rows["value"].rank(method="min", ascending=False).astype(int)
+        names = zip(self.rows["name"], ranks, strict=True)
+        return {name: f"{rank} of {len(self.rows)}" for name, rank in names}
 
 
 @stored
@@ -64,7 +69,8 @@ def measure(scan: HeadScan, name: str) -> Measure:
     """One of the measures of a scan, with the heads in the order of their values."""
     rows = _effects(scan, name) if _is_effect(name) else _statistic(scan, name)
     order = rows.dropna(subset="value").sort_values("value", ascending=False, kind="stable")
-    return Measure(name, _unit(name), order[COLUMNS].reset_index(drop=True))
+    unit = "nats" if _is_effect(name) else scan.unit_of(name.removesuffix(BY_VALUE))
+    return Measure(name, unit, order[COLUMNS].reset_index(drop=True))
 
 
 def statistic_of(name: str, scan: HeadScan) -> str:
@@ -108,9 +114,3 @@ def _classes(scan: HeadScan) -> list[str]:
 @stored
 def _effect_table(scan: HeadScan) -> pd.DataFrame:
     return scan.to_effect_frame()
-
-
-def _unit(name: str) -> str:
-    if _is_effect(name):
-        return "nats"
-    return UNITS.get(name.removesuffix(BY_VALUE).removesuffix(DIFFERENCE), "mass")
