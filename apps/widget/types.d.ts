@@ -96,8 +96,10 @@ export interface Shown {
   run?: string;
   /** What a click chooses and reports. */
   pick?: string | null;
-  /** The cell that is chosen at first. */
+  /** The cell that is chosen at first; of a table, its row and 0. */
   at?: Cell;
+  /** Whether it stands beside the next or the previous such view where the page is wide. */
+  half?: boolean;
 }
 /** Further numbers of a view, with a title; estimated is 1 where they are estimates. */
 export interface Titled { title: string; values: Sent; estimated?: Sent; helps?: Scale["helps"] }

@@ -66,20 +66,21 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         return _waiting(view, model)
     name = chosen_name(view, model, scan)
     ranked, _ = chosen_measures(view, scan)
-    of_head = _head_views(scan, scan.names.index(name), statistic_of(ranked.name, scan))
+    texts, *of_head = _head_views(scan, scan.names.index(name), statistic_of(ranked.name, scan))
     pattern = _pattern(with_unit(view, name), model, results.get(PATTERN))
-    return [scatter_view(view, model, scan), ranking_view(view, model, scan), *of_head, *pattern]
+    heads = [scatter_view(view, model, scan), ranking_view(view, model, scan)]
+    return [*heads, texts, *pattern, *of_head]
 
 
 @stored
 def _head_views(scan: HeadScan, unit: int, statistic: str) -> list[ViewData]:
-    """The texts, statistics, distances, tokens and effects of one head."""
+    """The texts, distances, tokens, statistics and effects of one head."""
     effects = effects_view(scan, unit)
     return [
         texts_view(scan, unit, statistic),
-        statistics_view(scan, unit),
-        distance_view(scan, unit),
+        {**distance_view(scan, unit), "half": True},
         token_view(scan, unit),
+        statistics_view(scan, unit),
         *([] if effects is None else [effects]),
     ]
 
@@ -89,7 +90,8 @@ def _pattern(view: View, model: interp.Transformer, patterns: Result | None) -> 
     if not isinstance(patterns, AttentionPatterns) or view.head is None:
         return []
     is_same = patterns.attention == attention_of(view, model)
-    return [view_of(patterns.of(*view.head).drawing(), "pattern")] if is_same else []
+    drawn = {**view_of(patterns.of(*view.head).drawing(), "pattern"), "half": True}
+    return [{**drawn, "title": f"{drawn['title']} on the prompt"}] if is_same else []
 
 
 def _waiting(view: View, model: interp.Transformer) -> list[ViewData]:

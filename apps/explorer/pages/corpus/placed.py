@@ -72,6 +72,7 @@ def scatter_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewD
         "groups": every or [""],
         "group": [every.index(group) for group in groups],
         "pick": "point",
+        "half": True,
     }
     return drawn | ({"at": [0, labels.index(chosen)]} if chosen in labels else {})
 
@@ -90,7 +91,7 @@ def ranking_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewD
     titles = ("head", "rank", down.unit, "control", "95 % interval")
     rank = down.rank(chosen)
     n_hidden = len(down.rows) - len(rows)
-    return {
+    drawn: ViewData = {
         "kind": "table",
         "id": RANKING,
         "title": f"{view.model}: heads by {down.name}",
@@ -102,7 +103,10 @@ def ranking_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewD
         ],
         "rows": cells,
         "pick": "row",
+        "half": True,
     }
+    at = rows.index[rows["name"] == chosen].tolist()
+    return drawn | ({"at": [at[0], 0]} if at else {})
 
 
 def _group(name: str) -> str:
@@ -111,5 +115,10 @@ def _group(name: str) -> str:
 
 
 def _beside(control: float, low: float, high: float, places: int) -> list[str]:
+    interval = interval_text(low, high, places)
     is_known = control == control  # noqa: PLR0124 - not NaN
-    return [number(control, 3) if is_known else "", interval_text(low, high, places)]
+    is_signed = low < 0 or high < 0
+    return [
+        number(control, 3) if is_known else "",
+        interval if is_signed else interval.replace("+", ""),
+    ]

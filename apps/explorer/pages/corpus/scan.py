@@ -16,7 +16,7 @@ from interp.execution import size_of
 
 ESTIMATE, SCAN, EFFECTS = "estimate", "scan", "ablation effects"
 """Names of questions."""
-SHORT = 20.0
+SHORT = 60.0
 """Seconds up to which a scan starts by itself."""
 TYPICAL, MOST_ROWS = 32, 64
 """Tokens of a text, by which forwards are sized, and the most texts of one."""
