@@ -1,12 +1,13 @@
 """The page Corpus: texts, the estimate before a long scan, all heads in a plane, and a ranking."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 from answered import loaded, numbers, opened
+from streamlit.testing.v1 import AppTest
 
 from analyses import HeadScan, estimate_scan_heads, scan_heads
 from apps.explorer import jobs as jobs_module
@@ -22,6 +23,7 @@ from apps.explorer.pages.corpus.scan import EFFECTS, ESTIMATE, SCAN, Scan, reque
 from apps.explorer.pages.corpus.texts import ALL_SETS, PASTED, sets_of, texts_of
 from apps.explorer.store import Store
 from apps.explorer.view import MAX_TEXT, OMITTED, Head, View, from_address
+from apps.serve import APP
 from interp.errors import InvalidInput
 from interp.loading import bundled
 
@@ -285,3 +287,50 @@ def test_a_link_names_no_file():
     read, notes = with_valid_choices(view, loaded(NAME), view)
     assert read.corpus == ""
     assert "corpus='/etc/passwd'" in notes[0]
+
+
+# ---- in a session ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session() -> AppTest:
+    """The page in a session."""
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.query_params["model"], app.query_params["page"] = NAME, CORPUS.name
+    return app
+
+
+def until(app: AppTest, holds: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if holds():
+            return
+        time.sleep(0.1)
+        app.run()
+    raise TimeoutError
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def test_a_long_scan_starts_at_a_press_of_a_button_that_says_its_time(session, monkeypatch):
+    monkeypatch.setattr(scan_module, "SHORT", 0.0)
+    app = session.run()
+    until(app, lambda: any(label.startswith("Start: about") for label in labels(app)))
+    assert not any(box.label == "Rank by" for box in app.selectbox)
+    app.button(key="start_scan").click().run()
+    until(app, lambda: any(box.label == "Rank by" for box in app.selectbox))
+    assert not any(label.startswith("Start") for label in labels(app))
+    assert not app.error
+    chosen = next(box for box in app.selectbox if box.label == "Head")
+    assert [option.partition(" · ")[2] for option in chosen.options[:2]] == ["1 of 8", "2 of 8"]
+    app.selectbox(key=chosen.key).set_value("L1H1").run()
+    assert app.session_state["view"].head == Head(1, 1)
+    assert app.query_params["head"] in ("L1H1", ["L1H1"])
+
+
+def test_a_link_to_texts_that_are_not_offered_says_so(session):
+    session.query_params["corpus"] = "nope"
+    app = session.run()
+    assert any("corpus" in warning.value for warning in app.warning)
+    assert not app.exception
