@@ -18,8 +18,8 @@ ESTIMATE, SCAN, EFFECTS = "estimate", "scan", "ablation effects"
 """Names of questions."""
 SHORT = 60.0
 """Seconds up to which a scan starts by itself."""
-TYPICAL, MOST_ROWS = 32, 64
-"""Tokens of a text, by which forwards are sized, and the most texts of one."""
+TYPICAL, MOST_ROWS = 8, 64
+"""Tokens by which forwards are sized, so that one takes about two seconds, and its most texts."""
 TARGETS, CONTEXT = 42, 48
 """The most tokens on which ablations are measured, and of the context of each."""
 
