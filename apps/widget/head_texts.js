@@ -28,7 +28,7 @@ const MODES = [["received", "attention received"], ["given", "given, but for the
 export function textsView(mount, view) {
   if (!view.statistics.length) return emptyView(mount, { ...view, kind: "none", reason: "No text has a query for it." });
   /** @type {TextsState} */
-  const state = mount.stateOf(view.id, { statistic: view.statistics[0].name, mode: "received" });
+  const state = mount.stateOf(view.id, { statistic: view.chosen || view.statistics[0].name, mode: "received" });
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view), describe: () => (active() ? describe(/** @type {At} */ (active())) : null),
     picture: pictureOf,
