@@ -145,12 +145,12 @@ def statistics_view(scan: HeadScan, unit: int, id: str = "statistics") -> View:
             mean, control, low, high = (
                 _number(x[at, unit, n]) for x in (scan.mean, scan.control, scan.low, scan.high)
             )
-            interval = "" if low is None or high is None else f"{number(low)} to {number(high)}"
+            interval = "" if low is None or high is None else f"{number(low, 3)} to {number(high, 3)}"
             rank = rank_of(scan.of(name, weighting), unit)
             row += [mean, interval, control, "" if rank is None else f"{rank[0]} of {rank[1]}"]
         if row[1] is not None:
             rows.append([*row, int(scan.n[0, unit, n])])
-    of_weighting = ("mean", "95 % interval", "control", "rank")
+    of_weighting = ("mean", "interval", "control", "rank")
     titles = [f"{title}{', by value' if by else ''}" for by in (0, 1) for title in of_weighting]
     columns = [{"title": title, "align": "right"} for title in (*titles, "texts")]
     return {
@@ -159,7 +159,7 @@ def statistics_view(scan: HeadScan, unit: int, id: str = "statistics") -> View:
         "title": f"Statistics of {scan.names[unit]}",
         "columns": [{"title": "statistic"}, *columns],
         "rows": rows,
-        "note": "Means over texts, with the interval of the mean. By value: with the weights times "
+        "note": "Means over texts, with their 95 % intervals. By value: with the weights times "
         "the length of what each key writes. Control: equal weights; of induction and duplicate "
         "tokens, the text in random order; of write, the layer. Rank: by the mean, largest first.",
     }
