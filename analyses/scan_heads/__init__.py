@@ -29,6 +29,7 @@ from analyses.scan_heads.head_page import (
     axes_of,
     deciles_of,
     distances_of,
+    furthest,
     rank_of,
     text_cells,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "deciles_of",
     "distances_of",
     "estimate_scan_heads",
+    "furthest",
     "rank_of",
     "scan_heads",
     "text_cells",

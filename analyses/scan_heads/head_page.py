@@ -1,13 +1,14 @@
 """What the page of one head shows of a scan: ranks, a histogram of distances, texts and cells."""
 
 from dataclasses import dataclass
+from math import isnan
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
 from analyses.scan_heads.result import EFFECT, OVER_CONTROL, WEIGHTINGS, HeadScan
-from analyses.scan_heads.sequences import LONGEST, NO_TEXT
+from analyses.scan_heads.sequences import NO_TEXT
 from interp.errors import InvalidInput
 
 BYTE = 256
@@ -66,6 +67,13 @@ def axes_of(scan: HeadScan, weighting: str = WEIGHTINGS[0]) -> dict[str, Float[T
     names += [EFFECT] if scan.class_effects is not None else []
     values = {name: scan.of(name, weighting) for name in names}
     return {name: value for name, value in values.items() if not bool(value.isnan().all())}
+
+
+def furthest(scan: HeadScan, unit: int) -> str | None:
+    """The mass that a head has furthest above its control; ``None`` if it has none."""
+    excess = {name: scan.of(f"{name}{OVER_CONTROL}")[unit].item() for name in scan.masses}
+    measured = {name: value for name, value in excess.items() if not isnan(value)}
+    return max(measured, key=measured.__getitem__, default=None)
 
 
 def rank_of(values: Float[Tensor, " unit"], unit: int) -> tuple[int, int] | None:
@@ -141,14 +149,14 @@ def text_cells(scan: HeadScan, unit: int, text: int) -> TextCells:
     query, key, weight = chosen.cells(unit, text)
     attention = scan.attentions[unit]
     queries, keys = (x[attention][text] for x in (chosen.query_labels, chosen.key_labels))
-    is_cut = not bool((query >= LONGEST).any() or (key >= LONGEST).any())
-    end = LONGEST if is_cut else None
+    n_tokens, queries, keys = len(queries), queries[: chosen.end], keys[: chosen.end]
+    count = torch.bincount(query.long(), minlength=len(queries))
     return TextCells(
         chosen.source[text],
-        len(queries),
-        queries[:end],
-        keys[:end],
-        torch.bincount(query.long(), minlength=len(queries[:end])).to(torch.uint8),
-        key.to(torch.uint8) if len(keys[:end]) <= BYTE else key,
+        n_tokens,
+        queries,
+        keys,
+        count.to(torch.uint8),
+        key.to(torch.uint8) if len(keys) <= BYTE else key,
         weight,
     )

@@ -1,6 +1,6 @@
 """The result of a scan: tables by head, and a scatter plot of any two statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -369,23 +369,26 @@ class HeadScan(Result):
             numbers["n"] = self.sinks.n
         return pd.DataFrame({**self._heads(units), **numbers})
 
-    def to_effect_frame(self) -> pd.DataFrame:
+    def to_effect_frame(self, units: Sequence[int] | None = None) -> pd.DataFrame:
         """The effect of each head's mean ablation on the surprisal of targets, by their class.
+
+        Args:
+            units: indices of heads; all by default. Corrected p-values are among these.
 
         Columns: ``layer``, ``head``, ``name``, ``target_class``, and those of effects
         (nats): ``effect``, ``low``, ``high``, ``size``, ``share``, ``n``, ``p``, ``q``,
         ``significant``.
         """
         effects = self.class_effects
-        every = range(len(self.names))
+        every = [*range(len(self.names))] if units is None else [*units]
         if effects is None:
             return pd.DataFrame({**self._heads([]), "target_class": [], "effect": []})
         frames: list[pd.DataFrame] = []
         for name in ("all", *TARGETS):
             chosen = torch.tensor([name in ("all", target) for target in effects.target])
             if bool(chosen.any()):
-                cells = {**self._heads([*every]), "target_class": [name] * len(every)}
-                effect, clean = effects.effect[:, chosen], effects.clean[chosen]
+                cells = {**self._heads(every), "target_class": [name] * len(every)}
+                effect, clean = effects.effect[every][:, chosen], effects.clean[chosen]
                 frames.append(effect_frame(cells, effect, metric=clean))
         return pd.concat(frames, ignore_index=True)
 

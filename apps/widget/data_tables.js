@@ -3,7 +3,7 @@
 /**
  * @import {
  *   BarsView, CellValue, Column, CurvesView, DataTable, DrawnView, HeadsView, Matrix, NetworkView, ScatterView,
- *   Sent, TableView, TextsView, TokensView,
+ *   ScanView, Sent, TableView, TextsView, TokensView,
  * } from "./types.d.ts"
  */
 import { decodedOnce, exact, headName, readable } from "./data.js";
@@ -18,7 +18,7 @@ import { textCells } from "./text_cells.js";
 export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
-    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable, texts: textsDataTable,
+    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable, texts: textsDataTable, scan: scanDataTables,
   };
   const tables = /** @type {(view: DrawnView) => DataTable | DataTable[]} */ (makers[view.kind]);
   return [tables(view)].flat();
@@ -128,6 +128,18 @@ function textsDataTable(view) {
     text.source, query, text.tokens[query], key, (text.keys || text.tokens)[key], weight,
   ])));
   return { caption: view.title, columns: ["text", "query", "query token", "key", "key token", "weight"], rows };
+}
+
+/** The numbers of all heads, a table for each weighting.
+ *  @type {(view: ScanView) => DataTable[]} */
+function scanDataTables(view) {
+  const { shape: [, axes, heads], data } = decodedOnce(view.values);
+  return view.weightings.map((weighting, w) => ofColumns(`${view.title} (${weighting})`, [
+    ["head", view.names],
+    ...view.axes.map(({ name, unit }, n) => /** @type {DataColumn} */ ([
+      `${name} (${unit})`, Array.from(data.subarray((w * axes + n) * heads, (w * axes + n + 1) * heads)),
+    ])),
+  ]));
 }
 
 /** The text and the number of a cell.

@@ -6,7 +6,7 @@
  * } from "./types.d.ts"
  */
 import { colourOf, css } from "./colours.js";
-import { clamp, readable, same, withUnit } from "./data.js";
+import { clamp, readable, same, withMeasure } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { choice, element, select } from "./elements.js";
 import { frame, readingOf } from "./frame.js";
@@ -28,7 +28,7 @@ const MODES = [["received", "attention received"], ["given", "given, but for the
 export function textsView(mount, view) {
   if (!view.statistics.length) return emptyView(mount, { ...view, kind: "none", reason: "No text has a query for it." });
   /** @type {TextsState} */
-  const state = mount.stateOf(view.id, { statistic: view.statistics[0].name, mode: "received" });
+  const state = mount.stateOf(view.id, { statistic: view.chosen || view.statistics[0].name, mode: "received" });
   const own = frame(mount, view, {
     dataTables: () => dataTablesOf(view), describe: () => (active() ? describe(/** @type {At} */ (active())) : null),
     picture: pictureOf,
@@ -70,7 +70,7 @@ export function textsView(mount, view) {
     const parts = [];
     statistic.rows.forEach(([decile, index, value], row) => {
       if (!row || statistic.rows[row - 1][0] !== decile) parts.push(element("h4", {}, decileTitle(decile, statistic.name)));
-      parts.push(textElement(view.texts[index], row, `${statistic.name} ${withUnit(value, statistic.unit)}`));
+      parts.push(textElement(view.texts[index], row, `${statistic.name} ${withMeasure(value, statistic.unit)}`));
     });
     box.replaceChildren(...parts);
     refresh();

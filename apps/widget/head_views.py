@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from math import isnan
 
-from analyses.results import as_bytes, encoded, number
+from analyses.results import as_bytes, counted, encoded, number
 from analyses.scan_heads import (
     HeadScan,
     axes_of,
     deciles_of,
     distances_of,
+    furthest,
     rank_of,
     text_cells,
 )
 from apps.widget.pictures import View, view_of
 
-PLAIN, WEIGHTED = "attention", "value-weighted"
+WEIGHTINGS = PLAIN, WEIGHTED = "attention", "value-weighted"
+EFFECT, ENTROPY = "effect", "entropy"
 CANCELLED = "The scan was cancelled before texts were drawn."
 CELLS = (
     "Stored are the 8 largest weights of each query, if they exceed 0.005, in the first 128 tokens "
@@ -48,6 +50,32 @@ def scatter_view(
 def scatter_axes(scan: HeadScan, weighting: str = PLAIN) -> list[str]:
     """The names of the axes that a scatter plot of a scan can have."""
     return [*axes_of(scan, weighting)]
+
+
+def scan_view(scan: HeadScan, id: str = "scan") -> View:
+    """All heads in a plane, whose axes are chosen on the page, and a list of them by rank."""
+    names = [*axes_of(scan)]
+    is_measured = EFFECT in names
+    groups = [name.rpartition("H")[0] for name in scan.names]
+    values = [[scan.of(name, weighting).tolist() for name in names] for weighting in WEIGHTINGS]
+    return {
+        "kind": "scan",
+        "id": id,
+        "title": f"Heads on {counted(scan.n_texts, 'text')}",
+        "names": [*scan.names],
+        "groups": [*dict.fromkeys(groups)],
+        "group": [[*dict.fromkeys(groups)].index(group) for group in groups],
+        "weightings": [*WEIGHTINGS],
+        "axes": [{"name": name, "unit": scan.unit_of(name)} for name in names],
+        "values": encoded(values),
+        "x": names[0] if "distance" not in names else "distance",
+        "y": EFFECT if is_measured else ENTROPY,
+        "by": EFFECT if is_measured else _widest(scan),
+        "pick": "point",
+        "note": "Means over texts. − control: less that of equal weights on all visible keys, or "
+        "of the text in random order. Value-weighted: with the weights times the length of what "
+        "each key writes." + (" Effect: mean |effect| of ablation." if is_measured else ""),
+    }
 
 
 def distance_view(scan: HeadScan, unit: int, id: str = "distances") -> View:
@@ -110,20 +138,19 @@ def token_view(scan: HeadScan, unit: int, id: str = "tokens") -> View:
 
 def statistics_view(scan: HeadScan, unit: int, id: str = "statistics") -> View:
     """The statistics of a head, plain and value-weighted, with controls, intervals and ranks."""
-    weightings = [PLAIN, WEIGHTED]
     rows: list[list[object]] = []
     for n, name in enumerate(scan.statistics):
         row: list[object] = [f"{name} ({scan.unit_of(name)})"]
-        for at, weighting in enumerate(weightings):
+        for at, weighting in enumerate(WEIGHTINGS):
             mean, control, low, high = (
                 _number(x[at, unit, n]) for x in (scan.mean, scan.control, scan.low, scan.high)
             )
-            interval = "" if low is None or high is None else f"{number(low)} to {number(high)}"
+            interval = "" if low is None or high is None else f"{number(low, 3)} to {number(high, 3)}"
             rank = rank_of(scan.of(name, weighting), unit)
             row += [mean, interval, control, "" if rank is None else f"{rank[0]} of {rank[1]}"]
         if row[1] is not None:
             rows.append([*row, int(scan.n[0, unit, n])])
-    of_weighting = ("mean", "95 % interval", "control", "rank")
+    of_weighting = ("mean", "interval", "control", "rank")
     titles = [f"{title}{', by value' if by else ''}" for by in (0, 1) for title in of_weighting]
     columns = [{"title": title, "align": "right"} for title in (*titles, "texts")]
     return {
@@ -132,7 +159,7 @@ def statistics_view(scan: HeadScan, unit: int, id: str = "statistics") -> View:
         "title": f"Statistics of {scan.names[unit]}",
         "columns": [{"title": "statistic"}, *columns],
         "rows": rows,
-        "note": "Means over texts, with the interval of the mean. By value: with the weights times "
+        "note": "Means over texts, with their 95 % intervals. By value: with the weights times "
         "the length of what each key writes. Control: equal weights; of induction and duplicate "
         "tokens, the text in random order; of write, the layer. Rank: by the mean, largest first.",
     }
@@ -142,8 +169,7 @@ def effects_view(scan: HeadScan, unit: int, id: str = "effects") -> View | None:
     """The effects of a head's ablation by class of the target; ``None`` if not measured."""
     if scan.class_effects is None:
         return None
-    frame = scan.to_effect_frame()
-    frame = frame[frame["name"] == scan.names[unit]]
+    frame = scan.to_effect_frame([unit])
     names = ["target_class", "effect", "low", "high", "size", "n"]
     rows = [
         [name, *map(_number, numbers)]
@@ -178,7 +204,7 @@ def texts_view(
         unit: index of the head.
         statistic: the statistic; all of them if not given, of which one is chosen on the page.
         id: the id of the view.
-        most: the most cells of the view, whose weights are then sent in bytes (to 1/510). Of more,
+        most: the most bytes that all cells may take, with weights in bytes (to 1/510); of more,
             texts are left out: the first of each decile stay longest.
 
     Raises:
@@ -205,6 +231,7 @@ def texts_view(
             for name, rows in listed.items()
             if rows
         ],
+        "chosen": furthest(scan, unit),
         "texts": [_text(scan, unit, text, small=most is not None) for text in texts],
         "note": f"{CELLS}{left_out if absent else ''}",
     }
@@ -221,11 +248,12 @@ def _within(
             place = places[decile] = places.get(decile, -1) + 1
             ordered.append((place, text))
     texts: dict[int, int] = {}
-    cells = 0
+    size = 0
     for _, text in sorted(ordered, key=lambda entry: entry[0]):
         if text not in texts:
-            cells += len(text_cells(scan, unit, text).key)
-            if most is not None and cells > most and texts:
+            cells = text_cells(scan, unit, text)
+            size += cells.count.nbytes + cells.key.nbytes + len(cells.weight)
+            if most is not None and size > most and texts:
                 break
             texts[text] = len(texts)
     return texts
@@ -246,6 +274,12 @@ def _text(scan: HeadScan, unit: int, text: int, *, small: bool) -> View:
         "key": encoded(cells.key),
         "weight": encoded(as_bytes(cells.weight) if small else cells.weight),
     }
+
+
+def _widest(scan: HeadScan) -> str:
+    """The mass that some head has furthest above its control, less the control."""
+    largest = scan.to_largest_frame()
+    return f"{largest['statistic'].iloc[0]} − control" if len(largest) else ENTROPY
 
 
 def _number(value: object) -> float | None:

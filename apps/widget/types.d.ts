@@ -5,6 +5,8 @@ declare global {
   var interpParts: Parts | undefined;
   /** The timer that asks whether the server is there. */
   var interpHealth: number | undefined;
+  /** The tokens of the texts of a scan, by attention and number of the text, on the pages of a site. */
+  var interpTexts: Record<string, { tokens: string[][]; keys?: string[][] }> | undefined;
 }
 
 export interface Parts {
@@ -185,7 +187,18 @@ export interface SentText {
 /** A statistic with its texts: the decile, the index in the view, the value of the statistic on it. */
 export interface TextStatistic { name: string; unit: string; rows: [decile: number, text: number, value: number][] }
 /** Texts of a head by decile of a statistic. */
-export interface TextsView extends Shown { kind: "texts"; statistics: TextStatistic[]; texts: SentText[] }
+export interface TextsView extends Shown {
+  kind: "texts"; statistics: TextStatistic[]; texts: SentText[];
+  /** The name of the statistic that is chosen at first. */
+  chosen?: string | null;
+  /** The attention whose tokens a script has that several pages share. */
+  shared?: string;
+}
+/** All heads with the numbers that can be axes, by weighting, axis and head; the axes drawn at first. */
+export interface ScanView extends Shown {
+  kind: "scan"; names: string[]; groups: string[]; group: number[]; weightings: string[];
+  axes: { name: string; unit: string }[]; values: Sent; x: string; y: string; by: string;
+}
 /** Two views with one id that are subtracted; null for one that is missing. */
 export interface DifferenceView extends Shown {
   kind: "difference"; a: View | null; b: View | null;
@@ -196,7 +209,7 @@ export interface DifferenceView extends Shown {
 export interface NoneView extends Shown { kind: "none"; reason: string }
 export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView | ScatterView;
 /** A view with numbers. */
-export type DrawnView = PlottedView | TokensView | TableView | HeadsView | TextsView;
+export type DrawnView = PlottedView | TokensView | TableView | HeadsView | TextsView | ScanView;
 export type View = DrawnView | DifferenceView | NoneView;
 
 export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
@@ -394,5 +407,17 @@ export interface TextCells {
 export type Weighted = [position: number, weight: number];
 /** What the controls of a view "texts" are set to. */
 export interface TextsState { statistic: string; mode: "received" | "given" }
+/** What the controls of a view "scan" are set to. */
+export interface ScanState { x: string; y: string; by: string; weighting: number }
+export interface FinderOptions { id: string; names: string[]; onHover(n: number | null): void; onPick(n: number): void }
+/** A list of heads by a number, with a search field. */
+export interface Finder {
+  root: HTMLElement; field: HTMLInputElement;
+  rank(values: number[]): void;
+  hover(n: number | null): void;
+  fill(): void;
+  rankText(n: number): string;
+  describe(n: number): string;
+}
 /** A query or a key. */
 export interface Place { query?: number; key?: number }

@@ -75,7 +75,10 @@ def test_the_deciles_are_those_of_the_scan():
 
 def test_a_bounded_view_keeps_the_first_text_of_each_decile_longest():
     scan = scanned()
-    sizes = [len(scan.sequences.cells(UNIT, text)[0]) for text in range(len(scan.sequences.text))]
+    sizes = [
+        len(labels) + 2 * len(scan.sequences.cells(UNIT, text)[0])
+        for text, labels in enumerate(scan.sequences.query_labels[""])
+    ]
     whole = [text["number"] for text in texts_view(scan, UNIT, "previous")["texts"]]
     most = 3 * sum(sizes[text] for text in whole) // 4
     view = texts_view(scan, UNIT, "previous", most=most)
