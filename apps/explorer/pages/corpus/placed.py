@@ -14,6 +14,8 @@ from interp.model import attentions_of
 
 SCATTER, RANKING = "scatter", "ranking"
 """Ids of views."""
+OF_ONE = "0 to 1"
+"""The unit of masses, which stands beside no number."""
 MOST_RANKED = 500
 """The most heads of the ranking; the list of heads has all."""
 
@@ -88,7 +90,8 @@ def ranking_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewD
         [name, rank, number(value, 3), *_beside(control, low, high, places)]
         for rank, (name, value, control, low, high) in enumerate(columns, 1)
     ]
-    titles = ("head", "rank", down.unit, "control", "95 % interval")
+    value = "value" if down.unit == OF_ONE else f"value ({down.unit})"
+    titles = ("head", "rank", value, "control", "95 % interval")
     rank = down.rank(chosen)
     n_hidden = len(down.rows) - len(rows)
     drawn: ViewData = {
