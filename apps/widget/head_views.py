@@ -145,7 +145,9 @@ def statistics_view(scan: HeadScan, unit: int, id: str = "statistics") -> View:
             mean, control, low, high = (
                 _number(x[at, unit, n]) for x in (scan.mean, scan.control, scan.low, scan.high)
             )
-            interval = "" if low is None or high is None else f"{number(low, 3)} to {number(high, 3)}"
+            interval = (
+                "" if low is None or high is None else f"{number(low, 3)} to {number(high, 3)}"
+            )
             rank = rank_of(scan.of(name, weighting), unit)
             row += [mean, interval, control, "" if rank is None else f"{rank[0]} of {rank[1]}"]
         if row[1] is not None:
