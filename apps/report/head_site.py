@@ -34,6 +34,8 @@ from apps.widget.pictures import View
 from interp.errors import InvalidInput
 
 HEADS, TEXTS = "heads", "texts.js"
+FEW_HEADS = 512
+"""The most heads whose links are not collapsed on the index."""
 LISTED = 3
 """The most masses that the conclusion of a page names."""
 MAX_CELLS = 108_000
@@ -81,6 +83,7 @@ def _index(report: Report, scan: HeadScan) -> str:
         conclusion=conclusion_of(scan),
         partial="" if scan.partial is None else counted(scan.n_texts, "text"),
         layers=layers,
+        few=len(scan.names) <= FEW_HEADS,
         summary=scan.summary(),
         method=paragraphs(method_text(scan)),
         prompts=(),

@@ -9,7 +9,7 @@ const MORE_ROWS = 8;
 
 /** The finder of heads by name and rank; the keys are those of both the field and the list.
  *  @type {(mount: Mount, options: FinderOptions) => Finder} */
-export function headFinder(mount, { id, names, onHover, onPick }) {
+export function headFinder(mount, { id, names, onHover, onPick, onSearch }) {
   /** @type {number[]} */
   let values = [];
   /** @type {number[]} */
@@ -70,6 +70,7 @@ export function headFinder(mount, { id, names, onHover, onPick }) {
     count.textContent = text ? `${listed.length} of ${ranked.length} heads` : `${ranked.length} heads`;
     list.scrollTop = 0;
     fill();
+    onSearch(text ? listed : []);
   }
 
   /** Draws the rows in view. */

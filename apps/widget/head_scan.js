@@ -1,6 +1,6 @@
 // The view "scan": all heads in a plane of two numbers that are chosen, and a finder by a third.
 
-/** @import { Cell, Controller, Mount, ScanState, ScanView, ScatterView } from "./types.d.ts" */
+/** @import { Box, Cell, Context, Controller, Mount, ScanState, ScanView, ScatterView } from "./types.d.ts" */
 import { decodedOnce } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { choice, element, select } from "./elements.js";
@@ -9,6 +9,16 @@ import { headFinder } from "./head_finder.js";
 import { STEP_KEYS, pictureOf } from "./plotted.js";
 import { scatterPlot } from "./scatter.js";
 import { surface } from "./surface.js";
+
+/** A ring around a point.
+ *  @type {(ctx: Context, box: Box, colour: string) => void} */
+function ringed(ctx, [x, y, width, height], colour) {
+  ctx.beginPath();
+  ctx.arc(x + width / 2, y + height / 2, width / 2, 0, 2 * Math.PI);
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 2;
+  ctx.stroke();
+}
 
 /** The controller of a view "scan".
  *  @type {(mount: Mount, view: ScanView) => Controller} */
@@ -21,8 +31,11 @@ export function scanView(mount, view) {
   });
   let drawn = points();
   let plot = scatterPlot(drawn);
+  /** @type {number[]} */
+  let searched = [];
   const finder = headFinder(mount, {
     id: view.id, names: view.names, onPick: open, onHover: (n) => drawing.hover(n === null ? null : cellOf(n)),
+    onSearch: (heads) => { searched = heads; drawing.refresh(); },
   });
   const plane = element("div", { class: "w-plane" });
   own.body.append(controls(), element("div", { class: "w-scan" }, plane, finder.root));
@@ -86,6 +99,9 @@ export function scanView(mount, view) {
     plot = {
       ...scatter, describe: (cell) => ({
         ...scatter.describe(cell), lines: [`rank ${finder.rankText(headOf(cell))} by ${state.by}`],
+      }),
+      over: (ctx, geometry, theme) => searched.map(cellOf).forEach((cell) => {
+        if (cell) ringed(ctx, scatter.box(geometry, cell), theme.accent);
       }),
     };
     finder.rank(numbersOf(state.by));

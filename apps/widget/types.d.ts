@@ -409,7 +409,10 @@ export type Weighted = [position: number, weight: number];
 export interface TextsState { statistic: string; mode: "received" | "given" }
 /** What the controls of a view "scan" are set to. */
 export interface ScanState { x: string; y: string; by: string; weighting: number }
-export interface FinderOptions { id: string; names: string[]; onHover(n: number | null): void; onPick(n: number): void }
+export interface FinderOptions { id: string; names: string[]; onHover(n: number | null): void; onPick(n: number): void;
+  /** Called with the heads that a search finds; none without a search. */
+  onSearch(heads: number[]): void;
+}
 /** A list of heads by a number, with a search field. */
 export interface Finder {
   root: HTMLElement; field: HTMLInputElement;

@@ -32,11 +32,11 @@ def controls(view: View, model: interp.Transformer) -> None:
         help="The prompt sets of this model, or lines of text that you paste.",
         width=NARROW,
     )
-    _settings(model)
     try:
         scan = Scan.of(current(), model)
     except InterpError:  # the page shows it
         scan = None
+    _settings(model, scan)
     if scan is not None:
         _start(scan)
         _finder(scan, model)
@@ -44,8 +44,10 @@ def controls(view: View, model: interp.Transformer) -> None:
         _pasted(view, model)
 
 
-def _settings(model: interp.Transformer) -> None:
+def _settings(model: interp.Transformer, scan: Scan | None) -> None:
+    """The number of texts, the offsets, and whether heads are ablated, with the time of that."""
     view = current()
+    seconds = None if scan is None else scan.effects_seconds
     with st.popover(f"≤ {view.most} texts"):
         number("Texts at most", "most", (1, MAX_TEXTS))
         number("Offsets", "offsets", (1, MAX_OFFSETS))
@@ -53,9 +55,10 @@ def _settings(model: interp.Transformer) -> None:
             switch(
                 "Effects of ablation",
                 "effects",
-                help="Ablate each head on up to 42 tokens of the texts: a forward per head, whose "
-                "time is estimated before it begins.",
+                help="Ablate each head on up to 42 tokens of the texts: a forward per head.",
             )
+            if seconds is not None:
+                st.caption(f"Ablations take at most {duration(seconds)}, beside a second scan.")
 
 
 def _start(scan: Scan) -> None:

@@ -94,9 +94,16 @@ class Scan:
         estimate, following = _answer(self.estimate), self.next
         if not isinstance(estimate, ScanEstimate) or following is None:
             return None
-        tokens = self.n_heads * TARGETS * CONTEXT if following[0] == EFFECTS else 0
-        seconds = estimate.seconds + tokens / estimate.tokens_per_second
-        return Cost(seconds, estimate.nbytes)
+        more = self.effects_seconds if following[0] == EFFECTS else 0
+        return Cost(estimate.seconds + (more or 0), estimate.nbytes)
+
+    @property
+    def effects_seconds(self) -> float | None:
+        """The most seconds that the ablations take; ``None`` if nothing is estimated."""
+        estimate = _answer(self.estimate)
+        if not isinstance(estimate, ScanEstimate):
+            return None
+        return self.n_heads * TARGETS * CONTEXT / estimate.tokens_per_second
 
     @property
     def problem(self) -> str:
