@@ -104,11 +104,11 @@ def _waiting(view: View, model: interp.Transformer) -> list[ViewData]:
     if cost is None:
         reason = f"The time of a scan of {n} is estimated from the first ones."
     elif scan.starts:
-        reason = f"The scan of {n} takes {duration(cost.seconds)}."
+        reason = f"The scan of {n} takes about {duration(cost.seconds)}."
     else:
         reason = (
-            f"The scan of {n} takes {duration(cost.seconds)}, so it does not begin by itself: "
-            "press Start above."
+            f"The scan of {n} takes about {duration(cost.seconds)}, so it does not begin by "
+            "itself: press Start above."
         )
     return [
         {

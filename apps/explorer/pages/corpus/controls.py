@@ -67,7 +67,7 @@ def _start(scan: Scan) -> None:
     if cost is None or following is None or scan.starts or scan.problem:
         return
     st.button(
-        f"Start: {duration(cost.seconds)}",
+        f"Start: about {duration(cost.seconds)}",
         key="start_scan",
         type="primary",
         on_click=lambda: change(scanned=request_of(current())),
@@ -125,8 +125,8 @@ def _pasted(view: View, model: interp.Transformer) -> None:
 
 
 def duration(seconds: float) -> str:
-    """About how long something takes, in words."""
+    """How long something takes, in words."""
     if seconds < 90:  # noqa: PLR2004 - a minute and a half
-        return f"about {max(1, round(seconds))} s"
+        return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
-    return f"about {minutes} min" if minutes < 90 else f"about {minutes / 60:.1f} h"  # noqa: PLR2004
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004

@@ -8,6 +8,7 @@ from analyses import HeadScan
 from analyses.results import counted, encoded, interval_text, number, places_of
 from apps.explorer.canvas import ViewData
 from apps.explorer.pages.corpus.measures import COLUMNS, Measure, measure, measures_of
+from apps.explorer.store import stored
 from apps.explorer.validate import attention_of
 from apps.explorer.view import Head, View
 from interp.model import attentions_of
@@ -53,11 +54,8 @@ def with_unit(view: View, name: str) -> View:
 def scatter_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewData:
     """A point for each head that has both measures."""
     down, across = chosen_measures(view, scan)
-    both = across.rows.merge(down.rows, on="name", suffixes=("_x", "_y"))
-    both = both.sort_values("name", key=lambda names: names.map(scan.names.index))
-    labels = both["name"].tolist()
-    groups = [_group(name) for name in labels]
-    every, chosen = list(dict.fromkeys(groups)), chosen_name(view, model, scan)
+    points, chosen = _points(scan, down.name, across.name), chosen_name(view, model, scan)
+    labels = points["labels"]
     n_lacking = len(scan.names) - len(labels)
     drawn: ViewData = {
         "kind": "scatter",
@@ -66,17 +64,31 @@ def scatter_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewD
         f"{counted(scan.n_texts, 'text')}",
         "note": "Click a head to choose it. Colour shows the layer."
         + (f" {counted(n_lacking, 'head')} without these numbers." if n_lacking else ""),
-        "x": encoded(both["value_x"].tolist()),
-        "y": encoded(both["value_y"].tolist()),
-        "labels": labels,
+        **points,
         "axes": [across.name, down.name],
         "units": [across.unit, down.unit],
-        "groups": every or [""],
-        "group": [every.index(group) for group in groups],
         "pick": "point",
         "half": True,
     }
     return drawn | ({"at": [0, labels.index(chosen)]} if chosen in labels else {})
+
+
+@stored
+def _points(scan: HeadScan, down: str, across: str) -> ViewData:
+    """The heads that have both measures, in their order, with their layers as groups."""
+    columns = {name: measure(scan, each).rows for name, each in (("x", across), ("y", down))}
+    values = {
+        name: dict(zip(rows["name"], rows["value"], strict=True)) for name, rows in columns.items()
+    }
+    labels = [name for name in scan.names if all(name in each for each in values.values())]
+    groups = [_group(name) for name in labels]
+    places = {group: n for n, group in enumerate(dict.fromkeys(groups))}
+    return {
+        **{name: encoded([each[label] for label in labels]) for name, each in values.items()},
+        "labels": labels,
+        "groups": [*places] or [""],
+        "group": [places[group] for group in groups],
+    }
 
 
 def ranking_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewData:
