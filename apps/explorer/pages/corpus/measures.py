@@ -46,14 +46,17 @@ class Measure:
 
 @stored
 def measures_of(scan: HeadScan) -> list[str]:
-    """The names of all measures: statistics, their differences, value-weighted ones, effects."""
-    frame = table_of(scan)
-    there = {weighting: set(rows["statistic"]) for weighting, rows in frame.groupby("weighting")}
+    """The names of all measures: statistics, their differences, value-weighted ones, effects.
+
+    Statistics that not all heads have, as in an encoder–decoder, come last of each.
+    """
+    heads_with = table_of(scan).groupby(["weighting", "statistic"]).size()
     order = [*dict.fromkeys([*FIRST, *scan.statistics])]
-    plain, weighted = (
-        [name for name in order if name in there.get(weighting, ())]
+    there = {
+        weighting: {name: n for name in order if (n := heads_with.get((weighting, name), 0))}
         for weighting in (PLAIN, WEIGHTED)
-    )
+    }
+    plain, weighted = (sorted(names, key=lambda name: -names[name]) for names in there.values())
     effects = [SIZE, *(f"{OF_CLASS}{name}" for name in _classes(scan))]
     return [
         *plain,
