@@ -15,6 +15,7 @@ import { legendElement, stripPicture, tokenStrip } from "./strip.js";
 import { textCells, weightAt } from "./text_cells.js";
 
 const LISTED = 3;
+const SIDES = ["queries", "keys"];
 const HINTS = ["where a token looks", "who looks at it"];
 /** @type {[TextsState["mode"], string][]} */
 const MODES = [["received", "attention received"], ["given", "given, but for the first token"]];
@@ -81,7 +82,7 @@ export function textsView(mount, view) {
   function textElement(text, row, value) {
     const tokens = text.keys ? [text.tokens, text.keys] : [text.tokens];
     const strips = tokens.map((labels, strip) => tokenStrip(mount, {
-      tokens: labels, focusable: false, label: `${text.keys ? ["queries", "keys"][strip] : "tokens"} of ${text.source}`,
+      tokens: labels, focusable: false, label: `${text.keys ? SIDES[strip] : "tokens"} of ${text.source}`,
       describe: (n) => describe({ row, strip, n }),
       onHover: (n) => point(n === null ? null : { row, strip, n }),
       onPick: (n) => pin({ row, strip, n }),
@@ -90,7 +91,7 @@ export function textsView(mount, view) {
     return element(
       "div", { class: "w-text", "data-text": text.number },
       element("p", { class: "w-text-heading" }, element("bdi", {}, text.source), element("span", { class: "w-value" }, value)),
-      ...strips.map(({ root }) => root),
+      ...strips.flatMap(({ root }, strip) => [text.keys ? element("span", { class: "w-side" }, SIDES[strip]) : null, root]),
     );
   }
 

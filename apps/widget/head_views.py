@@ -18,10 +18,7 @@ from apps.widget.pictures import View, view_of
 WEIGHTINGS = PLAIN, WEIGHTED = "attention", "value-weighted"
 EFFECT, ENTROPY = "effect", "entropy"
 CANCELLED = "The scan was cancelled before texts were drawn."
-CELLS = (
-    "Stored are the 8 largest weights of each query, if they exceed 0.005, in the first 128 tokens "
-    "of a text."
-)
+CELLS = "Stored are the 8 largest weights of each query, if they exceed 0.005"
 
 
 def scatter_view(
@@ -222,6 +219,8 @@ def texts_view(
         name: [[decile, texts[text], value] for decile, text, value in rows if text in texts]
         for name, rows in deciles.items()
     }
+    end = scan.sequences.end
+    first = f", in the first {end} tokens of a text" if end else ""
     absent = sum(map(len, deciles.values())) - sum(map(len, listed.values()))
     left_out = f" {absent} entries of deciles are left out for the size of the page."
     return {
@@ -235,7 +234,7 @@ def texts_view(
         ],
         "chosen": furthest(scan, unit),
         "texts": [_text(scan, unit, text, small=most is not None) for text in texts],
-        "note": f"{CELLS}{left_out if absent else ''}",
+        "note": f"{CELLS}{first}.{left_out if absent else ''}",
     }
 
 
