@@ -12,7 +12,7 @@ from analyses import AttentionPatterns, HeadScan
 from analyses.results import Result, counted
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.forward_cost import is_long_forward
-from apps.explorer.page import JOBS, Ask, Page, ask
+from apps.explorer.page import Ask, Page, ask
 from apps.explorer.pages.corpus.controls import controls, duration
 from apps.explorer.pages.corpus.measures import statistic_of
 from apps.explorer.pages.corpus.placed import (
@@ -100,8 +100,7 @@ def _waiting(view: View, model: interp.Transformer) -> list[ViewData]:
         scan = Scan.of(view, model)
     except InterpError:  # the page shows it
         return []
-    following = scan.next
-    if following is not None and JOBS.is_settled(following[1]):  # it has failed
+    if scan.has_failed:
         return []
     cost, n = scan.cost, counted(scan.n_texts, "text")
     if cost is None:

@@ -122,6 +122,12 @@ class Scan:
         cost = self.cost
         return self.requested or (cost is not None and cost.seconds <= SHORT)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the next question was asked and failed."""
+        following = self.next
+        return following is not None and JOBS.is_settled(following[1])
+
     def asks(self) -> list[Ask]:
         """The questions that are answered or whose turn it is."""
         following = self.next
