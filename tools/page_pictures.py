@@ -28,6 +28,7 @@ PAGES: dict[str, dict[str, str]] = {
     "why": {},
     "patch": {},
     "weights": {"head": "L1H0"},
+    "corpus": {"head": "L1H0", "corpus": "repeated"},
 }
 """The pages, each with further fields of its address."""
 WINDOWS = {

@@ -23,15 +23,33 @@ The numbers describe attention alone. ``effects=True`` measures beside them what
 prediction loses with each head ablated, and a scatter plot shows one against the other.
 """
 
+from analyses.scan_heads.head_page import (
+    DistanceHistogram,
+    TextCells,
+    axes_of,
+    deciles_of,
+    distances_of,
+    furthest,
+    rank_of,
+    text_cells,
+)
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted
 from analyses.scan_heads.result import HeadScan
 from analyses.scan_heads.scan import ScanEstimate, estimate_scan_heads, scan_heads
 
 __all__ = [
+    "DistanceHistogram",
     "HeadScan",
     "PartialScan",
     "ScanEstimate",
     "ScanInterrupted",
+    "TextCells",
+    "axes_of",
+    "deciles_of",
+    "distances_of",
     "estimate_scan_heads",
+    "furthest",
+    "rank_of",
     "scan_heads",
+    "text_cells",
 ]

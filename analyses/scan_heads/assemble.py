@@ -48,7 +48,7 @@ def head_scan(
         raise InvalidInput(
             "The corpus holds no text: give a file with one text per line, texts, or token ids."
         )
-    if not bool((value.n[0, :, 0] > 0).any()):
+    if not scan.has_values:
         raise InvalidInput(
             f"None of the {counts['texts']} texts has two tokens, so every head's attention is "
             "forced. Give longer texts."

@@ -174,7 +174,8 @@ class CorpusPass:
             self._save()
             if report is not None:
                 report(read + (pool.done - read) * done // len(pool.sources), pool.total)
-            if cancelled is not None and cancelled():
+            # A result needs a text of two tokens, and the shortest texts are read first.
+            if cancelled is not None and self.has_values and cancelled():
                 return False
         return True
 
@@ -206,6 +207,11 @@ class CorpusPass:
                 index = torch.tensor([row], device=batches[0].ids.device)
                 self.texts[number] = tuple(batch.rows(index).padded_right() for batch in batches)
                 self.sources[number] = pool.sources[number - pool.first]
+
+    @property
+    def has_values(self) -> bool:
+        """Whether a text had two tokens, so that heads attend by choice."""
+        return bool((self.totals.value.n[0, :, 0] > 0).any())
 
     @property
     def digest(self) -> str:

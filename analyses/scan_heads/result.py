@@ -1,6 +1,6 @@
 """The result of a scan: tables by head, and a scatter plot of any two statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,8 @@ NAMED, OF_EACH = 3, 3
 """The most statistics that the headline names a head for, and the heads of each in the summary."""
 EFFECT = "effect"
 """The name of the size of the ablation's effect, as an axis."""
+OVER_CONTROL = " − control"
+"""Ends the name of the difference of a statistic from its control, as an axis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +175,23 @@ class HeadScan(Result):
         return tuple(name for name in self.statistics if name not in NO_MASSES)
 
     def of(self, statistic: str, weighting: str = "attention") -> Float[Tensor, " unit"]:
-        """A statistic of each head; ``effect`` is the mean |effect| of its ablation, in nats."""
+        """A statistic of each head, or its difference from the control (``"previous − control"``).
+
+        ``effect`` is the mean |effect| of the head's ablation, in nats.
+        """
         if weighting not in WEIGHTINGS:
             choices = " or ".join(WEIGHTINGS)
             raise InvalidInput(f"weighting={shorten(weighting)} should be {choices}.")
         if statistic == EFFECT and self.class_effects is not None:
             return self.class_effects.effect.abs().mean(-1)
-        return self.mean[WEIGHTINGS.index(weighting), :, self._index(statistic)]
+        name = statistic.removesuffix(OVER_CONTROL)
+        at = WEIGHTINGS.index(weighting), slice(None), self._index(name)
+        return self.mean[at] if name == statistic else self.mean[at] - self.control[at]
+
+    def unit_of(self, statistic: str) -> str:
+        """The unit of a statistic, or of its difference from the control."""
+        units = {ENTROPY: "nats", DISTANCE: "tokens", VARIANCE: "tokens²", EFFECT: "nats"}
+        return units.get(statistic.removesuffix(OVER_CONTROL), "0 to 1")
 
     # ---- tables -----------------------------------------------------------------------------
 
@@ -362,23 +374,26 @@ class HeadScan(Result):
             numbers["n"] = self.sinks.n
         return pd.DataFrame({**self._heads(units), **numbers})
 
-    def to_effect_frame(self) -> pd.DataFrame:
+    def to_effect_frame(self, units: Sequence[int] | None = None) -> pd.DataFrame:
         """The effect of each head's mean ablation on the surprisal of targets, by their class.
+
+        Args:
+            units: indices of heads; all by default. Corrected p-values are among these.
 
         Columns: ``layer``, ``head``, ``name``, ``target_class``, and those of effects
         (nats): ``effect``, ``low``, ``high``, ``size``, ``share``, ``n``, ``p``, ``q``,
         ``significant``.
         """
         effects = self.class_effects
-        every = range(len(self.names))
+        every = [*range(len(self.names))] if units is None else [*units]
         if effects is None:
             return pd.DataFrame({**self._heads([]), "target_class": [], "effect": []})
         frames: list[pd.DataFrame] = []
         for name in ("all", *TARGETS):
             chosen = torch.tensor([name in ("all", target) for target in effects.target])
             if bool(chosen.any()):
-                cells = {**self._heads([*every]), "target_class": [name] * len(every)}
-                effect, clean = effects.effect[:, chosen], effects.clean[chosen]
+                cells = {**self._heads(every), "target_class": [name] * len(every)}
+                effect, clean = effects.effect[every][:, chosen], effects.clean[chosen]
                 frames.append(effect_frame(cells, effect, metric=clean))
         return pd.concat(frames, ignore_index=True)
 
@@ -449,7 +464,7 @@ class HeadScan(Result):
         """One point a head, with any two statistics (or ``effect``) as axes.
 
         Args:
-            x: the statistic across.
+            x: the statistic across, as for :meth:`of`.
             y: the statistic down; by default the effect of ablation if it was measured, else the
                 entropy.
             weighting: with which weights.
@@ -461,7 +476,7 @@ class HeadScan(Result):
             title=f"Heads on {counted(self.n_texts, 'text')}: {y} against {x}",
             labels=list(self.names),
             axes=(x, y),
-            units=(self._unit(x), self._unit(y)),
+            units=(self.unit_of(x), self.unit_of(y)),
             groups=[f"{self._stack(n)}L{layer}" for n, layer in enumerate(self.layers.tolist())],
         )
 
@@ -553,10 +568,6 @@ class HeadScan(Result):
             f"largest |effect| of mean ablation on the surprisal of {tokens}, in nats: "
             f"{', '.join(texts)}"
         ]
-
-    def _unit(self, statistic: str) -> str:
-        units = {ENTROPY: "nats", DISTANCE: "tokens", VARIANCE: "tokens²", EFFECT: "nats"}
-        return units.get(statistic, "0 to 1")
 
     def _index(self, statistic: str) -> int:
         if statistic not in self.statistics:

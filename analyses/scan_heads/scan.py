@@ -74,7 +74,8 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
             of the free memory.
         progress: called after each forward with the amount read and the total: bytes of a file,
             else texts (for an iterator, the same number twice).
-        cancelled: called after each forward; if it returns True, the result covers what was read.
+        cancelled: called after each forward, once a text had two tokens; if it returns True, the
+            result covers what was read.
         resume: the ``partial`` of a scan of the same texts that was stopped.
 
     Returns:

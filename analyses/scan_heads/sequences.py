@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -53,6 +54,12 @@ class Sequences:
     query: Int[Tensor, " cell"]
     key: Int[Tensor, " cell"]
     weight: Float[Tensor, " cell"]
+
+    @cached_property
+    def end(self) -> int | None:
+        """The end of the tokens that cells are stored of; ``None`` if that of the text."""
+        is_cut = not bool((self.query >= LONGEST).any() or (self.key >= LONGEST).any())
+        return LONGEST if is_cut else None
 
     def cells(self, unit: int, text: int) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and weight of the cells of a head on a text of the sample."""

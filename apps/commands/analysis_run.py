@@ -138,12 +138,13 @@ class AnalysisRun:
     seconds: float
 
 
-def run_analysis(
+def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     settings: Settings,
     progress: Progress | None = None,
     out: Path | None = None,
     *,
     resume: bool = False,
+    until_now: bool = False,
     budget: int | None = None,
     earlier: Mapping[str, Result] | None = None,
 ) -> AnalysisRun:
@@ -155,6 +156,7 @@ def run_analysis(
         out: the output folder, beside which a resumable analysis keeps its partial results;
             ``None`` keeps none.
         resume: whether to continue from the partial results there.
+        until_now: whether to return the result of what is done there, instead of going on.
         budget: bytes that a sweep may use if the settings do not say; by default a share of the
             free memory.
         earlier: as for :class:`Inputs`.
@@ -193,7 +195,8 @@ def run_analysis(
             computed = {"command": settings.spec.name, **settings.plain(), **content}
             kind = settings.spec.derived.partial or interp.Sweep
             partial_run = PartialRun.beside(out, computed, kind)
-            result = run_in_slices(analysis, inputs, partial_run, resume=resume)
+            how = {"resume": resume, "until_now": until_now}
+            result = run_in_slices(analysis, inputs, partial_run, **how)
     return AnalysisRun(
         settings,
         result,

@@ -1,15 +1,18 @@
 """Runs the command of an analysis: computes its result, writes its folder, prints the findings."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import CommandSpec
-from apps.commands.outputs import describe, write_files
+from apps.commands.outputs import describe, to_report, write_files
 from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
+from apps.report import write_head_site
 from apps.terminal import print_json, print_stderr, print_stdout, print_table, progress
+from interp.errors import InvalidInput
 from interp.io import atomic_folder
 
 NOT_SETTINGS = ("out", "resume", "json", "top")
@@ -25,22 +28,22 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
         options: values of the command's own options.
     """
     out, resume, as_json, top = (shared[name] for name in NOT_SETTINGS)
-    common = {name: value for name, value in shared.items() if name not in NOT_SETTINGS}
+    site: Path | None = shared.get("site")
+    not_settings = (*NOT_SETTINGS, "site")
+    common = {name: value for name, value in shared.items() if name not in not_settings}
     spec_options = spec.options(common["model"], options)
     settings = Settings(spec, options=spec_options, **common)
     model = Path(settings.model).resolve().name
     place = out or Path("reports") / spec.folder_name(model, spec_options)
+    _check_apart(place, site)
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
-    with atomic_folder(place) as temporary:
-        label = (
-            spec.label.format(**spec_options)
-            if isinstance(spec.label, str)
-            else spec.label(spec_options)
-        )
-        with progress(label) as tick:
-            run = run_analysis(settings, tick, place, resume=resume)
-        write_files(run, temporary)
+    try:
+        run = _run_and_write(settings, place, site, resume=resume)
+    except KeyboardInterrupt:
+        if site is not None and partial.exists:
+            _write_stopped(settings, place, site)
+        raise
     if spec.is_resumable:  # other commands leave the partial results of another one
         partial.remove()
     if as_json:
@@ -49,6 +52,54 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     print_table(*table(run.result, top))
     print_stdout(f"\n{conclusion(run.result)}")
     print_stdout(f"Report: {place / 'report.html'}")
+    if site is not None:
+        print_stdout(f"Site: {site / 'index.html'}")
+
+
+def _run_and_write(
+    settings: Settings, place: Path, site: Path | None, *, resume: bool
+) -> AnalysisRun:
+    """Run the analysis and write its folder, and the pages of its site."""
+    spec = settings.spec
+    with (
+        atomic_folder(place) as temporary,
+        nullcontext() if site is None else atomic_folder(site) as pages,
+    ):
+        label = (
+            spec.label.format(**settings.options)
+            if isinstance(spec.label, str)
+            else spec.label(settings.options)
+        )
+        with progress(label) as tick:
+            run = run_analysis(settings, tick, place, resume=resume)
+        write_files(run, temporary)
+        if pages is not None:
+            write_head_site(to_report(run), pages)
+    return run
+
+
+def _write_stopped(settings: Settings, place: Path, site: Path) -> None:
+    """Write the pages of what a stopped run has done, which say so."""
+    with atomic_folder(site) as pages:
+        run = run_analysis(settings, None, place, resume=True, until_now=True)
+        write_head_site(to_report(run), pages)
+    print_stderr(f"The pages in {site} show what was done until then.")
+
+
+def _check_apart(out: Path, site: Path | None) -> None:
+    """Check that the two folders, each of which is replaced as a whole, are not in one another.
+
+    Raises:
+        InvalidInput: they are.
+    """
+    if site is None:
+        return
+    both = out.resolve(), site.resolve()
+    if both[0].is_relative_to(both[1]) or both[1].is_relative_to(both[0]):
+        raise InvalidInput(
+            f"--site {site} and the output folder {out} are the same, or one is inside the other. "
+            "Each is replaced as a whole: choose separate folders."
+        )
 
 
 def _print_notes_on_resuming(spec: CommandSpec, partial: PartialRun, *, resume: bool) -> None:

@@ -49,6 +49,7 @@ class CommandSpec:
             those of its parameters. With ``corrupt``, prompts default to the model's minimal pairs.
         keeps_partial_results: whether ``--resume`` continues it, although its function has no
             parameter ``resume``.
+        writes_site: whether ``--site`` writes pages of its result.
     """
 
     name: str
@@ -59,6 +60,7 @@ class CommandSpec:
     folder: str = "{model}-{command}"
     fields: tuple[str, ...] | None = None
     keeps_partial_results: bool = False
+    writes_site: bool = False
 
     @cached_property
     def derived(self) -> Derived:
@@ -210,6 +212,8 @@ class CommandSpec:
             kinds["resume"] = (ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
+        if not self.writes_site:
+            del kinds["site"]
         shared = {
             name: inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default

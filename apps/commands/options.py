@@ -94,6 +94,14 @@ ResumeWithoutEffect = Annotated[
     bool, typer.Option("--resume", help="No effect: this command keeps no partial results.")
 ]
 """``--resume`` of commands that keep no partial results; accepted, so that scripts may pass it."""
+Site = Annotated[
+    Path | None,
+    typer.Option(
+        help="Also write static pages to this folder: an index of all heads and a page for each.",
+        show_default="none",
+    ),
+]
+"""The option of commands that write pages beside their report."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Top = Annotated[int, typer.Option(help="Number of rows to print.", min=1)]
 SHARED = {
@@ -107,6 +115,7 @@ SHARED = {
     "rows": (Rows, None),
     "memory": (Memory, None),
     "resume": (Resume, False),
+    "site": (Site, None),
     "json": (Json, False),
     "top": (Top, 10),
 }

@@ -166,7 +166,12 @@ class Slice:
 
 
 def run_in_slices(
-    analysis: Callable[[Inputs], Result], inputs: Inputs, partial: PartialRun, *, resume: bool
+    analysis: Callable[[Inputs], Result],
+    inputs: Inputs,
+    partial: PartialRun,
+    *,
+    resume: bool,
+    until_now: bool = False,
 ) -> Result:
     """Run an analysis and keep its partial result while it runs.
 
@@ -175,6 +180,7 @@ def run_in_slices(
         inputs: the inputs, with a budget.
         partial: where partial results are kept.
         resume: whether to start from the partial result there.
+        until_now: whether to return the result of what is done there, instead of going on.
 
     Raises:
         KeyboardInterrupt: it was interrupted; the message says how much was kept.
@@ -182,6 +188,8 @@ def run_in_slices(
     sweep, budget = None, int(inputs.memory or inputs.budget or 0)
     if resume and partial.exists:
         sweep, budget = partial.read()
+    if until_now:
+        return analysis(replace(inputs, budget=budget, resume=sweep, cancelled=lambda: True))
     while True:
         clock = Slice(inputs.progress)
         timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)

@@ -16,6 +16,7 @@ from apps.explorer.metrics_offered import NAMES, offered_metrics
 from apps.explorer.opened import reports
 from apps.explorer.pages.circuit import CIRCUIT
 from apps.explorer.pages.continuation import CONTINUATION
+from apps.explorer.pages.corpus.texts import sets_of
 from apps.explorer.pages.heads import TEXTS
 from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
@@ -72,6 +73,7 @@ def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[st
         "at": points_of(model),
         "weights": SECTIONS,
         "kind": KINDS,
+        "corpus": ("", *sets_of(view.model)),
         "report": ("", *reports()),
     }
 

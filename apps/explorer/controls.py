@@ -42,6 +42,7 @@ def choose(  # noqa: PLR0913 - of a widget
     widget: str = "segmented_control",
     help: str | None = None,
     show_label: bool = True,
+    width: int = WIDTH,
 ) -> None:
     """A widget that chooses the value of one field of the view.
 
@@ -53,6 +54,7 @@ def choose(  # noqa: PLR0913 - of a widget
         widget: ``segmented_control`` or ``selectbox``.
         help: the tooltip.
         show_label: whether the label is visible, or only for screen readers.
+        width: width of a list, in pixels.
     """
     value = getattr(current(), field)
     if value not in options:
@@ -61,7 +63,7 @@ def choose(  # noqa: PLR0913 - of a widget
     name = f"choose_{field}"
     key = key_of(name, value)
     # One segment is always chosen.
-    more = {"required": True} if widget == "segmented_control" else {"width": WIDTH}
+    more = {"required": True} if widget == "segmented_control" else {"width": width}
     getattr(st, widget)(
         label,
         options,

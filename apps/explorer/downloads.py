@@ -30,7 +30,7 @@ def show_code_and_files(questions: Mapping[str, Question], results: Mapping[str,
     with expander:
         for name, question in questions.items():
             st.code(code_of(question), "python")
-            if name in results:
+            if isinstance(results.get(name), Result):  # not an estimate of the time
                 _offer_files(name, question, results[name])
 
 

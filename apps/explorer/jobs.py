@@ -29,6 +29,9 @@ MAX_JOBS = 64
 """Largest number of stopped jobs that are kept for their partial results or errors."""
 MAX_VIEWERS = 100
 """Largest number of sessions of a job whose last polls are kept."""
+MAX_UNHEEDED = 4
+"""Number of reports of progress after which a phase that does not ask whether it was cancelled is
+stopped."""
 WAIT = 0.05
 """Seconds after which a quick question looks again whether the job of its answer has ended."""
 
@@ -50,6 +53,7 @@ class Job:
         running: whether it is running or waiting for its turn.
         complete: whether ``result`` is complete.
         seconds: time that it has run so far.
+        phase: progress and seconds at the beginning of a phase with another total.
         polled: time at which each session last polled it, without those that cancelled it.
         active: whether a worker is computing it now, or will at once.
         can_retry: after an error, whether another attempt could succeed.
@@ -65,6 +69,7 @@ class Job:
     running: bool = False
     complete: bool = False
     seconds: float = 0.0
+    phase: tuple[int, float] = (0, 0.0)
     polled: dict[str, float] = field(default_factory=dict[str, float])
     active: bool = False
     can_retry: bool = True
@@ -80,12 +85,19 @@ class Job:
         """A value that changes when more than the progress of the job has to be shown."""
         return self.version, self.running, self.error
 
+    def note(self, done: int, total: int, seconds: float) -> None:
+        """Record progress; with another total, it is that of another phase."""
+        if self.total not in (0, total):
+            self.phase = done, seconds
+        self.done, self.total, self.seconds = done, total, seconds
+
     @property
     def seconds_left(self) -> float | None:
-        """Estimated time left at the average speed so far; ``None`` if not known yet."""
-        if not self.done or not self.total:
+        """Estimated time left at the average speed of this phase; ``None`` if not known yet."""
+        done, seconds = self.done - self.phase[0], self.seconds - self.phase[1]
+        if done <= 0 or not self.total:
             return None
-        return self.seconds * (self.total - self.done) / self.done
+        return seconds * (self.total - self.done) / done
 
 
 class _Slice:
@@ -101,6 +113,7 @@ class _Slice:
     def __init__(self, seconds: float) -> None:
         self._began, self._seconds = time.monotonic(), seconds
         self._prepared: float | None = None
+        self._unheeded = 0
 
     @property
     def elapsed(self) -> float:
@@ -115,8 +128,18 @@ class _Slice:
 
     def note_progress(self) -> None:
         """Record that there is progress."""
+        self._unheeded += 1
         if self._prepared is None:
             self._prepared = self.elapsed
+
+    def note_asked(self) -> None:
+        """Record that the analysis asked whether it is cancelled."""
+        self._unheeded = 0
+
+    @property
+    def is_unheeded(self) -> bool:
+        """Whether there is much progress since the analysis asked that, as in its last phase."""
+        return self._unheeded > MAX_UNHEEDED
 
 
 class Jobs:
@@ -311,11 +334,12 @@ class Jobs:
 
         def progress(done: int, total: int) -> None:
             part.note_progress()
-            job.done, job.total, job.seconds = done, total, before + part.elapsed
-            if not resumes and stops():
+            job.note(done, total, before + part.elapsed)
+            if (not resumes or part.is_unheeded) and stops():
                 raise Cancelled
 
         def cancelled() -> bool:
+            part.note_asked()
             return resumes and (part.is_over or stops())
 
         try:

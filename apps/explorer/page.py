@@ -40,6 +40,7 @@ JOBS = Jobs(model_of, STORE, WORKERS)
 STATE = (
     *("model", "text", "target", "distractor", "corrupt", "prefix", "chat", "hidden", "position"),
     *("prompts", "answered", "metric", "method", "heads", "ablated"),
+    *("corpus", "pasted", "most", "offsets", "effects", "scanned"),
 )
 """Fields that say what is computed; the others say which of it is shown."""
 MAX_TEXT = 80

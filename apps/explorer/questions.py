@@ -109,7 +109,7 @@ class Question:
 
 
 def question(
-    function: Callable[..., Result], model: str, *arguments: object, **settings: object
+    function: Callable[..., object], model: str, *arguments: object, **settings: object
 ) -> Question:
     """The call of an analysis as a question; lists become tuples, and ``None`` is left out."""
     setting_pairs = tuple(

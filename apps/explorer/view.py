@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from interp.errors import nearest, shorten
 
-PAGES = ("prompt", "heads", "why", "patch", "weights", "report", "story")
+PAGES = ("prompt", "heads", "why", "patch", "weights", "corpus", "report", "story")
 ANSWERED = ("", "right", "wrong")
 """Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")
@@ -22,7 +22,17 @@ MAX_STRENGTH, MAX_NEW_TOKENS, MAX_SAMPLES, MAX_TEMPERATURE = 1000.0, 64, 10, 10.
 MAX_TEXT = 2000
 """Largest number of characters of a text that is written to the address."""
 OMITTED = "omitted"
-"""The parameter of an address that leaves out a prompt."""
+"""The parameter of an address that leaves out the prompt, or the pasted texts."""
+LEFT_OUT = {
+    "text": "This link holds no prompt, since that had more than {most:,} characters; another "
+    "prompt is shown.",
+    "pasted": "This link holds no pasted texts, since they had more than {most:,} characters; "
+    "paste them again.",
+}
+"""The notes on what an address leaves out."""
+MAX_TEXTS, MAX_OFFSETS = 10_000, 64
+"""Limits of a scan of a corpus."""
+REQUEST = re.compile(r"[0-9a-f]{12}")
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCII)
@@ -105,6 +115,15 @@ class View:
         report: the chosen report, of those given on the command line; ``""`` for the first.
         token: the token whose OV and QK circuits are shown; ``""`` for those with the largest
             numbers.
+        corpus: the texts of the page Corpus: a prompt set, ``all sets`` or ``pasted``; ``""`` for
+            the first that the model has.
+        pasted: pasted texts, one per line.
+        most: the number of texts that are read at most.
+        offsets: the number of positions before the query at which attention is measured.
+        effects: whether the effects of ablating each head are measured on the texts.
+        down: what heads are ranked by and placed by from top to bottom; ``""`` for the first.
+        across: what they are placed by from left to right; ``""`` for the second.
+        scanned: the name of the scan that was requested, of which an estimate was shown.
         subtract: whether the differences from the pinned view are shown, in place of both.
         pinned: the view that this view is compared with.
     """
@@ -150,6 +169,14 @@ class View:
     strength: float = 1.0
     report: str = ""
     token: str = ""
+    corpus: str = ""
+    pasted: str = ""
+    most: int = 200
+    offsets: int = 4
+    effects: bool = False
+    down: str = ""
+    across: str = ""
+    scanned: str = ""
     subtract: bool = False
     pinned: "View | None" = None
 
@@ -169,11 +196,13 @@ class View:
     def to_address(self) -> dict[str, str]:
         """The query parameters of an address: all fields that differ from their defaults.
 
-        A prompt that does not fit is left out, with everything that refers to it; the address says
-        so.
+        A prompt that does not fit is left out, with everything that refers to it, and so are pasted
+        texts; the address says so.
         """
         if not self.fits_address:
             return View(page=self.page, model=self.model).to_address() | {OMITTED: "text"}
+        if len(self.pasted) > MAX_TEXT:
+            return replace(self, pasted="", scanned="").to_address() | {OMITTED: "pasted"}
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: _to_text(value)
@@ -188,10 +217,7 @@ def from_address(address: Mapping[str, str]) -> tuple[View, tuple[str, ...]]:
     for name, text in address.items():
         read = READERS.get(name)
         if name == OMITTED:
-            notes.append(
-                f"This link holds no prompt, since that had more than {MAX_TEXT:,} characters; "
-                "another prompt is shown."
-            )
+            notes.append(LEFT_OUT.get(text, LEFT_OUT["text"]).format(most=MAX_TEXT))
         elif name == "pinned":
             pinned, more = _pinned(text)
             view, notes = replace(view, pinned=pinned), [*notes, *more]
@@ -314,6 +340,10 @@ READERS: dict[str, Callable[[str], Any]] = {
     "colour": _one_of(*COLOURS),
     "new_tokens": _count_to(MAX_NEW_TOKENS),
     "samples": _count_to(MAX_SAMPLES),
+    "most": _count_to(MAX_TEXTS),
+    "offsets": _count_to(MAX_OFFSETS),
+    "effects": _flag,
+    "scanned": lambda text: text if REQUEST.fullmatch(text) else None,
     "temperature": _number_from(0.0, MAX_TEMPERATURE),
     "strength": _number_from(-MAX_STRENGTH, MAX_STRENGTH),
     "page": _page,

@@ -9,6 +9,7 @@ from pathlib import Path
 from analyses import Ablation
 from apps.report.analysis import analysis_page
 from apps.report.contents import Report, ReportPrompt
+from apps.report.head_site import write_head_site
 from apps.report.heads import heads_page
 from apps.report.story import StoryFigures, StorySection, story_page
 
@@ -19,6 +20,7 @@ __all__ = [
     "StorySection",
     "story_page",
     "to_html",
+    "write_head_site",
     "write_report",
 ]
 

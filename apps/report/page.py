@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from interp import __version__
 HERE = Path(__file__).parent
 OPEN_ROWS = 12
 """Number of rows and prompts that are shown before the rest is collapsed."""
+SCRIPT, STYLE = "interp.js", "interp.css"
+"""Files of a site, beside its pages."""
+LINKED = "'self' file:"
+"""Their source: that of the page, which may be opened from a file."""
 
 
 def render(
@@ -68,20 +73,55 @@ def page(template: str, mounts: Mapping[str, dict[str, Any]], **contents: object
     """
     script = _inlined(bundle("report") + _asset("page.js"))
     style = _inlined(_asset("page.css") + widget_style())
-    environment = Environment(
+    policy = _policy(_hash(script), _hash(style))
+    return _rendered(template, mounts, contents, policy=policy, script=script, style=style)
+
+
+def linked_page(
+    template: str, mounts: Mapping[str, dict[str, Any]], root: str, **contents: object
+) -> str:
+    """Render a page of a site whose script and style sheet are files: see :func:`linked_files`.
+
+    Args:
+        template: the file name of the template.
+        mounts: payloads of the widget, by the ``data-views`` of their elements.
+        root: the address of the folder of the site, ``""`` or ``"../"``.
+        contents: variables of the template.
+    """
+    return _rendered(template, mounts, contents, policy=_policy(LINKED, LINKED), root=root)
+
+
+def linked_files() -> dict[str, str]:
+    """The script and the style sheet of :func:`linked_page`, by the names of their files."""
+    return {SCRIPT: bundle("site"), STYLE: _asset("page.css") + widget_style()}
+
+
+def _rendered(
+    template: str,
+    mounts: Mapping[str, dict[str, Any]],
+    contents: Mapping[str, object],
+    **assets: object,
+) -> str:
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            **{"home": "", **contents},
+            open_rows=OPEN_ROWS,
+            mounts={name: _json_for_script(data) for name, data in mounts.items()},
+            **assets,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(
-        **{"home": "", **contents},
-        open_rows=OPEN_ROWS,
-        mounts={name: _json_for_script(data) for name, data in mounts.items()},
-        policy=_policy(script, style),
-        script=script,
-        style=style,
     )
 
 
@@ -114,10 +154,10 @@ def _json_for_script(values: dict[str, Any]) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _policy(script: str, style: str) -> str:
-    """The content security policy: this script, this style sheet, nothing else."""
+def _policy(scripts: str, styles: str) -> str:
+    """The content security policy: these scripts, these style sheets, nothing else."""
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
         f"base-uri 'none'; form-action 'none'"
     )
 

@@ -27,8 +27,9 @@ def bundle(host: str) -> str:
     it is enough to put one after the other without comments and what imports and exports names.
 
     Args:
-        host: ``"report"``; or a Streamlit component: ``"streamlit"``, which is called with data,
-            ``"code"``, which draws them, ``"parts"``, which holds their long arrays, ``"story"``,
+        host: ``"report"``; ``"site"``, for the pages of heads; or a Streamlit component:
+            ``"streamlit"``, which is called with data, ``"code"``, which draws them,
+            ``"parts"``, which holds their long arrays, ``"story"``,
             which opens files of stories, ``"health"``, which says that the server has stopped.
     """
     modules: dict[str, str] = {}

@@ -60,6 +60,7 @@ export function colourAt(kind, dark, place) {
   if (kind === "sequential") return between(CIVIDIS.map(ofHex), place);
   const [centre, end] = dark ? [0.27, 0.82] : [0.975, 0.47];
   if (kind === "tint") return oklch(centre + (dark ? 0.35 : -0.13) * place, 0.13 * place, 88);
+  if (kind === "grey") return oklch(centre + (end - centre) * (0.12 + 0.6 * place), 0, 0);
   const size = Math.abs(2 * place - 1);
   return oklch(centre + (end - centre) * size, CHROMA * size ** 0.6, place < 0.5 ? BELOW_HUE : ABOVE_HUE);
 }

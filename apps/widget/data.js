@@ -141,6 +141,15 @@ export function withUnit(value, unit, signed = false) {
   return unit && text !== NONE ? `${text} ${unit}` : text;
 }
 
+/** The range of the numbers of masses, which is their unit on an axis and is left out beside a number. */
+const SHARE = "0 to 1";
+
+/** A value with its unit, unless that is a range.
+ *  @type {(value: number, unit: string) => string} */
+export function withMeasure(value, unit) {
+  return withUnit(value, unit === SHARE ? "" : unit);
+}
+
 /** An interval in words; empty if it is NaN.
  *  @type {(low: number, high: number, signed?: boolean) => string} */
 export function intervalText(low, high, signed) {

@@ -3,12 +3,13 @@
 /**
  * @import {
  *   BarsView, CellValue, Column, CurvesView, DataTable, DrawnView, HeadsView, Matrix, NetworkView, ScatterView,
- *   Sent, TableView, TokensView,
+ *   ScanView, Sent, TableView, TextsView, TokensView,
  * } from "./types.d.ts"
  */
 import { decodedOnce, exact, headName, readable } from "./data.js";
 import { button, element } from "./elements.js";
 import { readerName } from "./path_layout.js";
+import { textCells } from "./text_cells.js";
 
 /** @typedef {[title: string, values: CellValue[]]} DataColumn */
 
@@ -17,7 +18,7 @@ import { readerName } from "./path_layout.js";
 export function dataTablesOf(view) {
   const makers = {
     matrix: matrixDataTable, bars: barsDataTable, curves: curvesDataTable, network: networkDataTable,
-    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable,
+    scatter: scatterDataTable, tokens: tokensDataTable, table: tableDataTable, heads: headsDataTable, texts: textsDataTable, scan: scanDataTables,
   };
   const tables = /** @type {(view: DrawnView) => DataTable | DataTable[]} */ (makers[view.kind]);
   return [tables(view)].flat();
@@ -118,6 +119,27 @@ function headsDataTable(view) {
   ]);
   const titles = columns.map(({ title }) => title);
   return [{ caption: `${view.title}: scores of heads`, columns: ["head", ...titles], rows }];
+}
+
+/** The cells of all texts of a view.
+ *  @type {(view: TextsView) => DataTable} */
+function textsDataTable(view) {
+  const rows = view.texts.flatMap((text) => textCells(text).keys.flatMap((keys, query) => keys.map(([key, weight]) => [
+    text.source, query, text.tokens[query], key, (text.keys || text.tokens)[key], weight,
+  ])));
+  return { caption: view.title, columns: ["text", "query", "query token", "key", "key token", "weight"], rows };
+}
+
+/** The numbers of all heads, a table for each weighting.
+ *  @type {(view: ScanView) => DataTable[]} */
+function scanDataTables(view) {
+  const { shape: [, axes, heads], data } = decodedOnce(view.values);
+  return view.weightings.map((weighting, w) => ofColumns(`${view.title} (${weighting})`, [
+    ["head", view.names],
+    ...view.axes.map(({ name, unit }, n) => /** @type {DataColumn} */ ([
+      `${name} (${unit})`, Array.from(data.subarray((w * axes + n) * heads, (w * axes + n + 1) * heads)),
+    ])),
+  ]));
 }
 
 /** The text and the number of a cell.

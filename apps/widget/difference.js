@@ -39,7 +39,9 @@ function subtracted(a, b, score) {
   if (a.kind === "bars" && b.kind === "bars") return ofBars(a, b);
   if (a.kind === "curves" && b.kind === "curves") return ofCurves(a, b);
   if (a.kind === "heads" && b.kind === "heads") return ofHeads(a, b, score);
-  return a.kind === "table" ? "tables are compared side by side" : "graphs are compared side by side";
+  if (a.kind === "texts") return "texts are compared side by side";
+  if (a.kind === "table") return "tables are compared side by side";
+  return "graphs are compared side by side";
 }
 
 // ---- numbers -----------------------------------------------------------------------------------

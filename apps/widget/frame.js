@@ -38,7 +38,7 @@ export function frame(mount, view, parts) {
   const heading = element("header", { class: "w-heading" }, element("h3", {}, view.title || ""), tools);
   const note = [view.note, view.marked_note].filter(Boolean).join(" ");
   const root = element("section", {
-    class: `w-view w-kind-${view.kind}`, "data-view": view.id, "data-kind": view.kind,
+    class: `w-view w-kind-${view.kind}${view.half ? " w-half" : ""}`, "data-view": view.id, "data-kind": view.kind,
     "data-title": view.title, "aria-label": view.title || view.id,
   }, heading, view.run ? element("p", { class: "w-run" }, view.run) : null, body, dataTables, note ? element("p", { class: "w-note" }, note) : null);
 

@@ -10,6 +10,8 @@ import { clamp, headName, same, withUnit } from "./data.js";
 import { differenceView } from "./difference.js";
 import { button, element, focusedBeside, save } from "./elements.js";
 import { figureFiles } from "./frame.js";
+import { scanView } from "./head_scan.js";
+import { textsView } from "./head_texts.js";
 import { headsView } from "./heads.js";
 import { PLOTS, emptyView, plottedView } from "./plotted.js";
 import { tokensView } from "./strip.js";
@@ -28,7 +30,7 @@ const KEYS = [
   ["c", "copy the number"], ["t", "show the numbers as a table"], ["Escape", "clear the selection"],
 ];
 /** @type {Record<string, (mount: Mount, view: any) => Controller>} */
-const VIEWS = { tokens: tokensView, table: tableView, heads: headsView, none: emptyView };
+const VIEWS = { tokens: tokensView, table: tableView, heads: headsView, texts: textsView, scan: scanView, none: emptyView };
 /** @type {Selection} */
 const NO_SELECTION = { head: null, heads: [], query: null, key: null, position: null };
 

@@ -2,7 +2,7 @@
 
 /** @import { Context, Plot, Point, ScatterView, Theme } from "./types.d.ts" */
 import { colourAt, css } from "./colours.js";
-import { clamp, decodedOnce, extent, readable } from "./data.js";
+import { clamp, decodedOnce, extent, readable, withMeasure } from "./data.js";
 import { SMALL, niceTicks, write } from "./draw.js";
 
 const TALL = 380;
@@ -36,7 +36,10 @@ export function scatterPlot(view) {
     LEFT + placeBetween(across, xs[n]) * drawn, TOP + (1 - placeBetween(down, ys[n])) * TALL,
   ];
   /** @type {(theme: Theme, group: number) => string} */
-  const colour = (theme, group) => css(colourAt("sequential", theme.dark, 0.15 + (0.85 * group) / last));
+  const colour = (theme, group) => {
+    const least = theme.dark ? 0.35 : 0.15;
+    return css(colourAt("sequential", theme.dark, least + ((1 - least) * group) / last));
+  };
 
   /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
@@ -112,7 +115,7 @@ export function scatterPlot(view) {
   /** @type {Plot["describe"]} */
   function describe([, n]) {
     const texts = [xs, ys].map((values, axis) => (
-      `${view.axes[axis]} ${readable(values[n])} ${view.units[axis]}`.trim()
+      `${view.axes[axis]} ${withMeasure(values[n], view.units[axis])}`
     ));
     return { name: view.labels[n], text: texts.join(" · "), pick: "point" };
   }

@@ -57,11 +57,17 @@ export function tokenStrip(mount, options) {
   function tint(next) {
     values = next;
     const dark = mount.theme().dark;
-    spans.forEach((span, n) => {
+    spans.forEach((span, n) => span.classList.toggle("w-none", Number.isNaN(next?.values[n])));
+    paint(spans.map((_, n) => {
       const value = next?.values[n];
-      const missing = value !== undefined && Number.isNaN(value);
-      span.classList.toggle("w-none", missing);
-      const colour = !next || value === undefined || missing ? null : colourOf(tinted(next.scale), value, dark);
+      return !next || value === undefined || Number.isNaN(value) ? null : colourOf(tinted(next.scale), value, dark);
+    }));
+  }
+
+  /** @type {TokenStrip["paint"]} */
+  function paint(colours) {
+    spans.forEach((span, n) => {
+      const colour = colours[n];
       span.style.backgroundColor = colour ? css(colour) : "";
       span.style.color = colour ? textOn(colour) : "";
     });
@@ -69,6 +75,7 @@ export function tokenStrip(mount, options) {
 
   /** @type {TokenStrip["describe"]} */
   function describe(n) {
+    if (options.describe) return options.describe(n);
     /** @type {Description & { lines: string[] }} */
     const own = { name: `position ${n} '${options.tokens[n]}'`, lines: [] };
     if (options.ids) own.text = `id ${options.ids[n]}`;
@@ -86,12 +93,12 @@ export function tokenStrip(mount, options) {
     if (focused && n !== null && spans[n]) spans[n].scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  return { root, tint, choose, describe, count: spans.length };
+  return { root, tint, paint, choose, describe, spans, count: spans.length };
 }
 
 /** The scale for backgrounds of text, on which values from zero up are light tints.
  *  @type {(scale: Scale) => Scale} */
-function tinted(scale) {
+export function tinted(scale) {
   return scale.kind === "sequential" ? { ...scale, kind: "tint" } : scale;
 }
 
@@ -231,7 +238,7 @@ function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
 
 /** A strip for a saved picture, with the corrupted prompt below the tokens.
  *  @type {(view: TokensView, values: Tints | null) => Picture} */
-function stripPicture(view, values) {
+export function stripPicture(view, values) {
   const [width, cell] = [760, 22];
   const rows = view.aligned ? [view.tokens, view.aligned] : [view.tokens];
   const line = cell * rows.length + 6;

@@ -64,7 +64,11 @@ export function tableView(mount, view) {
   own.body.append(box);
   box.addEventListener("keydown", keys);
   fill();
-  mount.defer(own.ready);
+  mount.defer(() => {
+    if (view.at) choose(view.at[0], false);
+    reveal();
+    own.ready();
+  });
 
   function filterBox() {
     const field = element("input", {
@@ -116,6 +120,13 @@ export function tableView(mount, view) {
     if (aloud && text) mount.announce(text);
   }
 
+  /** Scrolls the box, not the page, to the chosen row. */
+  function reveal() {
+    const tr = at === null ? undefined : trs.get(at);
+    if (!tr || (tr.offsetTop >= box.scrollTop && tr.offsetTop + tr.offsetHeight <= box.scrollTop + box.clientHeight)) return;
+    box.scrollTop = tr.offsetTop - box.clientHeight / 2;
+  }
+
   /** @type {(n: number) => void} */
   function pick(n) {
     choose(n);
@@ -141,7 +152,7 @@ export function tableView(mount, view) {
 
   return {
     root: own.root, focus: () => box.focus(), refresh: () => {}, fromSelection: () => {}, dispose: () => {},
-    scrolled: box,
+    scrolled: box, reveal,
   };
 }
 

@@ -5,6 +5,8 @@ declare global {
   var interpParts: Parts | undefined;
   /** The timer that asks whether the server is there. */
   var interpHealth: number | undefined;
+  /** The tokens of the texts of a scan, by attention and number of the text, on the pages of a site. */
+  var interpTexts: Record<string, { tokens: string[][]; keys?: string[][] }> | undefined;
 }
 
 export interface Parts {
@@ -27,7 +29,7 @@ export type Sent = Encoded | Decoded | Nested;
 
 // ---- colours and drawing -----------------------------------------------------------------------
 
-export type ScaleKind = "sequential" | "diverging" | "tint";
+export type ScaleKind = "sequential" | "diverging" | "tint" | "grey";
 export interface Scale {
   kind: ScaleKind; low: number; high: number; root?: boolean;
   /** The side of zero on which a component helps, which has one colour in all views. */
@@ -96,8 +98,10 @@ export interface Shown {
   run?: string;
   /** What a click chooses and reports. */
   pick?: string | null;
-  /** The cell that is chosen at first. */
+  /** The cell that is chosen at first; of a table, its row and 0. */
   at?: Cell;
+  /** Whether it stands beside the next or the previous such view where the page is wide. */
+  half?: boolean;
 }
 /** Further numbers of a view, with a title; estimated is 1 where they are estimates. */
 export interface Titled { title: string; values: Sent; estimated?: Sent; helps?: Scale["helps"] }
@@ -170,6 +174,31 @@ export interface ScatterView extends Shown {
   /** The groups, and the index of that of each point. */
   groups: string[]; group: number[];
 }
+/** Where a head attends in a text: the number of cells of each query, and their keys and weights, by query.
+ *  Bytes are weights of which 255 is 1. */
+export interface SentText {
+  /** Its number in the sample, and where it was read. */
+  number: number; source: string;
+  tokens: string[];
+  /** The tokens that are attended to, if they are others. */
+  keys?: string[];
+  count: Sent; key: Sent; weight: Sent;
+}
+/** A statistic with its texts: the decile, the index in the view, the value of the statistic on it. */
+export interface TextStatistic { name: string; unit: string; rows: [decile: number, text: number, value: number][] }
+/** Texts of a head by decile of a statistic. */
+export interface TextsView extends Shown {
+  kind: "texts"; statistics: TextStatistic[]; texts: SentText[];
+  /** The name of the statistic that is chosen at first. */
+  chosen?: string | null;
+  /** The attention whose tokens a script has that several pages share. */
+  shared?: string;
+}
+/** All heads with the numbers that can be axes, by weighting, axis and head; the axes drawn at first. */
+export interface ScanView extends Shown {
+  kind: "scan"; names: string[]; groups: string[]; group: number[]; weightings: string[];
+  axes: { name: string; unit: string }[]; values: Sent; x: string; y: string; by: string;
+}
 /** Two views with one id that are subtracted; null for one that is missing. */
 export interface DifferenceView extends Shown {
   kind: "difference"; a: View | null; b: View | null;
@@ -180,7 +209,7 @@ export interface DifferenceView extends Shown {
 export interface NoneView extends Shown { kind: "none"; reason: string }
 export type PlottedView = MatrixView | BarsView | CurvesView | NetworkView | ScatterView;
 /** A view with numbers. */
-export type DrawnView = PlottedView | TokensView | TableView | HeadsView;
+export type DrawnView = PlottedView | TokensView | TableView | HeadsView | TextsView | ScanView;
 export type View = DrawnView | DifferenceView | NoneView;
 
 export interface Meta { model?: string; prompt?: string; n?: number | null; version?: string }
@@ -319,12 +348,17 @@ export interface StripOptions extends Strip {
   onHover?(n: number | null): void;
   onPick?(n: number, event: MouseEvent): void;
   onDouble?: ((n: number, event: MouseEvent) => void) | null;
+  /** What the tip shows, in place of the position and the value. */
+  describe?(n: number): Description;
 }
 export interface TokenStrip {
   root: HTMLElement;
   tint(tints: Tints | null): void;
+  /** Gives each token a colour; null is none. */
+  paint(colours: (Colour | null)[]): void;
   choose(n: number | null): void;
   describe(n: number): Description;
+  spans: HTMLElement[];
   count: number;
 }
 
@@ -363,6 +397,30 @@ export interface HeadActions {
   moveHead(down: number, right: number): void;
   collect(): void; bos(): void; search(): void; clear(): void;
   zoom(by: number): void; fold(): void;
+}
+/** The cells of a text, by query and by key: positions and weights, the largest first. */
+export interface TextCells {
+  keys: Weighted[][]; queries: Weighted[][];
+  /** Sum of the weights on each key, and of those of each query on other tokens than the first. */
+  received: number[]; given: number[];
+}
+export type Weighted = [position: number, weight: number];
+/** What the controls of a view "texts" are set to. */
+export interface TextsState { statistic: string; mode: "received" | "given" }
+/** What the controls of a view "scan" are set to. */
+export interface ScanState { x: string; y: string; by: string; weighting: number }
+export interface FinderOptions { id: string; names: string[]; onHover(n: number | null): void; onPick(n: number): void;
+  /** Called with the heads that a search finds; none without a search. */
+  onSearch(heads: number[]): void;
+}
+/** A list of heads by a number, with a search field. */
+export interface Finder {
+  root: HTMLElement; field: HTMLInputElement;
+  rank(values: number[]): void;
+  hover(n: number | null): void;
+  fill(): void;
+  rankText(n: number): string;
+  describe(n: number): string;
 }
 /** A query or a key. */
 export interface Place { query?: number; key?: number }

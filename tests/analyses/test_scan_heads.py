@@ -285,6 +285,16 @@ def test_a_scan_that_was_stopped_ends_with_the_same_bytes(monkeypatch, tmp_path)
         assert resumed.payload() == whole.payload()
 
 
+def test_a_scan_that_is_cancelled_among_texts_of_one_token_reads_on_to_one_of_two():
+    """Texts of one token, which are read first, have no number that it could return."""
+    texts = rows(1, 1, 1, 4, 6)
+    cut = scan_heads(build("gpt2"), iter(texts), rows=1, cancelled=lambda: True)
+    assert cut.n_texts == 4
+    assert not cut.of("distance").isnan().any()
+    resumed = scan_heads(build("gpt2"), iter(texts), rows=1, resume=cut.partial)
+    assert resumed.n_texts == len(texts)
+
+
 def test_what_was_measured_is_kept_when_it_fails(monkeypatch):
     monkeypatch.setattr(MODULE, "POOL", 2)
     model = build("gpt2")

@@ -16,7 +16,7 @@ from apps.widget import DOCUMENTATION, HERE, IMPORT, bundle, style
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 TESTS = Path(__file__).parent / "widget"
-HOSTS = ("streamlit", "code", "parts", "story", "health", "report")
+HOSTS = ("streamlit", "code", "parts", "story", "health", "report", "site")
 
 
 def run_node(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -99,10 +99,11 @@ def test_a_bundle_is_one_script(tmp_path, host):
     done = run_node("--check", file)
     assert done.returncode == 0, done.stderr
     statements = re.findall(r"^(?:import|export)\b.*", script, re.MULTILINE)
-    assert statements == ([] if host == "report" else ["export default function (component) {"])
+    is_page = host in ("report", "site")
+    assert statements == ([] if is_page else ["export default function (component) {"])
     functions = re.findall(r"^(?:async )?function (\w+)", script, re.MULTILINE)
     assert len(functions) == len(set(functions))
-    assert ("mountViews" in functions) == (host in ("code", "report"))
+    assert ("mountViews" in functions) == (is_page or host == "code")
     assert len(script) < 4000 or host not in ("streamlit", "parts"), "sent at every click"
     assert "@param" not in script
     assert "@import" not in script

@@ -21,6 +21,7 @@ from apps.explorer.page import (
     described,
     drawn_columns,
 )
+from apps.explorer.pages.corpus import CORPUS
 from apps.explorer.pages.heads import HEADS
 from apps.explorer.pages.patch import PATCH
 from apps.explorer.pages.prompt import PROMPT
@@ -33,7 +34,7 @@ from apps.explorer.view import View
 from apps.report import StoryFigures, StorySection
 from interp import __version__
 
-SAVED_PAGES = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH, WEIGHTS, REPORT)}
+SAVED_PAGES = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH, WEIGHTS, CORPUS, REPORT)}
 """The pages whose views can be saved."""
 LINE = "prediction of the line"
 

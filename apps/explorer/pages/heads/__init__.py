@@ -55,8 +55,8 @@ ROWS = 16
 def asks(view: View, model: interp.Transformer) -> list[Ask]:
     """The patterns of this prompt, and the scores of heads on all prompts that sweeps run over."""
     questions = [
-        ask(PATTERNS, lambda: _patterns(view, model)),
-        ask(WEIGHTED, lambda: _patterns(view, model, weighted=True)),
+        ask(PATTERNS, lambda: patterns_question(view, model)),
+        ask(WEIGHTED, lambda: patterns_question(view, model, weighted=True)),
         *_ablation_asks(view, model),
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
@@ -120,7 +120,9 @@ def _head_of(view: View) -> Head:
 # ---- questions -------------------------------------------------------------------------------
 
 
-def _patterns(view: View, model: interp.Transformer, *, weighted: bool | None = None) -> Question:
+def patterns_question(
+    view: View, model: interp.Transformer, *, weighted: bool | None = None
+) -> Question:
     """The attention patterns of this prompt; optionally weighted by the values."""
     batch = inputs_of(view, model).batch
     source, target = (rows[0] for rows in batch) if isinstance(batch, tuple) else (batch[0], None)
