@@ -37,6 +37,12 @@ from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.measured import is_previewed, sweep_asks
 from apps.explorer.pages.prompt import tokens_view
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
+from apps.explorer.pages.why_there import (
+    WHY_THERE,
+    pick_why_there,
+    why_there_asks,
+    why_there_views,
+)
 from apps.explorer.prediction import ablation_of, prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
@@ -62,6 +68,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     ]
     if has_roles(model):
         questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
+    questions += why_there_asks(view, model)
     if TEXTS in view.asked and examples(view.model):
         questions.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     if view.edit or view.subtract:
@@ -77,20 +84,21 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         drawings.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
         drawings.append(_heads_view(view, model, patterns, results))
+        drawings += why_there_views(view, results, patterns)
     if isinstance(texts, TopTexts):
         drawings.append(_texts_view(texts))
     return drawings
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """Read the prediction at a token, or choose a prompt among the top texts."""
+    """Read the prediction at a token, choose a prompt among the top texts, or part of a score."""
     if pick["pick"] == "head":
         return replace(view, head=Head(int(pick["row"]), int(pick["column"])))
     if pick["pick"] == "position":
         return answered_at(view, model_of(view.model), int(pick["row"]))
     if pick.get("view") == TEXTS:
         return with_prompt(view, examples(view.model)[int(pick["name"])])
-    return view
+    return pick_why_there(view, pick)
 
 
 def controls(view: View, model: interp.Transformer) -> None:
@@ -104,6 +112,11 @@ def controls(view: View, model: interp.Transformer) -> None:
             TEXTS,
             help="Find the model's examples on which this head attends most.",
         )
+    ask_switch(
+        "Why there?",
+        WHY_THERE,
+        help="Explain the score of the chosen query and key: what was written at either.",
+    )
     st.button(
         "Why this answer?",
         key="why",
