@@ -225,3 +225,26 @@ def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, serve
     visitor.page.wait_for_url(lambda url: "head=L0H" in url, timeout=TIMEOUT)
     visitor.finish()
     expect(visitor.view("heads")).to_have_attribute("data-head", "0,5")
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_cell_step_by_step_in_dark_on_a_narrow_page(chromium, server):
+    """Every step is drawn within 400 px, and a click on the row chooses its key."""
+    with visit(chromium, server, viewport={"width": 400, "height": 900}, color_scheme="dark") as at:
+        at.open(
+            server.address(
+                model="python-2l", page="heads", head="L1H0", query=15, key=9, asked="steps"
+            )
+        )
+        at.finish()
+        for step in ("products", "score", "row", "value", "tokens"):
+            box = at.view(f"steps_{step}").bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 400
+        row = at.view("steps_row").locator(".w-over").first
+        row.scroll_into_view_if_needed()
+        row.click(position={"x": 200, "y": 60})
+        at.page.wait_for_url(lambda url: "key=9" not in url, timeout=TIMEOUT)
+        at.finish()
+        assert not at.complaints

@@ -36,6 +36,7 @@ from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.measured import is_previewed, sweep_asks
 from apps.explorer.pages.prompt import tokens_view
+from apps.explorer.pages.steps import ROW, STEPS, pick_step, steps_asks, steps_views
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.pages.why_there import (
     WHY_THERE,
@@ -68,7 +69,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     ]
     if has_roles(model):
         questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
-    questions += why_there_asks(view, model)
+    questions += [*why_there_asks(view, model), *steps_asks(view, model)]
     if TEXTS in view.asked and examples(view.model):
         questions.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     if view.edit or view.subtract:
@@ -84,7 +85,7 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         drawings.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
         drawings.append(_heads_view(view, model, patterns, results))
-        drawings += why_there_views(view, results, patterns)
+        drawings += [*why_there_views(view, results, patterns), *steps_views(results)]
     if isinstance(texts, TopTexts):
         drawings.append(_texts_view(texts))
     return drawings
@@ -98,7 +99,7 @@ def on_pick(view: View, pick: Pick) -> View:
         return answered_at(view, model_of(view.model), int(pick["row"]))
     if pick.get("view") == TEXTS:
         return with_prompt(view, examples(view.model)[int(pick["name"])])
-    return pick_why_there(view, pick)
+    return pick_step(view, pick) if pick.get("view") == ROW else pick_why_there(view, pick)
 
 
 def controls(view: View, model: interp.Transformer) -> None:
@@ -116,6 +117,11 @@ def controls(view: View, model: interp.Transformer) -> None:
         "Why there?",
         WHY_THERE,
         help="Explain the score of the chosen query and key: what was written at either.",
+    )
+    ask_switch(
+        "Step by step",
+        STEPS,
+        help="Show how the head computes the chosen cell: from query and key to what it writes.",
     )
     st.button(
         "Why this answer?",
