@@ -230,7 +230,7 @@ def test_it_opens_below_the_panes_and_a_click_leads_to_the_writer(visitor, serve
 @pytest.mark.browser
 @pytest.mark.slow
 def test_a_cell_step_by_step_in_dark_on_a_narrow_page(chromium, server):
-    """Every step is drawn within 400 px, and a click on the row chooses its key."""
+    """Every step is drawn within 400 px, and Enter on the row chooses its key."""
     with visit(chromium, server, viewport={"width": 400, "height": 900}, color_scheme="dark") as at:
         at.open(
             server.address(
@@ -242,9 +242,10 @@ def test_a_cell_step_by_step_in_dark_on_a_narrow_page(chromium, server):
             box = at.view(f"steps_{step}").bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= 400
-        row = at.view("steps_row").locator(".w-over").first
-        row.scroll_into_view_if_needed()
-        row.click(position={"x": 200, "y": 60})
+        row = at.view("steps_row").locator("[tabindex='0']").first
+        row.focus()
+        row.press("ArrowRight")
+        row.press("Enter")
         at.page.wait_for_url(lambda url: "key=9" not in url, timeout=TIMEOUT)
         at.finish()
         assert not at.complaints
