@@ -7,11 +7,12 @@ term lists its writers, and a click on a head there selects it, at the position 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import nan
 
 import pandas as pd
 
 import interp
-from analyses import AttentionPatterns, ScoreTerms, explain_scores
+from analyses import AttentionPattern, ScoreTerms, explain_scores
 from analyses.results import PROBABILITIES, Result, Scale, counted, encoded, number
 from apps.explorer.canvas import Pick, ViewData
 from apps.explorer.offered import model_of
@@ -31,6 +32,14 @@ WHY_THERE, WRITERS, CHECK, KEYS = (
     *("why_there_check", "why_there_keys"),
 )
 """Names of questions and ids of views; a view requests all of them by the first."""
+VIEWS = (WHY_THERE, WRITERS, KEYS)
+"""Ids of the views that take clicks."""
+SWITCH: dict[str, str] = {
+    "label": "Why there?",
+    "name": WHY_THERE,
+    "help": "Explain the score of the chosen query and key: what was written at either.",
+}
+"""The switch that requests it."""
 MOST = 12
 """The most terms, and the most writers of one, that are shown."""
 CHECKED = 3
@@ -88,16 +97,22 @@ def _is_removable(view: View, model: interp.Transformer) -> bool:
 
 
 def why_there_views(
-    view: View, results: Mapping[str, Result], patterns: AttentionPatterns
+    view: View, results: Mapping[str, Result], pattern: AttentionPattern
 ) -> list[ViewData]:
-    """The terms, the writers of the chosen one, its keys, and what was measured."""
+    """The terms, the writers of the chosen one, the keys, and what was measured.
+
+    Args:
+        view: the view.
+        results: the answers of the page.
+        pattern: the pattern of the head whose cell is explained.
+    """
     terms, writers, checks = (results.get(name) for name in (WHY_THERE, WRITERS, CHECK))
     if not isinstance(terms, ScoreTerms):
         return []
     drawings = [_terms(terms)]
     if isinstance(writers, ScoreTerms) and view.term in {*terms.to_frame()["name"]}:
         drawings.append(_writers(view.term, terms, writers))
-    drawings.append(_keys(view, terms, patterns))
+    drawings.append(_keys(view, terms, pattern))
     if isinstance(checks, ScoreTerms) and len(checks.checked):
         drawings.append(_checks(checks))
     return drawings
@@ -111,7 +126,7 @@ def _terms(result: ScoreTerms) -> ViewData:
     if len(rest):
         labels.append(f"{counted(len(rest), 'other term')}")
         effects.append(float(rest["effect"].sum()))
-        controls.append(float("nan"))
+        controls.append(nan)
     total, size = number(result.value.mean(), 3, sign=True), number(result.error, 2)
     return {
         **_bars(WHY_THERE, labels, effects),
@@ -162,25 +177,21 @@ def _group_of(writer: str, groups: Sequence[str]) -> str:
     return writer if writer in groups else "biases"
 
 
-def _keys(view: View, result: ScoreTerms, patterns: AttentionPatterns) -> ViewData:
-    """The attention of the query, from which another key is chosen to compare with."""
+def _keys(view: View, result: ScoreTerms, pattern: AttentionPattern) -> ViewData:
+    """The keys, of which another is chosen to compare with, by the attention of the query."""
     query, key = (int(str(result.cells[end][0])) for end in ("query", "key"))
-    head = view.head or Head(0, 0)
-    weights = patterns.of(*head).pattern[query].double().clone()
-    if patterns.is_causal:
-        weights[query + 1 :] = float("nan")
     drawing: ViewData = {
         "kind": "tokens",
         "id": KEYS,
-        "title": f"Why key {key} {patterns.key_tokens[key]} rather than another?",
-        "note": "The attention of the query. Click a key to compare with it, and again to compare "
-        "with the mean of all others.",
-        "tokens": [*patterns.key_tokens],
-        "values": encoded(weights),
-        "scale": asdict(PROBABILITIES),
-        "unit": "attention",
+        "title": f"Why key {key} {pattern.key_tokens[key]} rather than another?",
+        "note": "Click a key to compare with it, and again to compare with the mean of all others.",
+        "tokens": [*pattern.key_tokens],
         "pick": "key",
     }
+    if not view.edit:  # terms are those of the plain run, patterns those of the edited one
+        weights = pattern.pattern[query].double()
+        drawing["values"] = encoded(weights.masked_fill(weights == 0, nan))
+        drawing |= {"scale": asdict(PROBABILITIES), "unit": "attention"}
     return drawing | ({} if view.other_key is None else {"at": [view.other_key, 0]})
 
 
@@ -242,8 +253,9 @@ def _with_writer(view: View, name: str) -> View:
     match = AT_POSITION.fullmatch(name)
     if match is None or head_of(match["name"]) is None:
         return view
-    chosen = with_component(view, match["name"])
-    return replace(chosen, query=int(match["position"]), key=None, other_key=None, term="")
+    chosen, position = with_component(view, match["name"]), int(match["position"])
+    traced = f"{match['name']}@{position}" if view.traced else ""
+    return replace(chosen, query=position, key=None, other_key=None, term="", traced=traced)
 
 
 def _with_other_key(view: View, key: int) -> View:

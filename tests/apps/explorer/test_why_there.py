@@ -12,6 +12,7 @@ from analyses import explain_scores
 from apps.explorer.choices import with_valid_choices
 from apps.explorer.page import clicked
 from apps.explorer.pages.heads import HEADS
+from apps.explorer.pages.why import WHY
 from apps.explorer.pages.why_there import CHECK, KEYS, MOST, WHY_THERE, WRITERS
 from apps.explorer.validate import validated
 from apps.explorer.view import Head, View, from_address
@@ -172,6 +173,32 @@ def test_links_restore_it_and_name_what_cannot_be_read():
     beyond, notes = validated(replace(view, other_key=99), loaded(view.model))
     assert beyond.other_key is None
     assert "other_key=99" in notes[0]
+
+
+def test_attention_is_shown_on_the_keys_where_it_is_of_the_explained_run():
+    """The terms are those of the plain run; masked keys have no attention."""
+    view = opened(HEADS, "python-2l", **CELL | {"query": 10})
+    weights = numbers(drawn(view)[KEYS]["values"])
+    assert np.isnan(weights[11:]).all()
+    assert weights[:11].sum() == pytest.approx(1)
+    edited = replace(view, heads=(Head(0, 5),), ablated=True)
+    results, _ = answers(HEADS, edited)
+    assert "values" not in views_by_id(HEADS, edited, results)[KEYS]
+
+
+def test_the_page_why_explains_the_pattern_of_a_chosen_node():
+    """Its writers are chosen there as nodes of the graph."""
+    view = opened(WHY, "induction-by-hand", traced="L1H0@12", query=12, key=3, **ASKED)
+    results, errors = answers(WHY, view)
+    assert not errors
+    bars = views_by_id(WHY, view, results)[WHY_THERE]
+    expected = terms_of(replace(view, head=Head(1, 0)), query=12, key=3, by="layer")
+    assert expected.score_line in bars["title"]
+    view = WHY.on_pick(view, {"view": WHY_THERE, "pick": "row", "name": bars["labels"][0]})
+    chosen = WHY.on_pick(view, {"view": WRITERS, "pick": "row", "name": "L0H0 at key 3"})
+    assert (chosen.traced, chosen.head, chosen.query) == ("L0H0@3", Head(0, 0), 3)
+    names = {ask.name for ask in WHY.asks(replace(view, traced=""), loaded(view.model))}
+    assert WHY_THERE not in names
 
 
 # ---- in the browser --------------------------------------------------------------------------

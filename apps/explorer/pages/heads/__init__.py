@@ -39,7 +39,7 @@ from apps.explorer.pages.prompt import tokens_view
 from apps.explorer.pages.steps import ROW, STEPS, pick_step, steps_asks, steps_views
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
 from apps.explorer.pages.why_there import (
-    WHY_THERE,
+    SWITCH,
     pick_why_there,
     why_there_asks,
     why_there_views,
@@ -85,7 +85,8 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         drawings.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
         drawings.append(_heads_view(view, model, patterns, results))
-        drawings += [*why_there_views(view, results, patterns), *steps_views(results)]
+        pattern = patterns.of(*_head_of(view))
+        drawings += [*why_there_views(view, results, pattern), *steps_views(results)]
     if isinstance(texts, TopTexts):
         drawings.append(_texts_view(texts))
     return drawings
@@ -113,11 +114,7 @@ def controls(view: View, model: interp.Transformer) -> None:
             TEXTS,
             help="Find the model's examples on which this head attends most.",
         )
-    ask_switch(
-        "Why there?",
-        WHY_THERE,
-        help="Explain the score of the chosen query and key: what was written at either.",
-    )
+    ask_switch(**SWITCH)
     ask_switch(
         "Step by step",
         STEPS,
