@@ -26,6 +26,7 @@ from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
 from analyses.explain_scores import ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
+from analyses.head_cell import HeadCell, head_cell
 from analyses.head_census import HeadCensus, head_census
 from analyses.head_effects import HeadEffects, head_effects
 from analyses.head_loadings import HeadLoadings, head_loadings
@@ -75,6 +76,7 @@ __all__ = [
     "Erasing",
     "Explanation",
     "Frequencies",
+    "HeadCell",
     "HeadCensus",
     "HeadEffects",
     "HeadLoadings",
@@ -121,6 +123,7 @@ __all__ = [
     "explain",
     "explain_scores",
     "frequencies",
+    "head_cell",
     "head_census",
     "head_effects",
     "head_loadings",

@@ -45,6 +45,7 @@ QUESTIONS = {
         "attention_statistics",
         "head_roles",
         "explain_scores",
+        "head_cell",
         "scan_heads",
         "head_census",
         "qk_covariance",
@@ -303,6 +304,10 @@ EXAMPLES = {
         f"analyses.explain_scores(\n    model,\n    {TEXTS},\n    layer=1,\n    head=0,\n"
         '    query="all",\n    key="after same token",\n    check=3,\n)',
         "interp scores --layer 1 --query all --key after-same-token --check 3",
+    ),
+    "head_cell": Example(
+        on("python-2l", "repeated"),
+        "analyses.head_cell(model, prompts[0].text, layer=1, head=0)",
     ),
     "head_loadings": Example(
         on("python-2l", "repeated"),

@@ -257,9 +257,14 @@ class ScoreTerms(Result):
             f"{row['name']} {signed(row['effect'], 2)} ({percent(row['share'])})"
             for row in frame[frame["size"] > self._noise].head(FIRST).to_dict("records")
         )
+        return f"{self.score_line}: {', '.join(pairs)}"
+
+    @property
+    def score_line(self) -> str:
+        """The cell, its score with what it is compared with, and its attention."""
         score = f"score {signed(self.value.mean(), 2)} nats {self._compared}".rstrip()
         attention = f"(attention {fixed(self.pattern.mean(), 2)})"
-        return f"{self.name} {self._where}: {score} {attention}: {', '.join(pairs)}"
+        return f"{self.name} {self._where}: {score} {attention}"
 
     # ---- lines and labels --------------------------------------------------------------------
 

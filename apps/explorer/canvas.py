@@ -159,7 +159,10 @@ def selection(view: View) -> dict[str, Any]:
 
 
 def with_selection(view: View, pick: Pick) -> dict[str, Any]:
-    """The fields of the session's view that a selection or a collected set changes."""
+    """The fields of the session's view that a selection or a collected set changes.
+
+    The key that a score is compared with is of one cell.
+    """
     fields: dict[str, Any] = {}
     if pick.get("head") is not None:
         fields["head"] = Head(*pick["head"])
@@ -168,4 +171,6 @@ def with_selection(view: View, pick: Pick) -> dict[str, Any]:
     for name in ("query", "key", "position"):
         if name in pick:
             fields[name] = pick[name]
+    if any(name in fields and fields[name] != getattr(view, name) for name in ("query", "key")):
+        fields["other_key"] = None
     return {name: value for name, value in fields.items() if value != getattr(view, name)}

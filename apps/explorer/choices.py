@@ -20,12 +20,14 @@ from apps.explorer.pages.corpus.texts import sets_of
 from apps.explorer.pages.heads import TEXTS
 from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
+from apps.explorer.pages.steps import STEPS
 from apps.explorer.pages.view_inputs import is_target_unknown
 from apps.explorer.pages.weights import SECTIONS
+from apps.explorer.pages.why_there import WHY_THERE
 from apps.explorer.view import ATTENTIONS, DEFAULT, View
 from interp.errors import InterpError, shorten
 
-REQUESTS = (TEXTS, CONTINUATION, CIRCUIT)
+REQUESTS = (TEXTS, WHY_THERE, STEPS, CONTINUATION, CIRCUIT)
 """The names of the long analyses that a view can request."""
 
 

@@ -208,6 +208,8 @@ def with_prompt(view: View, prompt: Prompt) -> View:
         position=None,
         query=None,
         key=None,
+        other_key=None,
+        term="",
     )
 
 

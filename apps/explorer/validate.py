@@ -87,6 +87,7 @@ def _within_prompt(view: View, model: interp.Transformer) -> tuple[View, list[st
         "query": lengths[0 if view.attention == "encoder" else -1],
         "key": lengths[0 if view.attention in ("encoder", "cross") else -1],
     }
+    ends["other_key"] = ends["key"]
     notes = [
         f"{name}={getattr(view, name)}: the prompt has positions 0 to {end - 1}."
         for name, end in ends.items()
@@ -139,7 +140,7 @@ def within_context(view: View, model: interp.Transformer) -> tuple[View, tuple[s
                 f"The {PROMPTS[field]} is longer than the model's context of {model.config.n_ctx} "
                 f"tokens: its first {n_cut} tokens are left out."
             )
-    selection = dict.fromkeys(("position", "query", "key")) if changes else {}
+    selection = dict.fromkeys(("position", "query", "key", "other_key")) if changes else {}
     return replace(view, **changes, **selection), tuple(notes)
 
 

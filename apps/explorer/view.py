@@ -36,6 +36,7 @@ REQUEST = re.compile(r"[0-9a-f]{12}")
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCII)
+TERM = re.compile(r"[\w. ]{1,60} × [\w. ]{1,60}", re.ASCII)
 ATTENTIONS = ("", "decoder", "cross", "encoder")
 """The attentions of an encoder–decoder; all of them are ``""`` in a model with one stack."""
 CONTRASTS = 10
@@ -87,6 +88,9 @@ class View:
         heads: the collected heads.
         query: the chosen query.
         key: the chosen key.
+        other_key: the key whose score is subtracted from that of the key; ``None`` for the mean of
+            all other keys.
+        term: the chosen term of the score, such as ``embed × L0 heads``; ``""`` for none.
         attention: in an encoder–decoder, ``encoder``, ``decoder`` or ``cross``.
         score: the score that the map of heads shows.
         method: the method of ablation, which determines what replaces z of a head.
@@ -144,6 +148,8 @@ class View:
     heads: tuple[Head, ...] = ()
     query: int | None = None
     key: int | None = None
+    other_key: int | None = None
+    term: str = ""
     attention: str = ""
     score: str = ""
     method: str = "mean"
@@ -270,6 +276,10 @@ def _traced(text: str) -> str | None:
     return text if TRACED.fullmatch(text) else None
 
 
+def _term(text: str) -> str | None:
+    return text if TERM.fullmatch(text) else None
+
+
 def _trail(text: str) -> tuple[str, ...] | None:
     names = tuple(text.split(","))
     return names if all(map(COMPONENT.fullmatch, names)) else None
@@ -334,7 +344,7 @@ def _pinned(text: str) -> tuple[View | None, list[str]]:
 DEFAULT = View()
 READERS: dict[str, Callable[[str], Any]] = {
     **{field.name: _text for field in fields(View)},
-    **dict.fromkeys(("position", "query", "key", "layer"), _index),
+    **dict.fromkeys(("position", "query", "key", "other_key", "layer"), _index),
     "contrast": _contrast,
     "answered": _one_of(*ANSWERED),
     "colour": _one_of(*COLOURS),
@@ -352,6 +362,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "component": _component,
     "trail": _trail,
     "traced": _traced,
+    "term": _term,
     "at": _component,
     "direction": _direction,
     "edges": _count,

@@ -39,7 +39,7 @@ export function barsPlot(view) {
   const ends = [0];
   for (const drawn of [...sets, ...marks]) for (const numbersOf of [
     drawn.values, drawn.low, drawn.high,
-  ]) if (numbersOf) ends.push(...extent(numbersOf.length ? numbersOf : [0]));
+  ]) if (numbersOf) ends.push(...extent([0, ...numbersOf]));
   const [low, high] = extent([
     ...ends, ...(view.scale ? [Math.min(0, view.scale.low), view.scale.high] : []),
   ]);

@@ -205,7 +205,8 @@ export function tokensView(mount, view) {
 
   function fromSelection() {
     const { position } = mount.selection();
-    if (view.pick === "position" && position !== null && position !== at && position < strip.count) choose(position, false);
+    const wanted = view.pick === "position" ? position : at ?? view.at?.[0] ?? null;
+    if (wanted !== null && wanted !== at && wanted < strip.count) choose(wanted, false);
   }
 
   return {

@@ -255,6 +255,12 @@ class PromptScores:
         """The rows and columns of tokens, without padding."""
         return whole.expand(self._shape)[self.queries][:, self.keys]
 
+    def ends(
+        self, query: int, key: int
+    ) -> tuple[Float[Tensor, " d_head"], Float[Tensor, " d_head"]]:
+        """A query and a key as their score multiplies them: normed, clipped and rotated."""
+        return self._query[query], self._key[key]
+
     def pattern_of(
         self, scores: Float[Tensor, "cell key"], queries: Int[Tensor, " cell"]
     ) -> Float[Tensor, "cell key"]:

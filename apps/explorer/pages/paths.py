@@ -19,6 +19,7 @@ from apps.explorer.page import Ask, ask
 from apps.explorer.pages.circuit import promoted_question, promoted_view
 from apps.explorer.pages.target import direct_settings, where
 from apps.explorer.pages.view_inputs import inputs_of
+from apps.explorer.pages.why_there import why_there_asks, why_there_views
 from apps.explorer.questions import Question, question
 from apps.explorer.view import Head, View
 from apps.frame_table import table_of_frame
@@ -44,6 +45,7 @@ def paths_asks(view: View, model: interp.Transformer) -> list[Ask]:
         asks += [
             ask("path pattern", lambda: _pattern(view, model, head)),
             ask("path promoted", lambda: promoted_question(view, model, str(head))),
+            *why_there_asks(replace(view, head=head), model),
         ]
     return asks
 
@@ -91,6 +93,7 @@ def paths_views(view: View, results: Mapping[str, Result]) -> list[ViewData]:
     pattern, promoted = results.get("path pattern"), results.get("path promoted")
     if isinstance(pattern, AttentionPattern):
         drawings.append(view_of(pattern.drawing(), "path_pattern"))
+        drawings += why_there_views(view, results, pattern)
     if isinstance(promoted, OVCircuit):
         drawings.append(promoted_view(promoted, "path_promoted"))
     return drawings

@@ -31,6 +31,7 @@ from apps.explorer.pages.paths import (
     paths_asks,
     paths_views,
     pick_path,
+    traced_head,
 )
 from apps.explorer.pages.target import (
     corrupted,
@@ -42,6 +43,7 @@ from apps.explorer.pages.target import (
 )
 from apps.explorer.pages.upstream import RESAMPLE, size_of, upstream_asks, upstream_views
 from apps.explorer.pages.view_inputs import inputs_of
+from apps.explorer.pages.why_there import SWITCH, VIEWS, pick_why_there
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
 from apps.explorer.view import View
@@ -237,6 +239,8 @@ def on_pick(view: View, pick: Pick) -> View:
         return replace(with_component(view, name), trail=(*walked, name))
     if pick["view"] == PATHS:
         return pick_path(view, pick)
+    if pick["view"] in VIEWS:
+        return pick_why_there(replace(view, head=traced_head(view.traced)), pick)
     if pick["view"] == "lens":
         return answered_at(view, model_of(view.model), pick["column"])
     return view
@@ -260,6 +264,8 @@ def controls(view: View, model: interp.Transformer) -> None:
             help="Run the model without what was clicked in the graph of paths, and measure what "
             "the answer loses.",
         )
+    if is_traceable(model) and traced_head(view.traced) is not None:
+        ask_switch(**SWITCH)
     if view.position is not None:
         st.button("Back to the answer's position", on_click=lambda: change(position=None))
 

@@ -307,6 +307,15 @@ function inked(plot, width = 700) {
   return { filled, texts };
 }
 
+test("bars without intervals fill the width, however small their values are", () => {
+  const small = { ...BARS, values: float32([[0.04, -0.02]]), low: undefined, high: undefined };
+  const none = float32([[NaN, NaN]]);
+  const [plain, empty] = [small, { ...small, low: none, high: none }].map((view) => inked(barsPlot(view)).filled);
+  assert.deepEqual(empty, plain);
+  const wide = inked(barsPlot({ ...small, low: float32([[-1, NaN]]), high: float32([[1, NaN]]) })).filled;
+  assert.notDeepEqual(wide, plain);
+});
+
 test("a contribution and an ablation that say that a component helps are bars of one hue", () => {
   const scale = { kind: "diverging", low: -2, high: 2, helps: "above" };
   const second = { title: "ablation", values: float32([[-1, 1]]), helps: "below" };

@@ -36,7 +36,14 @@ from apps.explorer.pages.heads.scores import scores
 from apps.explorer.pages.masking import answered_at
 from apps.explorer.pages.measured import is_previewed, sweep_asks
 from apps.explorer.pages.prompt import tokens_view
+from apps.explorer.pages.steps import ROW, STEPS, pick_step, steps_asks, steps_views
 from apps.explorer.pages.view_inputs import inputs_of, metric_of
+from apps.explorer.pages.why_there import (
+    SWITCH,
+    pick_why_there,
+    why_there_asks,
+    why_there_views,
+)
 from apps.explorer.prediction import ablation_of, prediction_question
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
@@ -62,6 +69,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     ]
     if has_roles(model):
         questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
+    questions += [*why_there_asks(view, model), *steps_asks(view, model)]
     if TEXTS in view.asked and examples(view.model):
         questions.append(ask(TEXTS, lambda: _texts(view, model), long=True))
     if view.edit or view.subtract:
@@ -77,20 +85,22 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
         drawings.append(tokens_view(replace(view, colour="change"), model, edited))
     if isinstance(patterns, AttentionPatterns):
         drawings.append(_heads_view(view, model, patterns, results))
+        pattern = patterns.of(*_head_of(view))
+        drawings += [*why_there_views(view, results, pattern), *steps_views(results)]
     if isinstance(texts, TopTexts):
         drawings.append(_texts_view(texts))
     return drawings
 
 
 def on_pick(view: View, pick: Pick) -> View:
-    """Read the prediction at a token, or choose a prompt among the top texts."""
+    """Read the prediction at a token, choose a prompt among the top texts, or part of a score."""
     if pick["pick"] == "head":
         return replace(view, head=Head(int(pick["row"]), int(pick["column"])))
     if pick["pick"] == "position":
         return answered_at(view, model_of(view.model), int(pick["row"]))
     if pick.get("view") == TEXTS:
         return with_prompt(view, examples(view.model)[int(pick["name"])])
-    return view
+    return pick_step(view, pick) if pick.get("view") == ROW else pick_why_there(view, pick)
 
 
 def controls(view: View, model: interp.Transformer) -> None:
@@ -104,6 +114,12 @@ def controls(view: View, model: interp.Transformer) -> None:
             TEXTS,
             help="Find the model's examples on which this head attends most.",
         )
+    ask_switch(**SWITCH)
+    ask_switch(
+        "Step by step",
+        STEPS,
+        help="Show how the head computes the chosen cell: from query and key to what it writes.",
+    )
     st.button(
         "Why this answer?",
         key="why",
