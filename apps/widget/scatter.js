@@ -47,12 +47,13 @@ export function scatterPlot(view) {
     xs.forEach((_, n) => dot(ctx, geometry, theme, n, RADIUS));
     if (!legend) return;
     const y = geometry.height - 10;
+    const start = Math.max(LEFT, 8 + 7 * view.groups[0].length);
     view.groups.forEach((_, group) => {
       ctx.fillStyle = colour(theme, group);
-      ctx.fillRect(LEFT + (group * 140) / view.groups.length, y - 5, Math.ceil(140 / view.groups.length), 10);
+      ctx.fillRect(start + (group * 140) / view.groups.length, y - 5, Math.ceil(140 / view.groups.length), 10);
     });
-    write(ctx, view.groups[0], LEFT - 6, y, { colour: theme.soft, size: SMALL, align: "right" });
-    write(ctx, view.groups[view.groups.length - 1], LEFT + 146, y, { colour: theme.soft, size: SMALL });
+    write(ctx, view.groups[0], start - 6, y, { colour: theme.soft, size: SMALL, align: "right" });
+    write(ctx, view.groups[view.groups.length - 1], start + 146, y, { colour: theme.soft, size: SMALL });
   }
 
   /** @type {(ctx: Context, geometry: Geometry, theme: Theme) => void} */

@@ -102,6 +102,40 @@ def test_cancel_keeps_what_is_done_and_resume_goes_on(jobs, monkeypatch):
     torch.testing.assert_close(job.result.ablated, expected.ablated, rtol=0, atol=0)
 
 
+def test_cancel_stops_a_phase_that_does_not_ask_for_it(jobs, monkeypatch):
+    """As the ablations after a scan, whose sweep reports progress alone."""
+    begun, go = threading.Event(), threading.Event()
+    reports = []
+
+    def in_phases(model, texts, *, progress=None, cancelled=None, resume=None):
+        for done in range(1, 101):
+            reports.append(done)
+            progress(done, 100)
+            begun.set()
+            go.wait(60)
+
+    monkeypatch.setattr(analyses, "in_phases", in_phases, raising=False)
+    asked = Question("in_phases", MODEL, (TEXTS,))
+    jobs.poll(asked)
+    assert begun.wait(60)
+    job = jobs.poll(asked)
+    jobs.cancel(asked)
+    go.set()
+    until(lambda: not job.running)
+    assert (job.complete, job.error) == (False, "")
+    assert len(reports) == jobs_module.MAX_UNHEEDED + 1
+
+
+def test_the_time_left_is_that_of_the_phase():
+    job = jobs_module.Job(question(ablate, MODEL, TEXTS))
+    job.note(40, 40, 100.0)
+    assert job.seconds_left == 0
+    job.note(1, 10, 101.0)
+    assert job.seconds_left is None
+    job.note(3, 10, 105.0)
+    assert job.seconds_left == pytest.approx(4.0 * 7 / 2)
+
+
 def test_cancel_stops_the_preparation_of_a_sweep_and_of_what_can_not_be_resumed(jobs, monkeypatch):
     """After the forward that is being computed; nothing is measured, and nothing is an error."""
     monkeypatch.setattr(jobs_module, "FIRST_SLICE", 0.0)
