@@ -33,6 +33,7 @@ from analyses.scan_heads.head_page import (
     rank_of,
     text_cells,
 )
+from analyses.scan_heads.headvis import write_headvis
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted
 from analyses.scan_heads.result import HeadScan
 from analyses.scan_heads.scan import ScanEstimate, estimate_scan_heads, scan_heads
@@ -52,4 +53,5 @@ __all__ = [
     "rank_of",
     "scan_heads",
     "text_cells",
+    "write_headvis",
 ]

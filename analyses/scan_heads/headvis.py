@@ -23,7 +23,6 @@ from analyses.methods.heads import DISTANCE, ENTROPY, VARIANCE
 from analyses.scan_heads.result import EFFECT, HeadScan
 from analyses.scan_heads.sequences import Sequences
 from interp.errors import InvalidInput
-from interp.io import as_path, atomic_folder
 
 METRICS = {
     "self": "self_attention_score",
@@ -42,8 +41,8 @@ BINS = 50
 DIGITS = 4
 
 
-def write_headvis(scan: HeadScan, folder: str | Path, dataset: str) -> None:
-    """See :meth:`HeadScan.to_headvis`."""
+def write_headvis(scan: HeadScan, folder: Path, dataset: str) -> None:
+    """Write the files into an empty folder; see :meth:`HeadScan.to_headvis`."""
     if any(scan.attentions):
         raise InvalidInput(
             "HeadVis has one attention per layer; this scan has those of an encoder–decoder. Write "
@@ -57,15 +56,14 @@ def write_headvis(scan: HeadScan, folder: str | Path, dataset: str) -> None:
         | {name: _rounded(float(value[unit])) for name, value in metrics.items()}
         for unit, (layer, head) in enumerate(_heads(scan))
     ]
-    with atomic_folder(as_path(folder)) as new:
-        for name in ("heads", "attributions"):
-            (new / name).mkdir()
-        _write(new / "config.json", _config(scan, dataset, list(metrics)))
-        _write(new / "scatter_data.json", rows)
-        _write(new / "server_config.json", {})
-        _write(new / "attributions" / "manifest.json", {})
-        for unit, (layer, head) in enumerate(_heads(scan)):
-            _write(new / "heads" / f"L{layer}H{head}.json", _of_head(scan, unit))
+    for name in ("heads", "attributions"):
+        (folder / name).mkdir()
+    _write(folder / "config.json", _config(scan, dataset, list(metrics)))
+    _write(folder / "scatter_data.json", rows)
+    _write(folder / "server_config.json", {})
+    _write(folder / "attributions" / "manifest.json", {})
+    for unit, (layer, head) in enumerate(_heads(scan)):
+        _write(folder / "heads" / f"L{layer}H{head}.json", _of_head(scan, unit))
 
 
 def _write(path: Path, value: object) -> None:

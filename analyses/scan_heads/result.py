@@ -28,6 +28,7 @@ from analyses.scan_heads.partial import PartialScan
 from analyses.scan_heads.sequences import NO_TEXT, Sequences
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
+from interp.io import as_path, atomic_folder
 
 WEIGHTINGS = ("attention", "value-weighted")
 ACTIVATION = "activation"
@@ -427,7 +428,8 @@ class HeadScan(Result):
         """
         from analyses.scan_heads.headvis import write_headvis  # noqa: PLC0415 - it reads this class
 
-        write_headvis(self, folder, dataset)
+        with atomic_folder(as_path(folder)) as new:
+            write_headvis(self, new, dataset)
 
     @staticmethod
     def from_headvis(folder: str | Path) -> "HeadScan":

@@ -41,12 +41,12 @@ def _own(  # noqa: PLR0913 - what a command may say of itself
     fields: tuple[str, ...] | None = None,
     folder: str = "{model}-{command}",
     keeps_partial_results: bool = False,
-    writes_site: bool = False,
+    also_writes: tuple[str, ...] = (),
     **differs: Option | Input,
 ) -> CommandSpec:
     entry = EntryPoint(name, function, GROUP)
     partial = keeps_partial_results
-    return CommandSpec(name, entry, help, label, differs, folder, fields, partial, writes_site)
+    return CommandSpec(name, entry, help, label, differs, folder, fields, partial, also_writes)
 
 
 COMMANDS = (
@@ -386,7 +386,7 @@ COMMANDS = (
         "analyses:scan_heads",
         "Measure every head on a corpus: where it attends, on which tokens, in which texts.",
         "Scanning heads",
-        writes_site=True,
+        also_writes=("site", "headvis"),
         offsets=AT_LEAST_ONE,
         max_length=Option(
             help="Maximum number of tokens of a text; longer ones are cut into several.", min=2

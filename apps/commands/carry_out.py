@@ -1,10 +1,14 @@
 """Runs the command of an analysis: computes its result, writes its folder, prints the findings."""
 
 import json
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from analyses.scan_heads import HeadScan, write_headvis
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import CommandSpec
 from apps.commands.outputs import describe, to_report, write_files
@@ -15,6 +19,37 @@ from apps.terminal import print_json, print_stderr, print_stdout, print_table, p
 from interp.errors import InvalidInput
 from interp.io import atomic_folder
 
+
+@dataclass(frozen=True)
+class Further:
+    """What a command writes into a folder of its own.
+
+    Attributes:
+        title: what it is.
+        first: the file to open.
+        write: writes the files of a run into a folder.
+    """
+
+    title: str
+    first: str
+    write: Callable[[AnalysisRun, Path], None]
+
+
+def _write_site(run: AnalysisRun, folder: Path) -> None:
+    write_head_site(to_report(run), folder)
+
+
+def _write_headvis(run: AnalysisRun, folder: Path) -> None:
+    assert isinstance(run.result, HeadScan)
+    texts = run.settings.options.get("texts")
+    write_headvis(run.result, folder, Path(texts).stem if texts else "texts")
+
+
+WRITERS = {
+    "site": Further("Site", "index.html", _write_site),
+    "headvis": Further("HeadVis", "config.json", _write_headvis),
+}
+"""What options of commands write, by their names."""
 NOT_SETTINGS = ("out", "resume", "json", "top")
 """Shared options that do not affect the numbers."""
 
@@ -28,21 +63,21 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
         options: values of the command's own options.
     """
     out, resume, as_json, top = (shared[name] for name in NOT_SETTINGS)
-    site: Path | None = shared.get("site")
-    not_settings = (*NOT_SETTINGS, "site")
+    further = {name: shared[name] for name in WRITERS if shared.get(name) is not None}
+    not_settings = (*NOT_SETTINGS, *WRITERS)
     common = {name: value for name, value in shared.items() if name not in not_settings}
     spec_options = spec.options(common["model"], options)
     settings = Settings(spec, options=spec_options, **common)
     model = Path(settings.model).resolve().name
     place = out or Path("reports") / spec.folder_name(model, spec_options)
-    _check_apart(place, site)
+    _check_apart({"out": place, **further})
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     try:
-        run = _run_and_write(settings, place, site, resume=resume)
+        run = _run_and_write(settings, place, further, resume=resume)
     except KeyboardInterrupt:
-        if site is not None and partial.exists:
-            _write_stopped(settings, place, site)
+        if further and partial.exists:
+            _write_stopped(settings, place, further)
         raise
     if spec.is_resumable:  # other commands leave the partial results of another one
         partial.remove()
@@ -52,19 +87,16 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     print_table(*table(run.result, top))
     print_stdout(f"\n{conclusion(run.result)}")
     print_stdout(f"Report: {place / 'report.html'}")
-    if site is not None:
-        print_stdout(f"Site: {site / 'index.html'}")
+    for name, folder in further.items():
+        print_stdout(f"{WRITERS[name].title}: {folder / WRITERS[name].first}")
 
 
 def _run_and_write(
-    settings: Settings, place: Path, site: Path | None, *, resume: bool
+    settings: Settings, place: Path, further: Mapping[str, Path], *, resume: bool
 ) -> AnalysisRun:
-    """Run the analysis and write its folder, and the pages of its site."""
+    """Run the analysis and write its folder, and the further ones."""
     spec = settings.spec
-    with (
-        atomic_folder(place) as temporary,
-        nullcontext() if site is None else atomic_folder(site) as pages,
-    ):
+    with atomic_folder(place) as temporary, _writers(further) as write_further:
         label = (
             spec.label.format(**settings.options)
             if isinstance(spec.label, str)
@@ -73,33 +105,46 @@ def _run_and_write(
         with progress(label) as tick:
             run = run_analysis(settings, tick, place, resume=resume)
         write_files(run, temporary)
-        if pages is not None:
-            write_head_site(to_report(run), pages)
+        write_further(run)
     return run
 
 
-def _write_stopped(settings: Settings, place: Path, site: Path) -> None:
-    """Write the pages of what a stopped run has done, which say so."""
-    with atomic_folder(site) as pages:
-        run = run_analysis(settings, None, place, resume=True, until_now=True)
-        write_head_site(to_report(run), pages)
-    print_stderr(f"The pages in {site} show what was done until then.")
+@contextmanager
+def _writers(further: Mapping[str, Path]) -> Generator[Callable[[AnalysisRun], None]]:
+    """A function that writes the further folders, which replace those there when the block ends."""
+    with ExitStack() as stack:
+        folders = {
+            name: stack.enter_context(atomic_folder(folder)) for name, folder in further.items()
+        }
+
+        def write(run: AnalysisRun) -> None:
+            for name, folder in folders.items():
+                WRITERS[name].write(run, folder)
+
+        yield write
 
 
-def _check_apart(out: Path, site: Path | None) -> None:
-    """Check that the two folders, each of which is replaced as a whole, are not in one another.
+def _write_stopped(settings: Settings, place: Path, further: Mapping[str, Path]) -> None:
+    """Write the further folders of what a stopped run has done; they say so."""
+    with _writers(further) as write_further:
+        write_further(run_analysis(settings, None, place, resume=True, until_now=True))
+    for folder in further.values():
+        print_stderr(f"The files in {folder} show what was done until then.")
+
+
+def _check_apart(folders: Mapping[str, Path]) -> None:
+    """Check that no two folders, each of which is replaced as a whole, are in one another.
 
     Raises:
         InvalidInput: they are.
     """
-    if site is None:
-        return
-    both = out.resolve(), site.resolve()
-    if both[0].is_relative_to(both[1]) or both[1].is_relative_to(both[0]):
-        raise InvalidInput(
-            f"--site {site} and the output folder {out} are the same, or one is inside the other. "
-            "Each is replaced as a whole: choose separate folders."
-        )
+    for (first, one), (second, other) in combinations(folders.items(), 2):
+        both = one.resolve(), other.resolve()
+        if both[0].is_relative_to(both[1]) or both[1].is_relative_to(both[0]):
+            raise InvalidInput(
+                f"--{first} {one} and --{second} {other} are the same folder, or one is inside "
+                "the other. Each is replaced as a whole: choose separate folders."
+            )
 
 
 def _print_notes_on_resuming(spec: CommandSpec, partial: PartialRun, *, resume: bool) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apps.commands.derive import Derived, Input, Option, derive
-from apps.commands.options import SHARED, ResumeWithoutEffect
+from apps.commands.options import FURTHER, SHARED, ResumeWithoutEffect
 
 if TYPE_CHECKING:
     from analyses.results import Result
@@ -49,7 +49,7 @@ class CommandSpec:
             those of its parameters. With ``corrupt``, prompts default to the model's minimal pairs.
         keeps_partial_results: whether ``--resume`` continues it, although its function has no
             parameter ``resume``.
-        writes_site: whether ``--site`` writes pages of its result.
+        also_writes: options with further folders that it writes, such as ``site``.
     """
 
     name: str
@@ -60,7 +60,7 @@ class CommandSpec:
     folder: str = "{model}-{command}"
     fields: tuple[str, ...] | None = None
     keeps_partial_results: bool = False
-    writes_site: bool = False
+    also_writes: tuple[str, ...] = ()
 
     @cached_property
     def derived(self) -> Derived:
@@ -212,8 +212,8 @@ class CommandSpec:
             kinds["resume"] = (ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
-        if not self.writes_site:
-            del kinds["site"]
+        for name in {*FURTHER} - {*self.also_writes}:
+            del kinds[name]
         shared = {
             name: inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default

@@ -101,7 +101,14 @@ Site = Annotated[
         show_default="none",
     ),
 ]
-"""The option of commands that write pages beside their report."""
+HeadVis = Annotated[
+    Path | None,
+    typer.Option(
+        "--headvis", help="Also write the files of HeadVis to this folder.", show_default="none"
+    ),
+]
+FURTHER = {"site": (Site, None), "headvis": (HeadVis, None)}
+"""The options of commands that write more folders than that of their report."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Top = Annotated[int, typer.Option(help="Number of rows to print.", min=1)]
 SHARED = {
@@ -115,7 +122,7 @@ SHARED = {
     "rows": (Rows, None),
     "memory": (Memory, None),
     "resume": (Resume, False),
-    "site": (Site, None),
+    **FURTHER,
     "json": (Json, False),
     "top": (Top, 10),
 }

@@ -290,18 +290,22 @@ HEADS = ["heads", "--model", "rasp-duplicates", "--rows", "2", "--shuffled", "1"
 
 def test_the_command_writes_the_pages_and_refuses_a_folder_with_other_files(command, tmp_path):
     site = tmp_path / "site"
-    words = [*HEADS, "--out", tmp_path / "out", "--site", site]
+    headvis = tmp_path / "headvis"
+    words = [*HEADS, "--out", tmp_path / "out", "--site", site, "--headvis", headvis]
     done = command(*words)
     assert done.exit_code == 0, done.output
     assert f"Site: {site / 'index.html'}" in done.stdout.replace("\n", "")
     assert (site / "heads" / "L0H0.html").is_file()
-    assert "--site" not in json.loads((tmp_path / "out" / "run.json").read_text())["command"]
+    assert HeadScan.from_headvis(headvis).names[0] == "L0H0"
+    ran = json.loads((tmp_path / "out" / "run.json").read_text())["command"]
+    assert "--site" not in ran
+    assert "--headvis" not in ran
     assert command(*words).exit_code == 0
     (site / "mine.txt").write_text("mine")
     refused = command(*words)
     assert refused.exit_code == 2
     assert "mine.txt" in refused.stderr
-    inside = command(*HEADS, "--out", tmp_path / "out", "--site", tmp_path / "out" / "site")
+    inside = command(*HEADS, "--site", tmp_path / "out" / "site", "--headvis", tmp_path / "out")
     assert inside.exit_code == 2
     assert "separate folders" in inside.stderr
 
