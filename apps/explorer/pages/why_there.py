@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import nan
 
-import pandas as pd
-
 import interp
 from analyses import AttentionPattern, ScoreTerms, explain_scores
 from analyses.results import PROBABILITIES, Result, Scale, counted, encoded, number
@@ -22,7 +20,6 @@ from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.validate import attention_of
 from apps.explorer.view import Head, View
-from apps.frame_table import table_of_frame
 from apps.widget.pictures import table_view
 from interp.errors import InvalidInput
 from interp.model import attentions_of
@@ -109,7 +106,7 @@ def why_there_views(
     terms, writers, checks = (results.get(name) for name in (WHY_THERE, WRITERS, CHECK))
     if not isinstance(terms, ScoreTerms):
         return []
-    drawings = [_terms(terms)]
+    drawings = [_terms(view.term, terms)]
     if isinstance(writers, ScoreTerms) and view.term in {*terms.to_frame()["name"]}:
         drawings.append(_writers(view.term, terms, writers))
     drawings.append(_keys(view, terms, pattern))
@@ -118,8 +115,8 @@ def why_there_views(
     return drawings
 
 
-def _terms(result: ScoreTerms) -> ViewData:
-    """The largest terms, and the sum of the others."""
+def _terms(chosen: str, result: ScoreTerms) -> ViewData:
+    """The largest terms, of which one may be chosen, and the sum of the others."""
     frame = result.to_frame()
     first, rest = frame.head(MOST), frame[MOST:]
     labels, effects, controls = (first[name].tolist() for name in ("name", "effect", "control"))
@@ -130,6 +127,7 @@ def _terms(result: ScoreTerms) -> ViewData:
     total, size = number(result.value.mean(), 3, sign=True), number(result.error, 2)
     return {
         **_bars(WHY_THERE, labels, effects),
+        **({"at": [labels.index(chosen), 0]} if chosen in labels else {}),
         "title": f"Why there? {result.score_line}",
         "note": f"a × b: written by a at the query, read at what b wrote at the key. The "
         f"{counted(len(frame), 'term')} sum to {total} nats, with an error of {size}. Mark: the "
@@ -197,20 +195,20 @@ def _keys(view: View, result: ScoreTerms, pattern: AttentionPattern) -> ViewData
 
 def _checks(result: ScoreTerms) -> ViewData:
     """The largest terms, and the attention without their writers: predicted and measured."""
-    frame = result.to_check_frame()
-    columns = {
-        "name": "term",
-        "effect": "nats",
-        "exact": "nats, measured",
-        "pattern": "attention",
-        "predicted_pattern": "attention without both, predicted",
-        "removed_pattern": "attention without both, measured",
-    }
-    table: pd.DataFrame = frame[[*columns]].rename(columns=columns)
+    patterns = ("pattern", "predicted_pattern", "removed_pattern")
+    rows = [
+        (
+            str(row["name"]),
+            *(number(row[name], 3, sign=True) for name in ("effect", "exact")),
+            *(number(row[name], 2) for name in patterns),
+        )
+        for row in result.to_check_frame().to_dict("records")
+    ]
+    titles = ("nats", "nats, measured", "attention", "without both, predicted", "measured")
     return table_view(
         CHECK,
         f"The largest terms removed, from what {result.name} reads",
-        table_of_frame(table),
+        ([("term", "left"), *((title, "right") for title in titles)], rows),
         "Measured: both writers are removed from what the head reads, and its norms are computed "
         "anew. Predicted: the terms with the divisors of norms as they were. What a writer does "
         "through other parts stays.",

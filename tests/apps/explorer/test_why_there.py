@@ -94,7 +94,9 @@ def test_a_click_on_a_term_then_on_a_head_selects_the_writer_where_it_wrote():
     assert with_term.term == "a × L0 heads"
     pick = {"view": WHY_THERE, "pick": "row", "name": "embed × L0 heads"}
     with_term, _ = clicked(HEADS, view, pick)
-    labels = drawn(with_term)[WRITERS]["labels"]
+    views = drawn(with_term)
+    assert views[WHY_THERE]["labels"][views[WHY_THERE]["at"][0]] == with_term.term
+    labels = views[WRITERS]["labels"]
     pick = {"view": WRITERS, "pick": "row", "name": "L0H0 at key 3"}
     assert pick["name"] in labels
     chosen, notes = clicked(HEADS, with_term, pick)
