@@ -357,6 +357,10 @@ def head_cell(  # noqa: PLR0913 - the settings of one analysis, by keyword
     batches = model.batches(prompt)
     if len(batches[0].ids) != 1:
         raise InvalidInput(f"A cell is of one prompt; got {len(batches[0].ids)} prompts.")
+    kind = cell_head.kind
+    n_queries, n_keys = (int(batches[at].is_real.sum()) for at in (kind.query, kind.key))
+    query = _position(query, n_queries, "query")
+    key = None if key is None else _position(key, n_keys, "key")
     attn, points = cell_head.attn, cell_head.attn.points
     reads = cell_head.place(cell_head.step.points.reads)
     places = [cell_head.place(point) for point in (points.q, points.k, points.v, points.scores)]
@@ -364,9 +368,8 @@ def head_cell(  # noqa: PLR0913 - the settings of one analysis, by keyword
     cache = run(model, *batches, record=record, stop_at_layer=cell_head.stop_at_layer).cache
     check_no_nan(model, batches, *(cache[place] for place in places))
     scores = PromptScores(cell_head, cache, batches, 0)
-    query = _position(query, len(scores.queries), "query")
     row = scores.pattern[query].masked_fill(~scores.visible[query], -1.0)
-    key = int(row.argmax()) if key is None else _position(key, len(scores.keys), "key")
+    key = int(row.argmax()) if key is None else key
     if not bool(scores.visible[query, key]):
         raise InvalidInput(f"Key {key} is masked for query {query}, so it has no score.")
     q, k = scores.ends(query, key)
@@ -395,8 +398,8 @@ def head_cell(  # noqa: PLR0913 - the settings of one analysis, by keyword
         token_logits=tokens[2],
         query=query,
         key=key,
-        query_token=labels_of(model, cell_head.kind.query, batches[cell_head.kind.query])[query],
-        key_tokens=labels_of(model, cell_head.kind.key, batches[cell_head.kind.key]),
+        query_token=labels_of(model, kind.query, batches[kind.query])[query],
+        key_tokens=labels_of(model, kind.key, batches[kind.key]),
         divisor=float(attn.divisor),
         name=cell_head.name,
         provenance=Provenance.of(model, *batches),

@@ -124,7 +124,7 @@ def test_parts_of_the_score_are_those_that_the_model_has(name, there):
 
 
 def test_the_divisor_is_that_of_the_model():
-    """√d_head; another where the configuration says so."""
+    """√d_head; another where the configuration has one."""
     assert head_cell(build("gpt2"), prompt_of(build("gpt2"), "gpt2"), 0, 0).divisor == 2
     assert head_cell(build("gptj"), prompt_of(build("gptj"), "gptj"), 0, 0).divisor == 1.5
 

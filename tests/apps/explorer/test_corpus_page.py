@@ -313,7 +313,7 @@ def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
 
 
-def test_a_long_scan_starts_at_a_press_of_a_button_that_says_its_time(session, monkeypatch):
+def test_a_long_scan_starts_at_a_press_of_a_button_with_its_time(session, monkeypatch):
     monkeypatch.setattr(scan_module, "SHORT", 0.0)
     app = session.run()
     until(app, lambda: any(label.startswith("Start: about") for label in labels(app)))
@@ -329,7 +329,7 @@ def test_a_long_scan_starts_at_a_press_of_a_button_that_says_its_time(session, m
     assert app.query_params["head"] in ("L1H1", ["L1H1"])
 
 
-def test_a_link_to_texts_that_are_not_offered_says_so(session):
+def test_a_link_to_texts_that_are_not_offered_has_a_message(session):
     session.query_params["corpus"] = "nope"
     app = session.run()
     assert any("corpus" in warning.value for warning in app.warning)

@@ -63,7 +63,7 @@ def test_the_cells_of_cross_attention_have_their_tokens():
     assert "cross.L1H0 from query 2 to key 7" in views[f"{STEPS}_products"]["title"]
 
 
-def test_a_masked_cell_says_that_it_has_no_score():
+def test_a_masked_cell_has_a_message_in_place_of_a_score():
     view = opened(HEADS, "python-2l", **CELL | {"query": 4})
     results, errors = answers(HEADS, view)
     assert errors[STEPS].startswith("Key 9 is masked for query 4")

@@ -152,7 +152,7 @@ def test_heads_of_the_first_layer_have_no_check():
     assert WHY_THERE in views
 
 
-def test_a_masked_cell_says_that_it_has_no_score():
+def test_a_masked_cell_has_a_message_in_place_of_a_score():
     view = opened(HEADS, "python-2l", **CELL | {"query": 4, "key": 9})
     results, errors = answers(HEADS, view)
     assert errors[WHY_THERE].startswith("Key 9 of prompt 0 is masked for query 4")
