@@ -7,7 +7,14 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from analyses.scan_heads.result import EFFECT, OVER_CONTROL, WEIGHTINGS, HeadScan
+from analyses.scan_heads.result import (
+    EFFECT,
+    LEAST,
+    OVER_CONTROL,
+    SINKS,
+    WEIGHTINGS,
+    HeadScan,
+)
 from analyses.scan_heads.sequences import NO_TEXT
 from interp.errors import InvalidInput
 
@@ -70,10 +77,14 @@ def axes_of(scan: HeadScan, weighting: str = WEIGHTINGS[0]) -> dict[str, Float[T
 
 
 def furthest(scan: HeadScan, unit: int) -> str | None:
-    """The mass that a head has furthest above its control; ``None`` if it has none."""
+    """The mass that a head has furthest above its control; ``None`` if it has none.
+
+    That on the first token is only taken if no other exceeds its control by 0.1.
+    """
     excess = {name: scan.of(f"{name}{OVER_CONTROL}")[unit].item() for name in scan.masses}
     measured = {name: value for name, value in excess.items() if not isnan(value)}
-    return max(measured, key=measured.__getitem__, default=None)
+    of_rest = [name for name, value in measured.items() if name not in SINKS and value > LEAST]
+    return max(of_rest or measured, key=measured.__getitem__, default=None)
 
 
 def rank_of(values: Float[Tensor, " unit"], unit: int) -> tuple[int, int] | None:

@@ -195,7 +195,8 @@ export function textsView(mount, view) {
   /** The scale of what tokens receive or give, which all texts share; first tokens may exceed it. */
   function scale() {
     const most = rows.flatMap(({ cells }) => cells[state.mode].slice(1));
-    return { kind: /** @type {const} */ ("tint"), low: 0, high: state.mode === "given" ? 1 : Math.max(1, ...most) };
+    const given = state.mode === "given";
+    return { kind: /** @type {const} */ ("tint"), low: 0, high: given ? 1 : Math.max(1, ...most), root: !given };
   }
 
   function refresh() {
@@ -245,8 +246,8 @@ export function textsView(mount, view) {
     const values = asked ? tokens.map((_, n) => weightAt(asked, n) || 0) : cells.received;
     const title = at && asked ? `where ${nameOf(at, at.strip, at.n)} looks` : MODES[0][1];
     return {
-      ...stripPicture({ kind: "tokens", id: view.id, title: view.title, tokens }, {
-        values, scale: asked ? { kind: "tint", low: 0, high: 1 } : { ...scale(), high: Math.max(1, ...cells.received.slice(1)) }, unit: title,
+      ...stripPicture({ kind: "tokens", id: view.id, title: view.title, tokens, unit: title }, {
+        values, scale: asked ? { kind: "tint", low: 0, high: 1 } : { ...scale(), high: Math.max(1, ...cells.received.slice(1)), root: true },
       }), part: text.source,
     };
   }

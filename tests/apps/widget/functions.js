@@ -25,6 +25,7 @@ import {
 } from "../../../apps/widget/patterns.js";
 import { layerGroups, mapCells, mapRows, rankText, rankingOf } from "../../../apps/widget/ranking.js";
 import { ordered } from "../../../apps/widget/table.js";
+import { textCells, weightAt } from "../../../apps/widget/text_cells.js";
 
 /** The payload of an array. */
 const sent = (dtype, array, shape = [array.length]) => ({
@@ -631,4 +632,23 @@ test("small patterns are those of a list, in its order, and only what is in rang
     const [, y, size] = all.box(geometry, head);
     assert.ok(y + size >= 1000 && y - 14 <= 1300);
   }
+});
+
+test("the cells of a text are the same by query and by key, in numbers and in bytes", () => {
+  const text = {
+    number: 0, source: "text 0", tokens: ["a", "b", "c"],
+    count: sent("uint8", Uint8Array.from([1, 2, 1])), key: sent("uint8", Uint8Array.from([0, 0, 1, 1])),
+  };
+  const weights = [1, 0.2, 0.8, 0.6];
+  for (const weight of [sent("float32", Float32Array.from(weights)), sent("uint8", Uint8Array.from(weights.map((w) => 255 * w)))]) {
+    const cells = textCells({ ...text, weight });
+    const rounded = (list) => list.map(([n, w]) => [n, Number(w.toFixed(4))]);
+    assert.deepEqual(cells.keys.map(rounded), [[[0, 1]], [[1, 0.8], [0, 0.2]], [[1, 0.6]]]);
+    assert.deepEqual(cells.queries.map(rounded), [[[0, 1], [1, 0.2]], [[1, 0.8], [2, 0.6]], []]);
+    assert.deepEqual(cells.received.map((sum) => Number(sum.toFixed(4))), [1.2, 1.4, 0]);
+    assert.deepEqual(cells.given.map((sum) => Number(sum.toFixed(4))), [0, 0.8, 0.6]);
+    assert.equal(weightAt(cells.keys[2], 0), undefined);
+  }
+  const crossing = textCells({ ...text, keys: ["x", "y"], weight: weights });
+  assert.equal(crossing.queries.length, 2);
 });
