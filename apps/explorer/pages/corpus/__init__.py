@@ -18,10 +18,10 @@ from apps.explorer.pages.corpus.measures import statistic_of
 from apps.explorer.pages.corpus.placed import (
     RANKING,
     SCATTER,
-    chosen_measures,
-    chosen_name,
     ranking_view,
     scatter_view,
+    selected_measures,
+    selected_name,
     with_unit,
 )
 from apps.explorer.pages.corpus.scan import EFFECTS, SCAN, Scan, so_far
@@ -64,8 +64,8 @@ def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) 
     scan = next((each for each in complete if each.partial is None), (complete or [None])[-1])
     if scan is None:
         return _waiting(view, model)
-    name = chosen_name(view, model, scan)
-    ranked, _ = chosen_measures(view, scan)
+    name = selected_name(view, model, scan)
+    ranked, _ = selected_measures(view, scan)
     texts, *of_head = _head_views(scan, scan.names.index(name), statistic_of(ranked.name, scan))
     pattern = _pattern(with_unit(view, name), model, results.get(PATTERN))
     heads = [scatter_view(view, model, scan), ranking_view(view, model, scan)]

@@ -7,7 +7,7 @@ import streamlit as st
 import interp
 from apps.explorer.controls import choose, key_of, number, picked_value, switch
 from apps.explorer.pages.corpus.measures import measure, measures_of
-from apps.explorer.pages.corpus.placed import chosen_name, defaults, with_unit
+from apps.explorer.pages.corpus.placed import defaults, selected_name, with_unit
 from apps.explorer.pages.corpus.scan import Scan, has_effects, request_of, so_far
 from apps.explorer.pages.corpus.texts import PASTED, sets_of
 from apps.explorer.state import change, current
@@ -95,7 +95,7 @@ def _finder(scan: Scan, model: interp.Transformer) -> None:
     view = current()
     ranked = measure(result, view.down or names[0])
     heads = [*ranked.rows["name"], *(n for n in result.names if not ranked.rank(n))]
-    key = key_of("choose_unit", chosen_name(view, model, result))
+    key = key_of("choose_unit", selected_name(view, model, result))
     st.selectbox(
         "Head",
         heads,

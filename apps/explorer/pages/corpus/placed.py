@@ -26,7 +26,7 @@ def defaults(names: Sequence[str]) -> tuple[str, str]:
     return names[0], names[min(1, len(names) - 1)]
 
 
-def chosen_measures(view: View, scan: HeadScan) -> tuple[Measure, Measure]:
+def selected_measures(view: View, scan: HeadScan) -> tuple[Measure, Measure]:
     """The measure that ranks heads, and the one against which they are placed."""
     names = measures_of(scan)
     wanted = zip((view.down, view.across), defaults(names), strict=True)
@@ -34,13 +34,13 @@ def chosen_measures(view: View, scan: HeadScan) -> tuple[Measure, Measure]:
     return measure(scan, down), measure(scan, across)
 
 
-def chosen_name(view: View, model: interp.Transformer, scan: HeadScan) -> str:
+def selected_name(view: View, model: interp.Transformer, scan: HeadScan) -> str:
     """The name of the chosen head; if none is chosen, of the one that ranks first."""
     if view.head is not None:
         name = attentions_of(model, attention_of(view, model)).head_name(*view.head)
         if name in scan.names:
             return name
-    down, _ = chosen_measures(view, scan)
+    down, _ = selected_measures(view, scan)
     return str(down.rows["name"].iloc[0]) if len(down.rows) else scan.names[0]
 
 
@@ -53,8 +53,8 @@ def with_unit(view: View, name: str) -> View:
 
 def scatter_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewData:
     """A point for each head that has both measures."""
-    down, across = chosen_measures(view, scan)
-    points, chosen = _points(scan, down.name, across.name), chosen_name(view, model, scan)
+    down, across = selected_measures(view, scan)
+    points, chosen = _points(scan, down.name, across.name), selected_name(view, model, scan)
     labels = points["labels"]
     n_lacking = len(scan.names) - len(labels)
     drawn: ViewData = {
@@ -93,8 +93,8 @@ def _points(scan: HeadScan, down: str, across: str) -> ViewData:
 
 def ranking_view(view: View, model: interp.Transformer, scan: HeadScan) -> ViewData:
     """The heads by the chosen measure, each beside its control and interval."""
-    down, _ = chosen_measures(view, scan)
-    chosen = chosen_name(view, model, scan)
+    down, _ = selected_measures(view, scan)
+    chosen = selected_name(view, model, scan)
     rows = down.rows.head(MOST_RANKED)
     places = places_of(rows["value"])
     columns = zip(*(rows[name].tolist() for name in COLUMNS if name != "layer"), strict=True)

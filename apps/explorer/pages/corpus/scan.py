@@ -85,13 +85,13 @@ class Scan:
         """The name and the question of what is not computed yet; the plain scan comes first."""
         named = {SCAN: self.plain, EFFECTS: self.effects}
         return next(
-            ((name, each) for name, each in named.items() if each and not _answer(each)), None
+            ((name, each) for name, each in named.items() if each and not _result_of(each)), None
         )
 
     @property
     def cost(self) -> Cost | None:
         """What the next question takes; ``None`` if it is not estimated, or nothing is left."""
-        estimate, following = _answer(self.estimate), self.next
+        estimate, following = _result_of(self.estimate), self.next
         if not isinstance(estimate, ScanEstimate) or following is None:
             return None
         more = self.effects_seconds if following[0] == EFFECTS else 0
@@ -100,7 +100,7 @@ class Scan:
     @property
     def effects_seconds(self) -> float | None:
         """The most seconds that the ablations take; ``None`` if nothing is estimated."""
-        estimate = _answer(self.estimate)
+        estimate = _result_of(self.estimate)
         if not isinstance(estimate, ScanEstimate):
             return None
         return self.n_heads * TARGETS * CONTEXT / estimate.tokens_per_second
@@ -133,7 +133,7 @@ class Scan:
         following = self.next
         done = {SCAN: self.plain, EFFECTS: self.effects}
         asked = [
-            Ask(name, each, long=True) for name, each in done.items() if each and _answer(each)
+            Ask(name, each, long=True) for name, each in done.items() if each and _result_of(each)
         ]
         if following is None:
             return asked
@@ -147,7 +147,7 @@ class Scan:
 def so_far(scan: Scan) -> HeadScan | None:
     """What is known: with effects, without, or of the texts so far."""
     results = [
-        *(_answer(each) for each in (scan.effects, scan.plain) if each is not None),
+        *(_result_of(each) for each in (scan.effects, scan.plain) if each is not None),
         JOBS.store.get(("partial", scan.plain)),
     ]
     return next((result for result in results if isinstance(result, HeadScan)), None)
@@ -170,5 +170,5 @@ def request_of(view: View) -> str:
     return sha256(repr(settings).encode()).hexdigest()[:12]
 
 
-def _answer(asked: Question) -> Any:  # noqa: ANN401 - a result, or an estimate
+def _result_of(asked: Question) -> Any:  # noqa: ANN401 - a result, or an estimate
     return JOBS.store.get(asked)
