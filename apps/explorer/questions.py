@@ -17,6 +17,8 @@ from interp.metrics import Metric
 
 LIVE = ("progress", "cancelled", "resume")
 """Arguments that affect how an analysis runs, but not its result."""
+ESTIMATES = "estimate_"
+"""How the names of functions begin that estimate what an analysis takes."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Question:
         return self.function(*scores, model, *map(_to_lists, self.arguments), **settings, **taken)
 
     def code(self, source: str | None = None) -> str:
-        """Python code for the same call; its last line is the table of the result.
+        """Python code for the same call; its last line is the table of the result, or an estimate.
 
         Args:
             source: what the model is loaded from, if that is not its name.
@@ -92,7 +94,7 @@ class Question:
                 f"model = interp.load({source or self.model!r})",
                 *([] if scored is None else [f"scores = {scored._call}.scores"]),
                 f"result = {self._call}",
-                "result.to_frame()",
+                "print(result)" if self.name.startswith(ESTIMATES) else "result.to_frame()",
             ]
         )
 

@@ -180,6 +180,12 @@ def test_a_short_scan_starts_by_itself_after_its_estimate(jobs):
     assert isinstance(answered(jobs, view)[SCAN], HeadScan)
 
 
+def test_the_code_of_the_estimate_prints_it_and_that_of_the_scan_ends_with_its_table():
+    scan = Scan.of(page_view(), loaded(NAME))
+    assert scan.estimate.code().endswith("\nprint(result)")
+    assert scan.plain.code().endswith("\nresult.to_frame()")
+
+
 def test_a_second_visit_computes_nothing_again(jobs):
     view = page_view()
     first = answered(jobs, view)[SCAN]
