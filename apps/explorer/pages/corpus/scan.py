@@ -20,7 +20,7 @@ SHORT = 60.0
 """Seconds up to which a scan starts by itself."""
 TYPICAL, MOST_ROWS = 8, 64
 """Tokens by which forwards are sized, so that one takes about two seconds, and its most texts."""
-TARGETS, CONTEXT = 42, 48
+TARGETS, CONTEXT = 48, 48
 """The most tokens on which ablations are measured, and of the context of each."""
 
 
