@@ -56,19 +56,19 @@ class HeadCell(Result):
     Scores are in nats of log attention, vectors in units of activations.
 
     Attributes:
-        q: the query as the score multiplies it: normed and rotated.
-        k: the key, likewise.
-        parts: what the score is the sum of: the content, which is q·k / scale before q and k are
+        query_vector: the query as the score multiplies it: normed and rotated.
+        key_vector: the key, likewise.
+        terms: what the score is the sum of: the content, which is q·k / scale before q and k are
             rotated; what the rotation, the soft-cap and the bias of positions add.
         scores: the scores of all keys, with soft-cap and bias; −∞ where a key is masked.
         sink: the score of the sink, which belongs to no key; NaN if there is none.
         pattern: the softmax of the scores: the weight of each key.
-        v: the value of the key, clipped if the model clips it.
+        value_vector: the value of the key, clipped if the model clips it.
         written: A·v W_O: what the head writes at the query for this key.
-        norms: the norm of the same vector for each key.
+        written_norms: the norm of the same vector for each key.
         stream_norm: the norm of the stream that the head reads at the query.
-        tokens: ids of the tokens whose logits ``written`` raises most, then of those that it lowers
-            most; none if no unembedding reads it by linear maps and norms alone.
+        logit_ids: ids of the tokens whose logits ``written`` raises most, then of those that it
+            lowers most; none if no unembedding reads it by linear maps and norms alone.
         token_labels: their labels.
         token_logits: what is added to their logits, beyond the mean over all tokens, without the
             divisors of later norms.
@@ -81,17 +81,17 @@ class HeadCell(Result):
         provenance: model and tokens that the numbers depend on.
     """
 
-    q: Float[Tensor, " d_head"]
-    k: Float[Tensor, " d_head"]
-    parts: Float[Tensor, " part"]
+    query_vector: Float[Tensor, " d_head"]
+    key_vector: Float[Tensor, " d_head"]
+    terms: Float[Tensor, " part"]
     scores: Float[Tensor, " key"]
     sink: float
     pattern: Float[Tensor, " key"]
-    v: Float[Tensor, " d_head"]
+    value_vector: Float[Tensor, " d_head"]
     written: Float[Tensor, " d_model"]
-    norms: Float[Tensor, " key"]
+    written_norms: Float[Tensor, " key"]
     stream_norm: float
-    tokens: Int[Tensor, " token"]
+    logit_ids: Int[Tensor, " token"]
     token_labels: tuple[str, ...]
     token_logits: Float[Tensor, " token"]
     query: int
@@ -105,7 +105,7 @@ class HeadCell(Result):
     @property
     def products(self) -> Float[Tensor, " d_head"]:
         """q_i k_i / scale, in nats; their sum is content and rotation."""
-        return self.q * self.k / self.divisor
+        return self.query_vector * self.key_vector / self.divisor
 
     @property
     def weight(self) -> float:
@@ -115,30 +115,30 @@ class HeadCell(Result):
     @property
     def share(self) -> float:
         """The norm of what is written, as a share of that of the stream at the query."""
-        return float(self.norms[self.key]) / (self.stream_norm or nan)
+        return float(self.written_norms[self.key]) / (self.stream_norm or nan)
 
     @property
     def error(self) -> float:
         """The difference between the sum of the parts and the recorded score, in nats."""
-        return abs(float(self.parts.sum() - self.scores[self.key]))
+        return abs(float(self.terms.sum() - self.scores[self.key]))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per dimension of the head.
 
         Columns:
             dimension: its index.
-            q, k, product: the query, the key, and q_i k_i / scale in nats.
-            v, weighted: the value, and the attention times the value.
+            query_vector, key_vector, product: the query, the key, and q_i k_i / scale in nats.
+            value_vector, weighted_value: the value, and the attention times the value.
         """
         columns = {
-            "q": self.q,
-            "k": self.k,
+            "query_vector": self.query_vector,
+            "key_vector": self.key_vector,
             "product": self.products,
-            "v": self.v,
-            "weighted": self.v * self.weight,
+            "value_vector": self.value_vector,
+            "weighted_value": self.value_vector * self.weight,
         }
         numbers = {name: values.double().numpy() for name, values in columns.items()}
-        return pd.DataFrame({"dimension": range(len(self.q)), **numbers})
+        return pd.DataFrame({"dimension": range(len(self.query_vector)), **numbers})
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """See :meth:`Result.more_frames`."""
@@ -150,7 +150,7 @@ class HeadCell(Result):
 
     def to_part_frame(self) -> pd.DataFrame:
         """One row per part of the score: part, effect (in nats)."""
-        return pd.DataFrame({"part": PARTS, "effect": self.parts.double().numpy()})
+        return pd.DataFrame({"part": PARTS, "effect": self.terms.double().numpy()})
 
     def to_key_frame(self) -> pd.DataFrame:
         """One row per visible key.
@@ -158,10 +158,14 @@ class HeadCell(Result):
         Columns:
             key, key_token: its position and its token.
             score, pattern: its score, in nats, and its weight.
-            norm: the norm of what the head writes for it.
+            written_norm: the norm of what the head writes for it.
         """
         visible = self._visible
-        numbers = {"score": self.scores, "pattern": self.pattern, "norm": self.norms}
+        numbers = {
+            "score": self.scores,
+            "pattern": self.pattern,
+            "written_norm": self.written_norms,
+        }
         return pd.DataFrame(
             {
                 "key": visible,
@@ -184,7 +188,7 @@ class HeadCell(Result):
         drawings: dict[str, Drawing] = {
             "products": self._by_dimension(
                 f"1. {self._where}: products of query and key, by dimension",
-                {"q, k": [self._curve("q", self.q), self._curve("k", self.k)]},
+                {"q, k": [self._curve("q", self.query_vector), self._curve("k", self.key_vector)]},
                 {
                     "q_i k_i / scale": [self._curve("product", self.products)],
                     "sum up to i": [self._curve("sum", self.products.cumsum(0))],
@@ -196,8 +200,8 @@ class HeadCell(Result):
                 f"4. {self._where}: the value of the key, and its weighted part",
                 {
                     "v, A · v": [
-                        self._curve("v", self.v),
-                        self._curve("A · v", self.v * self.weight),
+                        self._curve("v", self.value_vector),
+                        self._curve("A · v", self.value_vector * self.weight),
                     ]
                 },
                 {},
@@ -213,7 +217,7 @@ class HeadCell(Result):
         dot, scale = self.products.sum() * self.divisor, number(self.divisor, 3)
         added = [
             f"{signed(value, 3)} ({name})"
-            for name, value in zip(PARTS, self.parts.tolist(), strict=True)
+            for name, value in zip(PARTS, self.terms.tolist(), strict=True)
             if abs(value) > self._noise
         ]
         score = fixed(self.scores[self.key], 3)
@@ -224,7 +228,7 @@ class HeadCell(Result):
             "row": f"A = exp(s) / Σ_j exp(s_j) = {fixed(self.weight, 3)} of key {self._key}, among "
             f"{len(self._visible)} visible keys{self._of_sink}",
             "value": f"A · v: {fixed(self.weight, 3)} times the value of key {self._key}",
-            "tokens": f"A · v W_O has norm {fixed(self.norms[self.key], 3)}, "
+            "tokens": f"A · v W_O has norm {fixed(self.written_norms[self.key], 3)}, "
             f"{percent(self.share)} of that of the stream at the query",
         }
 
@@ -285,11 +289,11 @@ class HeadCell(Result):
         """The parts of the score that the model has, and their sum."""
         parts = {
             name: value
-            for name, value in zip(PARTS, self.parts, strict=True)
+            for name, value in zip(PARTS, self.terms, strict=True)
             if name == PARTS[0] or abs(value) > self._noise
         }
         title = f"2. {self._where}: the score"
-        return _bars(title, [*parts, "score"], [*parts.values(), self.parts.sum()])
+        return _bars(title, [*parts, "score"], [*parts.values(), self.terms.sum()])
 
     def _row(self) -> Curves:
         """Scores and weights of the visible keys."""
@@ -381,19 +385,19 @@ def head_cell(  # noqa: PLR0913 - the settings of one analysis, by keyword
     tokens = tokens_of(cell_head, model, weights[key] * values[key], attention, top)
     sinks = getattr(attn.softmax, "sinks", None)
     return HeadCell(
-        q=q.cpu(),
-        k=k.cpu(),
-        parts=parts_of(cell_head, cache, scores, query, key).cpu(),
+        query_vector=q.cpu(),
+        key_vector=k.cpu(),
+        terms=parts_of(cell_head, cache, scores, query, key).cpu(),
         scores=row_of(cell_head, cache, scores, query, points.scores)
         .masked_fill(~scores.visible[query], -torch.inf)
         .cpu(),
         sink=nan if sinks is None else float(sinks[cell_head.index]),
         pattern=weights.cpu(),
-        v=values[key].cpu(),
+        value_vector=values[key].cpu(),
         written=by_key[key].cpu(),
-        norms=by_key.norm(dim=-1).cpu(),
+        written_norms=by_key.norm(dim=-1).cpu(),
         stream_norm=float(stream.norm()),
-        tokens=tokens[0],
+        logit_ids=tokens[0],
         token_labels=tokens[1],
         token_logits=tokens[2],
         query=query,

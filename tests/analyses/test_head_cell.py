@@ -52,7 +52,7 @@ def test_products_soft_cap_and_bias_give_the_recorded_score(name):
             cell = head_cell(model, prompt, layer, head, query=query, attention=attention)
             attn = Head.of(model, layer, head, attention).attn
             score = scores[query, cell.key]
-            bias = cell.parts[PARTS.index("position bias")]
+            bias = cell.terms[PARTS.index("position bias")]
             total = attn.soft_cap(cell.products.sum()) + bias
             bound = BOUND * max(1, float(cell.products.abs().sum()), float(bias.abs()))
             assert abs(total - score) <= bound
@@ -97,7 +97,7 @@ def test_what_is_written_for_all_keys_is_what_the_head_writes(name):
         total = sum(cell.written for cell in cells)
         assert (total - whole).abs().max() <= BOUND * max(1, float(whole.abs().max()))
         for cell in cells:
-            assert cell.norms[cell.key] == pytest.approx(float(cell.written.norm()))
+            assert cell.written_norms[cell.key] == pytest.approx(float(cell.written.norm()))
         assert (total - of_last.written - whole).abs().max() > 1e-3
 
 
@@ -117,7 +117,7 @@ def test_parts_of_the_score_are_those_that_the_model_has(name, there):
     attention = "decoder" if len(model.stacks) > 1 else None
     cell = head_cell(model, prompt_of(model, name), 0, 1, query=3, key=1, attention=attention)
     assert {
-        part for part, value in zip(PARTS, cell.parts, strict=True) if abs(value) > 1e-9
+        part for part, value in zip(PARTS, cell.terms, strict=True) if abs(value) > 1e-9
     } == there
     for part in PARTS:
         assert (f"({part})" in cell.formulas()["score"]) == (part in there)
@@ -139,16 +139,16 @@ def test_tokens_are_the_extremes_of_what_is_written_through_the_unembedding(name
     through = plain if gain is None else (cell.written * gain.detach()) @ model.unembed.W_U.detach()
     logits = through - through.mean()
     order = logits.argsort(descending=True)
-    assert cell.tokens.tolist() == [*order[:3].tolist(), *order[-3:].tolist()]
-    assert (cell.token_logits - logits[cell.tokens]).abs().max() <= BOUND
+    assert cell.logit_ids.tolist() == [*order[:3].tolist(), *order[-3:].tolist()]
+    assert (cell.token_logits - logits[cell.logit_ids]).abs().max() <= BOUND
     if gain is not None:
-        assert (cell.token_logits - (plain - plain.mean())[cell.tokens]).abs().max() > 1e-3
+        assert (cell.token_logits - (plain - plain.mean())[cell.logit_ids]).abs().max() > 1e-3
 
 
 def test_a_head_without_an_unembedding_has_no_tokens():
     model = build("t5")
     cell = head_cell(model, prompt_of(model, "t5"), 0, 0, attention="encoder")
-    assert not len(cell.tokens)
+    assert not len(cell.logit_ids)
     assert "tokens" not in cell.drawings()
     assert "raises" not in cell.summary()
 
@@ -185,7 +185,10 @@ def test_several_prompts_are_refused():
 
 
 def numbers_of(cell):
-    names = ("q", "k", "parts", "scores", "pattern", "v", "written", "norms")
+    names = (
+        *("query_vector", "key_vector", "terms", "scores", "pattern"),
+        *("value_vector", "written", "written_norms"),
+    )
     return {name: getattr(cell, name) for name in names}
 
 
