@@ -1,7 +1,6 @@
 """Time to measure all heads on texts, against the forward that is needed for it at least."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -14,16 +13,11 @@ from benchmarks.timing import Forward, Work
 SCANNED = Mark(1.5)
 
 
-def scanned(bench: Bench, tokens: Tensor, *, whole: bool) -> Work:
-    """``analyses.scan_heads`` with its default settings; or its pass over the texts alone.
-
-    A scan that is cancelled after its last forward has all statistics, and no sequences, for which
-    it runs the sample of texts once more.
-    """
+def scanned(bench: Bench, tokens: Tensor) -> Work:
+    """``analyses.scan_heads`` with its default settings."""
     import analyses  # noqa: PLC0415 - imports pandas
 
-    cancelled = None if whole else lambda: True
-    return partial(analyses.scan_heads, bench.ours.default, tokens, cancelled=cancelled)
+    return partial(analyses.scan_heads, bench.ours.default, tokens)
 
 
 def with_patterns(bench: Bench, tokens: Tensor) -> Forward:
@@ -38,8 +32,7 @@ def corpus(bench: Bench) -> Iterator[Row]:
     tokens = setting.tokens(*setting.corpus)
     makers: Makers = {
         "plain": partial(plain, bench, "default", tokens),
-        "pass": partial(scanned, bench, tokens, whole=False),
-        "scan": partial(scanned, bench, tokens, whole=True),
+        "scan": partial(scanned, bench, tokens),
         "patterns": partial(with_patterns, bench, tokens),
     }
     timed = bench.timed(makers, rounds=setting.long_rounds, warmup=min(1, setting.warmup))
@@ -52,9 +45,7 @@ def corpus(bench: Bench) -> Iterator[Row]:
         against="our plain forward",
         mark=bench.mark(cpu=SCANNED),
     )
-    yield bench.row(row, timed, "pass", "plain")
-    whole = replace(row, work=f"{row.work}, and sequences of all texts", mark=None)
-    yield bench.row(whole, timed, "scan", "plain")
+    yield bench.row(row, timed, "scan", "plain")
     theirs = Row(
         section="corpus",
         work=f"plain forward {shape}",
