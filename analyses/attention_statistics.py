@@ -32,6 +32,7 @@ from analyses.methods.heads import (
     FIRST,
     NORMALIZED,
     VARIANCE,
+    WEIGHTINGS,
     Classes,
     Measured,
     QueryAverages,
@@ -63,7 +64,6 @@ from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
 from interp.weights import check_finite_weights
 
-WEIGHTINGS = ("attention", "value-weighted")
 NAMED = 3
 """The most heads that a conclusion names."""
 FARTHEST = 2**16

@@ -128,11 +128,7 @@ def deciles_of(scan: HeadScan, unit: int, statistic: str) -> list[tuple[int, int
     Raises:
         InvalidInput: the statistic was not measured.
     """
-    if statistic not in scan.statistics:
-        raise InvalidInput(
-            f"{statistic!r:.60} was not measured; there are {', '.join(scan.statistics)}."
-        )
-    chosen, column = scan.sequences, scan.statistics.index(statistic)
+    chosen, column = scan.sequences, scan.column(statistic)
     if chosen is None:
         return []
     slots = zip(chosen.decile, chosen.slot[unit, column].tolist(), strict=True)

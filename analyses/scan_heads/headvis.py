@@ -14,6 +14,7 @@ Source: https://github.com/anthropics/headvis and the pipeline of Neuronpedia th
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -208,4 +209,4 @@ def _top(scan: HeadScan, unit: int, name: str) -> list[Mapping[str, object]]:
 
 
 def _rounded(value: float) -> float | None:
-    return round(value, DIGITS) if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 - NaN
+    return round(value, DIGITS) if isfinite(value) else None

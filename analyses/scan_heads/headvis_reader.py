@@ -17,12 +17,11 @@ from analyses.scan_heads.sequences import NO_TEXT, Sequences
 from interp.errors import InvalidInput, reason, shorten
 from interp.execution import Provenance
 from interp.io import as_path, read_json
+from interp.text import visible
 
 STATISTICS = {metric: statistic for statistic, metric in METRICS.items()}
 MAX_BYTES = 2**26
 """The most bytes of a file that is read."""
-SYMBOLS = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})
-"""How labels show white space."""
 HIGHEST = 10
 """The decile that the highest interval is taken for."""
 
@@ -140,7 +139,7 @@ def _tops(of_heads: Sequence[dict[str, Any]], name: str, ids: dict[str, int]) ->
     share = torch.zeros(len(of_heads), most, dtype=torch.float64)
     for unit, each in enumerate(of_heads):
         for rank, top in enumerate(each[name]):
-            label = str(top["token"]).translate(SYMBOLS)
+            label = visible(str(top["token"]).encode())
             tokens[unit, rank] = ids.setdefault(label, len(ids))
             share[unit, rank] = float(top["weight"])
     blank = torch.full_like(share, torch.nan)
@@ -169,7 +168,7 @@ def _sequences(of_heads: Sequence[dict[str, Any]], n_metrics: int, n_intervals: 
         by_text = {int(sequence["sequence_id"]): sequence for sequence in each["sequences"]}
         by_unit.append(by_text)
         for text, sequence in by_text.items():
-            labels[text] = tuple(str(token).translate(SYMBOLS) for token in sequence["tokens"])
+            labels[text] = tuple(visible(str(token).encode()) for token in sequence["tokens"])
     order = {text: n for n, text in enumerate(sorted(labels))}
     most = [
         max(sum(s["interval"] == n for s in by_text.values()) for by_text in by_unit)

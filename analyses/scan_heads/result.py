@@ -9,7 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.heads import BOS, DISTANCE, ENTROPY, FIRST, NORMALIZED, VARIANCE
+from analyses.methods.heads import (
+    BOS,
+    DISTANCE,
+    ENTROPY,
+    FIRST,
+    NORMALIZED,
+    VARIANCE,
+    WEIGHTINGS,
+)
 from analyses.results import (
     Drawing,
     Heatmap,
@@ -30,7 +38,6 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.io import as_path, atomic_folder
 
-WEIGHTINGS = ("attention", "value-weighted")
 ACTIVATION = "activation"
 """The largest weight between two tokens of a text, neither of them the first; of HeadVis files."""
 NO_MASSES = (ENTROPY, NORMALIZED, DISTANCE, VARIANCE, WRITE, ACTIVATION)
@@ -186,7 +193,7 @@ class HeadScan(Result):
         if statistic == EFFECT and self.class_effects is not None:
             return self.class_effects.effect.abs().mean(-1)
         name = statistic.removesuffix(OVER_CONTROL)
-        at = WEIGHTINGS.index(weighting), slice(None), self._index(name)
+        at = WEIGHTINGS.index(weighting), slice(None), self.column(name)
         return self.mean[at] if name == statistic else self.mean[at] - self.control[at]
 
     def unit_of(self, statistic: str) -> str:
@@ -571,7 +578,12 @@ class HeadScan(Result):
             f"{', '.join(texts)}"
         ]
 
-    def _index(self, statistic: str) -> int:
+    def column(self, statistic: str) -> int:
+        """The index of a statistic.
+
+        Raises:
+            InvalidInput: it was not measured.
+        """
         if statistic not in self.statistics:
             raise InvalidInput(
                 f"{shorten(statistic)} was not measured; there are {', '.join(self.statistics)}."

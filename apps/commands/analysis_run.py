@@ -156,7 +156,7 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
         out: the output folder, beside which a resumable analysis keeps its partial results;
             ``None`` keeps none.
         resume: whether to continue from the partial results there.
-        until_now: whether to return the result of what is done there, instead of going on.
+        until_now: whether to return the result of what is done there, instead of continuing.
         budget: bytes that a sweep may use if the settings do not say; by default a share of the
             free memory.
         earlier: as for :class:`Inputs`.

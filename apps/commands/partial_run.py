@@ -180,7 +180,7 @@ def run_in_slices(
         inputs: the inputs, with a budget.
         partial: where partial results are kept.
         resume: whether to start from the partial result there.
-        until_now: whether to return the result of what is done there, instead of going on.
+        until_now: whether to return the result of what is done there, instead of continuing.
 
     Raises:
         KeyboardInterrupt: it was interrupted; the message says how much was kept.

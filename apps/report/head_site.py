@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from analyses import HeadScan
+from analyses.methods.heads import WEIGHTINGS
 from analyses.results import counted, fixed
 from analyses.scan_heads import text_cells
 from apps.method_text import method_text, paragraphs
@@ -22,7 +23,6 @@ from apps.presentation import conclusion as conclusion_of
 from apps.report.contents import Report
 from apps.report.page import linked_files, linked_page, payload_of, provenance_facts
 from apps.widget.head_views import (
-    WEIGHTINGS,
     distance_view,
     effects_view,
     scan_view,

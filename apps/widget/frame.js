@@ -29,6 +29,17 @@ function isBefore(one, other) {
   return a.top === b.top ? a.left < b.left : a.top < b.top;
 }
 
+/** Does what a key does in every view with cells; whether it does something.
+ *  @type {(mount: Mount, own: Frame, key: string) => boolean} */
+export function frameKey(mount, own, key) {
+  if (key === "c") own.actions.copy();
+  else if (key === "t") own.actions.table();
+  else if (key === "p") mount.report({ pick: "pin" });
+  else if (key === "?") mount.help();
+  else return false;
+  return true;
+}
+
 /** The elements around a view; without parts if the view has nothing to show.
  *  @type {(mount: Mount, view: View, parts: FrameParts | null) => Frame} */
 export function frame(mount, view, parts) {

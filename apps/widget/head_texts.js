@@ -9,7 +9,7 @@ import { colourOf, css } from "./colours.js";
 import { clamp, readable, same, withMeasure } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { choice, element, select } from "./elements.js";
-import { frame, readingOf } from "./frame.js";
+import { frame, frameKey, readingOf } from "./frame.js";
 import { emptyView } from "./plotted.js";
 import { legendElement, stripPicture, tokenStrip } from "./strip.js";
 import { textCells, weightAt } from "./text_cells.js";
@@ -218,11 +218,7 @@ export function textsView(mount, view) {
     else if (down !== undefined) point(moved(at, down), true);
     else if (event.key === "Enter" && pointed) pin(pointed);
     else if (event.key === "Escape") { pin(null); point(null); }
-    else if (event.key === "c") own.actions.copy();
-    else if (event.key === "t") own.actions.table();
-    else if (event.key === "p") mount.report({ pick: "pin" });
-    else if (event.key === "?") mount.help();
-    else return;
+    else if (!frameKey(mount, own, event.key)) return;
     event.preventDefault();
     event.stopPropagation();
   }

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import isnan
 
+from analyses.methods.heads import WEIGHTINGS
 from analyses.results import as_bytes, counted, encoded, number
 from analyses.scan_heads import (
     HeadScan,
@@ -15,7 +16,6 @@ from analyses.scan_heads import (
 )
 from apps.widget.pictures import View, view_of
 
-WEIGHTINGS = PLAIN, WEIGHTED = "attention", "value-weighted"
 EFFECT, ENTROPY = "effect", "entropy"
 CANCELLED = "The scan was cancelled before texts were drawn."
 CELLS = "Stored are the 8 largest weights of each query, if they exceed 0.005"
@@ -26,7 +26,7 @@ def scatter_view(
     x: str = "distance",
     y: str | None = None,
     *,
-    weighting: str = PLAIN,
+    weighting: str = WEIGHTINGS[0],
     id: str = "scatter",
 ) -> View:
     """One point a head.
@@ -44,7 +44,7 @@ def scatter_view(
     return view_of(scan.scatter_drawing(x, y, weighting), id)
 
 
-def scatter_axes(scan: HeadScan, weighting: str = PLAIN) -> list[str]:
+def scatter_axes(scan: HeadScan, weighting: str = WEIGHTINGS[0]) -> list[str]:
     """The names of the axes that a scatter plot of a scan can have."""
     return [*axes_of(scan, weighting)]
 

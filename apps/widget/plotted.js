@@ -10,7 +10,7 @@ import { curvesPlot } from "./curves.js";
 import { headsOf, readable, same } from "./data.js";
 import { dataTablesOf } from "./data_tables.js";
 import { element } from "./elements.js";
-import { frame, readingOf } from "./frame.js";
+import { frame, frameKey, readingOf } from "./frame.js";
 import { isInside, matrixPlot } from "./matrix.js";
 import { networkPlot } from "./network.js";
 import { drawnEdges, sizesOf } from "./path_layout.js";
@@ -192,11 +192,7 @@ function plotKeys(event, mount, own, drawing, choose, pickCell) {
   if (step) choose(plot.move(selected, ...step));
   else if (event.key === "Enter" && selected) pickCell(selected, event);
   else if (event.key === "Escape") choose(null);
-  else if (event.key === "c") own.actions.copy();
-  else if (event.key === "t") own.actions.table();
-  else if (event.key === "p") mount.report({ pick: "pin" });
-  else if (event.key === "?") mount.help();
-  else return;
+  else if (!frameKey(mount, own, event.key)) return;
   event.preventDefault();
   event.stopPropagation();
 }

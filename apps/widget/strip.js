@@ -11,7 +11,7 @@ import { clamp, readable, same } from "./data.js";
 import { dataTablesOf, numbers } from "./data_tables.js";
 import { LEGEND, SMALL, contextOf, font, legend, legendWidth, widest, write } from "./draw.js";
 import { element, focusedBeside } from "./elements.js";
-import { frame, readingOf } from "./frame.js";
+import { frame, frameKey, readingOf } from "./frame.js";
 import { sized } from "./surface.js";
 
 /** A strip of tokens; options: those of a view "tokens", label, focusable, onHover, onPick, onDouble.
@@ -228,11 +228,7 @@ function stripKeys(event, mount, own, at, count, choose, pick, tokens) {
   else if (event.key === "Enter" && at !== null) pick(at);
   else if (event.key === "Escape") choose(null);
   else if (event.key === "/") mount.search(own.body, tokens, choose);
-  else if (event.key === "c") own.actions.copy();
-  else if (event.key === "t") own.actions.table();
-  else if (event.key === "p") mount.report({ pick: "pin" });
-  else if (event.key === "?") mount.help();
-  else return;
+  else if (!frameKey(mount, own, event.key)) return;
   event.preventDefault();
   event.stopPropagation();
 }

@@ -22,6 +22,8 @@ ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 VARIANCE = "distance variance"
 BOS, FIRST = "bos", "first position"
 """The mass on the first token of a prompt, by whether that is BOS."""
+WEIGHTINGS = "attention", "value-weighted"
+"""Attention weights as they are, and times the lengths of what is written from each key."""
 PART = 2**22
 """The most attention weights that are averaged at a time."""
 Marks = Bool[Tensor, "prompt query key"]

@@ -6,11 +6,10 @@ from functools import cached_property
 import pandas as pd
 
 from analyses import HeadScan
+from analyses.methods.heads import WEIGHTINGS
 from apps.explorer.pages.measured import table_of
 from apps.explorer.store import stored
 
-PLAIN, WEIGHTED = "attention", "value-weighted"
-"""The weightings of statistics, by their names in the tables."""
 DIFFERENCE, BY_VALUE, SIZE, OF_CLASS = " − control", " (value-weighted)", "effect", "effect on "
 """Parts of the names of measures."""
 FIRST = ("induction", "previous", "self", "entropy")
@@ -54,7 +53,7 @@ def measures_of(scan: HeadScan) -> list[str]:
     order = [*dict.fromkeys([*FIRST, *scan.statistics])]
     there = {
         weighting: {name: n for name in order if (n := heads_with.get((weighting, name), 0))}
-        for weighting in (PLAIN, WEIGHTED)
+        for weighting in WEIGHTINGS
     }
     plain, weighted = (sorted(names, key=lambda name: -names[name]) for names in there.values())
     effects = [SIZE, *(f"{OF_CLASS}{name}" for name in _classes(scan))]
@@ -87,7 +86,7 @@ def _is_effect(name: str) -> bool:
 
 
 def _statistic(scan: HeadScan, name: str) -> pd.DataFrame:
-    weighting = WEIGHTED if name.endswith(BY_VALUE) else PLAIN
+    weighting = WEIGHTINGS[name.endswith(BY_VALUE)]
     plain = name.removesuffix(BY_VALUE)
     statistic = plain.removesuffix(DIFFERENCE)
     frame = table_of(scan)

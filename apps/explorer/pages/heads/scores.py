@@ -7,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from analyses import Ablation, AttentionStatistics, HeadRoles
-from analyses.attention_statistics import BOS, FIRST, NORMALIZED, WEIGHTINGS
 from analyses.head_roles import COPYING, OF_REPETITION
-from analyses.methods.heads import SINKS
+from analyses.methods.heads import BOS, FIRST, NORMALIZED, SINKS, WEIGHTINGS
 from analyses.results import (
     FEWEST,
     HELPS,
