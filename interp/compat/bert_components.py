@@ -18,7 +18,6 @@ from interp.compat.components import (
     PosEmbed,
 )
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
@@ -30,7 +29,7 @@ from interp.model import LearnedPositions, MaskedHead, ScaledNorm, Stack, TokenT
 from interp.model import Norm as CoreNorm
 
 
-class TokenTypeEmbed(FixedParts):
+class TokenTypeEmbed(nn.Module):
     """W_token_type ``[type d_model]``."""
 
     W_token_type: nn.Parameter
@@ -44,7 +43,7 @@ class TokenTypeEmbed(FixedParts):
         return self.W_token_type[token_type_ids]
 
 
-class BertEmbed(FixedParts):
+class BertEmbed(nn.Module):
     """The norm of the sum of the embeddings of tokens, positions and token types."""
 
     def __init__(self, cfg: HookedTransformerConfig, stack: Stack, weights: SharedWeights) -> None:
@@ -64,11 +63,10 @@ class BertEmbed(FixedParts):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """The stream before the first block; without types, all are 0."""
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        tokens = self.hook_embed(self.embed(input_ids))
-        positions = self.hook_pos_embed(self.pos_embed(input_ids))
-        return self.ln(
-            tokens + positions + self.hook_token_type_embed(self.token_type_embed(types))
-        )
+        tokens = call_hooks(self.hook_embed, self.embed(input_ids))
+        positions = call_hooks(self.hook_pos_embed, self.pos_embed(input_ids))
+        kinds = call_hooks(self.hook_token_type_embed, self.token_type_embed(types))
+        return self.ln(tokens + positions + kinds)
 
 
 class BertBlock(Block):
@@ -88,8 +86,24 @@ class BertBlock(Block):
         for name in names:
             self.add_module(f"hook_{name}", HookPoint())
 
+    def forward(self, resid_pre: Tensor, additive_attention_mask: Tensor | None = None) -> Tensor:
+        """The stream after the block ``[batch pos d_model]``.
 
-class BertMLMHead(FixedParts):
+        Args:
+            resid_pre: the stream before it.
+            additive_attention_mask: is added to the scores, ``[batch 1 1 key]``.
+        """
+        resid_pre = self._hooked("resid_pre", resid_pre)
+        q, k, v = self._inputs_of_attention(resid_pre)
+        out = self.attn(q, k, v, additive_attention_mask=additive_attention_mask)
+        resid_mid = self._hooked("resid_mid", resid_pre + self._hooked("attn_out", out))
+        normalized = self.ln1(self._input_of_mlp(resid_mid))
+        mlp_out = self._hooked("mlp_out", self.mlp(normalized))
+        resid_post = self._hooked("resid_post", normalized + mlp_out)
+        return self._hooked("normalized_resid_post", self.ln2(resid_post))
+
+
+class BertMLMHead(nn.Module):
     """norm(gelu(x·W + b)), before the unembedding."""
 
     W: nn.Parameter
@@ -108,7 +122,7 @@ class BertMLMHead(FixedParts):
         return self.ln(F.gelu(resid @ self.W + self.b))
 
 
-class SentencePart(FixedParts):
+class SentencePart(nn.Module):
     """Base class: x·W + b of one vector per text.
 
     W and b are NaN if the model was loaded from one without these weights.

@@ -1,50 +1,35 @@
 """The parts of a :class:`HookedTransformer`: TransformerLens's names over the core's weights.
 
 Each part has parameters (shared with the core) and hook points. A part that is called by itself
-computes the same as in a forward, and its hooks run; the forward of the model runs the core
-instead.
+computes the same as in a forward, and its hooks run. The forward of the model runs the core
+instead, or the parts if one of them was replaced (:mod:`interp.compat.structure`).
 """
 
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from interp.compat.attention import Attention
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.core_config import WRITE_NORM
 from interp.compat.experts import MoE
-from interp.compat.factored_matrix import FactoredMatrix
-from interp.compat.fixed_parts import FixedParts
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.solu_norm import ActivationNorm
 from interp.compat.utils.activation_functions import solu
-from interp.compat.weight_views import bias_heads, input_heads, output_heads, transposed, whole
-from interp.errors import NoSuchAttribute
-from interp.model import Attention as CoreAttention
+from interp.compat.utils.tensors import get_offset_position_ids
+from interp.compat.weight_views import transposed, whole
 from interp.model import Block as CoreBlock
 from interp.model import Experts, ScaledNorm
 from interp.model import mlp as core_mlp
 
 
-class Part(FixedParts):
-    """Base class: a part that can't be called by itself."""
-
-    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:  # noqa: ARG002
-        """Not supported.
-
-        Raises:
-            NoSuchAttribute: always.
-        """
-        raise NoSuchAttribute(
-            f"A {type(self).__name__} of interp.compat can't be called by itself; run the model "
-            "with run_with_cache, start_at_layer= or stop_at_layer=."
-        )
-
-
-class Embed(FixedParts):
+class Embed(nn.Module):
     """W_E, and optionally a norm of the embedding."""
 
     def __init__(self, core: nn.Parameter, norm: Any, weights: SharedWeights) -> None:
@@ -61,8 +46,10 @@ class Embed(FixedParts):
         return rows if norm is None else norm(rows)
 
 
-class PosEmbed(FixedParts):
+class PosEmbed(nn.Module):
     """W_pos; without learned positions, a parameter that is not used, as in TransformerLens."""
+
+    W_pos: nn.Parameter
 
     def __init__(
         self, core: nn.Parameter | None, cfg: HookedTransformerConfig, weights: SharedWeights
@@ -73,14 +60,34 @@ class PosEmbed(FixedParts):
         else:
             weights.add(self, "W_pos", core, whole)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The embeddings of the first positions, for each row of tokens."""
-        rows: Tensor = self.W_pos[: tokens.shape[-1]]  # pyright: ignore[reportAssignmentType, reportIndexIssue]
-        return rows.expand(*tokens.shape, -1).clone()
+    def forward(
+        self,
+        tokens: Tensor,
+        past_kv_pos_offset: int = 0,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The embeddings of the positions of tokens ``[batch pos d_model]``; 0 at padding.
+
+        Args:
+            tokens: the new tokens.
+            past_kv_pos_offset: the number of earlier positions.
+            attention_mask: 0 at padding, ``[batch earlier+pos]``.
+        """
+        first, n = past_kv_pos_offset, tokens.shape[-1]
+        if attention_mask is None:
+            return self.W_pos[first : first + n].expand(*tokens.shape, -1).clone()
+        rows = self.W_pos[get_offset_position_ids(first, attention_mask)]
+        padding = ~attention_mask[:, first : first + n, None].bool()
+        return rows.masked_fill(padding, 0.0)
 
 
-class Unembed(FixedParts):
+class Unembed(nn.Module):
     """W_U and b_U."""
+
+    W_U: nn.Parameter
+    b_U: nn.Parameter  # noqa: N815 - TransformerLens's name
+    hook_in: nn.Module
+    hook_out: nn.Module
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, weights: SharedWeights) -> None:
         super().__init__()
@@ -89,80 +96,22 @@ class Unembed(FixedParts):
         self.hook_in, self.hook_out = HookPoint(), HookPoint()
 
     def forward(self, residual: Tensor) -> Tensor:
-        """``residual @ W_U + b_U``."""
-        logits = F.linear(self.hook_in(residual), self.W_U.T, self.b_U)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return self.hook_out(logits)
+        """``residual @ W_U + b_U``, before any soft-cap."""
+        x = call_hooks(self.hook_in, residual)
+        return call_hooks(self.hook_out, F.linear(x, self.W_U.T, self.b_U))
 
 
-class Attention(Part):
-    """The weights and hook points of one attention."""
+class MLP(nn.Module):
+    """The weights and hook points of one MLP."""
 
-    def __init__(
-        self, cfg: HookedTransformerConfig, core: CoreAttention, layer: int, weights: SharedWeights
-    ) -> None:
-        super().__init__()
-        self.cfg, self.layer_id, self.attn_scale = cfg, layer, core.divisor
-        prefix = "" if cfg.n_key_value_heads is None else "_"
-        n, kv, d = core.n_heads, core.kv_heads, core.d_head
-
-        def add_heads(name: str, first: int, heads: int) -> None:
-            view = partial(input_heads, span=(first, heads), d=d)
-            weights.add(self, name, core.weight_qkv, view)
-
-        def add_bias(name: str, bias: nn.Parameter | None, heads: int) -> None:
-            if bias is not None:
-                weights.add(self, name, bias, partial(bias_heads, n=heads))
-
-        # The order is TransformerLens's, in which random weights are drawn.
-        add_heads("W_Q", 0, n)
-        weights.add(self, "W_O", core.weight_o, partial(output_heads, n=n))
-        add_bias("b_Q", core.b_q, n)
-        if core.b_O is not None:
-            weights.add(self, "b_O", core.b_O, whole)
-        add_heads(f"{prefix}W_K", n, kv)
-        add_heads(f"{prefix}W_V", n + kv, kv)
-        add_bias(f"{prefix}b_K", core.b_k, kv)
-        add_bias(f"{prefix}b_V", core.b_v, kv)
-        for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
-            if isinstance(norm, ScaledNorm):
-                self.add_module(name, Norm(norm, weights))
-        # Buffers of TransformerLens's state dicts, which are not used.
-        self.register_buffer("mask", torch.empty((0, 0), dtype=torch.bool))
-        self.register_buffer("IGNORE", torch.tensor(-torch.inf))
-        names = ["k", "q", "v", "z", "attn_scores", "pattern", "result"]
-        names += ["rot_k", "rot_q"] if cfg.positional_embedding_type == "rotary" else []
-        for name in names:
-            self.add_module(f"hook_{name}", HookPoint())
-
-    @property
-    def QK(self) -> FactoredMatrix:
-        """W_Q W_Kᵀ of every head ``[head d_model d_model]``."""
-        return FactoredMatrix(self.W_Q, self.W_K.mT)
-
-    @property
-    def OV(self) -> FactoredMatrix:
-        """W_V W_O of every head ``[head d_model d_model]``."""
-        return FactoredMatrix(self.W_V, self.W_O)
-
-    def __getattr__(self, name: str) -> Any:
-        """W_K, W_V and their biases for every query head, if heads share them (copies)."""
-        if name in ("W_K", "W_V", "b_K", "b_V") and f"_{name}" in self._parameters:
-            stored: Any = super().__getattr__(f"_{name}")
-            return stored.repeat_interleave(self.cfg.n_heads // stored.shape[0], dim=0)
-        return super().__getattr__(name)
-
-
-class MLP(FixedParts):
-    """The weights and hook points of one MLP.
-
-    A forward that is assigned to an instance is used by the forward of the model, as long as it is
-    assigned.
-    """
-
-    replaceable = ("forward",)
-    hook_pre: HookPoint
-    hook_pre_linear: HookPoint
-    hook_post: HookPoint
+    W_in: nn.Parameter
+    W_out: nn.Parameter
+    W_gate: nn.Parameter
+    hook_mid: nn.Module
+    hook_pre: nn.Module
+    hook_pre_linear: nn.Module
+    hook_post: nn.Module
+    ln: nn.Module
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: core_mlp.MLP, weights: SharedWeights
@@ -191,55 +140,32 @@ class MLP(FixedParts):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the MLP, given its input after the norm."""
-        (core,) = self._core
-        if isinstance(core, core_mlp.GatedMLP):
-            gate = core.act(self.hook_pre(core.gate(x)))
-            post = self.after_activation(gate * self.hook_pre_linear(core.pre(x)))
+        biases = self._parameters
+        if self.cfg.gated_mlp:
+            gate = self.act_fn(call_hooks(self.hook_pre, x @ self.W_gate))
+            post = gate * call_hooks(self.hook_pre_linear, x @ self.W_in)
         else:
-            post = self.after_activation(self.act_fn(self.hook_pre(core.pre(x))))
-        return core.write(self.hook_post(post))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a new ``forward`` replaces the computation of the core."""
-        super().__setattr__(name, value)
-        if name == "forward":
-            core: Any = self._core[0]
-
-            def hidden(x: Tensor, context: object, tap: object) -> Tensor:  # noqa: ARG001
-                return x
-
-            def output(x: Tensor, tap: Any) -> Tensor:
-                return tap(core.out, self(x))
-
-            core.hidden, core.output = hidden, output
-
-    def __delattr__(self, name: str) -> None:
-        """Delete an attribute; without its own ``forward``, the core computes the MLP again."""
-        super().__delattr__(name)
-        if name == "forward":
-            del self._core[0].hidden, self._core[0].output
-
-    @property
-    def has_own_forward(self) -> bool:
-        """Whether a forward was assigned to this instance."""
-        return "forward" in self.__dict__
+            pre = F.linear(x, self.W_in.T, biases.get("b_in"))
+            post = self.act_fn(call_hooks(self.hook_pre, pre))
+        post = call_hooks(self.hook_post, self.after_activation(post))
+        return F.linear(post, self.W_out.T, biases.get("b_out"))
 
     def norm_has_hooks(self) -> bool:
         """Whether the norm after SoLU, or the point before that norm, has hooks."""
-        return any(
-            p.is_hooked for p in (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
-        )
+        points = (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
+        return any(isinstance(point, HookPoint) and point.is_hooked for point in points)
 
     def after_activation(self, post: Tensor) -> Tensor:
         """Apply what TransformerLens applies between the activation function and ``hook_post``."""
         if self.cfg.is_layer_norm_activation():
-            return self.ln(self.hook_mid(post))
+            return self.ln(call_hooks(self.hook_mid, post))
         return post + self.b_in if self.cfg.gated_mlp else post
 
 
-class Block(Part):
+class Block(nn.Module):
     """Base class: the parts of one block."""
 
+    cfg: HookedTransformerConfig
     attn: Attention
     mlp: MLP | MoE
 
@@ -247,9 +173,35 @@ class Block(Part):
         """The part of this name; ``None`` if the block has none."""
         return self._modules.get(name)
 
+    def _hooked(self, name: str, x: Tensor) -> Tensor:
+        return call_hooks(self.get_submodule(f"hook_{name}"), x)
+
+    def _inputs_of_attention(self, resid_pre: Tensor) -> Iterable[Tensor]:
+        """The inputs of queries, keys and values before the norm, each after its own hooks."""
+        cfg, shared = self.cfg, resid_pre
+        per_head = resid_pre[:, :, None].expand(-1, -1, cfg.n_heads, -1)
+        if cfg.use_attn_in:
+            shared = self._hooked("attn_in", per_head)
+        inputs = dict.fromkeys(("q", "k", "v"), shared)
+        if cfg.use_split_qkv_input:
+            is_grouped = cfg.n_key_value_heads and not cfg.ungroup_grouped_query_attention
+            kv_heads = cfg.n_key_value_heads if is_grouped else cfg.n_heads
+            for letter in inputs:
+                heads = cfg.n_heads if letter == "q" else kv_heads
+                repeated = resid_pre[:, :, None].expand(-1, -1, heads, -1)
+                inputs[letter] = self._hooked(f"{letter}_input", repeated)
+        return inputs.values()
+
+    def _input_of_mlp(self, x: Tensor) -> Tensor:
+        """What the MLP reads from the stream, before its norm."""
+        return self._hooked("mlp_in", x) if self.cfg.use_hook_mlp_in else x
+
 
 class TransformerBlock(Block):
     """The parts of one decoder block."""
+
+    ln1: nn.Module
+    ln2: nn.Module
 
     def __init__(
         self, cfg: HookedTransformerConfig, core: CoreBlock, layer: int, weights: SharedWeights
@@ -274,3 +226,61 @@ class TransformerBlock(Block):
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]
         for name in (*names, "resid_pre", *mid, "resid_post"):
             self.add_module(f"hook_{name}", HookPoint())
+
+    def forward(
+        self,
+        resid_pre: Tensor,
+        shortformer_pos_embed: Tensor | None = None,
+        past_kv_cache_entry: Any = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The stream after the block ``[batch pos d_model]``.
+
+        Args:
+            resid_pre: the stream before it.
+            shortformer_pos_embed: is added to the inputs of queries and keys, after the norm.
+            past_kv_cache_entry: the earlier keys and values of this layer.
+            attention_mask: 0 at padding, ``[batch key]``.
+        """
+        cfg = self.cfg
+        resid_pre = self._hooked("resid_pre", resid_pre)
+        attn_out = self._attention(
+            resid_pre,
+            shortformer_pos_embed,
+            past_kv_cache_entry=past_kv_cache_entry,
+            attention_mask=attention_mask,
+        )
+        if cfg.attn_only:
+            return self._hooked("resid_post", resid_pre + attn_out)
+        if cfg.parallel_attn_mlp:
+            mlp_out = self.apply_mlp(self.ln2(self._input_of_mlp(resid_pre)))
+            return self._hooked("resid_post", resid_pre + attn_out + mlp_out)
+        resid_mid = self._hooked("resid_mid", resid_pre + attn_out)
+        mlp_in = self._input_of_mlp(resid_mid)
+        mlp_out = self.apply_mlp(mlp_in if self._is_post_norm else self.ln2(mlp_in))
+        return self._hooked("resid_post", resid_mid + mlp_out)
+
+    @property
+    def _is_post_norm(self) -> bool:
+        """Whether norms follow sub-layers only."""
+        return self.cfg.original_architecture in WRITE_NORM
+
+    def _attention(self, resid_pre: Tensor, positions: Tensor | None, **keywords: Any) -> Tensor:
+        """What attention adds to the stream."""
+        q, k, v = self._inputs_of_attention(resid_pre)
+        if not self._is_post_norm:
+            q, k, v = self.ln1(q), self.ln1(k), self.ln1(v)
+        if positions is not None:
+            positions = positions if q.ndim == positions.ndim else positions[:, :, None]
+            q, k = q + positions, k + positions
+        out = self.attn(query_input=q, key_input=k, value_input=v, **keywords)
+        if self.cfg.use_normalization_before_and_after:
+            out = self.get_submodule("ln1_post")(out)
+        return self._hooked("attn_out", self.ln1(out) if self._is_post_norm else out)
+
+    def apply_mlp(self, normalized_resid: Tensor) -> Tensor:
+        """What the MLP adds to the stream, given its input after the norm."""
+        out = self.mlp(normalized_resid)
+        if self.cfg.use_normalization_before_and_after:
+            out = self.get_submodule("ln2_post")(out)
+        return self._hooked("mlp_out", self.ln2(out) if self._is_post_norm else out)

@@ -60,7 +60,13 @@ WITHOUT_EFFECT = (
     *("model_name", "n_params"),
 )
 """Fields that only describe a model, or that TransformerLens reads only with refused fields."""
-POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "alibi"}
+POSITIONS = {
+    "standard": "learned",
+    "rotary": "rotary",
+    "alibi": "alibi",
+    "shortformer": "learned",
+}
+"""Kinds of positions, and those of the core; in a shortformer, the parts of the façade compute."""
 
 
 def core_config(cfg: HookedTransformerConfig) -> Config:

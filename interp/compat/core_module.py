@@ -1,6 +1,6 @@
 """A façade as a module: its core, and moving, casting and loading the weights that both share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from interp.compat.activation_cache import ActivationCache
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.structure import Structure
 from interp.transformer import Transformer
 
 IGNORED_KEYS = ("attn.mask", "attn.IGNORE", "attn.rotary_sin", "attn.rotary_cos")
@@ -21,6 +22,29 @@ class CoreModule(HookedRootModule):
     cfg: HookedTransformerConfig
     _core: tuple[Transformer]
     _weights: SharedWeights
+    _structure: Structure | None
+
+    def _check_structure(self, names: Iterable[str]) -> None:
+        """Note the parts of a new model, or the hook points that now stand in it."""
+        if self._structure is None:
+            self._structure = Structure(self, names)
+        else:
+            self._structure.update(self)
+
+    @property
+    def runs_core(self) -> bool:
+        """Whether the forward is that of the core, since no part of the model was replaced.
+
+        Otherwise the forward calls the parts one after the other, which takes longer, and sweeps
+        run one forward for each cell.
+        """
+        if self.cfg.positional_embedding_type == "shortformer":
+            return False
+        return self._structure is None or self._structure.is_whole()
+
+    def _replaced_parts(self) -> list[str]:
+        """The names of parts that were replaced, added or deleted, or have hooks of PyTorch."""
+        return [] if self._structure is None else self._structure.replaced(self)
 
     @property
     def core(self) -> Transformer:

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.compat.components import Block, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
 from interp.compat.encoder_tap import EncoderFacade, KeyPadding
 from interp.compat.facade import Where
-from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import Norm
@@ -29,7 +28,7 @@ from interp.points import Place, Point
 from interp.transformer import Transformer
 
 
-class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
+class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMethodOverride] - as TransformerLens has to()
     """Base class of façades with an encoder."""
 
     unembed: Unembed
@@ -59,7 +58,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
             masking = attention.masking
             mask = KeyPadding(Causal() if causal else masking.mask)
             attention.masking = Masking(mask, masking.positions)
-        self._core, self._weights = (core,), SharedWeights()
+        self._core, self._weights, self._structure = (core,), SharedWeights(), None
         self._add_parts(core)
         self.setup()
         if move_to_device:
@@ -102,7 +101,7 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         stack: Stack,
         blocks: Sequence[Block],
         names: Mapping[Point, str],
-        after: Mapping[Where, HookPoint],
+        after: Mapping[Where, nn.Module],
         **options: Any,
     ) -> EncoderFacade:
         """The façade of a stack, with the hook point and the norm at each of its places."""
@@ -190,9 +189,19 @@ class EncoderModel(EncoderPretrained, FixedParts):  # pyright: ignore[reportInco
         unembed = self._core[0].unembed
         if not isinstance(unembed, Unembedding):
             raise InvalidInput("This model has no unembedding.")
+        if not self.runs_core:
+            return self.unembed(unembed.read(residual))
         x = call_hooks(self.unembed.hook_in, unembed.read(residual))
         logits = unembed.linear(x, unembed.weight, unembed.b_U)
         return call_hooks(self.unembed.hook_out, logits)
+
+    def _additive_mask(self, mask: object, ids: Tensor, hidden: float) -> Tensor | None:
+        """What is added to the scores ``[batch 1 1 pos]``: ``hidden`` at padding, else 0."""
+        real = self._real_tokens(mask, ids)
+        if real is None:
+            return None
+        zeros = torch.zeros(real.shape, dtype=self.cfg.dtype, device=ids.device)
+        return zeros.masked_fill(~real, hidden)[:, None, None]
 
 
 def where(place: Place) -> Where:

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.compat.facade import Facade, Where
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
-from interp.compat.hook_point import HookPoint
 from interp.model import Context, Mask, Visible
 from interp.points import Point
 
@@ -37,7 +36,7 @@ class EncoderFacade(Facade):
         finite: the scores whose padded keys have the least finite number.
     """
 
-    after: Mapping[Where, HookPoint]
+    after: Mapping[Where, nn.Module]
     is_post_norm: bool
     finite: tuple[Point, ...] = ()
 

@@ -10,9 +10,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
@@ -33,9 +33,17 @@ class Projection(nn.Module):
 
     weight: nn.Parameter
 
+    def forward(self, x: Tensor) -> Tensor:
+        """x·weightᵀ."""
+        return F.linear(x, self.weight)
 
-class Expert(FixedParts):
+
+class Expert(nn.Module):
     """One expert."""
+
+    W_in: nn.Module
+    W_out: nn.Module
+    W_gate: nn.Module
 
     def __init__(self, core: Experts, index: int, weights: SharedWeights) -> None:
         super().__init__()
@@ -45,21 +53,47 @@ class Expert(FixedParts):
             self.add_module(name, Projection())
             weights.add(self.get_submodule(name), "weight", stored, view)
         self.hook_gate, self.hook_pre, self.hook_post = HookPoint(), HookPoint(), HookPoint()
+        self._core = (core,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for tokens ``[token d_model]``."""
+        gate = call_hooks(self.hook_gate, self.W_gate(x))
+        pre = call_hooks(self.hook_pre, self.W_in(x))
+        return self.W_out(call_hooks(self.hook_post, self._core[0].gating(gate, pre)))
 
 
-class MoE(FixedParts):
-    """The weights and hook points of a mixture of experts; the core computes it."""
+class MoE(nn.Module):
+    """The weights and hook points of a mixture of experts."""
 
     def __init__(self, cfg: HookedTransformerConfig, core: Experts, weights: SharedWeights) -> None:
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[1]
         self.num_experts, self.experts_per_token = core.weight_in.shape[0], core.top_k
         experts = [Expert(core, index, weights) for index in range(self.num_experts)]
-        self.experts = FixedList(experts)
+        self.experts = nn.ModuleList(experts)
         self._experts = tuple(experts)
         self.W_gate = Projection()
         weights.add(self.W_gate, "weight", core.weight_router, whole)
         self.hook_expert_weights, self.hook_expert_indices = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output ``[batch pos d_model]``, of the experts of each token."""
+        flat = x.flatten(0, 1)
+        shares = self.W_gate(flat).softmax(-1, dtype=torch.float32)
+        weights, indices = self._selected(call_hooks(self.hook_expert_weights, shares))
+        total = torch.zeros_like(flat)
+        for index, expert in enumerate(self.experts):
+            rank, tokens = indices.T.eq(index).nonzero(as_tuple=True)
+            output = expert(flat[tokens]) * weights.to(x.dtype)[tokens, rank, None]
+            total = total.index_add(0, tokens, output)
+        return total.view(x.shape)
+
+    def _selected(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and indices of the experts of each token ``[token rank]``, after hooks."""
+        largest, taken = shares.topk(self.experts_per_token, dim=-1)
+        if self.cfg.norm_topk_prob:
+            largest = largest / largest.sum(-1, keepdim=True)
+        return largest, call_hooks(self.hook_expert_indices, taken)
 
     def has_hooks(self, *points: Point) -> bool:
         """Whether an expert has hooks at one of the points of its neurons."""
@@ -80,11 +114,8 @@ class MoE(FixedParts):
         """
         shares = logits.softmax(-1, dtype=torch.float32).flatten(0, 1)
         hooked = call_hooks(self.hook_expert_weights, shares)
-        largest, taken = hooked.topk(self.experts_per_token, dim=-1)
-        if self.cfg.norm_topk_prob:
-            largest = largest / largest.sum(-1, keepdim=True)
-        indices = call_hooks(self.hook_expert_indices, taken)
-        if hooked is shares and indices is taken:
+        largest, indices = self._selected(hooked)
+        if hooked is shares and not self.hook_expert_indices.is_hooked:
             return formed, indices
         weights = torch.zeros_like(shares).scatter_add(-1, indices, largest)
         return weights.view_as(formed).to(formed.dtype), indices

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
 from interp.compat.encoder_config import bert_core_config
@@ -19,7 +19,7 @@ from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.encoder_tap import EncoderTap
 from interp.compat.facade import Where
-from interp.compat.fixed_parts import FixedList
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import InvalidInput, InvalidTokens, shorten
@@ -37,6 +37,8 @@ NAMES = {
     Point.FINAL_NORMALIZED: "mlm_head.ln.hook_normalized",
 }
 """TransformerLens's names for the places outside of blocks."""
+PARTS = ("embed", "blocks", "mlm_head", "unembed", "hook_full_embed")
+"""The parts of the forward."""
 
 
 class HookedEncoder(EncoderModel):
@@ -78,7 +80,7 @@ class HookedEncoder(EncoderModel):
         cfg, stack, weights = self.cfg, core.stacks[0], self._weights
         self.embed = BertEmbed(cfg, stack, weights)
         blocks = [BertBlock(cfg, block, at, weights) for at, block in enumerate(core.blocks)]
-        self.blocks = FixedList(blocks)
+        self.blocks = nn.ModuleList(blocks)
         self.mlm_head = BertMLMHead(stack.final_norm, weights)
         self._add_unembed(core)
         self.nsp_head, self.pooler = BertNSPHead(cfg), BertPooler(cfg)
@@ -87,12 +89,13 @@ class HookedEncoder(EncoderModel):
     def setup(self) -> None:
         """Name every part, and map the core's places to hook points."""
         super().setup()
+        self._check_structure(PARTS)
         core, blocks = self._core[0], [b for b in self.blocks if isinstance(b, BertBlock)]
-        after: dict[Where, HookPoint] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
+        after: dict[Where, nn.Module] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
         for layer in range(len(blocks)):
             at = f"blocks.{layer}.hook_"
-            after[Point.RESID_MID, layer, None] = self.hook_dict[f"{at}mlp_in"]
-            normalized = self.hook_dict[f"{at}normalized_resid_post"]
+            after[Point.RESID_MID, layer, None] = self.get_submodule(f"{at}mlp_in")
+            normalized = self.get_submodule(f"{at}normalized_resid_post")
             after[Point.NORMALIZED, layer, "ln2"] = normalized
         self._tapped = self._facade(core.stacks[0], blocks, NAMES, after, is_post_norm=True)
 
@@ -129,7 +132,11 @@ class HookedEncoder(EncoderModel):
             types, mask = own_types if types is None else types, own_mask if mask is None else mask
         tap = EncoderTap(self._tapped)
         resid = self._stream(tokens, types, mask, tap)
-        logits = self._logits(self._core[0].stacks[0].final_norm(resid, tap))
+        if self.runs_core:
+            resid = self._core[0].stacks[0].final_norm(resid, tap)
+        else:
+            resid = self.mlm_head(resid)
+        logits = self._logits(resid)
         if return_type == "predictions":
             return self._predictions(logits, tokens)
         return logits if return_type == "logits" else None
@@ -160,10 +167,20 @@ class HookedEncoder(EncoderModel):
                 'With cfg.attention_dir="causal", padding must be on the right: the first token of '
                 "a row is masked, so that it has no token to attend to."
             )
+        if not self.runs_core:
+            return self._stream_of_parts(ids, batch.types, mask)
         context = Context.of(Batch(ids, types=batch.types), encoder_real=real)
         return core.stacks[0](
             Batch(ids, types=batch.types), context, tap, Span(0, len(self.blocks))
         )
+
+    def _stream_of_parts(self, ids: Tensor, types: Tensor | None, mask: Tensor | None) -> Tensor:
+        """The same stream, computed by the parts, one of which was replaced."""
+        additive = self._additive_mask(mask, ids, -torch.inf)
+        resid = call_hooks(self.hook_full_embed, self.embed(ids, types))
+        for block in self.blocks:
+            resid = block(resid, additive)
+        return resid
 
     def _predictions(self, logits: Tensor, tokens: Any) -> str | list[str]:
         """The most probable token at each mask token, as text."""

@@ -20,7 +20,7 @@ from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.facade import Where
-from interp.compat.fixed_parts import FixedList
+from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.sampling import (
     Ends,
@@ -30,11 +30,15 @@ from interp.compat.sampling import (
     resolve_return_type,
 )
 from interp.compat.source_state import State
-from interp.compat.t5_components import T5Block
+from interp.compat.t5_components import T5Attention, T5Block
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model import Batch, Context, Stack
 from interp.points import Point
 from interp.transformer import Transformer
+
+STACKS = ("encoder", "encoder_final_ln", "decoder", "decoder_final_ln")
+PARTS = ("embed", "hook_embed", *STACKS, "unembed")
+"""The parts of the forward."""
 
 
 class HookedEncoderDecoder(EncoderModel):
@@ -73,8 +77,8 @@ class HookedEncoderDecoder(EncoderModel):
         self._add_unembed(core)
         self.hook_embed = HookPoint()
 
-    def _blocks(self, stack: Stack, *, is_decoder: bool) -> FixedList:
-        return FixedList(
+    def _blocks(self, stack: Stack, *, is_decoder: bool) -> nn.ModuleList:
+        return nn.ModuleList(
             T5Block(self.cfg, stack.block(layer), layer, self._weights, is_decoder=is_decoder)
             for layer in range(len(stack.blocks))
         )
@@ -82,6 +86,7 @@ class HookedEncoderDecoder(EncoderModel):
     def setup(self) -> None:
         """Name every part, and map the core's places to hook points."""
         super().setup()
+        self._check_structure(PARTS)
         first, second = self._core[0].stacks
         self._tapped = (
             self._stack_facade(first, {Point.EMBED: "hook_embed"}, (Point.SCORES,)),
@@ -97,8 +102,8 @@ class HookedEncoderDecoder(EncoderModel):
             Point.FINAL_NORMALIZED: f"{stack.name}_final_ln.hook_normalized",
         }
         total = Point.RESID_MID if stack.name == "encoder" else Point.CROSS_RESID_MID
-        after: dict[Where, HookPoint] = {
-            (total, layer, None): self.hook_dict[f"{stack.name}.{layer}.hook_mlp_in"]
+        after: dict[Where, nn.Module] = {
+            (total, layer, None): self.get_submodule(f"{stack.name}.{layer}.hook_mlp_in")
             for layer in range(len(blocks))
         }
         return self._facade(stack, blocks, names, after, is_post_norm=False, finite=finite)
@@ -155,11 +160,31 @@ class HookedEncoderDecoder(EncoderModel):
                 f"input has {len(ids)} rows and decoder_input {len(target_ids)}; they must be "
                 "equal."
             )
+        if not self.runs_core:
+            return self._stream_of_parts(ids, target_ids, mask)
         real = self._real_tokens(mask, ids)
         encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
         x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
         context = Context.of(Batch(target_ids), encoder_real=real).with_encoder(x)
         return second(Batch(target_ids), context, decoder)
+
+    def _stream_of_parts(self, ids: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+        """The same stream, computed by the parts, one of which was replaced."""
+        additive = self._additive_mask(mask, ids, torch.finfo(self.cfg.dtype).min)
+        x = call_hooks(self.hook_embed, self.embed(ids))
+        bias = _bias_of(self.encoder, ids)
+        for block in self.encoder:
+            x = block(x, additive_attention_mask=additive, position_bias=bias)
+        encoded, x = self.encoder_final_ln(x), self.embed(target)
+        bias = _bias_of(self.decoder, target)
+        for block in self.decoder:
+            x = block(
+                x,
+                position_bias=bias,
+                encoder_hidden_states=encoded,
+                encoder_additive_attention_mask=additive,
+            )
+        return self.decoder_final_ln(x)
 
     def _start_tokens(self, rows: int) -> Tensor:
         """The decoder's first token: the padding token, as in TransformerLens."""
@@ -248,3 +273,9 @@ class HookedEncoderDecoder(EncoderModel):
         """``EL0H0``, … of the encoder's heads, then ``DL0H0``, … of the decoder's."""
         labels = super().all_head_labels()
         return [f"{stack}{label}" for stack in "ED" for label in labels]
+
+
+def _bias_of(stack: Iterable[nn.Module], ids: Tensor) -> Tensor:
+    """The bias of a stack, which its first block has."""
+    attention: T5Attention = next(iter(stack)).attn  # pyright: ignore[reportAssignmentType]
+    return attention.compute_relative_attention_bias(ids.shape[1], ids.shape[1])

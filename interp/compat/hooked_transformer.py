@@ -10,12 +10,12 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+from torch import nn
 
 from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.facade import Facade
-from interp.compat.fixed_parts import FixedList, FixedParts
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
@@ -35,11 +35,11 @@ PARTS = (
     *("embed", "hook_embed", "hook_tokens", "pos_embed", "hook_pos_embed"),
     *("blocks", "ln_final", "unembed"),
 )
-"""Parts that are rebuilt when norms are folded."""
+"""The parts, which are rebuilt when norms are folded."""
 
 
 class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - to() differs
-    ModelForward, Generation, Pretrained, FixedParts
+    ModelForward, Generation, Pretrained
 ):
     """A decoder with the API of TransformerLens 3.
 
@@ -84,11 +84,17 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             _drop_read_gains(core)
         use_padded_masks([block.attn for block in core.blocks])
         self._core, self._weights = (core,), SharedWeights()
+        self._structure = None
         for name in PARTS:
             self._modules.pop(name, None)
         self._add_parts(core)
         self.setup()
-        self._facade = self._build_facade(core)
+
+    def setup(self) -> None:
+        """Name every part, and list the hook points; to be called when parts were replaced."""
+        super().setup()
+        self._check_structure(PARTS)
+        self._facade = self._build_facade(self._core[0])
 
     def _add_parts(self, core: Transformer) -> None:
         cfg, stack, weights = self.cfg, core.stacks[0], self._weights
@@ -103,7 +109,7 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             learned = entry.W_pos if isinstance(entry, LearnedPositions) else None
             self.pos_embed = PosEmbed(learned, cfg, weights)
             self.hook_pos_embed = HookPoint()
-        self.blocks = FixedList(
+        self.blocks = nn.ModuleList(
             TransformerBlock(cfg, block, layer, weights) for layer, block in enumerate(core.blocks)
         )
         if isinstance(stack.final_norm, ScaledNorm):

@@ -20,6 +20,7 @@ from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.model import Batch, Context, Span, Unembedding
 
+SHORTFORMER = "shortformer"
 RETURN_TYPES = ("logits", "loss", "both", None)
 
 
@@ -40,6 +41,7 @@ class ForwardInput:
         mask: ``[batch pos]`` for the new columns, 0 at padding; ``None`` if all are real.
         stream: the input of the first block, instead of the embedding.
         kv_cache: keys and values of earlier columns.
+        shortformer: the positions that each block adds, with ``stream``, in a shortformer.
     """
 
     batch: Batch
@@ -47,6 +49,7 @@ class ForwardInput:
     mask: Tensor | None = None
     stream: Tensor | None = None
     kv_cache: TransformerLensKeyValueCache | None = None
+    shortformer: Tensor | None = None
 
 
 class ModelForward(Settings, CoreModule):
@@ -64,7 +67,7 @@ class ModelForward(Settings, CoreModule):
         padding_side: str | None = None,
         start_at_layer: int | None = None,
         tokens: Tensor | None = None,
-        shortformer_pos_embed: None = None,
+        shortformer_pos_embed: Tensor | None = None,
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
         past_kv_cache: TransformerLensKeyValueCache | None = None,
@@ -81,7 +84,8 @@ class ModelForward(Settings, CoreModule):
             padding_side: overrides that of the tokenizer, for texts.
             start_at_layer: the first block to run; negative values count from the end.
             tokens: the ids, for the loss with ``start_at_layer``.
-            shortformer_pos_embed: not supported.
+            shortformer_pos_embed: with ``start_at_layer`` in a shortformer, the positions that
+                each block adds to the inputs of queries and keys.
             attention_mask: ``[batch pos]``, 0 at padding. By default padding is masked if the
                 tokenizer pads on the left, or with ``past_kv_cache``. With ``start_at_layer`` and
                 ``past_kv_cache`` it covers all columns, including those of the cache.
@@ -95,16 +99,16 @@ class ModelForward(Settings, CoreModule):
             InvalidTokens: ids are outside the vocabulary, or there are more positions than
                 ``cfg.n_ctx``.
         """
-        if shortformer_pos_embed is not None or return_type not in RETURN_TYPES:
+        if return_type not in RETURN_TYPES:
             raise InvalidInput(
-                f"return_type={shorten(return_type)} must be logits, loss, both or None, and "
-                "shortformer_pos_embed= is not supported."
+                f"return_type={shorten(return_type)} must be logits, loss, both or None."
             )
         with self._overriding(prepend_bos, padding_side):
             if start_at_layer is None:
                 forward_input = self._tokens_input(input, attention_mask, past_kv_cache)
             else:
                 forward_input = self._stream_input(input, tokens, attention_mask, past_kv_cache)
+                forward_input = replace(forward_input, shortformer=shortformer_pos_embed)
         residual = self._run(forward_input, start_at_layer, stop_at_layer)
         if stop_at_layer is not None or return_type is None:
             return None if stop_at_layer is None else residual
@@ -194,10 +198,48 @@ class ModelForward(Settings, CoreModule):
 
     def _run(self, forward_input: ForwardInput, start: int | None, stop: int | None) -> Tensor:
         """The stream after the blocks from ``start`` to ``stop``, or after the final norm."""
+        if not self.runs_core:
+            return self._run_parts(forward_input, start, stop)
         first, last, _ = slice(start, stop).indices(self.cfg.n_layers)
         span = Span(first, None if stop is None else max(first, last), forward_input.stream)
         context, tap = self._context_and_tap(forward_input)
         return self.core.stacks[0](forward_input.batch, context, tap, span)
+
+    def _run_parts(
+        self, forward_input: ForwardInput, start: int | None, stop: int | None
+    ) -> Tensor:
+        """The same stream, computed by the parts, one of which was replaced."""
+        self._weights.check()
+        cache, real = forward_input.kv_cache, forward_input.batch.real
+        mask = None if real is None else real.long()
+        stream, shortformer = forward_input.stream, forward_input.shortformer
+        if stream is None:
+            stream, shortformer = self._embed_by_parts(forward_input, mask)
+        blocks = list(zip(range(self.cfg.n_layers), self.blocks, strict=False))
+        for layer, block in blocks[start:stop]:
+            stream = block(
+                stream,
+                past_kv_cache_entry=None if cache is None else cache[layer],
+                shortformer_pos_embed=shortformer,
+                attention_mask=mask,
+            )
+        is_last = stop is None and self.cfg.normalization_type is not None
+        return self.get_submodule("ln_final")(stream) if is_last else stream
+
+    def _embed_by_parts(
+        self, forward_input: ForwardInput, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The stream before the first block, and the positions that blocks add (shortformer)."""
+        n_new = 0 if forward_input.tokens is None else forward_input.tokens.shape[1]
+        offset = forward_input.batch.ids.shape[1] - n_new
+        new = forward_input.batch.ids[:, offset:]
+        stream = call_hooks(self.get_submodule("hook_embed"), self.get_submodule("embed")(new))
+        kind = self.cfg.positional_embedding_type
+        if kind not in ("standard", SHORTFORMER):
+            return stream, None
+        positions = self.get_submodule("pos_embed")(new, offset, mask)
+        positions = call_hooks(self.get_submodule("hook_pos_embed"), positions)
+        return (stream, positions) if kind == SHORTFORMER else (stream + positions, None)
 
     def _context_and_tap(self, forward_input: ForwardInput) -> tuple[Context, FacadeTap]:
         """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""
@@ -217,28 +259,36 @@ class ModelForward(Settings, CoreModule):
         padding_side: str | None = None,
         attention_mask: Tensor | None = None,
         past_kv_cache: TransformerLensKeyValueCache | None = None,
-    ) -> tuple[Tensor, Tensor | None, None, Tensor | None]:
-        """The stream before the first block, the ids, ``None`` and the mask of :meth:`forward`.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """The input of the first block, with all that :meth:`forward` needs to continue.
 
-        With ``past_kv_cache``, the mask covers all columns, including those of the cache.
+        Returns:
+            The stream, the ids, the positions of a shortformer (else ``None``), and the mask; with
+            ``past_kv_cache``, it covers all columns, including those of the cache.
         """
         with self._overriding(prepend_bos, padding_side):
             forward_input = self._tokens_input(input, attention_mask, past_kv_cache)
-        context, tap = self._context_and_tap(forward_input)
-        stream = self.core.stacks[0].embed(forward_input.batch, context, tap)
         mask, real = forward_input.mask, forward_input.batch.real
         if past_kv_cache is not None:
             mask = torch.ones_like(forward_input.batch.ids) if real is None else real.long()
-        return stream, forward_input.tokens, None, mask
+        if self.runs_core:
+            context, tap = self._context_and_tap(forward_input)
+            stream = self.core.stacks[0].embed(forward_input.batch, context, tap)
+            return stream, forward_input.tokens, None, mask
+        stream, shortformer = self._embed_by_parts(forward_input, mask)
+        return stream, forward_input.tokens, shortformer, mask
 
     def _logits(self, residual: Tensor) -> Tensor:
         """The logits, with the hooks of ``unembed``."""
         unembed = self._core[0].unembed
-        if not isinstance(unembed, Unembedding):
-            raise InvalidInput("This model has no unembedding.")
-        x = call_hooks(self.unembed.hook_in, residual)
-        logits = unembed.linear(x, unembed.weight, unembed.b_U)
-        return unembed.soft_cap(call_hooks(self.unembed.hook_out, logits))
+        if self.runs_core and isinstance(unembed, Unembedding):
+            x = call_hooks(self.unembed.hook_in, residual)
+            logits = unembed.linear(x, unembed.weight, unembed.b_U)
+            logits = call_hooks(self.unembed.hook_out, logits)
+        else:
+            logits = self.unembed(residual)
+        cap = self.cfg.output_logits_soft_cap
+        return cap * torch.tanh(logits / cap) if cap > 0 else logits
 
     def loss_fn(
         self,

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
-from interp.compat.fixed_parts import FixedParts
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.utils.activation_functions import solu
 
 
-class ActivationNorm(FixedParts):
+class ActivationNorm(nn.Module):
     """The norm after SoLU, whose parameters are not shared with the core."""
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:

@@ -60,3 +60,13 @@ def get_device() -> str:
     if torch.backends.mps.is_available() and os.environ.get(ALLOW_MPS) == "1":
         return "mps"
     return "cpu"
+
+
+def get_offset_position_ids(past_kv_pos_offset: int, attention_mask: Tensor) -> Tensor:
+    """The index of each new token among the real tokens of its row ``[batch pos]``.
+
+    Args:
+        past_kv_pos_offset: the number of earlier positions.
+        attention_mask: 0 at padding, ``[batch earlier+pos]``; padding at the start has index 0.
+    """
+    return (attention_mask.cumsum(1) - 1).clamp(min=0)[:, past_kv_pos_offset:]
