@@ -1,21 +1,31 @@
 """This package under the name ``transformer_lens``, for code whose imports can't be changed.
 
 ``install()`` adds modules to ``sys.modules``, under their names in TransformerLens 3.9 and, where
-these differ, in 2.x. Names that this package lacks raise errors that say what to use instead.
+these differ, in 2.x. Every public name of 3.9 can be imported from the modules that have it there,
+those that they import from one another and from other libraries included. Names that this package
+lacks raise errors when they are used (:mod:`interp.compat.advice`).
 """
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from interp.errors import InvalidInput
+from interp.compat.advice import NAME, missing, refused
+from interp.compat.errors import InvalidInput
 
-NAME = "transformer_lens"
 OURS = "interp.compat"
+NAMES = Path(__file__).parent / "names_of_3_9.txt"
+"""The public names of each module of 3.9, which ``python -m tools.lens_names`` writes."""
+VERSION = "3.9.0"
+Imported = dict[str, str | None]
+"""Names, and the ``module:name`` or the module from which each is imported; ``None`` if defined."""
 MODULES: dict[str, tuple[str, ...]] = {
     "utils": ("utils",),
     "utilities": ("utils",),
@@ -41,151 +51,174 @@ MODULES: dict[str, tuple[str, ...]] = {
     "FactoredMatrix": ("factored_matrix",),
     "patching": ("patching",),
     "head_detector": ("head_detector",),
-    "components": ("components", "experts", "bert_components", "t5_components"),
+    "components": (
+        *("attention", "components", "experts", "norms"),
+        *("bert_components", "t5_components"),
+    ),
     "cache": ("key_value_cache",),
     "cache.key_value_cache": ("key_value_cache",),
     "cache.key_value_cache_entry": ("key_value_cache",),
     "past_key_value_caching": ("key_value_cache",),
 }
 """Modules of TransformerLens, and the modules of this package whose names each of them has."""
-INSTEAD = {
-    "TransformerBridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
-    "model_bridge": "HookedTransformer.from_pretrained, or interp.load for more architectures",
-    "weight_processing": "HookedTransformer.from_pretrained(fold_ln=..., center_unembed=...)",
-    "loading": "HookedTransformer.from_pretrained; interp.bundled() lists models",
-    "loading_from_pretrained": "HookedTransformer.from_pretrained; interp.bundled() lists models",
-    "supported_models": "HookedTransformer.from_pretrained; interp.bundled() lists models",
-    "train": "a loop with torch.optim over model(tokens, return_type='loss')",
-    "HookedAudioEncoder": "interp.load, whose errors list the supported models",
-    "factories": "HookedTransformer(cfg)",
-    "ProcessWeights": "model.process_weights_(), or HookedTransformer.from_pretrained(fold_ln=...)",
-    "GatedMLP": "model.cfg.gated_mlp and the class MLP",
-    "AbstractAttention": "the class Attention",
-    "GroupedQueryAttention": "model.cfg.n_key_value_heads and the class Attention",
-    "TransformerLensConfig": "HookedTransformerConfig",
-    "TransformerBridgeConfig": "HookedTransformerConfig",
-    "multi_gpu": "a model on one device",
-    **dict.fromkeys(
-        ("LayerNorm", "RMSNorm", "LayerNormPre", "RMSNormPre"),
-        "model.cfg.normalization_type and model.blocks[layer].ln1",
-    ),
-    **dict.fromkeys(
-        ("evals", "IOIDataset", "ioi_eval", "mmlu_eval"),
-        "TransformerLens itself, or model(tokens, return_type='loss') on texts of your own",
-    ),
-    "SVDInterpreter": "model.OV[layer, head].svd() and torch.linalg.svd(model.W_in[layer])",
-    # Functions of utils.
-    "get_dataset": "datasets.load_dataset",
-    "download_file_from_hf": "huggingface_hub.hf_hub_download",
-    "get_rotary_pct_from_config": "model.cfg.rotary_dim / model.cfg.d_head",
-    "select_compatible_kwargs": "inspect.signature(function).parameters",
-    "is_library_available": "importlib.util.find_spec",
-    **dict.fromkeys(
-        ("ModelWithCfg", "get_best_available_device", "get_device_for_block_index", "warn_if_mps"),
-        "model.cfg.device, on which the whole model is",
-    ),
-    **dict.fromkeys(
-        (
-            *("count_unique_devices", "find_embedding_device", "get_best_available_cuda_device"),
-            *("move_to_and_update_config", "resolve_device_map"),
-            "sort_devices_based_on_available_memory",
-        ),
-        "model.to(device): a model is on one device",
-    ),
-    **dict.fromkeys(
-        (
-            "calculate_available_device_cuda_memory",
-            "determine_available_memory_for_available_devices",
-        ),
-        "torch.cuda.mem_get_info",
-    ),
-    "print_gpu_mem": "torch.cuda.memory_allocated",
-    "clear_huggingface_cache": "`hf cache delete`, which asks before it deletes",
-    "temporarily_swap_parameter": "parameter.data.copy_(values)",
-    **dict.fromkeys(
-        (
-            *("NonlinearityType", "calc_fan_in_and_fan_out", "init_kaiming_normal_"),
-            *("init_kaiming_uniform_", "init_xavier_normal_", "init_xavier_uniform_"),
-        ),
-        "HookedTransformerConfig(init_mode=...), or torch.nn.init",
-    ),
-    "get_nested_attr": "operator.attrgetter",
-    "set_nested_attr": "setattr",
-    "override_or_use_default_value": "default if override is None else override",
-    "LocallyOverridenDefaults": "prepend_bos= and padding_side= in each call",
-    "logits_to_df": "logits.topk",
-    "get_matrix_corner": "FactoredMatrix.get_corner",
-    "TypedModuleList": "torch.nn.ModuleList",
-    "check_structure": "torch.argsort",
-    "filter_dict_by_prefix": "a dict comprehension with str.removeprefix",
-    "get_cumsum_along_dim": "tensor.cumsum(dim)",
-    "get_offset_position_ids": "attention_mask.cumsum(1) - 1",
-    "repeat_along_head_dimension": "einops.repeat",
-    "transpose": "tensor.mT",
-    "get_tokenizer_with_bos": "AutoTokenizer.from_pretrained(name, add_bos_token=True)",
-    **dict.fromkeys(
-        ("get_input_with_manually_prepended_bos", "get_tokens_with_bos_removed"),
-        "model.to_tokens(text, prepend_bos=...)",
-    ),
-    **dict.fromkeys(
-        ("ActivationFunction", "SUPPORTED_ACTIVATIONS", "gelu_pytorch_tanh"), "torch.nn.functional"
-    ),
-    **dict.fromkeys(
-        ("SOFTCAP_DISABLED", "apply_softcap", "softcap_enabled"), "cap * torch.tanh(x / cap)"
-    ),
-}
-"""Names of TransformerLens that this package lacks, and what to use instead."""
 
 
 class LensModule(ModuleType):
-    """A module under a name of TransformerLens, with the names of modules of this package.
+    """A module under a name of TransformerLens, with the names of modules of this package."""
 
-    The modules of TransformerLens also have the names that they import from one another. Here, each
-    module has those of all others.
-    """
-
-    def __init__(
-        self, name: str, sources: Sequence[ModuleType], imported: Mapping[str, Any]
-    ) -> None:
-        super().__init__(name, f"{name}: names of {', '.join(s.__name__ for s in sources)}.")
+    def __init__(self, name: str) -> None:
+        super().__init__(name, f"{name}: names of {', '.join(sources_of(name)) or 'no module'}.")
         self.__path__ = []
         self.__spec__ = ModuleSpec(name, None, is_package=True)
-        self._imported = imported
-        for source in sources:
-            self.__dict__.update(public_names(source))
 
     def __getattr__(self, name: str) -> Any:
-        """A name of another module.
+        """A public name of the module, or of another module of version 2.
 
         Raises:
-            AttributeError: no module has the name; the message says what to use instead.
+            AttributeError: no module of TransformerLens has the name.
         """
-        if name in self._imported:
-            return self._imported[name]
-        raise AttributeError(missing(f"{self.__name__}.{name}"))
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = resolved(self.__name__, name)
+        setattr(self, name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a submodule does not replace the class of the same name."""
+        is_submodule = isinstance(value, LensModule) and value.__name__.endswith(f".{name}")
+        super().__setattr__(name, resolved(self.__name__, name) if is_submodule else value)
+
+    def __dir__(self) -> list[str]:
+        """The public names."""
+        return sorted({*super().__dir__(), *table().get(self.__name__, {})})
 
 
-class MissingModules:
-    """A finder that refuses modules of TransformerLens that this package lacks."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> None:  # noqa: ARG002
-        """Return ``None`` for modules of other packages.
-
-        Raises:
-            ImportError: it is a module of TransformerLens; the message says what to use instead.
-        """
-        if name.startswith(f"{NAME}."):
-            raise ImportError(missing(name), name=name)
+@cache
+def table() -> dict[str, Imported]:
+    """The public names of each module of TransformerLens 3.9."""
+    rows = (line.split() for line in NAMES.read_text(encoding="utf-8").splitlines())
+    return {
+        NAME + module.removesuffix("."): dict(map(_name_and_origin, names))
+        for module, *names in rows
+    }
 
 
-_FINDER = MissingModules()
+def _name_and_origin(entry: str) -> tuple[str, str | None]:
+    """A name and its origin, from ``name``, ``name=module:other`` or ``name=module:``."""
+    name, _, origin = entry.partition("=")
+    origin = NAME + origin if origin.startswith((".", ":")) else origin
+    return name, (f"{origin}{name}" if origin.endswith(":") else origin) or None
+
+
+@cache
+def own_names() -> dict[str, Any]:
+    """Every public name of the modules of this package that TransformerLens has too."""
+    names: dict[str, Any] = {}
+    for module in (OURS, *(f"{OURS}.{source}" for each in MODULES.values() for source in each)):
+        names |= public_names(import_module(module))
+    return names
+
+
+def sources_of(name: str) -> list[str]:
+    """The modules of this package with the names of a module of TransformerLens."""
+    if name == NAME:
+        return [OURS]
+    return [f"{OURS}.{source}" for source in MODULES.get(name.removeprefix(f"{NAME}."), ())]
+
+
+def supported(module: str, name: str) -> bool:
+    """Whether a name that a module of TransformerLens defines is one of this package."""
+    return name in own_names() or any(
+        name in public_names(import_module(source)) for source in sources_of(module)
+    )
+
+
+def resolved(module: str, name: str) -> Any:
+    """What a name of a module of TransformerLens is here.
+
+    Raises:
+        AttributeError: no module of TransformerLens has the name.
+    """
+    full_name, names = f"{module}.{name}", table().get(module, {})
+    for source in sources_of(module):
+        own = public_names(import_module(source))
+        if name in own:
+            return own[name]
+    origin = names.get(name)
+    if origin is not None:
+        return _imported(*origin.split(":"))
+    if full_name in module_names():
+        return import_module(full_name)
+    if name in own_names():
+        return own_names()[name]
+    if name in names:
+        return refused(full_name)
+    raise AttributeError(missing(full_name), name=name)
+
+
+def _imported(module: str, name: str | None = None) -> Any:
+    """A module, or a name of a module, of TransformerLens or of another library."""
+    if name is not None and f"{module}.{name}" in module_names():
+        return import_module(f"{module}.{name}")
+    if name is not None and module.partition(".")[0] == NAME:
+        return resolved(module, name)
+    imported = import_module(module)
+    return imported if name is None else getattr(imported, name)
+
+
+@cache
+def module_names() -> frozenset[str]:
+    """The full names of all modules of TransformerLens, of both versions, and of their packages."""
+    names = (*table(), *(f"{NAME}.{name}" for name in MODULES))
+    parts = [name.split(".") for name in names]
+    return frozenset(".".join(each[:n]) for each in parts for n in range(1, len(each) + 1))
+
+
+class LensDistribution(Distribution):
+    """What ``importlib.metadata.version("transformer-lens")`` reads if it is not installed."""
+
+    def read_text(self, filename: str) -> str | None:
+        """The metadata."""
+        text = f"Metadata-Version: 2.1\nName: transformer-lens\nVersion: {VERSION}\n"
+        return text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        """The place of a file, of which there is none."""
+        return Path(path)
+
+
+class LensFinder:
+    """A finder and loader of the modules, and of the version of the distribution."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        """The specification of a module of TransformerLens; ``None`` for other modules."""
+        if name not in module_names():
+            return None
+        return ModuleSpec(name, self, is_package=True)  # pyright: ignore[reportArgumentType]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """An empty module; its names are looked up when they are read."""
+        return LensModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing."""
+
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterable[Distribution]:
+        """The distribution, for clients that read the version."""
+        names = (None, "transformer-lens", "transformer_lens")
+        return [LensDistribution()] if context is None or context.name in names[1:] else []
+
+
+_FINDER = LensFinder()
 
 
 def install() -> None:
     """Make ``import transformer_lens`` import this package, until :func:`uninstall`.
 
-    Submodules of TransformerLens 2.x and 3.9 are included as far as this package has their
-    contents. A warning is issued.
+    All modules of TransformerLens 3.9 and those of 2.x can be imported, with their public names. A
+    warning is issued.
 
     Raises:
         InvalidInput: TransformerLens itself has been imported already.
@@ -198,23 +231,8 @@ def install() -> None:
             f"{NAME} is imported already, from {getattr(imported, '__file__', 'elsewhere')}. Call "
             "interp.compat.install() before anything imports it, in a new process."
         )
-    modules: dict[str, LensModule] = {}
-    names: dict[str, Any] = {}
-    for name, sources in MODULES.items():
-        module = _module(name, sources, names)
-        if module is not None:
-            modules[module.__name__] = module
-    root = LensModule(NAME, [import_module(OURS)], {})
-    for name, module in modules.items():
-        parent, _, last = name.rpartition(".")
-        owner = root if parent == NAME else modules[parent]
-        # If a class and its module have the same name, the attribute is the class.
-        if not isinstance(vars(owner).get(last), type):
-            setattr(owner, last, module)
-    for module in (*modules.values(), root):
-        names |= {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    sys.modules.update({NAME: root, **modules})
-    sys.meta_path.insert(0, _FINDER)
+    sys.meta_path.insert(0, _FINDER)  # pyright: ignore[reportArgumentType]
+    import_module(NAME)
     warnings.warn(
         f"`import {NAME}` and its submodules now give interp.compat, not TransformerLens; "
         "interp.compat.uninstall() undoes this.",
@@ -228,7 +246,7 @@ def uninstall() -> None:
         if isinstance(sys.modules[name], LensModule):
             del sys.modules[name]
     if _FINDER in sys.meta_path:
-        sys.meta_path.remove(_FINDER)
+        sys.meta_path.remove(_FINDER)  # pyright: ignore[reportArgumentType]
 
 
 def public_names(source: ModuleType) -> dict[str, Any]:
@@ -242,32 +260,3 @@ def _belongs_to(source: ModuleType, value: object) -> bool:
     origin = str(getattr(value, "__module__", ""))
     others = origin.startswith("interp.") and not origin.startswith(source.__name__)
     return not others and not isinstance(value, ModuleType)
-
-
-def missing(name: str) -> str:
-    """The error message for a full name that is missing."""
-    instead = next((INSTEAD[part] for part in name.split(".") if part in INSTEAD), None)
-    hint = f"use {instead}" if instead else "interp.compat has no such name"
-    is_theirs = name.partition(".")[0] == NAME
-    here = f"{NAME} is interp.compat here (interp.compat.install); " if is_theirs else ""
-    return f"{name}: {here}{hint}."
-
-
-def absent(module: str, name: str) -> AttributeError | ImportError:
-    """The error for a name that a package of the façade lacks.
-
-    It is an ``ImportError`` for names of TransformerLens, because ``from … import`` replaces the
-    message of an ``AttributeError``.
-    """
-    error = ImportError if name in INSTEAD else AttributeError
-    return error(missing(f"{module}.{name}"), name=name)
-
-
-def _module(name: str, sources: tuple[str, ...], imported: Mapping[str, Any]) -> LensModule | None:
-    try:
-        modules = [import_module(f"{OURS}.{source}") for source in sources]
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(OURS):
-            raise
-        return None
-    return LensModule(f"{NAME}.{name}", modules, imported)

@@ -12,19 +12,20 @@ from einops import einsum
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import Norm
+from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.utils.tensors import get_offset_position_ids
 from interp.compat.weight_views import bias_heads, input_heads, output_heads, whole
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 from interp.model import ALiBi, ScaledNorm
 from interp.model import Attention as CoreAttention
 
 
-class Attention(nn.Module):
+class AbstractAttention(nn.Module):
     """The weights and hook points of one attention."""
 
     is_causal: bool
@@ -70,7 +71,7 @@ class Attention(nn.Module):
         add_bias(f"{prefix}b_V", core.b_v, kv)
         for name, norm in (("q_norm", core.q_norm), ("k_norm", core.k_norm)):
             if isinstance(norm, ScaledNorm):
-                self.add_module(name, Norm(norm, weights))
+                self.add_module(name, norm_of(norm, weights))
         # Buffers of TransformerLens's state dicts, which are not used.
         self.register_buffer("mask", torch.empty((0, 0), dtype=torch.bool))
         self.register_buffer("IGNORE", torch.tensor(-torch.inf))
@@ -235,6 +236,14 @@ class Attention(nn.Module):
         product = "batch pos head d_head, head d_head d_model -> batch pos head d_model"
         result = call_hooks(self.hook_result, einsum(z, weight, product))
         return result.sum(2) + bias
+
+
+class Attention(AbstractAttention):
+    """Attention in which every query head has its own keys and values."""
+
+
+class GroupedQueryAttention(AbstractAttention):
+    """Attention in which query heads share keys and values."""
 
 
 def _projected(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

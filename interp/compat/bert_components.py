@@ -4,7 +4,6 @@ The pooler and the next-sentence head have their own weights, because the core's
 masked language model, does not run them.
 """
 
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +17,15 @@ from interp.compat.components import (
     PosEmbed,
 )
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import Norm
+from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import transposed, whole
-from interp.errors import InvalidInput, NoSuchAttribute
+from interp.errors import NoSuchAttribute
 from interp.model import Block as CoreBlock
-from interp.model import LearnedPositions, MaskedHead, ScaledNorm, Stack, TokenTypes
+from interp.model import LearnedPositions, MaskedHead, Stack, TokenTypes
 from interp.model import Norm as CoreNorm
 
 
@@ -171,14 +171,3 @@ class BertNSPHead(SentencePart):
     def forward(self, resid: Tensor) -> Tensor:
         """Logits ``[batch 2]`` of the pooler's output ``[batch d_model]``."""
         return call_hooks(self.hook_nsp_out, self.project(resid))
-
-
-def norm_of(core: Any, weights: SharedWeights) -> Norm:
-    """The façade of a norm of the core.
-
-    Raises:
-        InvalidInput: there is none at this place.
-    """
-    if not isinstance(core, ScaledNorm):
-        raise InvalidInput("A norm was expected here, and the core has none.")
-    return Norm(core, weights)

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from interp.compat.activation_cache import ActivationCache
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.hook_point import NamesFilter
 from interp.compat.hooked_encoder import HookedEncoder
 from interp.compat.hooked_root_module import Hooks
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 
 PREDICTIONS = ("The sentences are sequential", "The sentences are NOT sequential")
 

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_point import HookPoint
 from interp.compat.utils.slices import take
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 _HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result")
 """Points whose position axis is the third from the end; at all others it is the second."""

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
-from interp.compat.attention import Attention
+from interp.compat.attention import AbstractAttention, Attention, GroupedQueryAttention
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
-from interp.compat.experts import MoE
+from interp.compat.experts import CanBeUsedAsMLP, MoE
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import Norm
+from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.solu_norm import ActivationNorm
 from interp.compat.utils.activation_functions import solu
@@ -36,7 +36,7 @@ class Embed(nn.Module):
         super().__init__()
         weights.add(self, "W_E", core, whole)
         if isinstance(norm, ScaledNorm):
-            self.ln = Norm(norm, weights)
+            self.ln = norm_of(norm, weights)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The embeddings of tokens."""
@@ -101,7 +101,7 @@ class Unembed(nn.Module):
         return call_hooks(self.hook_out, F.linear(x, self.W_U.T, self.b_U))
 
 
-class MLP(nn.Module):
+class MLP(CanBeUsedAsMLP):
     """The weights and hook points of one MLP."""
 
     W_in: nn.Parameter
@@ -162,12 +162,16 @@ class MLP(nn.Module):
         return post + self.b_in if self.cfg.gated_mlp else post
 
 
+class GatedMLP(MLP):
+    """An MLP with W_gate."""
+
+
 class Block(nn.Module):
     """Base class: the parts of one block."""
 
     cfg: HookedTransformerConfig
-    attn: Attention
-    mlp: MLP | MoE
+    attn: AbstractAttention
+    mlp: CanBeUsedAsMLP
 
     def part(self, name: str) -> nn.Module | None:
         """The part of this name; ``None`` if the block has none."""
@@ -212,15 +216,17 @@ class TransformerBlock(Block):
         def add_norm(name: str) -> None:
             norm = getattr(core, name, None)
             if isinstance(norm, ScaledNorm):
-                self.add_module(name, Norm(norm, weights))
+                self.add_module(name, norm_of(norm, weights))
             elif norm is not None:
                 self.add_module(name, nn.Identity())
 
         for name in ("ln1", "ln1_post", "ln2", "ln2_post"):
             add_norm(name)
-        self.attn = Attention(cfg, core.attn, layer, weights)
+        attention = Attention if cfg.n_key_value_heads is None else GroupedQueryAttention
+        self.attn = attention(cfg, core.attn, layer, weights)
         if not cfg.attn_only:
-            kind = MoE if isinstance(core.mlp, Experts) else MLP
+            plain = GatedMLP if cfg.gated_mlp else MLP
+            kind = MoE if isinstance(core.mlp, Experts) else plain
             self.mlp = kind(cfg, core.mlp, weights)  # pyright: ignore[reportArgumentType]
         names = ["attn_in", "q_input", "k_input", "v_input", "mlp_in", "attn_out", "mlp_out"]
         mid = [] if cfg.attn_only or cfg.parallel_attn_mlp else ["resid_mid"]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.errors import InvalidConfig, shorten
+from interp.compat.errors import InvalidConfig, InvalidFields, NoConfig
+from interp.errors import shorten
 
 NOT_SET = -1.0
 """The value of numbers that are derived, and of soft-caps that are off."""
@@ -118,10 +119,7 @@ class HookedTransformerConfig:
         self._derive_sizes()
         if self.seed is not None:
             self.set_seed_everywhere(self.seed)
-        if self.use_local_attn and (self.window_size is None or self.attn_types is None):
-            raise InvalidConfig("use_local_attn=True needs window_size= and attn_types=.")
-        if (self.num_experts is None) != (self.experts_per_token is None):
-            raise InvalidConfig("Set both num_experts= and experts_per_token=, or neither.")
+        self._check_pairs()
         if self.initializer_range < 0:
             gpt2 = self.init_mode == "gpt2"
             self.initializer_range = 0.8 / math.sqrt(self.d_model) if gpt2 else 1.0
@@ -132,6 +130,15 @@ class HookedTransformerConfig:
         if self.device is None:
             self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.n_params = self.count_parameters()
+
+    def _check_pairs(self) -> None:
+        """Check fields that need one another."""
+        if self.use_local_attn and (self.window_size is None or self.attn_types is None):
+            raise InvalidConfig("use_local_attn=True needs window_size= and attn_types=.")
+        if self.use_local_attn and set(self.attn_types or ()) - {"local", "global"}:
+            raise InvalidConfig(f"attn_types={self.attn_types} must be local or global.")
+        if (self.num_experts is None) != (self.experts_per_token is None):
+            raise InvalidConfig("Set both num_experts= and experts_per_token=, or neither.")
 
     def _derive_sizes(self) -> None:
         if self.n_heads == -1:
@@ -167,7 +174,7 @@ class HookedTransformerConfig:
             return config
         values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
         if not values:
-            raise InvalidConfig(
+            raise NoConfig(
                 "Pass a HookedTransformerConfig or a dictionary of its fields; got "
                 f"{shorten(config)}. HookedTransformer.from_pretrained takes names."
             )
@@ -183,7 +190,7 @@ class HookedTransformerConfig:
         try:
             return cls(**config_dict)
         except TypeError as error:
-            raise InvalidConfig(f"HookedTransformerConfig: {error}") from error
+            raise InvalidFields(f"HookedTransformerConfig: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """The fields; changing the dictionary changes the configuration, as in TransformerLens."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidConfig
 from interp.config import (
     NO_NORM,
     Activation,
@@ -22,7 +23,6 @@ from interp.config import (
     ScalingConfig,
     StackConfig,
 )
-from interp.errors import InvalidConfig
 
 ACTIVATION_OF: dict[str, Activation] = {
     "relu": "relu",

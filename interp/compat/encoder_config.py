@@ -8,6 +8,7 @@ from typing import Any
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import ACTIVATION_OF
+from interp.compat.errors import InvalidConfig
 from interp.config import (
     AttentionConfig,
     Config,
@@ -18,7 +19,6 @@ from interp.config import (
     PositionsConfig,
     StackConfig,
 )
-from interp.errors import InvalidConfig
 from interp.loading import UNBOUNDED
 
 N_TYPES = 2

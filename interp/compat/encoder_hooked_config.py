@@ -5,9 +5,9 @@ from typing import Any
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_config import N_TYPES, RELATIVE
+from interp.compat.errors import InvalidConfig
 from interp.compat.hooked_config import NAME_OF
 from interp.config import Config, NormConfig, StackConfig
-from interp.errors import InvalidConfig
 
 BERT, T5 = "BertForMaskedLM", "T5ForConditionalGeneration"
 """TransformerLens's names for these architectures."""

@@ -14,6 +14,7 @@ from interp.compat.components import Block, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
 from interp.compat.encoder_tap import EncoderFacade, KeyPadding
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.facade import Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
@@ -22,7 +23,7 @@ from interp.compat.settings import NEEDS
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 from interp.model import Causal, Masking, Stack, Unembedding, as_mask
 from interp.points import Place, Point
 from interp.transformer import Transformer

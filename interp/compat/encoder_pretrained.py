@@ -9,13 +9,13 @@ import torch
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_module import CoreModule
 from interp.compat.encoder_tokenizer import EncoderTokenizer
-from interp.compat.pretrained import dtype_of
-from interp.compat.published import Published, apply_name
+from interp.compat.errors import InvalidInput
+from interp.compat.pretrained import dtype_of, loaded
+from interp.compat.published import apply_name
 from interp.compat.source_state import State
 from interp.compat.stacked_weights import BlockWeights
 from interp.config import Config
-from interp.errors import InvalidInput, shorten
-from interp.loading import load
+from interp.errors import shorten
 from interp.transformer import Transformer
 
 
@@ -73,15 +73,14 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
         Raises:
             InvalidInput: an argument is not supported.
             InvalidConfig: TransformerLens has no such architecture.
-            ModelLoadError: the model can't be loaded.
+            NotLoaded: the model can't be loaded.
         """
         dtype = dtype_of(from_pretrained_kwargs.pop("torch_dtype", dtype))
         if from_pretrained_kwargs or checkpoint_index is not None:
             names = ["checkpoint_index"] * (checkpoint_index is not None)
             names += sorted(from_pretrained_kwargs)
             raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
-        published = Published.of(str(model_name), hf_model, checkpoint_value)
-        source = load(published.source, dtype=dtype)
+        published, source = loaded(str(model_name), hf_model, checkpoint_value, dtype)
         cfg = cls._hooked_config(source.config)
         cfg.dtype, cfg.device = dtype, _device(device)
         apply_name(cfg, published)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.source_state import State, attention_state, mlp_state, norm_state
-from interp.errors import InvalidInput
 from interp.loading import PREFIX, SafetensorsSource, Source, StateDictSource, fetch, find_folder
 from interp.model import (
     Block,

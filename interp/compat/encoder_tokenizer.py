@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.tokenizer import HookedTokenizer
 from interp.config import TokensConfig
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 from interp.text import Tokenizer
 
 PADDING = ("[PAD]", "<pad>")

@@ -28,6 +28,10 @@ NEURONS = {
 """The points of the neurons of all experts, and the name of the hook point in each expert."""
 
 
+class CanBeUsedAsMLP(nn.Module):
+    """Base class of what can be the MLP of a block."""
+
+
 class Projection(nn.Module):
     """A matrix as the parameter ``weight [out in]``."""
 
@@ -62,7 +66,7 @@ class Expert(nn.Module):
         return self.W_out(call_hooks(self.hook_post, self._core[0].gating(gate, pre)))
 
 
-class MoE(nn.Module):
+class MoE(CanBeUsedAsMLP):
     """The weights and hook points of a mixture of experts."""
 
     def __init__(self, cfg: HookedTransformerConfig, core: Experts, weights: SharedWeights) -> None:

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from interp.errors import InvalidInput, shorten
+from interp.compat.errors import InvalidInput
+from interp.errors import shorten
 from interp.linalg import LowRank
 
 MATRIX = 2

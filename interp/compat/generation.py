@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.key_value_cache import TransformerLensKeyValueCache
 from interp.compat.sampling import (
     Ends,
@@ -17,7 +18,7 @@ from interp.compat.sampling import (
 )
 from interp.compat.stacked_weights import StackedWeights
 from interp.compat.utils.tokenizers import get_attention_mask
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 
 class GeneratedTokens(NamedTuple):

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.utils.tensors import is_lower_triangular, is_square
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 HeadName = Literal["previous_token_head", "duplicate_token_head", "induction_head"]
 HEAD_NAMES: list[HeadName] = list(get_args(HeadName))

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.caching_hooks import SaveHook
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_point import HookPoint
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 
 def call_hooks(point: nn.Module, value: Tensor) -> Tensor:

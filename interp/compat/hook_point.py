@@ -12,7 +12,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from interp.errors import InvalidInput, shorten
+from interp.compat.errors import InvalidInput, OutOfRange
+from interp.errors import shorten
 
 Direction = Literal["fwd", "bwd"]
 Directions = Literal["fwd", "bwd", "both"]
@@ -183,7 +184,7 @@ class HookPoint(nn.Module):
         """
         parts = (self.name or "").split(".")
         if len(parts) < 2 or not parts[1].isdigit():  # noqa: PLR2004
-            raise InvalidInput(f"The hook point {self.name!r} is not in a layer.")
+            raise OutOfRange(f"The hook point {self.name!r} is not in a layer.")
         return int(parts[1])
 
     def __repr__(self) -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import POSITIONS, WRITE_NORM
+from interp.compat.errors import InvalidConfig
 from interp.config import Config, PositionsConfig, StackConfig
-from interp.errors import InvalidConfig
 
 NAME_OF = {
     "relu": "relu",

@@ -12,17 +12,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from interp import errors
 from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
 from interp.compat.encoder_config import bert_core_config
 from interp.compat.encoder_hooked_config import bert_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.encoder_tap import EncoderTap
+from interp.compat.errors import InvalidInput, InvalidTokens, OutOfRange
 from interp.compat.facade import Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 from interp.model import Batch, Context, Span
 from interp.points import Point
 from interp.transformer import Transformer
@@ -160,7 +162,10 @@ class HookedEncoder(EncoderModel):
                 "cfg.use_split_qkv_input gives each head its own input."
             )
         core = self.core
-        batch = core.batch(tokens, types=types)
+        try:
+            batch = core.batch(tokens, types=types)
+        except errors.InvalidTokens as error:
+            raise OutOfRange(str(error)) from error
         ids, real = batch.ids, self._real_tokens(mask, batch.ids)
         if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
             raise InvalidTokens(

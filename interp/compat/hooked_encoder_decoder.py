@@ -12,16 +12,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from interp.compat.bert_components import norm_of
 from interp.compat.components import Block, Embed
 from interp.compat.encoder_config import t5_core_config
 from interp.compat.encoder_hooked_config import t5_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.encoder_tap import EncoderFacade, EncoderTap
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.facade import Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
+from interp.compat.model_forward import ids_of
+from interp.compat.norms import norm_of
 from interp.compat.sampling import (
     Ends,
     Sampling,
@@ -31,7 +33,7 @@ from interp.compat.sampling import (
 )
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Attention, T5Block
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 from interp.model import Batch, Context, Stack
 from interp.points import Point
 from interp.transformer import Transformer
@@ -154,7 +156,7 @@ class HookedEncoderDecoder(EncoderModel):
         """The decoder's stream after its final norm."""
         core = self.core
         first, second = core.stacks
-        ids, target_ids = core.batch(source, stack=first.name).ids, core.batch(target).ids
+        ids, target_ids = ids_of(core, source, stack=first.name), ids_of(core, target)
         if len(ids) != len(target_ids):
             raise InvalidTokens(
                 f"input has {len(ids)} rows and decoder_input {len(target_ids)}; they must be "

@@ -15,19 +15,20 @@ from torch import nn
 from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
+from interp.compat.errors import InvalidInput
 from interp.compat.facade import Facade
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
 from interp.compat.model_forward import ModelForward
-from interp.compat.norms import Norm
+from interp.compat.norms import Norm, norm_of
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.solu_norm import SoluNorm
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
-from interp.errors import InvalidInput, NoSuchAttribute
+from interp.errors import NoSuchAttribute
 from interp.model import LearnedPositions, ScaledNorm, Unembedding
 from interp.transformer import Transformer
 
@@ -113,7 +114,7 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             TransformerBlock(cfg, block, layer, weights) for layer, block in enumerate(core.blocks)
         )
         if isinstance(stack.final_norm, ScaledNorm):
-            self.ln_final = Norm(stack.final_norm, weights)
+            self.ln_final = norm_of(stack.final_norm, weights)
         bias = core.unembed.b_U
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
         if cfg.act_fn.startswith("solu") and not cfg.attn_only:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
-from interp.errors import InvalidInput
+from interp.compat.errors import InvalidInput
 
 
 def _fans(weight: Tensor) -> tuple[int, int]:

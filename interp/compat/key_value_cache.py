@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.facade_tap import FacadeTap
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 from interp.model import Attention, Context, KeysValues
 
 

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from interp import errors
 from interp.compat.components import Unembed
 from interp.compat.core_module import CoreModule
+from interp.compat.errors import InvalidInput, InvalidTokens, OutOfRange
 from interp.compat.facade import Facade
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
@@ -17,11 +19,16 @@ from interp.compat.padding import Padding
 from interp.compat.settings import Settings
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.compat.utils.tokenizers import get_attention_mask
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 from interp.model import Batch, Context, Span, Unembedding
+from interp.transformer import Transformer
 
 SHORTFORMER = "shortformer"
 RETURN_TYPES = ("logits", "loss", "both", None)
+
+
+SingleLoss = LossPerToken = Loss = Tensor
+"""TransformerLens's names for the types of losses."""
 
 
 class Output(NamedTuple):
@@ -136,7 +143,7 @@ class ModelForward(Settings, CoreModule):
         hook_tokens = self._modules.get("hook_tokens")
         if isinstance(hook_tokens, HookPoint):
             tokens = call_hooks(hook_tokens, tokens)
-        ids = self._core[0].batch(tokens).ids
+        ids = ids_of(self._core[0], tokens)
         if cache is None:
             return ForwardInput(Batch(ids, _as_real(mask)), tokens, mask)
         ids = torch.cat([ids.new_zeros(len(ids), offset), ids], dim=1)
@@ -301,6 +308,18 @@ class ModelForward(Settings, CoreModule):
         return lm_cross_entropy_loss(
             logits, tokens.to(logits.device), attention_mask, per_token=per_token
         )
+
+
+def ids_of(core: Transformer, tokens: Any, **how: Any) -> Tensor:
+    """Ids ``[batch pos]``, after checks.
+
+    Raises:
+        OutOfRange: an id is outside of the vocabulary, or a row is too long.
+    """
+    try:
+        return core.batch(tokens, **how).ids
+    except errors.InvalidTokens as error:
+        raise OutOfRange(str(error)) from error
 
 
 def _as_real(mask: Tensor | None) -> Tensor | None:

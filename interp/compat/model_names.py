@@ -7,7 +7,7 @@ names are listed here.
 import re
 from collections.abc import Iterator
 
-from interp.errors import InvalidInput
+from interp.compat.errors import InvalidInput
 from interp.loading import WELL_KNOWN
 
 ORGANISATIONS = {

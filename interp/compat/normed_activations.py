@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.stored_activations import StoredActivations
 from interp.compat.utils.slices import take
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 NORMALIZED = ("LN", "LNPre", "RMS", "RMSPre")
 CENTRED = ("LN", "LNPre")

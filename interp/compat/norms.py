@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import flat
-from interp.model import LayerNorm, ScaledNorm
+from interp.model import LayerNorm as CoreLayerNorm
+from interp.model import ScaledNorm
 
 HALF = (torch.float16, torch.bfloat16)
 """Types whose norms are computed in float32."""
@@ -31,7 +33,7 @@ class Norm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
         dtype, x = x.dtype, x.float() if x.dtype in HALF else x
-        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, LayerNorm) else x
+        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, CoreLayerNorm) else x
         scale = (x.square().mean(-1, keepdim=True) + self.core.eps).sqrt()
         normalized = x / call_hooks(self.hook_scale, scale)
         y = call_hooks(self.hook_normalized, normalized).to(dtype)
@@ -49,3 +51,32 @@ class Norm(nn.Module):
         core = self.core
         y = normalized if core.multiplier is None else normalized * core.multiplier
         return y if core.bias is None else y + core.bias
+
+
+class LayerNorm(Norm):
+    """A LayerNorm with gain and bias."""
+
+
+class LayerNormPre(Norm):
+    """A LayerNorm whose gain and bias are folded into the next weights."""
+
+
+class RMSNorm(Norm):
+    """An RMSNorm with gain."""
+
+
+class RMSNormPre(Norm):
+    """An RMSNorm whose gain is folded into the next weights."""
+
+
+def norm_of(core: object, weights: SharedWeights) -> Norm:
+    """The façade of a norm of the core.
+
+    Raises:
+        InvalidInput: there is none at this place.
+    """
+    if not isinstance(core, ScaledNorm):
+        raise InvalidInput("A norm was expected here, and the core has none.")
+    centred, plain = isinstance(core, CoreLayerNorm), core.gain is None
+    kinds = (LayerNormPre, RMSNormPre) if plain else (LayerNorm, RMSNorm)
+    return kinds[0 if centred else 1](core, weights)

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.patching_sweep import metric_value, swept
 from interp.compat.utils.act_names import get_act_name
-from interp.errors import InvalidInput
 from interp.io import frame_of
 
 PatchSetter = Callable[..., Tensor]

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from interp import edits
 from interp.compat.caching_hooks import SaveHook
+from interp.compat.errors import InvalidInput, NotAScalar
 from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
-from interp.errors import InterpError, InvalidInput
+from interp.errors import InterpError
 from interp.kernels import packed
 from interp.loading import PACKED, faster_kernel
 from interp.metrics import MetricLike
@@ -80,11 +81,11 @@ def metric_value(metric: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
     """The number that a metric returns, without axes.
 
     Raises:
-        InvalidInput: it is not a single number.
+        NotAScalar: it is not a single number.
     """
     value = torch.as_tensor(metric(logits))
     if value.numel() != 1:
-        raise InvalidInput(
+        raise NotAScalar(
             f"patching_metric returned {tuple(value.shape)}; it must return a single number. Take "
             "the mean over the rows, or patch each row by itself."
         )

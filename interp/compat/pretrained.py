@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput, NotLoaded
 from interp.compat.hooked_config import hooked_config
 from interp.compat.pretrained_tokenizer import tokenizer_of
 from interp.compat.processing import processed_state
@@ -13,7 +14,7 @@ from interp.compat.processing_calls import FOLDED, ProcessingCalls
 from interp.compat.published import Published, apply_published, has_post_norms
 from interp.compat.source_state import state_of
 from interp.compat.tokenizer import HookedTokenizer
-from interp.errors import InvalidInput, shorten
+from interp.errors import ModelLoadError, shorten
 from interp.loading import load
 from interp.transformer import Transformer
 
@@ -76,7 +77,7 @@ class Pretrained(ProcessingCalls):
         Raises:
             InvalidInput: an argument is not supported.
             InvalidConfig: TransformerLens has no such architecture.
-            ModelLoadError: the model can't be loaded.
+            NotLoaded: the model can't be loaded.
         """
         if n_devices != 1 or checkpoint_index is not None:
             raise InvalidInput(
@@ -86,8 +87,7 @@ class Pretrained(ProcessingCalls):
         dtype = dtype_of(keywords.pop("torch_dtype", dtype))
         if keywords:
             raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
-        published = Published.of(str(model_name), hf_model, checkpoint_value)
-        source = load(published.source, dtype=dtype)
+        published, source = loaded(str(model_name), hf_model, checkpoint_value, dtype)
         if tokenizer is None:
             tokenizer = tokenizer_of(published, source)
         cfg = _config(published, source, dtype, device)
@@ -152,6 +152,21 @@ class Pretrained(ProcessingCalls):
         cfg.tokenizer_name = name
         model.load_state_dict(state)
         return model.eval()
+
+
+def loaded(
+    name: str, hf_model: Any, step: int | None, dtype: torch.dtype
+) -> tuple[Published, Transformer]:
+    """A published model, and its weights.
+
+    Raises:
+        NotLoaded: the model can't be loaded.
+    """
+    try:
+        published = Published.of(name, hf_model, step)
+        return published, load(published.source, dtype=dtype)
+    except ModelLoadError as error:
+        raise NotLoaded(str(error)) from error
 
 
 def dtype_of(dtype: object) -> torch.dtype:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
+from interp.compat.errors import InvalidInput
 from interp.compat.factored_matrix import FactoredMatrix
-from interp.errors import InvalidInput
 
 StateDict = dict[str, Tensor]
 

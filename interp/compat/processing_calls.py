@@ -5,8 +5,9 @@ from typing import Any
 from torch import Tensor
 
 from interp.compat import processing
+from interp.compat.errors import InvalidInput
 from interp.compat.stacked_weights import StackedWeights
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 FOLDED = {"LN": "LNPre", "RMS": "RMSPre"}
 """The ``normalization_type`` of a norm after its gain and bias are folded."""

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.utils.language_model import sample_logits
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_point import HookPoint
 from interp.compat.stacked_weights import StackedWeights
-from interp.errors import InvalidInput
 
 NEEDS = {
     "attn.hook_result": "use_attn_result",

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.factored_matrix import FactoredMatrix, composition_scores
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.text_calls import TextCalls
-from interp.errors import InvalidInput, NoSuchAttribute, shorten
+from interp.errors import NoSuchAttribute, shorten
 
 STACKED = {
     **dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"), "attn"),

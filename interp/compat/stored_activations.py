@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.utils.act_names import get_act_name
 from interp.compat.utils.slices import removes_axis, take
-from interp.errors import InvalidInput, NotRecorded, shorten
+from interp.errors import NotRecorded, shorten
 
 
 class StoredActivations:

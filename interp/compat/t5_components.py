@@ -5,14 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.compat.attention import Attention
-from interp.compat.bert_components import norm_of
+from interp.compat.attention import AbstractAttention
 from interp.compat.components import MLP, Block
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_point import HookPoint
+from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import whole
-from interp.errors import InvalidInput, NoSuchAttribute
+from interp.errors import NoSuchAttribute
 from interp.model import Attention as CoreAttention
 from interp.model import Block as CoreBlock
 from interp.model import RelativeBias
@@ -32,7 +33,7 @@ class BiasTable(nn.Module):
         return self.weight[buckets]
 
 
-class T5Attention(Attention):
+class T5Attention(AbstractAttention):
     """The weights and hook points of one attention; the first in a stack has the bias table.
 
     As in TransformerLens, nothing calls its ``rel_pos_hook``.

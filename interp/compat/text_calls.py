@@ -10,9 +10,10 @@ from einops import rearrange
 from torch import Tensor
 
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.tokenizer import HookedTokenizer, add_special_tokens
-from interp.errors import InvalidInput, InvalidTokens, shorten
+from interp.errors import shorten
 
 
 class TextCalls(HookedRootModule):
@@ -33,12 +34,15 @@ class TextCalls(HookedRootModule):
         Missing special tokens are set to EOS, as in TransformerLens.
 
         Raises:
-            InvalidInput: the padding side is neither ``left`` nor ``right``.
+            InvalidInput: the padding side is neither ``left`` nor ``right``, or ``tokenizer`` is no
+                tokenizer.
         """
         if default_padding_side not in ("left", "right", None):
             raise InvalidInput(
                 f"default_padding_side={shorten(default_padding_side)} must be left or right."
             )
+        if not callable(getattr(tokenizer, "encode", None)):
+            raise InvalidInput(f"{shorten(tokenizer)} is not a tokenizer: it can't encode texts.")
         self.tokenizer = tokenizer
         if default_padding_side is not None:
             tokenizer.padding_side = default_padding_side

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 
+from interp.compat.errors import InvalidInput
 from interp.config import TokensConfig
-from interp.errors import InvalidInput, NoSuchAttribute, shorten
+from interp.errors import NoSuchAttribute, shorten
 from interp.text import Tokenizer
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from interp.errors import InvalidInput
+from interp.compat.errors import InvalidInput
 
 
 def keep_single_column(dataset: Any, col_name: str) -> Any:

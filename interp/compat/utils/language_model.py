@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import InvalidInput
+from interp.compat.errors import InvalidInput
 
 
 def lm_cross_entropy_loss(

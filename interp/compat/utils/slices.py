@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from interp.compat.errors import InvalidInput
 from interp.compat.utils.tensors import to_numpy
-from interp.errors import InvalidInput, shorten
+from interp.errors import shorten
 
 SliceInput = (
     int

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.errors import InvalidInput, shorten
+from interp.compat.errors import InvalidInput
+from interp.errors import shorten
 
 MATRIX = 2
 """Number of axes of a matrix."""

@@ -1,0 +1,1 @@
+"""Libraries written for TransformerLens, run on it and on ``interp.compat``, and compared."""
