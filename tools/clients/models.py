@@ -24,6 +24,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rotary_dim": 8,
         "n_key_value_heads": 2,
     },
+    "gemma-2": {
+        "act_fn": "gelu_pytorch_tanh",
+        "gated_mlp": True,
+        "normalization_type": "RMS",
+        "positional_embedding_type": "rotary",
+        "rotary_dim": 8,
+        "use_normalization_before_and_after": True,
+        "attn_scores_soft_cap": 5.0,
+        "output_logits_soft_cap": 3.0,
+    },
 }
 
 
@@ -39,3 +49,22 @@ def draw_weights(module: torch.nn.Module, seed: int) -> None:
         for _, parameter in sorted(module.named_parameters()):
             drawn = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(0.3 * drawn)
+
+
+def word_tokenizer() -> Any:
+    """A tokenizer of ``transformers`` whose tokens are the words ``w3``, ``w4``, …"""
+    import tokenizers  # noqa: PLC0415 - only some clients need it
+    import transformers  # noqa: PLC0415
+
+    special = ["<pad>", "<bos>", "<eos>"]
+    words = [*special, *(f"w{i}" for i in range(3, SIZES["d_vocab"]))]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+    )
+    # Without these, TransformerLens loads the tokenizer anew, from the hub.
+    tokenizer.init_kwargs |= {"add_bos_token": True, "name_or_path": "words"}
+    return tokenizer
