@@ -4,7 +4,6 @@ The pooler and the next-sentence head have their own weights, because the core's
 masked language model, does not run them.
 """
 
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it

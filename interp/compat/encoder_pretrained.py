@@ -68,7 +68,8 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
             tokenizer: a tokenizer of ``transformers``, instead of the model's.
             move_to_device: whether to move the model to ``device``.
             dtype: the dtype to compute in.
-            **from_pretrained_kwargs: ``torch_dtype`` instead of ``dtype``; others are refused.
+            **from_pretrained_kwargs: ``torch_dtype`` instead of ``dtype``, and
+                ``trust_remote_code``, which has no effect. Others are refused.
 
         Raises:
             InvalidInput: an argument is not supported.
@@ -76,6 +77,7 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
             NotLoaded: the model can't be loaded.
         """
         dtype = dtype_of(from_pretrained_kwargs.pop("torch_dtype", dtype))
+        from_pretrained_kwargs.pop("trust_remote_code", None)
         if from_pretrained_kwargs or checkpoint_index is not None:
             names = ["checkpoint_index"] * (checkpoint_index is not None)
             names += sorted(from_pretrained_kwargs)

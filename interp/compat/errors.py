@@ -31,8 +31,8 @@ class OutOfRange(InvalidTokens, IndexError, RuntimeError):
     """An id outside of the vocabulary, a position outside of the context, a layer that is none."""
 
 
-class NotAScalar(InvalidInput, RuntimeError):
-    """A metric returned more than one number."""
+class WrongShape(InvalidInput, RuntimeError):
+    """Tensors whose shapes do not match, or more than one number where one is expected."""
 
 
 class NotLoaded(errors.ModelLoadError, ValueError, OSError):

@@ -9,23 +9,55 @@ The decompositions are those of :class:`interp.linalg.LowRank`, which never form
 
 import warnings
 from functools import cached_property
-from typing import Any, Union
+from typing import Any, Protocol, Union, runtime_checkable
 
 import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from interp.compat.errors import InvalidInput
+from interp.compat.errors import InvalidInput, WrongShape
 from interp.errors import shorten
 from interp.linalg import LowRank
 
 MATRIX = 2
 """Number of axes of a matrix."""
-Factor = Union[Tensor, "FactoredMatrix"]
+Factor = Union[Tensor, "TensorLike", "FactoredMatrix"]
+
+
+@runtime_checkable
+class TensorLike(Protocol):
+    """What a factor needs, if it is not a tensor, to be multiplied."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        ...
+
+    @property
+    def shape(self) -> Any:
+        """The size of each axis."""
+        ...
+
+    def unsqueeze(self, dim: int) -> Any:
+        """With a further axis of size 1."""
+        ...
+
+    def squeeze(self, dim: int) -> Any:
+        """Without an axis of size 1."""
+        ...
+
+    def broadcast_to(self, shape: Any) -> Any:
+        """Expanded to a shape."""
+        ...
+
+    def __matmul__(self, other: Any) -> Any: ...
 
 
 class FactoredMatrix:
     """The matrix ``A @ B``; leading axes are batch axes, which broadcast.
+
+    Factors that are only :class:`TensorLike` can be multiplied and read; every other operation
+    needs tensors.
 
     Args:
         A: ``[... ldim mdim]``.
@@ -42,9 +74,13 @@ class FactoredMatrix:
 
     Raises:
         InvalidInput: the factors can't be multiplied.
+        WrongShape: their leading axes do not broadcast.
     """
 
-    def __init__(self, A: Tensor, B: Tensor) -> None:
+    A: Any
+    B: Any
+
+    def __init__(self, A: Tensor | TensorLike, B: Tensor | TensorLike) -> None:
         if min(A.ndim, B.ndim) < MATRIX or A.shape[-1] != B.shape[-2]:
             raise InvalidInput(
                 f"FactoredMatrix takes A [... ldim mdim] and B [... mdim rdim]; got "
@@ -55,12 +91,12 @@ class FactoredMatrix:
         try:
             leading = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
         except RuntimeError as error:
-            raise InvalidInput(
+            raise WrongShape(
                 f"The leading axes of A {tuple(A.shape)} and B {tuple(B.shape)} do not broadcast."
             ) from error
         self.shape = torch.Size((*leading, self.ldim, self.rdim))
-        self.A = A.broadcast_to(*leading, self.ldim, self.mdim)
-        self.B = B.broadcast_to(*leading, self.mdim, self.rdim)
+        self.A = A.broadcast_to((*leading, self.ldim, self.mdim))
+        self.B = B.broadcast_to((*leading, self.mdim, self.rdim))
 
     def __repr__(self) -> str:
         return f"FactoredMatrix: Shape({self.shape}), Hidden Dim({self.mdim})"
@@ -71,17 +107,17 @@ class FactoredMatrix:
         return len(self.shape)
 
     @property
-    def pair(self) -> tuple[Tensor, Tensor]:
+    def pair(self) -> tuple[Any, Any]:
         """The two factors."""
         return self.A, self.B
 
     @property
-    def AB(self) -> Float[Tensor, "*batch ldim rdim"]:
+    def AB(self) -> Any:
         """The product, as a full matrix."""
         return self.A @ self.B
 
     @property
-    def BA(self) -> Float[Tensor, "*batch mdim mdim"]:
+    def BA(self) -> Any:
         """The product of the factors in the other order; its nonzero eigenvalues are those of AB.
 
         Raises:
@@ -110,12 +146,12 @@ class FactoredMatrix:
             return (self @ other.A) @ other.B
         self._check_inner(other, other.shape[max(-2, -other.ndim)], self.rdim, "right")
         if other.ndim < MATRIX:
-            return (self.A @ (self.B @ other[..., None]))[..., 0]
+            return (self.A @ (self.B @ other.unsqueeze(-1))).squeeze(-1)
         if self.rdim > self.mdim:
             return FactoredMatrix(self.A, self.B @ other)
         return FactoredMatrix(self.AB, other)
 
-    def __rmatmul__(self, other: Tensor) -> Any:
+    def __rmatmul__(self, other: Tensor | TensorLike) -> Any:
         """``other @ self``: a :class:`FactoredMatrix`, or a vector if ``other`` is one ``[ldim]``.
 
         Raises:
@@ -123,7 +159,7 @@ class FactoredMatrix:
         """
         self._check_inner(other, other.shape[-1], self.ldim, "left")
         if other.ndim < MATRIX:
-            return ((other[..., None, :] @ self.A) @ self.B)[..., 0, :]
+            return ((other.unsqueeze(-2) @ self.A) @ self.B).squeeze(-2)
         if self.ldim > self.mdim:
             return FactoredMatrix(other @ self.A, self.B)
         return FactoredMatrix(other, self.AB)

@@ -1,7 +1,8 @@
 """Text generation as in TransformerLens: sampling by default, hooks in every step."""
 
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -34,13 +35,19 @@ class GeneratedTokens(NamedTuple):
 
 
 class _Prompt(NamedTuple):
+    """The ids of a prompt and which are real; for embeddings, those and no ids."""
+
     tokens: Tensor
     mask: Tensor
-    is_text: bool
+    kind: str
+    embeds: Tensor | None = None
 
 
 class Generation(StackedWeights):
     """The methods that generate."""
+
+    get_residual: Callable[..., Any]
+    """The stream before the first block, given embeddings."""
 
     def generate(
         self,
@@ -68,7 +75,8 @@ class Generation(StackedWeights):
         first in ``generate``, and calls the second over all positions).
 
         Args:
-            input: a text, texts, or ids ``[batch pos]``.
+            input: a text, texts, ids ``[batch pos]``, or the embeddings of tokens without their
+                positions ``[batch pos d_model]``.
             max_new_tokens: maximum number of new tokens.
             stop_at_eos: whether a row ends at EOS; it is then filled with EOS.
             eos_token_id: ids of the tokens that end a row; by default the tokenizer's EOS.
@@ -76,12 +84,15 @@ class Generation(StackedWeights):
             top_k: sample from the k most probable tokens.
             top_p: sample from the most probable tokens whose probabilities sum to ``top_p``.
             temperature: divides the logits.
-            freq_penalty: subtracted from a token's logit for each time it occurred.
+            freq_penalty: subtracted from a token's logit for each time it occurred; ignored with
+                embeddings.
             use_past_kv_cache: whether to cache keys and values of earlier tokens.
             prepend_bos: overrides ``cfg.default_prepend_bos``, for texts.
             padding_side: the padding side of a single text or of ids; several texts are padded on
                 the left.
-            return_type: ``input`` (text for text, ids for ids), ``str`` or ``tokens``.
+            return_type: ``input`` (text for text, ids for ids, embeddings for embeddings),
+                ``str``, ``tokens`` or ``embeds``. Texts and ids include the prompt unless it was
+                embeddings; embeddings always include it.
             verbose: ignored.
             **generation_kwargs: ``output_logits=True`` returns :class:`GeneratedTokens`; others
                 are ignored with a warning.
@@ -94,7 +105,7 @@ class Generation(StackedWeights):
         wants_logits = bool(generation_kwargs.pop("output_logits", False))
         _warn_of_ignored(generation_kwargs)
         prompt = self._prompt(input, prepend_bos, padding_side)
-        kind = resolve_return_type(return_type, is_text=prompt.is_text)
+        kind = resolve_return_type(return_type, prompt.kind)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         tokens, logits = prompt.tokens, []
@@ -103,7 +114,14 @@ class Generation(StackedWeights):
             tokens, logits = torch.cat([tokens, new], dim=-1), [*logits, its_logits]
         if wants_logits:
             return GeneratedTokens(tokens, tuple(logits))
+        if kind == "embeds":
+            return self._embeds(prompt, tokens)
         return decode_rows(self.tokenizer, tokens) if kind == "str" else tokens
+
+    def _embeds(self, prompt: _Prompt, tokens: Tensor) -> Tensor:
+        """The embeddings of the prompt and of tokens, without positions."""
+        embeds = self.get_submodule("embed")(tokens)
+        return embeds if prompt.embeds is None else torch.cat([prompt.embeds, embeds], dim=1)
 
     def generate_stream(
         self,
@@ -145,19 +163,24 @@ class Generation(StackedWeights):
     def _prompt(self, prompt: Any, prepend_bos: bool | None, padding_side: str | None) -> _Prompt:
         """The ids of the prompt, and the mask of those that are real."""
         is_text = isinstance(prompt, str | list)
+        if not is_text and torch.as_tensor(prompt).ndim == 3:  # noqa: PLR2004 - batch pos d_model
+            embeds = torch.as_tensor(prompt).to(self.cfg.device)
+            ids = torch.zeros((len(embeds), 0), dtype=torch.long, device=embeds.device)
+            return _Prompt(ids, ids, "embeds", embeds)
         several = isinstance(prompt, list) and len(prompt) > 1
         with self._overriding(prepend_bos, "left" if several else padding_side):
             tokens = self.to_tokens(prompt) if is_text else torch.as_tensor(prompt)
             if tokens.is_floating_point():
                 raise InvalidInput(
-                    f"generate takes texts or ids [batch pos]; got {shorten(tokens)}. To run a "
-                    "model on embeddings, use start_at_layer=0."
+                    "generate takes texts, ids [batch pos] or embeddings [batch pos d_model]; got "
+                    f"{shorten(tokens)}."
                 )
             tokens = (tokens[None] if tokens.ndim == 1 else tokens).to(self.cfg.device)
             bos = self.cfg.default_prepend_bos
             mask = get_attention_mask(self.tokenizer, tokens, prepend_bos=bos)
         # A row that has only the id of padding is a prompt of that token (often BOS).
-        return _Prompt(tokens, mask.where(mask.any(-1, keepdim=True), 1), is_text)
+        mask = mask.where(mask.any(-1, keepdim=True), 1)
+        return _Prompt(tokens, mask, "str" if is_text else "tokens")
 
     def _steps(
         self,
@@ -172,6 +195,17 @@ class Generation(StackedWeights):
         if use_past_kv_cache:
             cache = TransformerLensKeyValueCache.init_cache(self.cfg, first.device, len(first))
 
+        def after_embeds(tokens: Tensor) -> Tensor:
+            start = 0 if cache is None else cache.n_columns
+            stream, shortformer = self.get_residual(self._embeds(prompt, tokens)[:, start:], start)
+            output = self(
+                stream,
+                start_at_layer=0,
+                shortformer_pos_embed=shortformer,
+                past_kv_cache=cache,
+            )
+            return output[:, -1]
+
         def next_logits(tokens: Tensor) -> Tensor:
             start = 0 if cache is None else cache.n_columns
             real = torch.ones_like(tokens)
@@ -179,6 +213,9 @@ class Generation(StackedWeights):
             output = self(tokens[:, start:], attention_mask=real[:, start:], past_kv_cache=cache)
             return output[:, -1]
 
+        if prompt.embeds is not None:
+            sampling = replace(sampling, freq_penalty=0.0)
+            return generation_steps(after_embeds, first, max_new_tokens, sampling, ends)
         return generation_steps(next_logits, first, max_new_tokens, sampling, ends)
 
 

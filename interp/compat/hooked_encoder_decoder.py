@@ -253,7 +253,9 @@ class HookedEncoderDecoder(EncoderModel):
                 ``return_type`` is unknown.
             InvalidTokens: a text is given or requested without a tokenizer.
         """
-        kind = resolve_return_type(return_type, is_text=isinstance(input, str | list))
+        kind = resolve_return_type(
+            return_type, "str" if isinstance(input, str | list) else "tokens"
+        )
         sampling = Sampling(do_sample, top_k, top_p, temperature, freq_penalty)
         ends = Ends.of(eos_token_id, self.tokenizer) if stop_at_eos else Ends()
         source, mask = self._encode_source(input, one_zero_attention_mask)

@@ -233,6 +233,57 @@ class ModelForward(Settings, CoreModule):
         is_last = stop is None and self.cfg.normalization_type is not None
         return self.get_submodule("ln_final")(stream) if is_last else stream
 
+    def get_pos_offset(
+        self, past_kv_cache: TransformerLensKeyValueCache | None, batch_size: int
+    ) -> int:
+        """The number of positions in a KV cache.
+
+        Raises:
+            InvalidInput: the cache was made for another number of rows.
+        """
+        if past_kv_cache is None:
+            return 0
+        rows = len(past_kv_cache[0].past_keys)
+        if rows != batch_size:
+            raise InvalidInput(f"The cache was made for {rows} rows, not {batch_size}.")
+        return past_kv_cache[0].past_keys.shape[1]
+
+    def get_residual(
+        self,
+        embed: Tensor,
+        pos_offset: int,
+        prepend_bos: bool | None = None,  # noqa: ARG002 - not used, as in TransformerLens
+        attention_mask: Tensor | None = None,
+        tokens: Tensor | None = None,  # noqa: ARG002 - only their shape, which is that of embed
+        return_shortformer_pos_embed: bool = True,
+        device: Any = None,  # noqa: ARG002 - that of the model
+    ) -> Any:
+        """The stream before the first block, given the embeddings of tokens.
+
+        Args:
+            embed: the embeddings of new tokens ``[batch pos d_model]``.
+            pos_offset: the number of earlier positions.
+            prepend_bos: ignored.
+            attention_mask: 0 at padding, ``[batch earlier+pos]``.
+            tokens: ignored.
+            return_shortformer_pos_embed: whether to return the positions of a shortformer as well,
+                or ``None`` for other models.
+            device: ignored.
+        """
+        stream, shortformer = self._with_positions(embed, pos_offset, attention_mask)
+        return (stream, shortformer) if return_shortformer_pos_embed else stream
+
+    def _with_positions(
+        self, stream: Tensor, offset: int, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The stream before the first block, and the positions that blocks add (shortformer)."""
+        kind = self.cfg.positional_embedding_type
+        if kind not in ("standard", SHORTFORMER):
+            return stream, None
+        positions = self.get_submodule("pos_embed")(stream[..., 0], offset, mask)
+        positions = call_hooks(self.get_submodule("hook_pos_embed"), positions)
+        return (stream, positions) if kind == SHORTFORMER else (stream + positions, None)
+
     def _embed_by_parts(
         self, forward_input: ForwardInput, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
@@ -241,12 +292,7 @@ class ModelForward(Settings, CoreModule):
         offset = forward_input.batch.ids.shape[1] - n_new
         new = forward_input.batch.ids[:, offset:]
         stream = call_hooks(self.get_submodule("hook_embed"), self.get_submodule("embed")(new))
-        kind = self.cfg.positional_embedding_type
-        if kind not in ("standard", SHORTFORMER):
-            return stream, None
-        positions = self.get_submodule("pos_embed")(new, offset, mask)
-        positions = call_hooks(self.get_submodule("hook_pos_embed"), positions)
-        return (stream, positions) if kind == SHORTFORMER else (stream + positions, None)
+        return self._with_positions(stream, offset, mask)
 
     def _context_and_tap(self, forward_input: ForwardInput) -> tuple[Context, FacadeTap]:
         """The context of a forward (positions, padding, KV cache), and the tap with the hooks."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp import edits
 from interp.compat.caching_hooks import SaveHook
-from interp.compat.errors import InvalidInput, NotAScalar
+from interp.compat.errors import InvalidInput, WrongShape
 from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
@@ -81,11 +81,11 @@ def metric_value(metric: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
     """The number that a metric returns, without axes.
 
     Raises:
-        NotAScalar: it is not a single number.
+        WrongShape: it is not a single number.
     """
     value = torch.as_tensor(metric(logits))
     if value.numel() != 1:
-        raise NotAScalar(
+        raise WrongShape(
             f"patching_metric returned {tuple(value.shape)}; it must return a single number. Take "
             "the mean over the rows, or patch each row by itself."
         )

@@ -72,7 +72,8 @@ class Pretrained(ProcessingCalls):
             dtype: the dtype to compute in.
             first_n_layers: the number of layers to keep; by default all.
             n_ctx: the longest text; by default that of TransformerLens, which caps some.
-            **keywords: ``torch_dtype`` instead of ``dtype``; others are refused.
+            **keywords: ``torch_dtype`` instead of ``dtype``, and ``trust_remote_code``, which has no
+                effect: no code of a repository is run. Others are refused.
 
         Raises:
             InvalidInput: an argument is not supported.
@@ -85,6 +86,7 @@ class Pretrained(ProcessingCalls):
                 "of a bundled model, and checkpoint_value= one of the hub."
             )
         dtype = dtype_of(keywords.pop("torch_dtype", dtype))
+        keywords.pop("trust_remote_code", None)
         if keywords:
             raise InvalidInput(f"from_pretrained does not take {shorten(sorted(keywords))}.")
         published, source = loaded(str(model_name), hf_model, checkpoint_value, dtype)

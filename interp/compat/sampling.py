@@ -108,16 +108,18 @@ def generation_steps(
         tokens = torch.cat([tokens, new[:, None]], dim=-1)
 
 
-def resolve_return_type(return_type: str | None, *, is_text: bool) -> str:
-    """``str`` or ``tokens``, for any ``return_type=`` of ``generate``.
+def resolve_return_type(return_type: str | None, kind_of_input: str) -> str:
+    """``str``, ``tokens`` or ``embeds``, for any ``return_type=`` of ``generate``.
 
     Raises:
         InvalidInput: ``return_type`` is unknown.
     """
-    kinds = {"input": "str" if is_text else "tokens", "tensor": "tokens"}
+    kinds = {"input": kind_of_input, "tensor": "tokens"}
     kind = kinds.get(str(return_type), return_type)
-    if kind not in ("str", "tokens"):
-        raise InvalidInput(f"return_type={shorten(return_type)} must be input, str or tokens.")
+    if kind not in ("str", "tokens", "embeds"):
+        raise InvalidInput(
+            f"return_type={shorten(return_type)} must be input, str, tokens or embeds."
+        )
     return str(kind)
 
 

@@ -20,11 +20,6 @@ STACKED = {
 """Weights of every block, and the part of the block that has each."""
 SINGLE = {"W_U": "unembed", "b_U": "unembed", "W_E": "embed", "W_pos": "pos_embed"}
 """Weights of which there is one, and the part of the model that has each."""
-INSTEAD = {
-    "get_residual": "model.input_to_embed(tokens), or model(tokens, stop_at_layer=0)",
-    "get_pos_offset": "past_kv_cache.n_columns",
-}
-"""Names of TransformerLens that this package lacks, and what to use instead."""
 
 
 class BlockWeights(HookedRootModule):
@@ -49,8 +44,6 @@ class BlockWeights(HookedRootModule):
             if part is None:
                 raise NoSuchAttribute(f"This model has no {name}.")
             return getattr(part.get_submodule(inner), name)
-        if name in INSTEAD:
-            raise NoSuchAttribute(f"interp.compat has no model.{name}; use {INSTEAD[name]}.")
         return super().__getattr__(name)
 
     def _every_block(self) -> Iterable[nn.Module]:

@@ -52,7 +52,7 @@ def draw_weights(module: torch.nn.Module, seed: int) -> None:
 
 
 def word_tokenizer() -> Any:
-    """A tokenizer of ``transformers`` whose tokens are the words ``w3``, ``w4``, …"""
+    """A tokenizer of ``transformers`` whose tokens are words, ``w3``, ``w4`` and so on."""
     import tokenizers  # noqa: PLC0415 - only some clients need it
     import transformers  # noqa: PLC0415
 
