@@ -136,7 +136,7 @@ class MLP(CanBeUsedAsMLP):
 
     def act_fn(self, x: Tensor) -> Tensor:
         """The activation function."""
-        return solu(x) if self.cfg.is_layer_norm_activation() else self._core[0].act(x)
+        return solu(x) if self.cfg.act_fn.startswith("solu") else self._core[0].act(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the MLP, given its input after the norm."""
@@ -149,11 +149,6 @@ class MLP(CanBeUsedAsMLP):
             post = self.act_fn(call_hooks(self.hook_pre, pre))
         post = call_hooks(self.hook_post, self.after_activation(post))
         return F.linear(post, self.W_out.T, biases.get("b_out"))
-
-    def norm_has_hooks(self) -> bool:
-        """Whether the norm after SoLU, or the point before that norm, has hooks."""
-        points = (self.hook_mid, self.ln.hook_scale, self.ln.hook_normalized)
-        return any(isinstance(point, HookPoint) and point.is_hooked for point in points)
 
     def after_activation(self, post: Tensor) -> Tensor:
         """Apply what TransformerLens applies between the activation function and ``hook_post``."""

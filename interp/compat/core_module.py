@@ -5,11 +5,14 @@ from typing import Any
 
 import torch
 
+from interp import errors
 from interp.compat.activation_cache import ActivationCache
 from interp.compat.config import HookedTransformerConfig
+from interp.compat.errors import OutOfRange
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.structure import Structure
+from interp.model import Batch
 from interp.transformer import Transformer
 
 IGNORED_KEYS = ("attn.mask", "attn.IGNORE", "attn.rotary_sin", "attn.rotary_cos")
@@ -22,7 +25,7 @@ class CoreModule(HookedRootModule):
     cfg: HookedTransformerConfig
     _core: tuple[Transformer]
     _weights: SharedWeights
-    _structure: Structure | None
+    _structure: Structure | None = None
 
     def _check_structure(self, names: Iterable[str]) -> None:
         """Note the parts of a new model, or the hook points that now stand in it."""
@@ -35,14 +38,11 @@ class CoreModule(HookedRootModule):
     def runs_core(self) -> bool:
         """Whether the forward is that of the core, since no part of the model was replaced.
 
-        Otherwise the forward calls the parts one after the other, which takes longer, and sweeps
-        run one forward for each cell.
+        Otherwise the forward calls the parts one after the other, which takes longer.
         """
-        if self.cfg.positional_embedding_type == "shortformer":
-            return False
-        return self._structure is None or self._structure.is_whole()
+        return self._structure is not None and self._structure.is_whole()
 
-    def _replaced_parts(self) -> list[str]:
+    def replaced_parts(self) -> list[str]:
         """The names of parts that were replaced, added or deleted, or have hooks of PyTorch."""
         return [] if self._structure is None else self._structure.replaced(self)
 
@@ -51,6 +51,17 @@ class CoreModule(HookedRootModule):
         """The model of this package that computes the forward; both share their weights."""
         self._weights.check()
         return self._core[0]
+
+    def _checked(self, tokens: Any, **how: Any) -> Batch:
+        """Ids ``[batch pos]``, and what else ``how`` names, after checks.
+
+        Raises:
+            OutOfRange: an id is outside of the vocabulary, or a row is too long.
+        """
+        try:
+            return self.core.batch(tokens, **how)
+        except errors.InvalidTokens as error:
+            raise OutOfRange(str(error)) from error
 
     def run_with_cache(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,

@@ -1,31 +1,26 @@
 """The base class of :class:`HookedEncoder` and :class:`HookedEncoderDecoder`.
 
-The forward is the core's, stack by stack, with the façade's hooks as its tap. As in
+The forward calls the parts, one after the other; the core has their weights, and checks ids. As in
 TransformerLens, an attention mask hides padded tokens from every query and changes no position.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from interp.compat.components import Block, Unembed
+from interp.compat.components import Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.encoder_pretrained import EncoderPretrained
-from interp.compat.encoder_tap import EncoderFacade, KeyPadding
 from interp.compat.errors import InvalidInput, InvalidTokens
-from interp.compat.facade import Where
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import Norm
 from interp.compat.settings import NEEDS
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
 from interp.errors import shorten
-from interp.model import Causal, Masking, Stack, Unembedding, as_mask
-from interp.points import Place, Point
+from interp.model import Unembedding, as_mask
 from interp.transformer import Transformer
 
 
@@ -53,13 +48,7 @@ class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMeth
         if self.cfg.d_vocab_out == -1:
             self.cfg.d_vocab_out = self.cfg.d_vocab
         core = Transformer(self._core_config(self.cfg)).to(self.cfg.dtype)
-        causal = self.cfg.attention_dir == "causal"
-        for layer in range(self.cfg.n_layers):
-            attention = core.stacks[0].block(layer).attn
-            masking = attention.masking
-            mask = KeyPadding(Causal() if causal else masking.mask)
-            attention.masking = Masking(mask, masking.positions)
-        self._core, self._weights, self._structure = (core,), SharedWeights(), None
+        self._core, self._weights = (core,), SharedWeights()
         self._add_parts(core)
         self.setup()
         if move_to_device:
@@ -81,41 +70,6 @@ class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMeth
         if not isinstance(unembed, Unembedding) or unembed.b_U is None:
             raise InvalidInput("This model has no unembedding with a bias.")
         self.unembed = Unembed(unembed.weight, unembed.b_U, self._weights)
-
-    def _places(self, stack: Stack, names: Mapping[Point, str]) -> dict[Where, str]:
-        """TransformerLens's name for each place of a stack.
-
-        Args:
-            stack: the stack of the core.
-            names: the names of points outside of blocks.
-        """
-        hook_names: dict[Where, str] = {}
-        for place, name in self._core[0].names.hooks.items():
-            hook_name = names.get(place.point) if place.layer is None else name
-            is_here = place.stack == stack.name_in_places and place.point is not Point.MLP_IN
-            if is_here and hook_name is not None:
-                hook_names[where(place)] = hook_name
-        return hook_names
-
-    def _facade(
-        self,
-        stack: Stack,
-        blocks: Sequence[Block],
-        names: Mapping[Point, str],
-        after: Mapping[Where, nn.Module],
-        **options: Any,
-    ) -> EncoderFacade:
-        """The façade of a stack, with the hook point and the norm at each of its places."""
-        points: dict[Where, HookPoint] = {}
-        norms: dict[Where, Norm] = {}
-        for at, name in self._places(stack, names).items():
-            if name in self.hook_dict:
-                points[at] = self.hook_dict[name]
-            owner = self.mod_dict.get(name.rpartition(".")[0])
-            if isinstance(owner, Norm):
-                norms[at] = owner
-        attentions = [stack.block(layer).attn for layer in range(len(blocks))]
-        return EncoderFacade(self.cfg, points, norms, blocks, attentions, after, **options)
 
     def check_hooks_to_add(
         self,
@@ -185,17 +139,6 @@ class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMeth
             )
         return real
 
-    def _logits(self, residual: Tensor) -> Tensor:
-        """The logits, with the hooks of ``unembed``."""
-        unembed = self._core[0].unembed
-        if not isinstance(unembed, Unembedding):
-            raise InvalidInput("This model has no unembedding.")
-        if not self.runs_core:
-            return self.unembed(unembed.read(residual))
-        x = call_hooks(self.unembed.hook_in, unembed.read(residual))
-        logits = unembed.linear(x, unembed.weight, unembed.b_U)
-        return call_hooks(self.unembed.hook_out, logits)
-
     def _additive_mask(self, mask: object, ids: Tensor, hidden: float) -> Tensor | None:
         """What is added to the scores ``[batch 1 1 pos]``: ``hidden`` at padding, else 0."""
         real = self._real_tokens(mask, ids)
@@ -203,8 +146,3 @@ class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMeth
             return None
         zeros = torch.zeros(real.shape, dtype=self.cfg.dtype, device=ids.device)
         return zeros.masked_fill(~real, hidden)[:, None, None]
-
-
-def where(place: Place) -> Where:
-    """Point, layer and norm of a place of one stack."""
-    return place.point, place.layer, place.norm

@@ -18,14 +18,6 @@ from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.weight_views import one_expert, whole
 from interp.model import Experts
-from interp.points import Point
-
-NEURONS = {
-    Point.EXPERT_GATE: "hook_gate",
-    Point.EXPERT_PRE: "hook_pre",
-    Point.EXPERT_POST: "hook_post",
-}
-"""The points of the neurons of all experts, and the name of the hook point in each expert."""
 
 
 class CanBeUsedAsMLP(nn.Module):
@@ -73,9 +65,8 @@ class MoE(CanBeUsedAsMLP):
         super().__init__()
         self.cfg, self.d_mlp = cfg, core.weight_in.shape[1]
         self.num_experts, self.experts_per_token = core.weight_in.shape[0], core.top_k
-        experts = [Expert(core, index, weights) for index in range(self.num_experts)]
+        experts = (Expert(core, index, weights) for index in range(self.num_experts))
         self.experts = nn.ModuleList(experts)
-        self._experts = tuple(experts)
         self.W_gate = Projection()
         weights.add(self.W_gate, "weight", core.weight_router, whole)
         self.hook_expert_weights, self.hook_expert_indices = HookPoint(), HookPoint()
@@ -98,43 +89,3 @@ class MoE(CanBeUsedAsMLP):
         if self.cfg.norm_topk_prob:
             largest = largest / largest.sum(-1, keepdim=True)
         return largest, call_hooks(self.hook_expert_indices, taken)
-
-    def has_hooks(self, *points: Point) -> bool:
-        """Whether an expert has hooks at one of the points of its neurons."""
-        names = [NEURONS[point] for point in points if point in NEURONS]
-        return any(
-            expert.get_submodule(name).is_hooked for expert in self._experts for name in names
-        )
-
-    def route(self, logits: Tensor, formed: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights after the hooks of the router, and the experts of each token.
-
-        Args:
-            logits: the logits of the router ``[batch pos expert]``.
-            formed: the weights that follow from them, 0 for experts that are not selected.
-
-        Returns:
-            Weights ``[batch pos expert]``, and indices ``[token rank]``.
-        """
-        shares = logits.softmax(-1, dtype=torch.float32).flatten(0, 1)
-        hooked = call_hooks(self.hook_expert_weights, shares)
-        largest, indices = self._selected(hooked)
-        if hooked is shares and not self.hook_expert_indices.is_hooked:
-            return formed, indices
-        weights = torch.zeros_like(shares).scatter_add(-1, indices, largest)
-        return weights.view_as(formed).to(formed.dtype), indices
-
-    def hooked_neurons(self, point: Point, neurons: Tensor, indices: Tensor) -> Tensor:
-        """Neurons ``[batch pos expert d_mlp]`` after the hooks of each expert."""
-        if not self.has_hooks(point):
-            return neurons
-        flat, n = neurons.flatten(0, 1), neurons.shape[1]
-        rows = list(flat.unbind(1))
-        for index, expert in enumerate(self._experts):
-            _, tokens = indices.T.eq(index).nonzero(as_tuple=True)
-            hook_point: HookPoint = expert.get_submodule(NEURONS[point])  # pyright: ignore[reportAssignmentType]
-            routed = rows[index][tokens]
-            hooked = call_hooks(hook_point, routed)
-            if hooked is not routed:
-                rows[index] = rows[index].index_put((tokens,), hooked)
-        return torch.stack(rows, dim=1).unflatten(0, (-1, n))

@@ -34,11 +34,6 @@ class Facade:
     attentions: list[Attention]
 
     @property
-    def has_input_norm(self) -> bool:
-        """Whether ``ln1``, if there is one, is the norm of the input of attention."""
-        return self.cfg.original_architecture not in WRITE_NORM
-
-    @property
     def is_ungrouped(self) -> bool:
         """Whether every query head has its own keys and values."""
         return self.cfg.ungroup_grouped_query_attention
@@ -47,3 +42,11 @@ class Facade:
     def is_bidirectional(self) -> bool:
         """Whether nothing is masked, not even padding."""
         return self.cfg.attention_dir == "bidirectional"
+
+    @property
+    def input_norms(self) -> list[Norm]:
+        """The norms that TransformerLens applies to queries, keys and values apart."""
+        if self.cfg.original_architecture in WRITE_NORM:
+            return []
+        parts = (block.part("ln1") for block in self.blocks)
+        return [part for part in parts if isinstance(part, Norm)]

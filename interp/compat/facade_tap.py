@@ -5,9 +5,10 @@ everything else passes through. What TransformerLens computes differently is han
 
 - ``hook_normalized`` is before the gain and the bias of a norm;
 - edited scores are not masked again, so that a hook may unmask them;
-- queries, keys and values may have separate hooks on their inputs (:mod:`.split_inputs`);
 - padding is not embedded, and nothing attends to it (:mod:`.padding`);
-- the norm after SoLU, and the bias of a gated MLP, come before ``hook_post``.
+- the bias of a gated MLP comes before ``hook_post``.
+
+Models that differ in more are computed by their parts (``ModelForward.runs_core``).
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,9 @@ import torch
 from torch import Tensor
 
 from interp.compat.components import MLP
-from interp.compat.experts import NEURONS, MoE
 from interp.compat.facade import Facade, Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.padding import Padding
-from interp.compat.split_inputs import norm_before, projected_apart
 from interp.points import Point
 
 _NORMALIZED = {
@@ -42,8 +41,6 @@ _OPTIONAL = {
 _SCORES = (Point.SCORES, Point.CROSS_SCORES)
 _PATTERNS = (Point.PATTERN, Point.CROSS_PATTERN)
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
-_ROUTED = (Point.ROUTER, Point.EXPERT_WEIGHTS, *NEURONS)
-"""Points of a mixture of experts."""
 _SHARED = (Point.K, Point.V)
 """Points of key/value heads, which query heads may share."""
 
@@ -56,25 +53,15 @@ class Pending:
         norm_input: the input of the next norm.
         scale: the divisor of the last norm, if it was hooked.
         pattern: the softmax of edited scores.
-        pre: the input of the activation function.
-        heads: queries, keys and values of split inputs.
         heads_input: the inputs of the norms of queries and keys.
-        split: whether the norm in progress was already applied to split inputs.
         keys: the new keys before they are rotated, which a KV cache stores.
-        router: the logits of the last router.
-        experts: the experts of each token ``[token rank]``.
     """
 
     norm_input: Tensor | None = None
     scale: Tensor | None = None
     pattern: Tensor | None = None
-    pre: Tensor | None = None
-    heads: dict[Point, Tensor] = field(default_factory=dict)
     heads_input: dict[Point, Tensor] = field(default_factory=dict)
-    split: bool = False
     keys: Tensor | None = None
-    router: Tensor | None = None
-    experts: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +93,12 @@ class FacadeTap:
         """Whether one of the points has hooks, or differs from the core's at padding."""
         if self.padding is not None and Point.SCORES in points:
             return True
-        if points[0] in NEURONS:
-            return self._experts is not None and self._experts.has_hooks(*points)
         return any(self._is_hooked(point) for point in points)
 
     def __call__(self, point: Point, value: Tensor) -> Tensor:
         """The tensor after the hooks of its point."""
         if point in _SCALES:
-            if not self.pending.split:
-                self.pending.scale = value = self._hooked(point, value)
+            self.pending.scale = value = self._hooked(point, value)
             return value
         if point in _NORMALIZED:
             value = self._normalized(point, value)
@@ -137,33 +121,21 @@ class FacadeTap:
         if point is Point.ROT_K and self.has_kv_cache:
             return value
         if point is Point.ATTN_IN:
-            self._project_apart(value)
             return value
-        if point in _ROUTED:
-            return self._routed(point, value)
-        value = self._hooked(point, self._before_hooks(point, value))
-        if point is Point.PRE:
-            self.pending.pre = value
-        return value
+        return self._hooked(point, self._before_hooks(point, value))
 
     def _before_hooks(self, point: Point, value: Tensor) -> Tensor:
         """The value that TransformerLens passes to the hooks of a point."""
-        value = self.pending.heads.pop(point, value)
         if point is Point.POS_EMBED and self.padding is not None:
             return value.masked_fill(self.padding.queries[..., None], 0.0)
         if self.layer is None:
             return value
         if point in _SHARED and self.facade.is_ungrouped:
             return self.facade.attentions[self.layer].each_query(value)
-        mlp = self.facade.blocks[self.layer].part("mlp")
-        return self._neurons(mlp, value) if isinstance(mlp, MLP) and point is Point.POST else value
-
-    def _neurons(self, mlp: MLP, post: Tensor) -> Tensor:
-        """The input of ``hook_post``: with a gated MLP's bias, or SoLU's norm and its hooks."""
-        pre, self.pending.pre = self.pending.pre, None
-        if pre is None or not self.facade.cfg.is_layer_norm_activation():
-            return mlp.after_activation(post)
-        return mlp.after_activation(mlp.act_fn(pre)) if mlp.norm_has_hooks() else post
+        if point is Point.POST and self.facade.cfg.gated_mlp:
+            mlp = self.facade.blocks[self.layer].part("mlp")
+            return mlp.after_activation(value) if isinstance(mlp, MLP) else value
+        return value
 
     # ---- one point ----------------------------------------------------------------------------
 
@@ -193,9 +165,6 @@ class FacadeTap:
 
     def _after_norm(self, point: Point, value: Tensor) -> Tensor:
         scale, self.pending.scale = self.pending.scale, None
-        if self.pending.split:
-            self.pending.split = False
-            return value
         x = self.pending.heads_input.pop(point, self.pending.norm_input)
         if x is None or not self._is_hooked(point):
             return value
@@ -219,33 +188,3 @@ class FacadeTap:
     def _pattern(self, point: Point, pattern: Tensor) -> Tensor:
         recomputed, self.pending.pattern = self.pending.pattern, None
         return self._hooked(point, pattern if recomputed is None else recomputed)
-
-    def _project_apart(self, x: Tensor) -> None:
-        """Store queries, keys and values for later calls, if their inputs have separate hooks."""
-        if self.layer is None:
-            return
-        self.pending.heads = projected_apart(self.facade, self.layer, x)
-        normed = norm_before(self.facade, self.layer) is not None
-        self.pending.split = bool(self.pending.heads) and normed
-
-    # ---- mixtures of experts ------------------------------------------------------------------
-
-    @property
-    def _experts(self) -> MoE | None:
-        if self.layer is None:
-            return None
-        mlp = self.facade.blocks[self.layer].part("mlp")
-        return mlp if isinstance(mlp, MoE) else None
-
-    def _routed(self, point: Point, value: Tensor) -> Tensor:
-        """Router logits, weights of experts, or their neurons."""
-        experts, pending = self._experts, self.pending
-        if experts is None:
-            return value
-        if point is Point.ROUTER:
-            pending.router = value
-        elif point is Point.EXPERT_WEIGHTS and pending.router is not None:
-            value, pending.experts = experts.route(pending.router, value)
-        elif pending.experts is not None:
-            value = experts.hooked_neurons(point, value, pending.experts)
-        return value

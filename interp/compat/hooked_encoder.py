@@ -12,35 +12,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from interp import errors
 from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
 from interp.compat.encoder_config import bert_core_config
 from interp.compat.encoder_hooked_config import bert_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
-from interp.compat.encoder_tap import EncoderTap
-from interp.compat.errors import InvalidInput, InvalidTokens, OutOfRange
-from interp.compat.facade import Where
+from interp.compat.errors import InvalidInput
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import shorten
-from interp.model import Batch, Context, Span
-from interp.points import Point
 from interp.transformer import Transformer
-
-NAMES = {
-    Point.EMBED: "embed.hook_embed",
-    Point.POS_EMBED: "embed.hook_pos_embed",
-    Point.TYPE_EMBED: "embed.hook_token_type_embed",
-    Point.EMBED_SCALE: "embed.ln.hook_scale",
-    Point.EMBED_NORMALIZED: "embed.ln.hook_normalized",
-    Point.FINAL_SCALE: "mlm_head.ln.hook_scale",
-    Point.FINAL_NORMALIZED: "mlm_head.ln.hook_normalized",
-}
-"""TransformerLens's names for the places outside of blocks."""
-PARTS = ("embed", "blocks", "mlm_head", "unembed", "hook_full_embed")
-"""The parts of the forward."""
 
 
 class HookedEncoder(EncoderModel):
@@ -88,19 +70,6 @@ class HookedEncoder(EncoderModel):
         self.nsp_head, self.pooler = BertNSPHead(cfg), BertPooler(cfg)
         self.hook_full_embed = HookPoint()
 
-    def setup(self) -> None:
-        """Name every part, and map the core's places to hook points."""
-        super().setup()
-        self._check_structure(PARTS)
-        core, blocks = self._core[0], [b for b in self.blocks if isinstance(b, BertBlock)]
-        after: dict[Where, nn.Module] = {(Point.EMBED_NORMALIZED, None, None): self.hook_full_embed}
-        for layer in range(len(blocks)):
-            at = f"blocks.{layer}.hook_"
-            after[Point.RESID_MID, layer, None] = self.get_submodule(f"{at}mlp_in")
-            normalized = self.get_submodule(f"{at}normalized_resid_post")
-            after[Point.NORMALIZED, layer, "ln2"] = normalized
-        self._tapped = self._facade(core.stacks[0], blocks, NAMES, after, is_post_norm=True)
-
     # ---- the forward ----------------------------------------------------------------------------
 
     def forward(
@@ -132,13 +101,7 @@ class HookedEncoder(EncoderModel):
         if isinstance(input, str | list):
             tokens, own_types, own_mask = self.to_tokens(input)
             types, mask = own_types if types is None else types, own_mask if mask is None else mask
-        tap = EncoderTap(self._tapped)
-        resid = self._stream(tokens, types, mask, tap)
-        if self.runs_core:
-            resid = self._core[0].stacks[0].final_norm(resid, tap)
-        else:
-            resid = self.mlm_head(resid)
-        logits = self._logits(resid)
+        logits = self.unembed(self.mlm_head(self.encoder_output(tokens, types, mask)))
         if return_type == "predictions":
             return self._predictions(logits, tokens)
         return logits if return_type == "logits" else None
@@ -150,39 +113,14 @@ class HookedEncoder(EncoderModel):
         one_zero_attention_mask: Tensor | None = None,
     ) -> Tensor:
         """The stream after the last block ``[batch pos d_model]``; arguments as for the forward."""
-        tap = EncoderTap(self._tapped)
-        return self._stream(tokens, token_type_ids, one_zero_attention_mask, tap)
-
-    def _stream(
-        self, tokens: Any, types: Tensor | None, mask: Tensor | None, tap: EncoderTap
-    ) -> Tensor:
         if self.cfg.use_attn_in:
             raise InvalidInput(
                 "cfg.use_attn_in needs hook_attn_in, which a BERT block does not have; "
                 "cfg.use_split_qkv_input gives each head its own input."
             )
-        core = self.core
-        try:
-            batch = core.batch(tokens, types=types)
-        except errors.InvalidTokens as error:
-            raise OutOfRange(str(error)) from error
-        ids, real = batch.ids, self._real_tokens(mask, batch.ids)
-        if self.cfg.attention_dir == "causal" and real is not None and not bool(real[:, 0].all()):
-            raise InvalidTokens(
-                'With cfg.attention_dir="causal", padding must be on the right: the first token of '
-                "a row is masked, so that it has no token to attend to."
-            )
-        if not self.runs_core:
-            return self._stream_of_parts(ids, batch.types, mask)
-        context = Context.of(Batch(ids, types=batch.types), encoder_real=real)
-        return core.stacks[0](
-            Batch(ids, types=batch.types), context, tap, Span(0, len(self.blocks))
-        )
-
-    def _stream_of_parts(self, ids: Tensor, types: Tensor | None, mask: Tensor | None) -> Tensor:
-        """The same stream, computed by the parts, one of which was replaced."""
-        additive = self._additive_mask(mask, ids, -torch.inf)
-        resid = call_hooks(self.hook_full_embed, self.embed(ids, types))
+        batch = self._checked(tokens, types=token_type_ids)
+        additive = self._additive_mask(one_zero_attention_mask, batch.ids, -torch.inf)
+        resid = call_hooks(self.hook_full_embed, self.embed(batch.ids, batch.types))
         for block in self.blocks:
             resid = block(resid, additive)
         return resid

@@ -12,17 +12,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from interp.compat.components import Block, Embed
+from interp.compat.components import Embed
 from interp.compat.encoder_config import t5_core_config
 from interp.compat.encoder_hooked_config import t5_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
-from interp.compat.encoder_tap import EncoderFacade, EncoderTap
 from interp.compat.errors import InvalidInput, InvalidTokens
-from interp.compat.facade import Where
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.model_forward import ids_of
 from interp.compat.norms import norm_of
 from interp.compat.sampling import (
     Ends,
@@ -34,13 +31,8 @@ from interp.compat.sampling import (
 from interp.compat.source_state import State
 from interp.compat.t5_components import T5Attention, T5Block
 from interp.errors import shorten
-from interp.model import Batch, Context, Stack
-from interp.points import Point
+from interp.model import Stack, Unembedding
 from interp.transformer import Transformer
-
-STACKS = ("encoder", "encoder_final_ln", "decoder", "decoder_final_ln")
-PARTS = ("embed", "hook_embed", *STACKS, "unembed")
-"""The parts of the forward."""
 
 
 class HookedEncoderDecoder(EncoderModel):
@@ -85,31 +77,6 @@ class HookedEncoderDecoder(EncoderModel):
             for layer in range(len(stack.blocks))
         )
 
-    def setup(self) -> None:
-        """Name every part, and map the core's places to hook points."""
-        super().setup()
-        self._check_structure(PARTS)
-        first, second = self._core[0].stacks
-        self._tapped = (
-            self._stack_facade(first, {Point.EMBED: "hook_embed"}, (Point.SCORES,)),
-            self._stack_facade(second, {}, (Point.CROSS_SCORES,)),
-        )
-
-    def _stack_facade(
-        self, stack: Stack, names: dict[Point, str], finite: tuple[Point, ...]
-    ) -> EncoderFacade:
-        blocks = [block for block in getattr(self, stack.name) if isinstance(block, Block)]
-        names |= {
-            Point.FINAL_SCALE: f"{stack.name}_final_ln.hook_scale",
-            Point.FINAL_NORMALIZED: f"{stack.name}_final_ln.hook_normalized",
-        }
-        total = Point.RESID_MID if stack.name == "encoder" else Point.CROSS_RESID_MID
-        after: dict[Where, nn.Module] = {
-            (total, layer, None): self.get_submodule(f"{stack.name}.{layer}.hook_mlp_in")
-            for layer in range(len(blocks))
-        }
-        return self._facade(stack, blocks, names, after, is_post_norm=False, finite=finite)
-
     # ---- the forward ----------------------------------------------------------------------------
 
     def forward(
@@ -141,7 +108,9 @@ class HookedEncoderDecoder(EncoderModel):
             decoder_input = self._start_tokens(len(source))
         if decoder_input is None:
             raise InvalidTokens("Token ids of the encoder need decoder_input= [batch decoder_pos].")
-        logits = self._logits(self._stream(source, decoder_input, mask))
+        unembed = self.core.unembed
+        stream = self._stream(source, decoder_input, mask)
+        logits = self.unembed(unembed.read(stream) if isinstance(unembed, Unembedding) else stream)
         return None if return_type is None else logits
 
     def _encode_source(self, source: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -154,31 +123,18 @@ class HookedEncoderDecoder(EncoderModel):
 
     def _stream(self, source: Any, target: Tensor, mask: Tensor | None) -> Tensor:
         """The decoder's stream after its final norm."""
-        core = self.core
-        first, second = core.stacks
-        ids, target_ids = ids_of(core, source, stack=first.name), ids_of(core, target)
+        ids, target_ids = self._checked(source, stack="encoder").ids, self._checked(target).ids
         if len(ids) != len(target_ids):
             raise InvalidTokens(
                 f"input has {len(ids)} rows and decoder_input {len(target_ids)}; they must be "
                 "equal."
             )
-        if not self.runs_core:
-            return self._stream_of_parts(ids, target_ids, mask)
-        real = self._real_tokens(mask, ids)
-        encoder, decoder = (EncoderTap(facade) for facade in self._tapped)
-        x = first(Batch(ids), Context.of(Batch(ids), encoder_real=real), encoder)
-        context = Context.of(Batch(target_ids), encoder_real=real).with_encoder(x)
-        return second(Batch(target_ids), context, decoder)
-
-    def _stream_of_parts(self, ids: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """The same stream, computed by the parts, one of which was replaced."""
         additive = self._additive_mask(mask, ids, torch.finfo(self.cfg.dtype).min)
-        x = call_hooks(self.hook_embed, self.embed(ids))
-        bias = _bias_of(self.encoder, ids)
+        x, bias = call_hooks(self.hook_embed, self.embed(ids)), _bias_of(self.encoder, ids)
         for block in self.encoder:
             x = block(x, additive_attention_mask=additive, position_bias=bias)
-        encoded, x = self.encoder_final_ln(x), self.embed(target)
-        bias = _bias_of(self.decoder, target)
+        encoded, x = self.encoder_final_ln(x), self.embed(target_ids)
+        bias = _bias_of(self.decoder, target_ids)
         for block in self.decoder:
             x = block(
                 x,

@@ -6,22 +6,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interp import errors
+from interp.compat.caching_hooks import SaveHook
 from interp.compat.components import Unembed
 from interp.compat.core_module import CoreModule
-from interp.compat.errors import InvalidInput, InvalidTokens, OutOfRange
+from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.facade import Facade
 from interp.compat.facade_tap import FacadeTap
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.key_value_cache import EntriesKV, TransformerLensKeyValueCache
+from interp.compat.norms import Norm
 from interp.compat.padding import Padding
 from interp.compat.settings import Settings
 from interp.compat.utils.language_model import lm_cross_entropy_loss
 from interp.compat.utils.tokenizers import get_attention_mask
 from interp.errors import shorten
 from interp.model import Batch, Context, Span, Unembedding
-from interp.transformer import Transformer
 
 SHORTFORMER = "shortformer"
 RETURN_TYPES = ("logits", "loss", "both", None)
@@ -129,6 +129,22 @@ class ModelForward(Settings, CoreModule):
         )
         return loss if return_type == "loss" else Output(logits, loss)
 
+    @property
+    def runs_core(self) -> bool:
+        """Whether the forward is that of the core, which is faster than calling the parts.
+
+        The parts are called if one of them was replaced, if the inputs of heads have their own
+        hooks (``use_attn_in``, ``use_split_qkv_input``, or a hook on ``ln1`` that does more than
+        store: TransformerLens applies this norm to queries, keys and values apart), and in mixtures
+        of experts, shortformers and models with SoLU.
+        """
+        cfg = self.cfg
+        by_parts = cfg.use_attn_in or cfg.use_split_qkv_input or cfg.num_experts
+        by_parts = by_parts or (cfg.act_fn.startswith("solu") and not cfg.attn_only)
+        if by_parts or cfg.positional_embedding_type == SHORTFORMER:
+            return False
+        return super().runs_core and not any(_is_edited(norm) for norm in self._facade.input_norms)
+
     # ---- its input ----------------------------------------------------------------------------
 
     def _tokens_input(
@@ -143,7 +159,7 @@ class ModelForward(Settings, CoreModule):
         hook_tokens = self._modules.get("hook_tokens")
         if isinstance(hook_tokens, HookPoint):
             tokens = call_hooks(hook_tokens, tokens)
-        ids = ids_of(self._core[0], tokens)
+        ids = self._checked(tokens).ids
         if cache is None:
             return ForwardInput(Batch(ids, _as_real(mask)), tokens, mask)
         ids = torch.cat([ids.new_zeros(len(ids), offset), ids], dim=1)
@@ -356,16 +372,11 @@ class ModelForward(Settings, CoreModule):
         )
 
 
-def ids_of(core: Transformer, tokens: Any, **how: Any) -> Tensor:
-    """Ids ``[batch pos]``, after checks.
-
-    Raises:
-        OutOfRange: an id is outside of the vocabulary, or a row is too long.
-    """
-    try:
-        return core.batch(tokens, **how).ids
-    except errors.InvalidTokens as error:
-        raise OutOfRange(str(error)) from error
+def _is_edited(norm: Norm) -> bool:
+    """Whether a hook of a norm does more than store its input in a forward."""
+    points = [p for p in (norm.hook_scale, norm.hook_normalized) if isinstance(p, HookPoint)]
+    stores = all(point.only_stores(SaveHook) for point in points)
+    return not stores or any(point.bwd_hooks for point in points)
 
 
 def _as_real(mask: Tensor | None) -> Tensor | None:

@@ -6,6 +6,7 @@ the metric of the corrupted run, and the others restart where they first differ 
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from interp.compat.errors import InvalidInput, WrongShape
 from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
-from interp.errors import InterpError
+from interp.errors import InterpError, shorten
 from interp.kernels import packed
 from interp.loading import PACKED, faster_kernel
 from interp.metrics import MetricLike
@@ -193,6 +194,17 @@ def _edit(
     return edits.replace(name, after[tuple(box)].contiguous(), **where)
 
 
+def warn_of_parts(model: Any) -> None:
+    """Warn that each cell is a forward, because parts of a model were replaced."""
+    replaced = model.replaced_parts()
+    if replaced:
+        warnings.warn(
+            f"Patching runs one forward for each cell: {shorten(replaced[0])} and "
+            f"{len(replaced) - 1} other parts are not those that the model was built with.",
+            stacklevel=5,
+        )
+
+
 def _short(name: str) -> str:
     return name.rpartition("hook_")[2]
 
@@ -200,7 +212,7 @@ def _short(name: str) -> str:
 def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     """Whether forwards with a patch of these activations equal those of the core with an edit.
 
-    They do not if the model has hooks or an MLP its own forward, if padding is masked (positions of
+    They do not if the model has hooks or its parts compute it, if padding is masked (positions of
     the core then count the real tokens of a row), in half precision (the metrics of a sweep are
     float32), if MLPs add a bias that the core does not have, and at points that only the façade
     has.
@@ -208,13 +220,15 @@ def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     core = getattr(model, "core", None)
     if not (isinstance(core, Network) and hasattr(model, "masks_padding")):
         return False
+    if not model.runs_core:
+        warn_of_parts(model)
+        return False
     cfg = model.cfg
     if not all(_short(name) in AXES and name in model.hook_dict for name in names):
         return False
     if any("hook_result" in name for name in names) and not cfg.use_attn_result:
         return False
     hooked = any(point.is_hooked for point in model.hook_points())
-    hooked |= any(getattr(part, "has_own_forward", False) for part in model.modules())
     if cfg.ungroup_grouped_query_attention:
         return False
     gated = cfg.gated_mlp and not (cfg.attn_only or cfg.num_experts)

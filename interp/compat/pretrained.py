@@ -72,8 +72,8 @@ class Pretrained(ProcessingCalls):
             dtype: the dtype to compute in.
             first_n_layers: the number of layers to keep; by default all.
             n_ctx: the longest text; by default that of TransformerLens, which caps some.
-            **keywords: ``torch_dtype`` instead of ``dtype``, and ``trust_remote_code``, which has no
-                effect: no code of a repository is run. Others are refused.
+            **keywords: ``torch_dtype`` instead of ``dtype``, and ``trust_remote_code``, which has
+                no effect: no code of a repository is run. Others are refused.
 
         Raises:
             InvalidInput: an argument is not supported.

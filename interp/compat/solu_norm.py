@@ -1,8 +1,4 @@
-"""The norm after SoLU with its hook points, and both as one function (Elhage et al. 2022).
-
-The façade calls the norm's hooks; the core computes the same without them, as its activation
-function.
-"""
+"""The norm after SoLU with its hook points (Elhage et al. 2022)."""
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +6,13 @@ from torch import Tensor, nn
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.utils.activation_functions import solu
 
 
 class ActivationNorm(nn.Module):
-    """The norm after SoLU, whose parameters are not shared with the core."""
+    """The LayerNorm after SoLU, whose parameters are not shared with the core."""
+
+    hook_scale: nn.Module
+    hook_normalized: nn.Module
 
     def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
         super().__init__()
@@ -27,30 +25,7 @@ class ActivationNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The LayerNorm of x over the neurons."""
         x = x - x.mean(-1, keepdim=True)
-        x = x / call_hooks(self.hook_scale, self.scale(x))
-        return self.apply_weights(call_hooks(self.hook_normalized, x))
-
-    def without_hooks(self, x: Tensor) -> Tensor:
-        """The same, without calling hooks."""
-        x = x - x.mean(-1, keepdim=True)
-        return self.apply_weights(x / self.scale(x))
-
-    def scale(self, centred: Tensor) -> Tensor:
-        """The divisor."""
-        return (centred.square().mean(-1, keepdim=True) + self.eps).sqrt()
-
-    def apply_weights(self, normalized: Tensor) -> Tensor:
-        """Multiply by ``w`` and add ``b``, if there are any."""
-        w, b = getattr(self, "w", None), getattr(self, "b", None)
-        return normalized if w is None or b is None else normalized * w + b
-
-
-class SoluNorm:
-    """SoLU followed by its norm, as the activation function of the core."""
-
-    def __init__(self, norm: ActivationNorm) -> None:
-        self.norm = norm
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The norm of x·softmax(x)."""
-        return self.norm.without_hooks(solu(x))
+        scale = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+        x = call_hooks(self.hook_normalized, x / call_hooks(self.hook_scale, scale))
+        w, b = self._parameters.get("w"), self._parameters.get("b")
+        return x if w is None or b is None else x * w + b

@@ -51,7 +51,7 @@ def draw_weights(module: torch.nn.Module, seed: int) -> None:
             parameter.copy_(0.3 * drawn)
 
 
-def word_tokenizer() -> Any:
+def word_tokenizer() -> Any:  # noqa: ANN401 - a class of transformers
     """A tokenizer of ``transformers`` whose tokens are words, ``w3``, ``w4`` and so on."""
     import tokenizers  # noqa: PLC0415 - only some clients need it
     import transformers  # noqa: PLC0415
