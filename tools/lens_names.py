@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from interp.compat.advice import advice
-from interp.compat.as_transformer_lens import NAME, NAMES, Imported, supported
+from interp.compat.as_transformer_lens import NAME, NAMES, Imported, own_names
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "transformerlens-names.md"
@@ -134,7 +134,7 @@ def page(names: dict[str, Imported]) -> str:
     rows: dict[str, tuple[list[str], list[str]]] = {}
     for module, imported in sorted(names.items()):
         defined = sorted(name for name, origin in imported.items() if origin is None)
-        same = [name for name in defined if supported(module, name)]
+        same = [name for name in defined if name in own_names()]
         refused = [name for name in defined if name not in same]
         counts["imported"] += len(imported) - len(defined)
         counts["total"] += len(defined)

@@ -76,12 +76,11 @@ INSTEAD = {
     "check_structure": "torch.argsort",
     "filter_dict_by_prefix": "a dict comprehension with str.removeprefix",
     "get_cumsum_along_dim": "tensor.cumsum(dim)",
-    "get_offset_position_ids": "attention_mask.cumsum(1) - 1",
     "repeat_along_head_dimension": "einops.repeat",
     "transpose": "tensor.mT",
     "get_tokenizer_with_bos": "AutoTokenizer.from_pretrained(name, add_bos_token=True)",
     **dict.fromkeys(
-        ("get_input_with_manually_prepended_bos", "get_tokens_with_bos_removed"),
+        ("get_input_with_manually_prepended_bos",),
         "model.to_tokens(text, prepend_bos=...)",
     ),
     **dict.fromkeys(

@@ -26,48 +26,23 @@ NAMES = Path(__file__).parent / "names_of_3_9.txt"
 VERSION = "3.9.0"
 Imported = dict[str, str | None]
 """Names, and the ``module:name`` or the module from which each is imported; ``None`` if defined."""
-MODULES: dict[str, tuple[str, ...]] = {
-    "utils": ("utils",),
-    "utilities": ("utils",),
-    **{
-        f"utilities.{name}": ("utils",)
-        for name in (
-            *("activation_functions", "attribute_utils", "defaults_utils", "devices"),
-            *("exploratory_utils", "hf_utils", "initialization_utils", "library_utils"),
-            *("lm_utils", "logits_utils", "matrix", "slice", "tensors", "tokenize_utils"),
-            "typed_module_list",
-        )
-    },
-    "hook_points": ("hook_point", "hooked_root_module"),
-    "HookedRootModule": ("hooked_root_module",),
-    "HookedTransformer": ("hooked_transformer", "model_forward"),
-    "HookedTransformerConfig": ("config",),
-    "config": ("config",),
-    "config.hooked_transformer_config": ("config",),
-    "HookedEncoder": ("hooked_encoder",),
-    "HookedEncoderDecoder": ("hooked_encoder_decoder",),
-    "BertNextSentencePrediction": ("bert_next_sentence_prediction",),
-    "ActivationCache": ("activation_cache",),
-    "FactoredMatrix": ("factored_matrix",),
-    "patching": ("patching",),
-    "head_detector": ("head_detector",),
-    "components": (
-        *("attention", "components", "experts", "norms"),
-        *("bert_components", "t5_components"),
-    ),
-    "cache": ("key_value_cache",),
-    "cache.key_value_cache": ("key_value_cache",),
-    "cache.key_value_cache_entry": ("key_value_cache",),
-    "past_key_value_caching": ("key_value_cache",),
-}
-"""Modules of TransformerLens, and the modules of this package whose names each of them has."""
+SOURCES = (
+    *("utils", "hook_point", "hooked_root_module", "hooked_transformer", "model_forward", "config"),
+    *("hooked_encoder", "hooked_encoder_decoder", "bert_next_sentence_prediction"),
+    *("activation_cache", "factored_matrix", "patching", "head_detector", "key_value_cache"),
+    *("attention", "components", "experts", "norms", "bert_components", "t5_components"),
+    *("published",),
+)
+"""Modules of this package with names of TransformerLens."""
+OLD_MODULES = ("past_key_value_caching",)
+"""Modules of TransformerLens 2 that 3.9 lacks."""
 
 
 class LensModule(ModuleType):
     """A module under a name of TransformerLens, with the names of modules of this package."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, f"{name}: names of {', '.join(sources_of(name)) or 'no module'}.")
+        super().__init__(name, f"{name}, with the names of {OURS}.")
         self.__path__ = []
         self.__spec__ = ModuleSpec(name, None, is_package=True)
 
@@ -114,23 +89,9 @@ def _name_and_origin(entry: str) -> tuple[str, str | None]:
 def own_names() -> dict[str, Any]:
     """Every public name of the modules of this package that TransformerLens has too."""
     names: dict[str, Any] = {}
-    for module in (OURS, *(f"{OURS}.{source}" for each in MODULES.values() for source in each)):
+    for module in (OURS, *(f"{OURS}.{source}" for source in SOURCES)):
         names |= public_names(import_module(module))
     return names
-
-
-def sources_of(name: str) -> list[str]:
-    """The modules of this package with the names of a module of TransformerLens."""
-    if name == NAME:
-        return [OURS]
-    return [f"{OURS}.{source}" for source in MODULES.get(name.removeprefix(f"{NAME}."), ())]
-
-
-def supported(module: str, name: str) -> bool:
-    """Whether a name that a module of TransformerLens defines is one of this package."""
-    return name in own_names() or any(
-        name in public_names(import_module(source)) for source in sources_of(module)
-    )
 
 
 def resolved(module: str, name: str) -> Any:
@@ -140,10 +101,9 @@ def resolved(module: str, name: str) -> Any:
         AttributeError: no module of TransformerLens has the name.
     """
     full_name, names = f"{module}.{name}", table().get(module, {})
-    for source in sources_of(module):
-        own = public_names(import_module(source))
-        if name in own:
-            return own[name]
+    own = vars(import_module(OURS)).get(name) if module == NAME else None
+    if own is not None and not isinstance(own, ModuleType):
+        return own
     origin = names.get(name)
     if origin is not None:
         return _imported(*origin.split(":"))
@@ -169,7 +129,7 @@ def _imported(module: str, name: str | None = None) -> Any:
 @cache
 def module_names() -> frozenset[str]:
     """The full names of all modules of TransformerLens, of both versions, and of their packages."""
-    names = (*table(), *(f"{NAME}.{name}" for name in MODULES))
+    names = (*table(), *(f"{NAME}.{name}" for name in OLD_MODULES))
     parts = [name.split(".") for name in names]
     return frozenset(".".join(each[:n]) for each in parts for n in range(1, len(each) + 1))
 

@@ -141,6 +141,12 @@ _REPOSITORIES = {
 }
 
 
+def repository_of(name: str) -> str | None:
+    """The repository of TransformerLens that has this full name; ``None`` if there is none."""
+    repositories = (*ALIASES.values(), *_REPOSITORIES.values(), *WELL_KNOWN.values())
+    return next((each for each in repositories if each.lower() == name.lower()), None)
+
+
 def hub_name(name: str) -> str | None:
     """The repository for a name of TransformerLens; ``None`` if the name is unknown.
 

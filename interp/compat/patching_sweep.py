@@ -19,7 +19,7 @@ from interp.compat.errors import InvalidInput, WrongShape
 from interp.compat.hook_point import HookPoint
 from interp.compat.watched_logits import OfColumns, ReadsMore, columns_of
 from interp.edits import Edit
-from interp.errors import InterpError, shorten
+from interp.errors import InterpError
 from interp.kernels import packed
 from interp.loading import PACKED, faster_kernel
 from interp.metrics import MetricLike
@@ -199,8 +199,8 @@ def warn_of_parts(model: Any) -> None:
     replaced = model.replaced_parts()
     if replaced:
         warnings.warn(
-            f"Patching runs one forward for each cell: {shorten(replaced[0])} and "
-            f"{len(replaced) - 1} other parts are not those that the model was built with.",
+            "Patching runs one forward for each cell: these parts are not those that the model "
+            f"was built with: {', '.join(replaced[:3])}.",
             stacklevel=5,
         )
 

@@ -11,7 +11,12 @@ from interp.compat.hooked_config import hooked_config
 from interp.compat.pretrained_tokenizer import tokenizer_of
 from interp.compat.processing import processed_state
 from interp.compat.processing_calls import FOLDED, ProcessingCalls
-from interp.compat.published import Published, apply_published, has_post_norms
+from interp.compat.published import (
+    Published,
+    apply_published,
+    get_checkpoint_labels,
+    has_post_norms,
+)
 from interp.compat.source_state import state_of
 from interp.compat.tokenizer import HookedTokenizer
 from interp.errors import ModelLoadError, shorten
@@ -56,7 +61,8 @@ class Pretrained(ProcessingCalls):
             center_unembed: whether to centre W_U and b_U over the vocabulary.
             refactor_factored_attn_matrices: whether to refactor the products W_Q W_Kᵀ and W_V W_O;
                 see :func:`interp.compat.processing.even_factors`.
-            checkpoint_index: not supported; ``"NAME@STEP"`` is a bundled checkpoint.
+            checkpoint_index: the index of the training step in
+                :func:`interp.compat.published.get_checkpoint_labels`.
             checkpoint_value: the training step of the weights, for a model with checkpoints
                 (bundled ones, Pythia and those of stanford-crfm).
             hf_model: a live model of ``transformers``, to be loaded instead of ``model_name``.
@@ -80,11 +86,10 @@ class Pretrained(ProcessingCalls):
             InvalidConfig: TransformerLens has no such architecture.
             NotLoaded: the model can't be loaded.
         """
-        if n_devices != 1 or checkpoint_index is not None:
-            raise InvalidInput(
-                'n_devices= and checkpoint_index= are not supported; "NAME@STEP" is a checkpoint '
-                "of a bundled model, and checkpoint_value= one of the hub."
-            )
+        if n_devices != 1:
+            raise InvalidInput(f"n_devices={n_devices} is not supported: a model is on one device.")
+        if checkpoint_index is not None:
+            checkpoint_value = get_checkpoint_labels(str(model_name))[0][checkpoint_index]
         dtype = dtype_of(keywords.pop("torch_dtype", dtype))
         keywords.pop("trust_remote_code", None)
         if keywords:

@@ -11,8 +11,9 @@ from typing import Any
 
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import ACTIVATION_OF, WRITE_NORM
-from interp.compat.model_names import hub_name
-from interp.errors import ModelLoadError, reason
+from interp.compat.errors import NotLoaded
+from interp.compat.model_names import hub_name, repository_of
+from interp.errors import ModelLoadError, reason, shorten
 from interp.io import read_json
 from interp.loading import PREFIX, bundled, fetch, is_cached, parse_name
 
@@ -41,6 +42,14 @@ INITIALISED = ("Gemma", "Gemma2", "Olmo", "Olmo2", "Phi", "Phi3", "Qwen2", "Qwen
 ACTIVATION_FIELDS = ("hidden_activation", "hidden_act", "activation_function")
 STEPS = {"EleutherAI/pythia": "step", "stanford-crfm/": "checkpoint-"}
 """Beginnings of names of models with checkpoints, and those of the branches with the weights."""
+PYTHIA_V0_CHECKPOINTS = list(range(1000, 143_001, 1000))
+PYTHIA_CHECKPOINTS = [0, *(2**n for n in range(10)), *PYTHIA_V0_CHECKPOINTS]
+STANFORD_CRFM_CHECKPOINTS = [
+    *range(0, 100, 10),
+    *range(100, 2000, 50),
+    *range(2000, 20_000, 100),
+    *range(20_000, 400_001, 1000),
+]
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,32 @@ def official_name(repository: str) -> str:
     return repository.partition("/")[2] if is_old else repository
 
 
+def get_official_model_name(model_name: str) -> str:
+    """TransformerLens's name of the model that has this name or alias, such as ``gpt2-small``.
+
+    Raises:
+        NotLoaded: no model of TransformerLens has it.
+    """
+    repository = hub_name(model_name) or repository_of(model_name)
+    if repository is None:
+        raise NotLoaded(f"{shorten(model_name)} is no name of a model of TransformerLens.")
+    return official_name(repository)
+
+
+def get_checkpoint_labels(model_name: str, **_: object) -> tuple[list[int], str]:
+    """The training steps of which weights are published, and ``step``.
+
+    Raises:
+        NotLoaded: the model is unknown, or has no checkpoints.
+    """
+    name = get_official_model_name(model_name)
+    if name.startswith("stanford-crfm/"):
+        return STANFORD_CRFM_CHECKPOINTS, "step"
+    if name.startswith("EleutherAI/pythia"):
+        return PYTHIA_V0_CHECKPOINTS if "v0" in name else PYTHIA_CHECKPOINTS, "step"
+    raise NotLoaded(f"{name} has no checkpoints; models of Pythia and of stanford-crfm do.")
+
+
 def source_of(name: str) -> str:
     """The argument of :func:`interp.load` for a name of TransformerLens.
 
@@ -132,6 +167,7 @@ def apply_name(cfg: HookedTransformerConfig, published: Published) -> None:
     if published.step is not None:
         cfg.from_checkpoint, cfg.checkpoint_value = True, published.step
         cfg.checkpoint_label_type = "step"
+        cfg.checkpoint_index = _index_of(published)
     cfg.model_name = (published.name or "").rstrip("/").rpartition("/")[2] or cfg.model_name
 
 
@@ -157,6 +193,14 @@ def apply_published(cfg: HookedTransformerConfig, published: Published) -> None:
     spelt = next((fields[each] for each in ACTIVATION_FIELDS if fields.get(each)), cfg.act_fn)
     if ACTIVATION_OF.get(spelt) == ACTIVATION_OF.get(cfg.act_fn):
         cfg.act_fn = spelt
+
+
+def _index_of(published: Published) -> int | None:
+    """The index of a checkpoint in the list of its model; ``None`` if it is not listed."""
+    try:
+        return get_checkpoint_labels(published.name or "")[0].index(published.step or 0)
+    except ValueError:
+        return None
 
 
 def has_post_norms(cfg: HookedTransformerConfig) -> bool:

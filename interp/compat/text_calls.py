@@ -13,6 +13,7 @@ from interp.compat.config import HookedTransformerConfig
 from interp.compat.errors import InvalidInput, InvalidTokens
 from interp.compat.hooked_root_module import HookedRootModule
 from interp.compat.tokenizer import HookedTokenizer, add_special_tokens
+from interp.compat.utils.tokenizers import get_tokens_with_bos_removed
 from interp.errors import shorten
 
 
@@ -99,21 +100,8 @@ class TextCalls(HookedRootModule):
                 texts, return_tensors="pt", padding=True, truncation=truncate, max_length=length
             )["input_ids"]
             if not self.cfg.default_prepend_bos and prepends:
-                tokens = self._without_bos(tokens)
+                tokens = get_tokens_with_bos_removed(tokenizer, tokens)
         return tokens.to(self.cfg.device) if move_to_device else tokens
-
-    def _without_bos(self, tokens: Tensor) -> Tensor:
-        """The same rows without the BOS that the tokenizer prepended."""
-        tokenizer = self._tokenizer()
-        if tokenizer.padding_side == "right":
-            return tokens[:, 1:]
-        real = tokens.ne(tokenizer.pad_token_id)
-        if tokenizer.bos_token_id == tokenizer.pad_token_id:
-            first = real.cumsum(-1).eq(0).sum(-1) - 1
-        else:
-            first = tokens.eq(tokenizer.bos_token_id).int().argmax(-1)
-        keep = torch.arange(tokens.shape[1], device=tokens.device) != first[:, None]
-        return tokens[keep].view(len(tokens), -1)
 
     def to_string(self, tokens: Any) -> str | list[str]:
         """The text of ids ``[pos]``, or of each row of ids ``[batch pos]``.

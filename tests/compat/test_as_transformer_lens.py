@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from importlib import import_module
-from types import ModuleType
+from importlib.metadata import version
 
 import pytest
 
-from interp.compat.as_transformer_lens import MODULES
+from interp import InterpError
+from interp.compat.as_transformer_lens import NAMES, own_names, table
+from tools import lens_names
 
 NAME = "transformer_lens"
 INSTALL = """
@@ -60,22 +62,44 @@ def test_a_notebook_of_theirs_runs():
 
 
 @pytest.mark.parametrize(
-    ("line", "hint"),
+    ("line", "use", "hint"),
     [
-        ("from transformer_lens import TransformerBridge", "from_pretrained"),
-        ("from transformer_lens.model_bridge import TransformerBridge", "from_pretrained"),
-        ("import transformer_lens.train", "torch.optim"),
-        ("import transformer_lens; transformer_lens.loading", "bundled"),
-        ("from transformer_lens.components import LayerNorm", "normalization_type"),
-        ("from transformer_lens.evals import IOIDataset", "TransformerLens itself"),
-        ("from transformer_lens.utilities.devices import resolve_device_map", "one device"),
-        ("from transformer_lens import SVDInterpreter", "svd"),
-        ("from transformer_lens.utils import no_such_name", "no such name"),
+        ("from transformer_lens.model_bridge import TransformerBridge as name", "()", "pretrained"),
+        ("import transformer_lens.train as name", ".train(1)", r"torch\.optim"),
+        ("from transformer_lens import loading as name", ".get_basic_config()", "bundled"),
+        ("from transformer_lens.evals import IOIDataset as name", "(1)", "TransformerLens itself"),
+        ("from transformer_lens.utils import resolve_device_map as name", "()", "one device"),
+        ("from transformer_lens import SVDInterpreter as name", "(1)", "svd"),
+        ("from transformer_lens.utils import SUPPORTED_ACTIVATIONS as name", "['relu']", "torch"),
+        ("from transformer_lens.utils import TypedModuleList as name", ".extra", "ModuleList"),
     ],
 )
-def test_names_that_are_missing_name_what_to_use(in_process, line, hint):
-    with pytest.raises((ImportError, AttributeError), match=hint):
-        exec(line, {})
+def test_names_that_are_missing_name_what_to_use_when_used(in_process, line, use, hint):
+    names = {}
+    exec(line, names)
+    with pytest.raises(InterpError, match=hint):
+        exec(f"name{use}", names)
+
+
+def test_a_name_that_no_module_has_is_an_import_error(in_process):
+    with pytest.raises(ImportError, match="no_such_name"):
+        exec("from transformer_lens.utils import no_such_name", {})
+    with pytest.raises(ImportError, match="no_such_module"):
+        exec("import transformer_lens.no_such_module", {})
+
+
+def test_a_class_that_is_missing_can_be_subclassed_and_tested_for(in_process):
+    names = {}
+    exec(
+        "from transformer_lens.model_bridge import TransformerBridge\n"
+        "class Model(TransformerBridge):\n    number: TransformerBridge | None = None\n",
+        names,
+    )
+    assert not isinstance(3, names["TransformerBridge"])
+    assert issubclass(names["Model"], names["TransformerBridge"])
+    assert not hasattr(names["TransformerBridge"], "boot_transformers")
+    with pytest.raises(NotImplementedError, match="interp"):
+        names["Model"]()
 
 
 @pytest.fixture
@@ -91,56 +115,41 @@ def in_process(monkeypatch):
     compat.uninstall()
 
 
-LACKING = {
-    "bases": "HookIntrospectionMixin BaseTensorConversion TensorLike T TYPE_CHECKING",
-    "activation functions": "XIELU xielu relu2",
-    "loading": "autoconfig_with_remote_post_init_compat autotokenizer_with_special_token_compat "
-    "call_hf_with_retry enable_hf_numeric_tower enable_hf_retry get_hf_token "
-    "make_post_init_kwarg_tolerant CACHE_DIR HF_HUB_CACHE DTYPE_FROM_STRING "
-    "NON_HF_HOSTED_MODEL_NAMES POST_NORM_ARCHITECTURES",
-    "messages": "CACHE_WITH_SEQ_LIST_ERR DET_PAT_NOT_SQUARE_ERR INVALID_HEAD_NAME_ERR SEQ_LEN_ERR",
-}
-"""Names of TransformerLens that this package has in no module, and for which it has no advice."""
+OPTIONAL = ("bitsandbytes",)
+"""Libraries that TransformerLens imports if they are installed."""
 
 
-@pytest.fixture(scope="module")
-def their_names():
-    """The public names of each module that the façade stands in for, without other libraries'."""
+@pytest.mark.slow
+def test_the_table_and_the_page_are_those_of_the_installed_version():
     pytest.importorskip("transformer_lens")
-    names = {}
-    for name in ("", *MODULES):
-        try:
-            module = import_module(f"transformer_lens.{name}".rstrip("."))
-        except ModuleNotFoundError:  # a module of version 2
-            continue
-        names[module.__name__] = {
-            name
-            for name, value in vars(module).items()
-            if not name.startswith("_")
-            and not isinstance(value, ModuleType)
-            # Constants do not say where they are from.
-            and (getattr(value, "__module__", None) or NAME).startswith(NAME)
-        }
-    return names
+    names = lens_names.all_names()
+    assert NAMES.read_text(encoding="utf-8") == lens_names.table(names), "tools.lens_names"
+    assert lens_names.PAGE.read_text(encoding="utf-8") == lens_names.page(names)
 
 
-def is_importable(module, name):
-    try:
-        exec(f"from {module} import {name}", {})
-    except ImportError as error:
-        return "; use " in str(error)
-    return True
+def test_every_public_name_is_importable_from_every_module_that_has_it(in_process):
+    missing = []
+    for module, names in table().items():
+        for name, origin in names.items():
+            try:
+                exec(f"from {module} import {name}", {})
+            except ImportError:
+                if (origin or "").partition(".")[0].partition(":")[0] not in OPTIONAL:
+                    missing.append(f"{module}.{name}")
+    assert not missing
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_every_public_name_is_importable_or_has_advice_or_is_listed(their_names, in_process):
-    missing = {
-        name
-        for module, names in their_names.items()
-        for name in names
-        if not is_importable(module, name)
-    }
-    assert missing == set(" ".join(LACKING.values()).split())
+def test_a_name_that_is_imported_is_the_same_everywhere(in_process):
+    """A supported name is this package's, in its own module and where others import it."""
+    for module, names in table().items():
+        for name, origin in names.items():
+            here = origin is None or origin.startswith(f"{NAME}.")
+            if here and name in own_names() and not name.startswith("T"):
+                assert getattr(import_module(module), name) is own_names()[name], (module, name)
+
+
+def test_the_version_is_that_of_transformerlens(in_process):
+    assert version("transformer-lens").startswith("3.9")
 
 
 def test_a_name_imported_from_another_module_is_the_same(in_process):
@@ -152,7 +161,7 @@ def test_a_name_imported_from_another_module_is_the_same(in_process):
         namespace,
     )
     assert namespace["HookedRootModule"] is namespace["Root"]
-    assert namespace["utils"] is namespace["module"]
+    assert namespace["utils"].get_act_name is namespace["module"].get_act_name
 
 
 def test_installing_is_undone(in_process):

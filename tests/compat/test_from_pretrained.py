@@ -152,6 +152,22 @@ def test_losses_of_texts_are_theirs(pair):
             close(ours, model, 1e-5)
 
 
+@pytest.mark.parametrize("by_parts", [False, True])
+def test_activations_of_texts_are_theirs(pair, by_parts):
+    ours, _ = pair
+    handle = ours.embed.register_forward_hook(lambda *of: None) if by_parts else None
+    assert not (by_parts and ours.runs_core)
+    (logits, cache), (expected, theirs_cache) = (
+        each.run_with_cache(list(TEXTS[:4]), padding_side="left") for each in pair
+    )
+    if handle is not None:
+        handle.remove()
+    close(logits, expected, 1e-5)
+    assert cache.keys() == theirs_cache.keys()
+    for name, activation in theirs_cache.items():
+        close(cache[name], activation, 1e-5)
+
+
 @pytest.mark.parametrize("repository", ["gpt2", "openai-community/gpt2"])
 def test_a_model_is_found_under_either_of_its_names(repository, cache, tmp_path, monkeypatch):
     from huggingface_hub import constants  # noqa: PLC0415 - an optional library

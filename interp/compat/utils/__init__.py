@@ -13,12 +13,17 @@ from interp.compat.utils.slices import Slice, SliceInput
 from interp.compat.utils.tensors import (
     get_corner,
     get_device,
+    get_offset_position_ids,
     is_lower_triangular,
     is_square,
     remove_batch_dim,
     to_numpy,
 )
-from interp.compat.utils.tokenizers import USE_DEFAULT_VALUE, get_attention_mask
+from interp.compat.utils.tokenizers import (
+    USE_DEFAULT_VALUE,
+    get_attention_mask,
+    get_tokens_with_bos_removed,
+)
 
 __all__ = [
     "USE_DEFAULT_VALUE",
@@ -31,6 +36,8 @@ __all__ = [
     "get_attention_mask",
     "get_corner",
     "get_device",
+    "get_offset_position_ids",
+    "get_tokens_with_bos_removed",
     "is_lower_triangular",
     "is_square",
     "keep_single_column",

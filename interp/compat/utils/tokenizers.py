@@ -36,3 +36,25 @@ def get_attention_mask(
     if prepend_bos and tokenizer.bos_token_id == tokenizer.pad_token_id:
         mask[torch.arange(len(mask)), leading.sum(-1) - 1] = 1
     return mask
+
+
+def get_tokens_with_bos_removed(
+    tokenizer: Any, tokens: Tensor, padding_side: str | None = None
+) -> Tensor:
+    """The same rows of ids ``[batch pos]`` without the BOS of each.
+
+    Args:
+        tokenizer: the tokenizer that prepended them.
+        tokens: the ids.
+        padding_side: the side on which rows are padded; by default that of the tokenizer.
+    """
+    if tokenizer.bos_token_id is None:
+        return tokens
+    if (padding_side or tokenizer.padding_side) == "right":
+        return tokens[..., 1:]
+    if tokenizer.bos_token_id == tokenizer.pad_token_id:
+        first = tokens.ne(tokenizer.pad_token_id).cumsum(-1).eq(0).sum(-1) - 1
+    else:
+        first = tokens.eq(tokenizer.bos_token_id).int().argmax(-1)
+    keep = torch.arange(tokens.shape[-1], device=tokens.device) != first[..., None]
+    return tokens[keep].view(*tokens.shape[:-1], -1)
