@@ -142,4 +142,4 @@ def absent(module: str, name: str) -> AttributeError | ImportError:
     """
     if name in INSTEAD:
         return ImportError(missing(f"{module}.{name}"), name=name)
-    return AttributeError(f"{module} has no {name}.", name=name)
+    return AttributeError(f"{module}.{name}: interp.compat has no such name.", name=name)

@@ -35,11 +35,8 @@ class CoreModule(HookedRootModule):
             self._structure.update(self)
 
     @property
-    def runs_core(self) -> bool:
-        """Whether the forward is that of the core, since no part of the model was replaced.
-
-        Otherwise the forward calls the parts one after the other, which takes longer.
-        """
+    def is_as_built(self) -> bool:
+        """Whether no part was replaced, so that the core computes the same as the parts."""
         return self._structure is not None and self._structure.is_whole()
 
     def replaced_parts(self) -> list[str]:

@@ -20,7 +20,7 @@ from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.config import Config
 from interp.errors import shorten
-from interp.model import Unembedding, as_mask
+from interp.model import Causal, Masking, Unembedding, as_mask
 from interp.transformer import Transformer
 
 
@@ -48,6 +48,9 @@ class EncoderModel(EncoderPretrained):  # pyright: ignore[reportIncompatibleMeth
         if self.cfg.d_vocab_out == -1:
             self.cfg.d_vocab_out = self.cfg.d_vocab
         core = Transformer(self._core_config(self.cfg)).to(self.cfg.dtype)
+        if self.cfg.attention_dir == "causal":
+            for attention in (block.attn for block in core.blocks):
+                attention.masking = Masking(Causal(), attention.masking.positions)
         self._core, self._weights = (core,), SharedWeights()
         self._add_parts(core)
         self.setup()

@@ -50,3 +50,12 @@ class Facade:
             return []
         parts = (block.part("ln1") for block in self.blocks)
         return [part for part in parts if isinstance(part, Norm)]
+
+    @property
+    def activation_points(self) -> list[HookPoint]:
+        """The hook points of the norms after SoLU."""
+        if not self.cfg.is_layer_norm_activation() or self.cfg.attn_only:
+            return []
+        names = ("mlp.hook_mid", "mlp.ln.hook_scale", "mlp.ln.hook_normalized")
+        points = (block.get_submodule(name) for block in self.blocks for name in names)
+        return [point for point in points if isinstance(point, HookPoint)]

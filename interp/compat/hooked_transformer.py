@@ -25,7 +25,9 @@ from interp.compat.norms import Norm, norm_of
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.solu_norm import SoluNorm
 from interp.compat.tokenizer import load_tokenizer
+from interp.compat.utils.activation_functions import solu
 from interp.errors import NoSuchAttribute
 from interp.model import LearnedPositions, ScaledNorm, Unembedding
 from interp.transformer import Transformer
@@ -115,6 +117,10 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
             self.ln_final = norm_of(stack.final_norm, weights)
         bias = core.unembed.b_U
         self.unembed = Unembed(core.unembed.weight, bias, weights)  # pyright: ignore[reportArgumentType]
+        if cfg.act_fn.startswith("solu") and not cfg.attn_only:
+            for block, part in zip(core.blocks, self.blocks, strict=True):
+                normed = cfg.is_layer_norm_activation()
+                block.mlp.act = SoluNorm(part.mlp.ln) if normed else solu  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
 
     def _build_facade(self, core: Transformer) -> Facade:
         """The façade, with the hook point and the norm at each place of the core."""

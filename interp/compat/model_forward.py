@@ -135,15 +135,19 @@ class ModelForward(Settings, CoreModule):
 
         The parts are called if one of them was replaced, if the inputs of heads have their own
         hooks (``use_attn_in``, ``use_split_qkv_input``, or a hook on ``ln1`` that does more than
-        store: TransformerLens applies this norm to queries, keys and values apart), and in mixtures
-        of experts, shortformers and models with SoLU.
+        store: TransformerLens applies this norm to queries, keys and values apart), if the norm
+        after SoLU has hooks, and in mixtures of experts and shortformers.
         """
-        cfg = self.cfg
-        by_parts = cfg.use_attn_in or cfg.use_split_qkv_input or cfg.num_experts
-        by_parts = by_parts or (cfg.act_fn.startswith("solu") and not cfg.attn_only)
-        if by_parts or cfg.positional_embedding_type == SHORTFORMER:
+        cfg, facade = self.cfg, self._facade
+        if cfg.use_attn_in or cfg.use_split_qkv_input or cfg.num_experts or not self.is_as_built:
             return False
-        return super().runs_core and not any(_is_edited(norm) for norm in self._facade.input_norms)
+        hooked = any(_is_edited(norm) for norm in facade.input_norms)
+        return not hooked and not any(point.is_hooked for point in facade.activation_points)
+
+    @property
+    def is_as_built(self) -> bool:
+        """Whether the core computes the same as the parts, if there are no hooks."""
+        return self.cfg.positional_embedding_type != SHORTFORMER and super().is_as_built
 
     # ---- its input ----------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ def _runs_as_core(model: Any, tokens: Tensor, names: Sequence[str]) -> bool:
     core = getattr(model, "core", None)
     if not (isinstance(core, Network) and hasattr(model, "masks_padding")):
         return False
-    if not model.runs_core:
+    if not model.is_as_built:
         warn_of_parts(model)
         return False
     cfg = model.cfg

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
+from interp.compat.utils.activation_functions import solu
 
 
 class ActivationNorm(nn.Module):
@@ -29,3 +30,14 @@ class ActivationNorm(nn.Module):
         x = call_hooks(self.hook_normalized, x / call_hooks(self.hook_scale, scale))
         w, b = self._parameters.get("w"), self._parameters.get("b")
         return x if w is None or b is None else x * w + b
+
+
+class SoluNorm:
+    """SoLU followed by its norm, as the activation function of the core."""
+
+    def __init__(self, norm: ActivationNorm) -> None:
+        self.norm = norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The norm of x·softmax(x)."""
+        return self.norm(solu(x))
