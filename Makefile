@@ -122,6 +122,19 @@ models: .venv/.installed-dev ## Compare every family with Hugging Face and write
 fields: .venv/.installed-dev ## List the fields of configurations that transformers reads, in interp/loading
 	$(BIN)/python -m tools.transformers_fields
 
+.PHONY: lens-names
+lens-names: .venv/.installed-dev ## List the public names of TransformerLens, in interp/compat and docs/reference
+	$(BIN)/python -m tools.lens_names
+
+# Libraries written for TransformerLens, each in an environment of its own.
+CLIENTS := sae_lens circuit_tracer
+
+.PHONY: clients
+clients: $(CLIENTS:%=.venv-%/.installed) ## Run SAELens and circuit-tracer on interp.compat and on TransformerLens
+	@for client in $(CLIENTS); do \
+		$(BIN)/python -m tools.clients $$client .venv-$$client/bin/python || exit 1; \
+	done
+
 .PHONY: analyses
 analyses: .venv/.installed-dev ## Run every analysis on a bundled model and write docs/reference/analyses
 	$(BIN)/python -m tools.analyses_pages --docs docs/reference/analyses
@@ -248,6 +261,15 @@ node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
 	@touch $@
 # What the tests of other versions need beside interp.
 TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
+
+# A client, and what it needs in other versions than the tests; all else is that of .venv.
+.venv-sae_lens/.installed .venv-circuit_tracer/.installed: .venv-%/.installed: tools/clients/%.txt .venv/.installed-dev
+	$(BIN)/python -m venv .venv-$*
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"
+	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--requirement tools/clients/$*.txt
+	@touch $@
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest

@@ -184,9 +184,9 @@ class Block(nn.Module):
         inputs = dict.fromkeys(("q", "k", "v"), shared)
         if cfg.use_split_qkv_input:
             is_grouped = cfg.n_key_value_heads and not cfg.ungroup_grouped_query_attention
-            kv_heads = cfg.n_key_value_heads if is_grouped else cfg.n_heads
+            kv_heads = cfg.n_key_value_heads if is_grouped else None
             for letter in inputs:
-                heads = cfg.n_heads if letter == "q" else kv_heads
+                heads = cfg.n_heads if letter == "q" else kv_heads or cfg.n_heads
                 repeated = resid_pre[:, :, None].expand(-1, -1, heads, -1)
                 inputs[letter] = self._hooked(f"{letter}_input", repeated)
         return inputs.values()

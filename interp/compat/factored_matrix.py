@@ -77,9 +77,6 @@ class FactoredMatrix:
         WrongShape: their leading axes do not broadcast.
     """
 
-    A: Any
-    B: Any
-
     def __init__(self, A: Tensor | TensorLike, B: Tensor | TensorLike) -> None:
         if min(A.ndim, B.ndim) < MATRIX or A.shape[-1] != B.shape[-2]:
             raise InvalidInput(
@@ -95,8 +92,8 @@ class FactoredMatrix:
                 f"The leading axes of A {tuple(A.shape)} and B {tuple(B.shape)} do not broadcast."
             ) from error
         self.shape = torch.Size((*leading, self.ldim, self.rdim))
-        self.A = A.broadcast_to((*leading, self.ldim, self.mdim))
-        self.B = B.broadcast_to((*leading, self.mdim, self.rdim))
+        self.A: Any = A.broadcast_to((*leading, self.ldim, self.mdim))
+        self.B: Any = B.broadcast_to((*leading, self.mdim, self.rdim))
 
     def __repr__(self) -> str:
         return f"FactoredMatrix: Shape({self.shape}), Hidden Dim({self.mdim})"
@@ -178,7 +175,7 @@ class FactoredMatrix:
 
     __rmul__ = __mul__
 
-    def _check_inner(self, other: Tensor, size: int, inner: int, side: str) -> None:
+    def _check_inner(self, other: Tensor | TensorLike, size: int, inner: int, side: str) -> None:
         if size != inner:
             raise InvalidInput(
                 f"The {side} factor {tuple(other.shape)} can't be multiplied with this matrix "

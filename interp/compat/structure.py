@@ -11,6 +11,8 @@ from torch import nn
 
 from interp.compat.hook_point import HookPoint
 
+# pyright: reportPrivateUsage=false
+# Through the dictionaries of modules, because look-ups by nn.Module take longer.
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Attributes of modules with hooks of PyTorch."""
 
