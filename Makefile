@@ -263,7 +263,7 @@ node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
 TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
 
 # A client, and what it needs in other versions than the tests; all else is that of .venv.
-.venv-sae_lens/.installed .venv-circuit_tracer/.installed: .venv-%/.installed: tools/clients/%.txt .venv/.installed-dev
+.venv-sae_lens/.installed .venv-circuit_tracer/.installed: .venv-%/.installed: tools/clients/%.txt .venv/.installed-notebooks
 	$(BIN)/python -m venv .venv-$*
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"

@@ -41,6 +41,8 @@ _OPTIONAL = {
 _SCORES = (Point.SCORES, Point.CROSS_SCORES)
 _PATTERNS = (Point.PATTERN, Point.CROSS_PATTERN)
 _QK_NORMS = {Point.Q: Point.Q_NORMALIZED, Point.K: Point.K_NORMALIZED}
+_OF_HEADS = (*_QK_NORMS.values(), Point.Q_SCALE, Point.K_SCALE)
+"""Points of the norms of queries and keys."""
 _SHARED = (Point.K, Point.V)
 """Points of key/value heads, which query heads may share."""
 
@@ -152,7 +154,12 @@ class FacadeTap:
     def _hooked(self, point: Point, value: Tensor) -> Tensor:
         if not self._is_hooked(point):
             return value
-        return call_hooks(self.facade.points[self._where(point)], value)
+        hook_point = self.facade.points[self._where(point)]
+        if point not in _OF_HEADS:
+            return call_hooks(hook_point, value)
+        # One row for each head, or one axis of all heads, as TransformerLens calls these norms.
+        flat = value.flatten(0, 2) if self.facade.cfg.use_qk_norm else value.flatten(2)
+        return call_hooks(hook_point, flat).view(value.shape)
 
     # ---- norms --------------------------------------------------------------------------------
 

@@ -25,8 +25,10 @@ ORGANISATIONS = {
     "gemma-3-270m-it gemma-3-4b-pt gemma-3-4b-it gemma-3-12b-pt gemma-3-12b-it gemma-3-27b-pt "
     "gemma-3-27b-it",
     "meta-llama": "Llama-2-7b-hf Llama-2-13b-hf Llama-2-7b-chat-hf Llama-2-13b-chat-hf "
-    "Llama-2-70b-chat-hf",
-    "mistralai": "Mistral-Nemo-Base-2407",
+    "Llama-2-70b-chat-hf Llama-3.1-8B Llama-3.1-8B-Instruct Llama-3.1-70B Llama-3.1-70B-Instruct "
+    "Llama-3.2-1B Llama-3.2-1B-Instruct Llama-3.2-3B Llama-3.2-3B-Instruct Llama-3.3-70B-Instruct "
+    "Meta-Llama-3-8B Meta-Llama-3-8B-Instruct Meta-Llama-3-70B Meta-Llama-3-70B-Instruct",
+    "mistralai": "Mistral-Nemo-Base-2407 Mistral-Small-24B-Base-2501",
     "microsoft": "phi-1 phi-1_5 phi-2 phi-4",
     "stabilityai": "stablelm-base-alpha-3b stablelm-base-alpha-7b stablelm-tuned-alpha-3b "
     "stablelm-tuned-alpha-7b",

@@ -162,3 +162,40 @@ def test_the_same_as_in_transformer_lens(matrix):
         ((drawn(9, matrix.ldim) @ matrix).B, (drawn(9, matrix.ldim) @ theirs).B),
     ):
         assert_close(ours, other, **TIGHT)
+
+
+class Named:
+    """Not a tensor, but like one: it is multiplied, and knows its shape."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    ndim = property(lambda self: self.tensor.ndim)
+    shape = property(lambda self: self.tensor.shape)
+
+    def size(self, dim):
+        return self.tensor.size(dim)
+
+    def unsqueeze(self, dim):
+        return Named(self.tensor.unsqueeze(dim))
+
+    def squeeze(self, dim):
+        return Named(self.tensor.squeeze(dim))
+
+    def broadcast_to(self, shape):
+        return Named(self.tensor.broadcast_to(shape))
+
+    def __matmul__(self, other):
+        return Named(self.tensor @ getattr(other, "tensor", other))
+
+
+def test_factors_that_are_like_tensors_are_multiplied_as_theirs():
+    lens = pytest.importorskip("transformer_lens")
+    generator = torch.Generator().manual_seed(0)
+    left, right, more = (torch.randn(3, 3, generator=generator) for _ in range(3))
+    for of in (FactoredMatrix, lens.FactoredMatrix):
+        product = of(Named(left), Named(right))
+        assert torch.equal(product.AB.tensor, left @ right)
+        assert torch.equal(product.BA.tensor, right @ left)
+        assert torch.allclose((product @ Named(more)).AB.tensor, left @ right @ more)
+        assert torch.allclose((product @ Named(more[0])).tensor, left @ right @ more[0])

@@ -154,7 +154,10 @@ def test_losses_of_texts_are_theirs(pair):
 
 @pytest.mark.parametrize("by_parts", [False, True])
 def test_activations_of_texts_are_theirs(pair, by_parts):
-    ours, _ = pair
+    ours, model = pair
+    for block in model.blocks:
+        # Made for longer texts, it shifts the scores of each row by a constant.
+        block.attn.alibi = None
     handle = ours.embed.register_forward_hook(lambda *of: None) if by_parts else None
     assert not (by_parts and ours.runs_core)
     (logits, cache), (expected, theirs_cache) = (

@@ -5,7 +5,11 @@ import pytest
 from interp import InterpError
 from interp.compat import HookedTransformer
 from interp.compat.model_names import hub_name
-from interp.compat.published import source_of
+from interp.compat.published import (
+    get_checkpoint_labels,
+    get_official_model_name,
+    source_of,
+)
 
 NOT_HERE = (
     *("hubert", "wav2vec2", "w2v2", "medgemma"),  # of sounds, or of images as well
@@ -67,3 +71,23 @@ def test_every_name_of_theirs_is_known_or_refused():
             elif same(name) != same(repository):
                 wrong[alias] = name
     assert not wrong
+
+
+def test_official_names_and_checkpoints_are_theirs():
+    theirs = pytest.importorskip("transformer_lens.loading_from_pretrained")
+    wrong = {}
+    for alias, name in theirs.make_model_alias_map().items():
+        try:
+            official = get_official_model_name(alias)
+        except InterpError as error:
+            official = str(error)
+        short = name.rpartition("/")[2].lower()
+        if official != name and not ("state dict" in official or short.startswith(NOT_HERE)):
+            wrong[alias] = official
+    assert not wrong
+    for name in ("pythia-70m", "pythia-70m-v0", "stanford-gpt2-small-a"):
+        assert get_checkpoint_labels(name) == theirs.get_checkpoint_labels(name)
+    for name in ("gpt2", "no-such-model"):
+        for labels in (get_checkpoint_labels, theirs.get_checkpoint_labels):
+            with pytest.raises(ValueError, match=name):
+                labels(name)

@@ -34,17 +34,18 @@ def recorded(model, call):
     return value, cache
 
 
-def same_calls(ours, theirs, call):
+def same_calls(ours, theirs, call, tolerance=1e-9):
     """Both models give the same value, with the same activations and gradients on the way."""
     (value, cache), (expected, expected_cache) = (recorded(m, call) for m in (ours, theirs))
-    close(value, expected)
+    close(value, expected, tolerance)
     assert cache.keys() == expected_cache.keys()
     for name, activation in expected_cache.items():
-        close(cache[name], activation)
+        if activation.numel():
+            close(cache[name], activation, tolerance)
     for name, parameter in theirs.named_parameters():
         grad = dict(ours.named_parameters())[name].grad
         if parameter.grad is not None:
-            close(grad, parameter.grad)
+            close(grad, parameter.grad, tolerance)
 
 
 # ---- called by themselves -----------------------------------------------------------------------
@@ -117,9 +118,9 @@ def test_the_whole_model_by_parts_is_theirs(name):
 @pytest.mark.slow
 def test_experts_by_themselves_are_theirs(monkeypatch):
     monkeypatch.setitem(SHAPES, "experts", SHAPES["llama"] | EXPERTS)
-    ours, theirs = build("experts")
-    same_calls(ours, theirs, lambda m: m.blocks[0].mlp(stream()))
-    same_calls(ours, theirs, lambda m: m(tokens()))
+    ours, theirs = (model.to(torch.float64) for model in build("experts"))
+    for call in (lambda m: m.blocks[0].mlp(stream()), lambda m: m(tokens())):
+        same_calls(ours, theirs, call, 1e-6)  # a softmax in float32
 
 
 def test_parts_of_encoders_compute_by_themselves_as_theirs():
