@@ -11,10 +11,10 @@ import torch
 from einops import einsum
 from torch import Tensor, nn
 
+from interp.compat.caching_hooks import call_hooks
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.errors import InvalidInput
 from interp.compat.factored_matrix import FactoredMatrix
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights

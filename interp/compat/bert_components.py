@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from interp.compat.caching_hooks import call_hooks
 from interp.compat.components import (
     MLP,
     Attention,
@@ -17,7 +18,6 @@ from interp.compat.components import (
 )
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.errors import InvalidInput
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import norm_of
 from interp.compat.shared_weights import SharedWeights

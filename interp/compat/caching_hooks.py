@@ -1,10 +1,10 @@
-"""Hooks that store activations, and filters by name."""
+"""Calling the hooks of a point; hooks that store activations; filters by name."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.compat.errors import InvalidInput
 from interp.compat.hook_point import HookPoint
@@ -68,3 +68,33 @@ def as_filter(names_filter: object) -> Callable[[str], bool]:
     raise InvalidInput(
         f"names_filter={shorten(names_filter)} must be a name, a list of names or a function."
     )
+
+
+def call_hooks(point: nn.Module, value: Tensor) -> Tensor:
+    """The value of a point after its hooks, with which the forward continues.
+
+    Hooks receive a copy that they may change in place, unless all of them only store it. Their
+    return value is broadcast to the shape of the tensor. A module that stands in the place of the
+    point, such as a sparse autoencoder, is called with the value itself.
+
+    Raises:
+        InvalidInput: the return value is not a tensor that can be broadcast.
+    """
+    if not isinstance(point, HookPoint):
+        return point(value)
+    if not point.is_hooked:
+        return value
+    after = point(value if point.only_stores(SaveHook) else value.clone())
+    if isinstance(after, Tensor) and after.shape == value.shape:
+        return after
+    if not isinstance(after, Tensor) or not _broadcasts(after.shape, value.shape):
+        raise InvalidInput(
+            f"The hooks of {point.name} returned {shorten(after)}; expected None or a tensor that "
+            f"broadcasts to {tuple(value.shape)}."
+        )
+    return after.expand_as(value)
+
+
+def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, n) for size, n in pairs)

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.compat.attention import AbstractAttention, Attention, GroupedQueryAttention
+from interp.compat.caching_hooks import call_hooks
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import WRITE_NORM
 from interp.compat.experts import CanBeUsedAsMLP, MoE
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
-from interp.compat.norms import norm_of
+from interp.compat.norms import ActivationNorm, norm_of
 from interp.compat.shared_weights import SharedWeights
-from interp.compat.solu_norm import ActivationNorm
 from interp.compat.utils.activation_functions import solu
 from interp.compat.utils.tensors import get_offset_position_ids
 from interp.compat.weight_views import transposed, whole

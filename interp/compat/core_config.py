@@ -34,7 +34,7 @@ ACTIVATION_OF: dict[str, Activation] = {
     "solu": "relu",
     "solu_ln": "relu",
 }
-"""The activation function that the core computes; SoLU replaces it (:mod:`.solu_norm`)."""
+"""The activation function that the core computes; SoLU replaces it (:mod:`.norms`)."""
 NORMS = {"LN": "layernorm", "LNPre": "layernorm", "RMS": "rmsnorm", "RMSPre": "rmsnorm"}
 WRITE_NORM = ("Olmo2ForCausalLM", "Olmo3ForCausalLM")
 """Architectures with x + norm(f(x))."""

@@ -26,29 +26,13 @@ Factor = Union[Tensor, "TensorLike", "FactoredMatrix"]
 
 @runtime_checkable
 class TensorLike(Protocol):
-    """What a factor needs, if it is not a tensor, to be multiplied."""
+    """What a factor needs, if it is not a tensor, to be multiplied; axes as in a tensor."""
 
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        ...
-
-    @property
-    def shape(self) -> Any:
-        """The size of each axis."""
-        ...
-
-    def unsqueeze(self, dim: int) -> Any:
-        """With a further axis of size 1."""
-        ...
-
-    def squeeze(self, dim: int) -> Any:
-        """Without an axis of size 1."""
-        ...
-
-    def broadcast_to(self, shape: Any) -> Any:
-        """Expanded to a shape."""
-        ...
+    ndim: Any
+    shape: Any
+    unsqueeze: Any
+    squeeze: Any
+    broadcast_to: Any
 
     def __matmul__(self, other: Any) -> Any: ...
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from interp.compat.bert_components import BertBlock, BertEmbed, BertMLMHead, BertNSPHead, BertPooler
+from interp.compat.caching_hooks import call_hooks
 from interp.compat.encoder_config import bert_core_config
 from interp.compat.encoder_hooked_config import bert_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import bert_state, next_sentence_state
 from interp.compat.errors import InvalidInput
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.source_state import State
 from interp.errors import shorten

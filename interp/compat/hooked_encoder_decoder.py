@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from interp.compat.caching_hooks import call_hooks
 from interp.compat.components import Embed
 from interp.compat.encoder_config import t5_core_config
 from interp.compat.encoder_hooked_config import t5_hooked_config
 from interp.compat.encoder_model import EncoderModel
 from interp.compat.encoder_state import t5_state
 from interp.compat.errors import InvalidInput, InvalidTokens
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.norms import norm_of
 from interp.compat.sampling import (

@@ -16,16 +16,15 @@ from interp.compat.components import Embed, PosEmbed, TransformerBlock, Unembed
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.core_config import core_config
 from interp.compat.errors import InvalidInput
-from interp.compat.facade import Facade
+from interp.compat.facade_tap import Facade
 from interp.compat.generation import Generation
 from interp.compat.hook_point import HookPoint
 from interp.compat.initial_weights import draw_weights
 from interp.compat.model_forward import ModelForward
-from interp.compat.norms import Norm, norm_of
+from interp.compat.norms import Norm, SoluNorm, norm_of
 from interp.compat.padding import use_padded_masks
 from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
-from interp.compat.solu_norm import SoluNorm
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
 from interp.errors import NoSuchAttribute

@@ -6,13 +6,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interp.compat.caching_hooks import SaveHook
+from interp.compat.caching_hooks import SaveHook, call_hooks
 from interp.compat.components import Unembed
 from interp.compat.core_module import CoreModule
 from interp.compat.errors import InvalidInput, InvalidTokens
-from interp.compat.facade import Facade
-from interp.compat.facade_tap import FacadeTap
-from interp.compat.hook_calls import call_hooks
+from interp.compat.facade_tap import Facade, FacadeTap
 from interp.compat.hook_point import HookPoint
 from interp.compat.key_value_cache import EntriesKV, TransformerLensKeyValueCache
 from interp.compat.norms import Norm

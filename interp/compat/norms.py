@@ -1,18 +1,35 @@
-"""Norms with TransformerLens's names, and hook points for their divisor and their output."""
+"""Norms with TransformerLens's names, and hook points for their divisor and their output.
+
+The norm after SoLU (Elhage et al. 2022) has parameters of its own.
+"""
 
 import torch
 from torch import Tensor, nn
 
+from interp.compat.caching_hooks import call_hooks
+from interp.compat.config import HookedTransformerConfig
 from interp.compat.errors import InvalidInput
-from interp.compat.hook_calls import call_hooks
 from interp.compat.hook_point import HookPoint
 from interp.compat.shared_weights import SharedWeights
+from interp.compat.utils.activation_functions import solu
 from interp.compat.weight_views import flat
 from interp.model import LayerNorm as CoreLayerNorm
 from interp.model import ScaledNorm
 
 HALF = (torch.float16, torch.bfloat16)
 """Types whose norms are computed in float32."""
+
+
+def _normalized(norm: nn.Module, x: Tensor, eps: float, *, centred: bool) -> Tensor:
+    """x divided by its root mean square, times ``w`` plus ``b``, with the hooks of the norm."""
+    dtype, x = x.dtype, x.float() if x.dtype in HALF else x
+    x = x - x.mean(-1, keepdim=True) if centred else x
+    scale = (x.square().mean(-1, keepdim=True) + eps).sqrt()
+    x = x / call_hooks(norm.get_submodule("hook_scale"), scale)
+    parameters = dict(norm.named_parameters(recurse=False))
+    y = call_hooks(norm.get_submodule("hook_normalized"), x).to(dtype)
+    y = y * parameters["w"] if "w" in parameters else y
+    return y + parameters["b"] if "b" in parameters else y
 
 
 class Norm(nn.Module):
@@ -32,14 +49,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
-        dtype, x = x.dtype, x.float() if x.dtype in HALF else x
-        x = x - x.mean(-1, keepdim=True) if isinstance(self.core, CoreLayerNorm) else x
-        scale = (x.square().mean(-1, keepdim=True) + self.core.eps).sqrt()
-        normalized = x / call_hooks(self.hook_scale, scale)
-        y = call_hooks(self.hook_normalized, normalized).to(dtype)
-        w, b = self._parameters.get("w"), self._parameters.get("b")
-        y = y if w is None else y * w
-        return y if b is None else y + b
+        return _normalized(self, x, self.core.eps, centred=isinstance(self.core, CoreLayerNorm))
 
     @property
     def core(self) -> ScaledNorm:
@@ -80,3 +90,33 @@ def norm_of(core: object, weights: SharedWeights) -> Norm:
     centred, plain = isinstance(core, CoreLayerNorm), core.gain is None
     kinds = (LayerNormPre, RMSNormPre) if plain else (LayerNorm, RMSNorm)
     return kinds[0 if centred else 1](core, weights)
+
+
+class ActivationNorm(nn.Module):
+    """The LayerNorm after SoLU, whose parameters are not shared with the core."""
+
+    hook_scale: nn.Module
+    hook_normalized: nn.Module
+
+    def __init__(self, cfg: HookedTransformerConfig, width: int) -> None:
+        super().__init__()
+        self.eps = cfg.eps
+        if cfg.normalization_type == "LN":
+            self.w = nn.Parameter(torch.ones(width, dtype=cfg.dtype))
+            self.b = nn.Parameter(torch.zeros(width, dtype=cfg.dtype))
+        self.hook_scale, self.hook_normalized = HookPoint(), HookPoint()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The LayerNorm of x over the neurons."""
+        return _normalized(self, x, self.eps, centred=True)
+
+
+class SoluNorm:
+    """SoLU followed by its norm, as the activation function of the core."""
+
+    def __init__(self, norm: ActivationNorm) -> None:
+        self.norm = norm
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The norm of x·softmax(x)."""
+        return self.norm(solu(x))
