@@ -9,8 +9,7 @@ from typing import Never
 
 from interp.compat import head_detector, patching, utils
 from interp.compat.activation_cache import ActivationCache
-from interp.compat.advice import absent
-from interp.compat.as_transformer_lens import install, uninstall
+from interp.compat.as_transformer_lens import absent, install, uninstall
 from interp.compat.bert_next_sentence_prediction import BertNextSentencePrediction
 from interp.compat.config import HookedTransformerConfig
 from interp.compat.factored_matrix import FactoredMatrix

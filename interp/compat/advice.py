@@ -37,35 +37,11 @@ INSTEAD = {
     "get_rotary_pct_from_config": "model.cfg.rotary_dim / model.cfg.d_head",
     "select_compatible_kwargs": "inspect.signature(function).parameters",
     "is_library_available": "importlib.util.find_spec",
-    **dict.fromkeys(
-        ("ModelWithCfg", "get_best_available_device", "get_device_for_block_index", "warn_if_mps"),
-        "model.cfg.device, on which the whole model is",
-    ),
-    **dict.fromkeys(
-        (
-            *("count_unique_devices", "find_embedding_device", "get_best_available_cuda_device"),
-            *("move_to_and_update_config", "resolve_device_map"),
-            "sort_devices_based_on_available_memory",
-        ),
-        "model.to(device): a model is on one device",
-    ),
-    **dict.fromkeys(
-        (
-            "calculate_available_device_cuda_memory",
-            "determine_available_memory_for_available_devices",
-        ),
-        "torch.cuda.mem_get_info",
-    ),
+    "devices": "model.to(device): a model is on one device",
     "print_gpu_mem": "torch.cuda.memory_allocated",
     "clear_huggingface_cache": "`hf cache delete`, which asks before it deletes",
     "temporarily_swap_parameter": "parameter.data.copy_(values)",
-    **dict.fromkeys(
-        (
-            *("NonlinearityType", "calc_fan_in_and_fan_out", "init_kaiming_normal_"),
-            *("init_kaiming_uniform_", "init_xavier_normal_", "init_xavier_uniform_"),
-        ),
-        "HookedTransformerConfig(init_mode=...), or torch.nn.init",
-    ),
+    "initialization_utils": "HookedTransformerConfig(init_mode=...), or torch.nn.init",
     "get_nested_attr": "operator.attrgetter",
     "set_nested_attr": "setattr",
     "override_or_use_default_value": "default if override is None else override",
@@ -79,16 +55,9 @@ INSTEAD = {
     "repeat_along_head_dimension": "einops.repeat",
     "transpose": "tensor.mT",
     "get_tokenizer_with_bos": "AutoTokenizer.from_pretrained(name, add_bos_token=True)",
-    **dict.fromkeys(
-        ("get_input_with_manually_prepended_bos",),
-        "model.to_tokens(text, prepend_bos=...)",
-    ),
-    **dict.fromkeys(
-        ("ActivationFunction", "SUPPORTED_ACTIVATIONS", "gelu_pytorch_tanh"), "torch.nn.functional"
-    ),
-    **dict.fromkeys(
-        ("SOFTCAP_DISABLED", "apply_softcap", "softcap_enabled"), "cap * torch.tanh(x / cap)"
-    ),
+    "get_input_with_manually_prepended_bos": "model.to_tokens(text, prepend_bos=...)",
+    "apply_softcap": "cap * torch.tanh(x / cap)",
+    "activation_functions": "torch.nn.functional",
 }
 """Names and modules of TransformerLens that this package lacks, and what to use instead."""
 
@@ -129,17 +98,4 @@ def advice(name: str) -> str:
 
 def missing(name: str) -> str:
     """The error message for a full name that is missing."""
-    is_theirs = name.partition(".")[0] == NAME
-    here = f"{NAME} is interp.compat here (interp.compat.install); " if is_theirs else ""
-    return f"{name}: {here}interp.compat has no such name; use {advice(name)}."
-
-
-def absent(module: str, name: str) -> AttributeError | ImportError:
-    """The error for a name that a package of the façade lacks.
-
-    It is an ``ImportError`` for names of TransformerLens, because ``from … import`` replaces the
-    message of an ``AttributeError``.
-    """
-    if name in INSTEAD:
-        return ImportError(missing(f"{module}.{name}"), name=name)
-    return AttributeError(f"{module}.{name}: interp.compat has no such name.", name=name)
+    return f"{name}: interp.compat has no such name; use {advice(name)}."

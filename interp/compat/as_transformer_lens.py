@@ -116,6 +116,18 @@ def resolved(module: str, name: str) -> Any:
     raise AttributeError(missing(full_name), name=name)
 
 
+def absent(module: str, name: str) -> AttributeError | ImportError:
+    """The error for a name that a package of the façade lacks.
+
+    It is an ``ImportError`` for names of TransformerLens, because ``from … import`` replaces the
+    message of an ``AttributeError``.
+    """
+    for theirs, names in table().items():
+        if name in names and names[name] is None:
+            return ImportError(missing(f"{theirs}.{name}"), name=name)
+    return AttributeError(f"{module}.{name}: interp.compat has no such name.", name=name)
+
+
 def _imported(module: str, name: str | None = None) -> Any:
     """A module, or a name of a module, of TransformerLens or of another library."""
     if name is not None and f"{module}.{name}" in module_names():

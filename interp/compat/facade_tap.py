@@ -55,11 +55,6 @@ class Facade:
         return self.cfg.ungroup_grouped_query_attention
 
     @property
-    def is_bidirectional(self) -> bool:
-        """Whether nothing is masked, not even padding."""
-        return self.cfg.attention_dir == "bidirectional"
-
-    @property
     def input_norms(self) -> list[Norm]:
         """The norms that TransformerLens applies to queries, keys and values apart."""
         if self.cfg.original_architecture in WRITE_NORM:
@@ -239,7 +234,7 @@ class FacadeTap:
 
     def _scores(self, point: Point, scores: Tensor) -> Tensor:
         masked = scores
-        if self.padding is not None and not self.facade.is_bidirectional:
+        if self.padding is not None:
             masked = scores.masked_fill(self.padding.itself, -torch.inf)
         edited = self._hooked(point, masked)
         if edited is not scores:

@@ -134,7 +134,7 @@ class ModelForward(Settings, CoreModule):
         The parts are called if one of them was replaced, if the inputs of heads have their own
         hooks (``use_attn_in``, ``use_split_qkv_input``, or a hook on ``ln1`` that does more than
         store: TransformerLens applies this norm to queries, keys and values apart), if the norm
-        after SoLU has hooks, and in mixtures of experts and shortformers.
+        after SoLU has hooks, and in bidirectional models, mixtures of experts and shortformers.
         """
         cfg, facade = self.cfg, self._facade
         if cfg.use_attn_in or cfg.use_split_qkv_input or cfg.num_experts or not self.is_as_built:
@@ -145,7 +145,9 @@ class ModelForward(Settings, CoreModule):
     @property
     def is_as_built(self) -> bool:
         """Whether the core computes the same as the parts, if there are no hooks."""
-        return self.cfg.positional_embedding_type != SHORTFORMER and super().is_as_built
+        cfg = self.cfg
+        is_causal = cfg.attention_dir == "causal"
+        return is_causal and cfg.positional_embedding_type != SHORTFORMER and super().is_as_built
 
     # ---- its input ----------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 No query attends to padding. A padded query attends to the real tokens before it, and to nothing if
 there are none: its row of the pattern is zeros. Windows and ALiBi count columns, and padding has
 no position embedding. Activations of real tokens are as elsewhere in this package.
-
-If ``attention_dir`` is ``bidirectional``, TransformerLens masks nothing, not even padding.
 """
 
 from dataclasses import dataclass
@@ -16,7 +14,6 @@ from torch import Tensor
 from interp.model import (
     ALiBi,
     Attention,
-    Bidirectional,
     Causal,
     Context,
     Masking,
@@ -57,22 +54,8 @@ class PaddedCausal:
 
 
 @dataclass(frozen=True)
-class Unmasked:
-    """A mask that hides nothing, not even padding."""
-
-    is_bidirectional: bool = True
-
-    def is_causal(self, context: Context) -> bool:  # noqa: ARG002 - Mask's signature
-        """False."""
-        return False
-
-    def visible(self, context: Context) -> None:
-        """``None``: every query attends to every key."""
-
-
-@dataclass(frozen=True)
 class ColumnALiBi(ALiBi):
-    """ALiBi over columns, padding included; the bias of later keys is 0."""
+    """ALiBi over columns, padding included."""
 
     def bias(self, context: Context) -> PositionBias:
         """−slope · (columns from key to query)."""
@@ -83,17 +66,14 @@ class ColumnALiBi(ALiBi):
 
 
 def use_padded_masks(attentions: list[Attention]) -> None:
-    """Replace the masks of attentions by the masks of this module."""
+    """Replace the causal masks of attentions, and ALiBi, by those of this module."""
     for attention in attentions:
-        masking = attention.masking
-        if isinstance(masking.positions, ALiBi):
-            alibi = ColumnALiBi(masking.positions.n_heads)
-            attention.masking = masking = Masking(masking.mask, alibi)
-        if isinstance(masking.mask, Bidirectional):
-            attention.masking = Masking(Unmasked(), masking.positions)
-        if isinstance(masking.mask, Causal | Window):
-            window = masking.mask.size if isinstance(masking.mask, Window) else None
-            attention.masking = Masking(PaddedCausal(window), masking.positions)
+        mask, positions = attention.masking.mask, attention.masking.positions
+        if isinstance(positions, ALiBi):
+            positions = ColumnALiBi(positions.n_heads)
+        if isinstance(mask, Causal | Window):
+            window = mask.size if isinstance(mask, Window) else None
+            attention.masking = Masking(PaddedCausal(window), positions)
 
 
 @dataclass(frozen=True, eq=False)

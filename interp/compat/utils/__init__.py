@@ -2,7 +2,7 @@
 
 from typing import Never
 
-from interp.compat.advice import absent
+from interp.compat.as_transformer_lens import absent
 from interp.compat.factored_matrix import composition_scores
 from interp.compat.utils.act_names import get_act_name
 from interp.compat.utils.activation_functions import gelu_fast, gelu_new, solu
