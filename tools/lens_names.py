@@ -6,14 +6,17 @@ it. A public name is one that a module defines or imports and that does not begi
 
 import ast
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from interp.compat.advice import advice
-from interp.compat.as_transformer_lens import NAME, NAMES, Imported, own_names
+from interp import compat
 
+NAME, VERSION = "transformer_lens", "3.9.0"
+Imported = dict[str, str | None]
+"""Names, and the ``module:name`` or the module from which each is imported; ``None`` if defined."""
 ROOT = Path(__file__).parents[1]
+NAMES = ROOT / "interp" / "compat" / "names_of_3_9.txt"
 PAGE = ROOT / "docs" / "reference" / "transformerlens-names.md"
 HEAD = """# Names of TransformerLens
 
@@ -54,7 +57,8 @@ def names_of(file: Path, module: str) -> Imported:
             names[statement.name] = None
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-            names |= {n.id: None for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            assigned = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+            names = dict.fromkeys(assigned) | names  # ``except ImportError: name = None``
         elif isinstance(statement, ast.Import):
             for alias in statement.names:
                 first = alias.name.partition(".")[0]
@@ -91,7 +95,7 @@ def _absolute(statement: ast.ImportFrom, module: str, *, is_package: bool) -> st
 
 def all_names() -> dict[str, Imported]:
     """The public names of each module of the installed TransformerLens."""
-    spec = find_spec(NAME)
+    spec = PathFinder.find_spec(NAME)
     if spec is None or spec.origin is None:
         raise SystemExit(f"{NAME} is not installed; the extra `dev` names its version.")
     files = source_files(Path(spec.origin).parent)
@@ -129,33 +133,32 @@ def _entry(name: str, origin: str | None) -> str:
 
 
 def page(names: dict[str, Imported]) -> str:
-    """The page: which names are supported, and what to use instead of the others."""
+    """The page: which names are supported, and what to use instead of the others.
+
+    To be called after ``interp.compat.install()``.
+    """
     counts = {"total": 0, "same": 0, "refused": 0, "imported": 0}
-    rows: dict[str, tuple[list[str], list[str]]] = {}
+    rows: dict[str, tuple[list[str], list[str], list[str]]] = {}
     for module, imported in sorted(names.items()):
         defined = sorted(name for name, origin in imported.items() if origin is None)
-        same = [name for name in defined if name in own_names()]
-        refused = [name for name in defined if name not in same]
+        values = {name: getattr(import_module(module), name) for name in defined}
+        instead = {n: v.instead for n, v in values.items() if type(v).__name__ == "Refused"}
+        same, refused = [name for name in defined if name not in instead], list(instead)
         counts["imported"] += len(imported) - len(defined)
         counts["total"] += len(defined)
         counts["same"] += len(same)
         counts["refused"] += len(refused)
         first = ".".join(module.split(".")[:2])
-        row = rows.setdefault(f"{first}.*" if first.endswith(WHOLE) else module, ([], []))
-        row[0].extend(same)
-        row[1].extend(refused)
+        row = rows.setdefault(f"{first}.*" if first.endswith(WHOLE) else module, ([], [], []))
+        for cell, values_of_cell in zip(row, (same, refused, instead.values()), strict=True):
+            cell.extend(values_of_cell)
     lines = [
-        f"| `{module}` | {_codes(same)} | {_codes(refused)} | {_advice(module, refused)} |"
-        for module, (same, refused) in rows.items()
+        f"| `{module}` | {_codes(same)} | {_codes(refused)} | {'; '.join(dict.fromkeys(instead))} |"
+        for module, (same, refused, instead) in rows.items()
         if same or refused
     ]
-    head = HEAD.format(version=version("transformer-lens"), modules=len(names), **counts)
+    head = HEAD.format(version=VERSION, modules=len(names), **counts)
     return head + "\n".join(lines) + "\n"
-
-
-def _advice(module: str, refused: Iterable[str]) -> str:
-    """What to use instead of some names, each once."""
-    return "; ".join(dict.fromkeys(advice(f"{module}.{name}") for name in refused))
 
 
 def _codes(names: Iterable[str]) -> str:
@@ -166,6 +169,7 @@ def main() -> None:
     """Write both files."""
     names = all_names()
     NAMES.write_text(table(names), encoding="utf-8")
+    compat.install()
     PAGE.write_text(page(names), encoding="utf-8")
 
 

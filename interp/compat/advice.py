@@ -66,6 +66,7 @@ class Refused(type):
     """The class of a name that is not supported."""
 
     full_name: str
+    instead: str
 
     def _refuse(cls, *_: object, **__: object) -> NoReturn:
         raise NotSupported(missing(cls.full_name))
@@ -86,8 +87,8 @@ class Refused(type):
 def refused(full_name: str) -> Any:
     """What stands for a name that is not supported: a class whose every use is refused."""
     _, _, name = full_name.rpartition(".")
-    documentation = missing(full_name)
-    return Refused(name, (), {"full_name": full_name, "__doc__": documentation})
+    attributes = {"full_name": full_name, "instead": advice(full_name)}
+    return Refused(name, (), {**attributes, "__doc__": missing(full_name)})
 
 
 def advice(name: str) -> str:

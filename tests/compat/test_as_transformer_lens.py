@@ -120,8 +120,7 @@ OPTIONAL = ("bitsandbytes",)
 
 
 @pytest.mark.slow
-def test_the_table_and_the_page_are_those_of_the_installed_version():
-    pytest.importorskip("transformer_lens")
+def test_the_table_and_the_page_are_those_of_the_installed_version(in_process):
     names = lens_names.all_names()
     assert NAMES.read_text(encoding="utf-8") == lens_names.table(names), "tools.lens_names"
     assert lens_names.PAGE.read_text(encoding="utf-8") == lens_names.page(names)

@@ -149,9 +149,9 @@ def both():
     ]
 
 
-def error_of(call, given):
+def error_of(call, arguments):
     try:
-        call(*given)
+        call(*arguments)
     except Exception as error:
         return error
     return None
@@ -160,7 +160,7 @@ def error_of(call, given):
 @pytest.mark.parametrize("name", CALLS)
 def test_an_error_is_of_the_class_of_theirs(both, name, monkeypatch, capsys):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    ours, theirs = (error_of(CALLS[name], given) for given in both)
+    ours, theirs = (error_of(CALLS[name], arguments) for arguments in both)
     assert theirs is not None
     assert isinstance(ours, type(theirs)), (ours, theirs)
     assert isinstance(ours, InterpError) or name in OF_PYTHON
