@@ -106,7 +106,10 @@ def resolved(module: str, name: str) -> Any:
         return own
     origin = names.get(name)
     if origin is not None:
-        return _imported(*origin.split(":"))
+        try:
+            return _imported(*origin.split(":"))
+        except ModuleNotFoundError:  # another library, which is not installed
+            return refused(full_name)
     if full_name in module_names():
         return import_module(full_name)
     if name in own_names():

@@ -115,10 +115,6 @@ def in_process(monkeypatch):
     compat.uninstall()
 
 
-OPTIONAL = ("bitsandbytes",)
-"""Libraries that TransformerLens imports if they are installed."""
-
-
 @pytest.mark.slow
 def test_the_table_and_the_page_are_those_of_the_installed_version(in_process):
     names = lens_names.all_names()
@@ -129,12 +125,11 @@ def test_the_table_and_the_page_are_those_of_the_installed_version(in_process):
 def test_every_public_name_is_importable_from_every_module_that_has_it(in_process):
     missing = []
     for module, names in table().items():
-        for name, origin in names.items():
+        for name in names:
             try:
                 exec(f"from {module} import {name}", {})
             except ImportError:
-                if (origin or "").partition(".")[0].partition(":")[0] not in OPTIONAL:
-                    missing.append(f"{module}.{name}")
+                missing.append(f"{module}.{name}")
     assert not missing
 
 
