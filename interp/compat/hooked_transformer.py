@@ -27,7 +27,7 @@ from interp.compat.pretrained import Pretrained
 from interp.compat.shared_weights import SharedWeights
 from interp.compat.tokenizer import load_tokenizer
 from interp.compat.utils.activation_functions import solu
-from interp.errors import NoSuchAttribute
+from interp.errors import NoSuchAttribute, shorten
 from interp.model import LearnedPositions, ScaledNorm, Unembedding
 from interp.transformer import Transformer
 
@@ -139,12 +139,19 @@ class HookedTransformer(  # pyright: ignore[reportIncompatibleMethodOverride] - 
         draw_weights(self, self.cfg)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "HookedTransformer":
-        """A new model with the same weights and configuration, without hooks."""
+        """A new model with the same weights and configuration, without hooks.
+
+        Raises:
+            InvalidInput: a part was replaced by one that a new model does not have.
+        """
         cfg = deepcopy(self.cfg, memo)
         cfg.init_weights, cfg.tokenizer_name = False, None
         copy = type(self)(cfg)
         cfg.init_weights, cfg.tokenizer_name = self.cfg.init_weights, self.cfg.tokenizer_name
         copy.tokenizer = self.tokenizer
+        others = copy.mod_dict.keys() ^ dict(self.named_modules()).keys() - {""}
+        if others and not self.is_as_built:
+            raise InvalidInput(f"Restore replaced parts before a copy: {shorten(sorted(others))}.")
         copy.load_state_dict(self.state_dict())
         return copy.train(self.training)
 

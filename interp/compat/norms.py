@@ -40,7 +40,7 @@ class Norm(nn.Module):
 
     def __init__(self, core: ScaledNorm, weights: SharedWeights) -> None:
         super().__init__()
-        self._core = (core,)
+        self._core, self.eps = (core,), core.eps
         if core.gain is not None:
             weights.add(self, "w", core.gain, flat)
         if core.bias is not None:
@@ -49,7 +49,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The norm of x; ``hook_normalized`` is before ``w`` and ``b``."""
-        return _normalized(self, x, self.core.eps, centred=isinstance(self.core, CoreLayerNorm))
+        return _normalized(self, x, self.eps, centred=isinstance(self.core, CoreLayerNorm))
 
     @property
     def core(self) -> ScaledNorm:

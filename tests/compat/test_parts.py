@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from interp import InterpError
 from interp.compat import HookPoint, TransformerLensKeyValueCache, patching
 from tests.compat import encoder_shapes
 from tests.compat.shapes import N_CTX, SHAPES, build, built, close, tokens
@@ -276,6 +277,9 @@ def test_a_copy_of_a_model_has_the_parts_that_were_built():
     plain = model(tokens())
     assert deepcopy(model).runs_core
     assert torch.equal(deepcopy(model)(tokens()), plain)
+    model.blocks[0].hook_mlp_out = Autoencoder(HookPoint, 32)
+    with pytest.raises(InterpError, match="hook_mlp_out"):
+        deepcopy(model)
 
 
 # ---- embeddings ---------------------------------------------------------------------------------
