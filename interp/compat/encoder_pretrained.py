@@ -84,7 +84,7 @@ class EncoderPretrained(CoreModule, BlockWeights):  # pyright: ignore[reportInco
             raise InvalidInput(f"from_pretrained does not take {shorten(names)}.")
         published, source = loaded(str(model_name), hf_model, checkpoint_value, dtype)
         cfg = cls._hooked_config(source.config)
-        cfg.dtype, cfg.device = dtype, _device(device)
+        cfg.dtype, cfg.device, cfg.init_weights = dtype, _device(device), False
         apply_name(cfg, published)
         if tokenizer is None and source.tokenizer is not None:
             name = published.name or source.config.name

@@ -7,11 +7,12 @@ kinds of tokenizers are the published ones.
 import contextlib
 import copy
 import io
+from dataclasses import replace
 
 import pytest
 import torch
 
-from interp import InterpError
+from interp import InterpError, compat
 from interp.compat import HookedEncoder, HookedEncoderDecoder, HookedTransformer
 from tests.compat.published_models import (
     END,
@@ -189,6 +190,7 @@ BERT = Published(
     "gpt2",
     {"tokenizer_class": "PreTrainedTokenizerFast", "mask_token": END, "pad_token": END},
 )
+MASKED, T5_POSITIONS = "BertForMaskedLM", {"n_positions": 512, "decoder_start_token_id": 0}
 T5 = Published(
     "T5ForConditionalGeneration",
     {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 48, "num_layers": 2},
@@ -210,6 +212,24 @@ def test_an_encoder_has_the_names_of_its_repository_without_a_commit(kind, name,
     for each in (model, copy.deepcopy(model)):
         assert (each.cfg.model_name, each.cfg.tokenizer_name) == (name.partition("/")[2], name)
         assert each.tokenizer.name_or_path == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name", "published"),
+    [
+        ("HookedEncoder", "google-bert/bert-base-cased", replace(BERT, architecture=MASKED)),
+        ("HookedEncoderDecoder", "google-t5/t5-small", replace(T5, old_fields=T5_POSITIONS)),
+    ],
+)
+def test_every_field_of_an_encoder_is_theirs(kind, name, published, cache):
+    publish(cache, name, published)
+    ours, model = (
+        vars(getattr(library, kind).from_pretrained(name, device="cpu").cfg)
+        for library in (compat, theirs)
+    )
+    different = {field for field in model if ours[field] != model[field]}
+    assert not different, {field: (ours[field], model[field]) for field in different}
 
 
 def test_a_checkpoint_is_the_branch_of_its_step(cache):
