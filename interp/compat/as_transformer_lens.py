@@ -86,7 +86,7 @@ def _name_and_origin(entry: str) -> tuple[str, str | None]:
 
 
 @cache
-def own_names() -> dict[str, Any]:
+def exported_names() -> dict[str, Any]:
     """Every public name of the modules of this package that TransformerLens has too."""
     names: dict[str, Any] = {}
     for module in (OURS, *(f"{OURS}.{source}" for source in SOURCES)):
@@ -101,9 +101,9 @@ def resolved(module: str, name: str) -> Any:
         AttributeError: no module of TransformerLens has the name.
     """
     full_name, names = f"{module}.{name}", table().get(module, {})
-    own = vars(import_module(OURS)).get(name) if module == NAME else None
-    if own is not None and not isinstance(own, ModuleType):
-        return own
+    exported = vars(import_module(OURS)).get(name) if module == NAME else None
+    if exported is not None and not isinstance(exported, ModuleType):
+        return exported
     origin = names.get(name)
     if origin is not None:
         try:
@@ -112,8 +112,8 @@ def resolved(module: str, name: str) -> Any:
             return refused(full_name)
     if full_name in module_names():
         return import_module(full_name)
-    if name in own_names():
-        return own_names()[name]
+    if name in exported_names():
+        return exported_names()[name]
     if name in names:
         return refused(full_name)
     raise AttributeError(missing(full_name), name=name)

@@ -44,16 +44,15 @@ class Structure:
             for name, part in self._original.items()
         )
         self._root = model._modules
-        if is_whole:
-            self._own = [parts[name] for name in self.names]
-            modules = [part for part in parts.values() if not isinstance(part, HookPoint)]
+        modules = [part for part in parts.values() if not isinstance(part, HookPoint)]
+        if is_whole and not any(map(_has_assigned_method, modules)):
+            self._children = {name: parts[name] for name in self.names}
             self._modules = [(part, part._modules, dict(part._modules)) for part in modules]
             self._sizes = [len(part.__dict__) for part in modules]
 
     def is_whole(self) -> bool:
         """Whether no part was replaced, added or deleted, and none has hooks of PyTorch."""
-        own, root = self._own, self._root
-        if any(root.get(name) is not part for name, part in zip(self.names, own, strict=True)):
+        if any(self._root.get(name) is not part for name, part in self._children.items()):
             return False
         for (part, now, before), size in zip(self._modules, self._sizes, strict=True):
             # A method that was assigned to the instance is in its dictionary.
@@ -73,3 +72,12 @@ class Structure:
             for name, part in parts.items()
             if not isinstance(part, HookPoint) and any(part.__dict__[hooks] for hooks in HOOKS)
         ]
+
+
+def _has_assigned_method(part: nn.Module) -> bool:
+    """Whether an instance has a function in the place of a method of its class."""
+    return any(
+        callable(getattr(type(part), name, None))
+        for name in part.__dict__
+        if not name.startswith("_")
+    )

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 
 from interp import InterpError
-from interp.compat.as_transformer_lens import NAMES, own_names, table
+from interp.compat.as_transformer_lens import NAMES, exported_names, table
 from tools import lens_names
 
 NAME = "transformer_lens"
@@ -135,11 +135,14 @@ def test_every_public_name_is_importable_from_every_module_that_has_it(in_proces
 
 def test_a_name_that_is_imported_is_the_same_everywhere(in_process):
     """A supported name is this package's, in its own module and where others import it."""
+    supported, different = exported_names(), []
     for module, names in table().items():
         for name, origin in names.items():
-            here = origin is None or origin.startswith(f"{NAME}.")
-            if here and name in own_names() and not name.startswith("T"):
-                assert getattr(import_module(module), name) is own_names()[name], (module, name)
+            is_theirs = origin is None or origin.startswith(f"{NAME}.")
+            if is_theirs and name in supported:
+                value = getattr(import_module(module), name)
+                different += [] if value is supported[name] else [f"{module}.{name}"]
+    assert not different
 
 
 def test_the_version_is_that_of_transformerlens(in_process):
