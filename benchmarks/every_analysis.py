@@ -47,6 +47,8 @@ from interp.execution import processor
 from interp.prompts import read_prompts
 
 MARKERS = ("<!-- costs of every command -->", "<!-- end of costs -->")
+ROWS = Path(__file__).with_name("costs.jsonl")
+"""The rows of docs/reference/costs.md, so that some can be measured again without the others."""
 MODEL = "smollm2-135m"
 PAIRS, BYTES = 32, 10**6
 """The size of the inputs, unless another one is asked for."""
@@ -88,6 +90,9 @@ COMMANDS = {
     "patterns": Command("patterns --prompts PAIRS"),
     "patterns of a text": Command("patterns --prompts TEXT", "text"),
     "roles": Command("roles", "weights"),
+    "scores of a head": Command("scores --layer 23 --head 3 --prompts PAIRS"),
+    "census": Command("census", "weights"),
+    "qk-covariance of a head": Command("qk-covariance --layer 18 --head 6", "weights"),
     "ablate": Command("ablate --prompts PAIRS"),
     "ablate layers": Command("ablate --units layers --prompts PAIRS"),
     "patch": Command("patch --prompts PAIRS"),
@@ -98,6 +103,7 @@ COMMANDS = {
     "prune": Command("prune --prompts PAIRS"),
     "explain": Command("explain --prompts PAIRS"),
     "dla": Command("dla --prompts PAIRS"),
+    "trace": Command("trace --prompts PAIRS"),
     "head-effects": Command("head-effects --prompts PAIRS"),
     "lens": Command("lens --prompts PAIRS"),
     "train-lens": Command("train-lens --prompts TEXT", "text"),
@@ -111,6 +117,8 @@ COMMANDS = {
     "order": Command("order --prompts PAIRS"),
     "top-texts of a head": Command("top-texts --texts TEXT --of L16H0", "text"),
     "top-texts of a neuron": Command("top-texts --texts TEXT --of L15N100", "text"),
+    "heads": Command("heads --texts TEXT", "text"),
+    "heads with effects": Command("heads --effects --texts TEXT", "text"),
     "compare": Command("compare --other MODEL --prompts PAIRS"),
     "neurons": Command("neurons --texts TEXT --layer 15 --neuron 100", "text"),
     "steer": Command("steer --prompts PAIRS"),
@@ -192,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS, help="number of pairs; default: 32")
     parser.add_argument("--bytes", type=int, default=BYTES, help="size of the text; default: 1 MB")
     parser.add_argument("--limit", type=float, default=20, help="minutes a row; default: 20")
-    parser.add_argument("--out", type=Path, default=Path("reports/costs.jsonl"), help="JSON lines")
+    parser.add_argument("--out", type=Path, default=ROWS, help="JSON lines")
     parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
     options = parser.parse_args(arguments)
     load = load_average()

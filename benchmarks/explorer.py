@@ -19,7 +19,10 @@ from interp.loading import PACKAGED, installed
 
 LINES = "def total(values):\n    result = {}\n    for value in values:\n        result += value\n"
 MARY = "When {} and John went to the store, John gave a drink to"
-NAMES = ("Mary", "Anna", "Sarah", "Laura", "Emma", "Alice", "Lisa", "Kate", "Jane")
+NAMES = (
+    *("Mary", "Anna", "Sarah", "Laura", "Emma", "Alice", "Lisa", "Kate", "Jane", "Amy", "Julia"),
+    *("Rose", "Helen", "Susan", "Ruth", "Maria", "Linda", "Karen", "Nancy", "Carol", "Diana"),
+)
 FRAME = 0.016
 """Limit in seconds of a change in the browser."""
 LONGEST = 120_000
@@ -51,7 +54,8 @@ class Case:
 
     Attributes:
         model: its name.
-        prompts: different prompts of about the same length, the first of which is opened.
+        prompts: different prompts of about the same length: the first is opened, the second and
+            third are for the visit that is not timed. A result is kept, so each is asked for once.
         opened: limit of the page from its address, with all patterns.
         another_page: limit of another page.
         prediction: limit of a new prompt, until its prediction is drawn.
@@ -120,8 +124,10 @@ def _rows_of(case: Case, rounds: int) -> Iterator[Row]:
             with visit(browser, server) as visitor:
                 address = server.address(model=case.model, page="heads", text=case.prompts[0])
                 opened.append(_seconds_to_open(visitor, address))
-                if number in (0, VISITORS):
-                    rows = [*_rows(visitor, case, rounds)]
+                if number == 0:
+                    _ = [*_rows(visitor, case, case.prompts[1:3], 2)]
+                elif number == VISITORS:
+                    rows = [*_rows(visitor, case, case.prompts[3:], rounds)]
     yield _row(f"{case.model}: a page with all patterns", opened[1:], case.opened)
     yield from rows
 
@@ -137,7 +143,13 @@ def _seconds_to_open(visitor: Any, address: str) -> float:  # noqa: ANN401 - a v
     return taken
 
 
-def _rows(visitor: Any, case: Case, rounds: int) -> Iterator[Row]:  # noqa: ANN401 - a visit
+def _rows(
+    visitor: Any,  # noqa: ANN401 - a visit
+    case: Case,
+    prompts: tuple[str, ...],
+    rounds: int,
+) -> Iterator[Row]:
+    """The rows of a visit that asks for these prompts in turn, each once."""
     page = visitor.page
 
     def drawn(selector: str) -> None:
@@ -158,7 +170,7 @@ def _rows(visitor: Any, case: Case, rounds: int) -> Iterator[Row]:  # noqa: ANN4
         drawn(("[data-view=OV_out]", HEADS)[n % 2])
 
     def asks(n: int) -> None:
-        prompt = case.prompts[1 + n % (len(case.prompts) - 1)]
+        prompt = prompts[n]
         page.get_by_label("Prompt", exact=True).fill(prompt)
         page.get_by_role("button", name="Run").click()
         page.wait_for_function(
@@ -180,7 +192,7 @@ def _rows(visitor: Any, case: Case, rounds: int) -> Iterator[Row]:  # noqa: ANN4
     moves = [over.evaluate(HOVER, [*place]) for place in places]
     yield row("another cell under the pointer", moves, FRAME)
     yield row("another page", seconds(turns, 2 * (rounds // 2)), case.another_page)
-    yield row("another prompt", seconds(asks, rounds), case.prediction)
+    yield row("another prompt", seconds(asks, min(rounds, len(prompts))), case.prediction)
     began = time.perf_counter()
     page.get_by_role("radio", name="zero").click()
     scores = visitor.view("heads").locator(".w-scored")

@@ -18,17 +18,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = tomllib.loads((ROOT / "tests" / "budgets.toml").read_text())
-DIVIDED = ("interp", "analyses", "apps")
+DIVIDED = ("interp", "analyses", "analyses/methods", "apps")
 """Packages whose sub-packages have budgets of their own."""
 
-SHARED = ("methods", "results")
-"""Folders of ``analyses`` that are no analysis."""
-WHOLE = tuple(
-    folder.name
+PACKAGES = tuple(
+    folder
     for folder in sorted(ROOT.iterdir())
-    if folder.name not in (*DIVIDED, "tests") and (folder / "__init__.py").is_file()
+    if folder.name != "tests" and (folder / "__init__.py").is_file()
 )
-"""Packages with one budget each."""
 
 EXECUTED = """
 import json, sys
@@ -78,20 +75,18 @@ def sizes(files: list[Path]) -> dict[str, int]:
 
 
 def room_of(file: Path) -> str:
-    """The package that a file belongs to; an analysis is a part of ``analyses``."""
+    """The package that a file belongs to; an analysis of one file is a part of ``analyses``."""
     package, *folders = file.relative_to(ROOT).parts[:-1]
-    if package not in DIVIDED or not folders:
-        return package
-    if package == "analyses":
-        return "/".join([package, *folders[:2]]) if folders[0] in SHARED else package
-    return f"{package}/{folders[0]}"
+    while folders and package in DIVIDED:
+        package = f"{package}/{folders.pop(0)}"
+    return package
 
 
 def rooms() -> dict[str, dict[str, int]]:
     """The number of Python files and of their lines, per room."""
     files_of: dict[str, list[Path]] = {}
-    for package in (*DIVIDED, *WHOLE):
-        for file in sorted((ROOT / package).rglob("*.py")):
+    for package in PACKAGES:
+        for file in sorted(package.rglob("*.py")):
             files_of.setdefault(room_of(file), []).append(file)
     return {room: sizes(files) for room, files in files_of.items()}
 
@@ -154,8 +149,8 @@ def empty_names() -> dict[str, int]:
     """How often variables are called what says nothing about them, in all of the code."""
     counts = Counter(
         name
-        for package in (*DIVIDED, *WHOLE, "tests")
-        for file in (ROOT / package).rglob("*.py")
+        for package in (*PACKAGES, ROOT / "tests")
+        for file in package.rglob("*.py")
         for name in bound_names(file)
     )
     return {name: counts[name] for name in BUDGETS["names"]}

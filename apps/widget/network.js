@@ -5,16 +5,18 @@
 import { colourAt, css } from "./colours.js";
 import { ESTIMATE, clamp, extent, readable } from "./data.js";
 import { SMALL, elided, widest, wrapped, write } from "./draw.js";
-import { SCORES, columnLayout, drawnEdges, edgeName, shortName } from "./path_layout.js";
+import { SCORES, columnLayout, drawnEdges, edgeName, largestOf, shortName } from "./path_layout.js";
 
 const ROW = 84;
 const NODE_HEIGHT = 26;
 
-/** The plot of a view "network"; a cell is [0, edge] or [1, node].
- *  @type {(view: NetworkView) => Plot} */
-export function networkPlot(view) {
+/** The plot of a view "network"; a cell is [0, edge] or [1, node]. Of its edges, at most so many of the
+ *  largest are drawn, for a picture that is replaced at once.
+ *  @type {(view: NetworkView, most?: number) => Plot} */
+export function networkPlot(view, most = Infinity) {
   const { nodes, edges, columns } = view;
   const drawn = drawnEdges(view, view.least || 0);
+  const lines = drawn.length > most ? largestOf(edges, drawn, most) : drawn;
   const ends = new Set(drawn.flatMap((n) => edges[n].slice(0, 2)));
   if (view.root !== undefined) ends.add(view.root);
   const shown = nodes.map((_, n) => n).filter((n) => view.root === undefined || ends.has(n));
@@ -94,12 +96,12 @@ export function networkPlot(view) {
   /** @type {Plot<Geometry>["draw"]} */
   function draw(ctx, geometry, theme) {
     if (geometry.axes) drawAxes(ctx, geometry, theme);
-    for (const n of drawn) drawEdge(ctx, geometry, theme, edges[n], 0.75);
+    for (const n of lines) drawEdge(ctx, geometry, theme, edges[n], 0.75);
     for (const n of shown) drawNode(ctx, geometry, theme, n, false);
-    const lines = wrapped(legend(), geometry.width - 8, geometry.measure);
-    lines.forEach((text, n) => {
+    const words = wrapped(legend(), geometry.width - 8, geometry.measure);
+    words.forEach((text, n) => {
       write(
-        ctx, text, 2, geometry.height - 10 - 14 * (lines.length - 1 - n), { colour: theme.soft, size: SMALL },
+        ctx, text, 2, geometry.height - 10 - 14 * (words.length - 1 - n), { colour: theme.soft, size: SMALL },
       );
     });
   }

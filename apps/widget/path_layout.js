@@ -32,6 +32,13 @@ export function drawnEdges({ edges, root }, least) {
   return large.filter((n) => reached.has(edges[n][1]));
 }
 
+/** So many of the edges, those with the largest sizes.
+ *  @type {(edges: Edge[], among: number[], most: number) => number[]} */
+export function largestOf(edges, among, most) {
+  const sizes = sizesOf(among.map((n) => edges[n]));
+  return among.filter((n) => Math.abs(edges[n][2]) > sizes[most]);
+}
+
 /** The sizes of edges, largest first: the thresholds of the slider.
  *  @type {(edges: Edge[]) => number[]} */
 export function sizesOf(edges) {

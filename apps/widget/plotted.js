@@ -17,6 +17,10 @@ import { drawnEdges, sizesOf } from "./path_layout.js";
 import { scatterPlot } from "./scatter.js";
 import { surface } from "./surface.js";
 
+/** Edges that are drawn while the slider moves, so that each picture takes a frame; and milliseconds
+ *  after its last move until all are. */
+const [LINES_WHILE_MOVED, REST] = [120, 120];
+
 /** @type {Record<string, (view: any) => Plot>} */
 export const PLOTS = {
   matrix: matrixPlot, bars: barsPlot, curves: curvesPlot, network: networkPlot, scatter: scatterPlot,
@@ -125,15 +129,23 @@ export function plottedView(mount, view) {
     const state = mount.stateOf(view.id, { edges: 0 }); // 0 until the slider is moved
     const sizes = sizesOf(network.edges);
     const words = element("output", { class: "w-soft" });
+    let rest = 0;
     const at = state.edges || sizes.filter((size) => size >= (network.least || 0)).length;
     const [first] = sizesOf(network.edges.filter(([, to]) => to === network.root));
     const slider = element("input", {
       type: "range", min: String(sizes.indexOf(first) + 1), max: String(sizes.length), step: "1", value: String(at), "aria-label": "edges",
-      input: () => { state.edges = Number(slider.value); redraw(); drawing.show(plot); },
+      input: () => {
+        state.edges = Number(slider.value);
+        redraw(LINES_WHILE_MOVED);
+        drawing.show(plot);
+        clearTimeout(rest);
+        rest = window.setTimeout(() => { redraw(); drawing.show(plot); }, REST);
+      },
     });
-    function redraw() {
+    /** @type {(most?: number) => void} */
+    function redraw(most) {
       const least = sizes[Number(slider.value) - 1] || 0;
-      plot = networkPlot({ ...network, least });
+      plot = networkPlot({ ...network, least }, most);
       const count = drawnEdges(network, least).length;
       words.textContent = `${count} of ${sizes.length}, from ${readable(least)} ${view.unit || ""} on`;
     }

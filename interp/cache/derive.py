@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -11,6 +12,10 @@ from torch import Tensor
 from interp.errors import NotRecorded, StaleCache
 from interp.model import Context, Network, Recipe, WeightVersion
 from interp.points import Place, Point
+
+Contexts = dict[str | None, Context]
+Stored = Collection[Place]
+Read = Callable[[Place], Tensor]
 
 
 class Derivation:
@@ -25,9 +30,7 @@ class Derivation:
         keep_graph: whether derived tensors are part of the autograd graph of the stored ones.
     """
 
-    def __init__(
-        self, model: Network, contexts: dict[str | None, Context], *, keep_graph: bool = False
-    ) -> None:
+    def __init__(self, model: Network, contexts: Contexts, *, keep_graph: bool = False) -> None:
         self.model, self.contexts, self.keep_graph = model, contexts, keep_graph
         self._weights: dict[str, WeightVersion] | None = _versions_of(model)
 
@@ -46,9 +49,7 @@ class Derivation:
             or not all(version.matches(now[name]) for name, version in self._weights.items())
         )
 
-    def __call__(
-        self, place: Place, stored: Collection[Place], read: Callable[[Place], Tensor]
-    ) -> Tensor:
+    def __call__(self, place: Place, stored: Stored, read: Read) -> Tensor:
         """The tensor at ``place``, derived from the ``stored`` places, which ``read`` returns.
 
         The result may be one of the stored tensors, or share its memory.
@@ -62,18 +63,20 @@ class Derivation:
         if self.keep_graph:  # otherwise masks and biases, which are shared, would share their graph
             contexts = {stack: context.stored() for stack, context in contexts.items()}
 
-        def tensor_at(place: Place) -> Tensor:
-            if place in stored:
-                return read(place)
-            recipe = self.model.layout[place]
-            if recipe.compute is None:
-                raise NotRecorded(f"{place} is not stored, and does not follow from what is.")
-            block = replace(place, layer=layer_of(self.model, place))
-            reader = BlockReader(tensor_at, stored, block, contexts[place.stack])
-            return recipe.compute(self._part(place, recipe), reader)
-
         with torch.set_grad_enabled(self.keep_graph and torch.is_grad_enabled()):
-            return tensor_at(place)
+            return self._tensor_at(contexts, stored, read, place)
+
+    # No closure, which would refer to itself, and so outlive the call with all that was stored.
+    def _tensor_at(self, contexts: Contexts, stored: Stored, read: Read, place: Place) -> Tensor:
+        if place in stored:
+            return read(place)
+        recipe = self.model.layout[place]
+        if recipe.compute is None:
+            raise NotRecorded(f"{place} is not stored, and does not follow from what is.")
+        block = replace(place, layer=layer_of(self.model, place))
+        tensor_at = partial(self._tensor_at, contexts, stored, read)
+        reader = BlockReader(tensor_at, stored, block, contexts[place.stack])
+        return recipe.compute(self._part(place, recipe), reader)
 
     def weight(self, name: str) -> Tensor:
         """A weight of the run.
@@ -125,13 +128,7 @@ class Derivation:
 class BlockReader:
     """Reads other places of one block for a recipe (of the last block for places at the exit)."""
 
-    def __init__(
-        self,
-        read: Callable[[Place], Tensor],
-        stored: Collection[Place],
-        block: Place,
-        context: Context,
-    ) -> None:
+    def __init__(self, read: Read, stored: Stored, block: Place, context: Context) -> None:
         self._read, self._stored, self._block = read, stored, block
         self.context = context
 

@@ -18,7 +18,7 @@ import { mapPlot } from "../../../apps/widget/head_map.js";
 import { matrixPlot } from "../../../apps/widget/matrix.js";
 import { nextToken } from "../../../apps/widget/mount.js";
 import { networkPlot } from "../../../apps/widget/network.js";
-import { columnLayout, drawnEdges, edgeName, sizesOf } from "../../../apps/widget/path_layout.js";
+import { columnLayout, drawnEdges, edgeName, largestOf, sizesOf } from "../../../apps/widget/path_layout.js";
 import { scatterPlot } from "../../../apps/widget/scatter.js";
 import {
   lineOf, movedHead, patternStore, pooled, thumbnailsPlot, weightScale, weightsOf,
@@ -256,6 +256,23 @@ test("arrows stay inside a plot", () => {
   assert.deepEqual(plot.move([0, 0], -1, 0), [0, 0]);
   assert.deepEqual(plot.move([0, 2], 1, 1), [1, 2]);
   assert.deepEqual(plot.move(null, 1, 1), [0, 0]);
+});
+
+test("a picture while the slider moves has the largest lines, and every node and name", () => {
+  const view = { ...PATHS, least: 0 };
+  const strokes = (most) => {
+    const plot = networkPlot(view, most);
+    const ctx = recorder();
+    let curves = 0;
+    ctx.bezierCurveTo = () => { curves += 1; };
+    plot.draw(ctx, plot.layout(700, measure), LIGHT);
+    return curves;
+  };
+  const all = drawnEdges(view, 0);
+  assert.deepEqual([strokes(undefined), strokes(2), strokes(0)], [all.length, 2, 0]);
+  const smallest = Math.min(...largestOf(view.edges, all, 2).map((n) => Math.abs(view.edges[n][2])));
+  assert.equal(smallest, sizesOf(view.edges)[1]);
+  assert.deepEqual(networkPlot(view, 0).layout(700, measure), networkPlot(view).layout(700, measure));
 });
 
 test("arrows go from point to point: to the right, and down", () => {
