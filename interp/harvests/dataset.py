@@ -35,7 +35,11 @@ from interp.harvests.pieces import DOCUMENT, Pieces
 from interp.harvests.shards import check_shard, open_shard
 from interp.integers import as_seed, at_least, integer, within
 from interp.io import as_path, is_file
+from interp.model import Batch
 from interp.points import Place, PlaceLike, Point
+from interp.prompts import rows_of
+from interp.transformer import TextNetwork
+from interp.weights import weight_hash
 
 BLOCK_BYTES = 2**26
 """Bytes of the activations of a block, by default."""
@@ -108,7 +112,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         bytes_read = row_bytes(self._read_places, self.index.dtype)
         most = BLOCK_BYTES // bytes_read if block is None else at_least(1, block, "block")
         self._batches_of_block = max(1, most // self.batch)
-        self.epoch = self._batches_read = 0
+        self.epoch = self._start = self._batches_read = 0
         self._order: tuple[int, Rows] | None = None
         self._pieces = Pieces(self.folder, self.index)
         self._shards: dict[int, dict[str, Tensor]] = {}
@@ -234,15 +238,46 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         piece = self.index.piece_of_text(number)
         return piece, number - self.index.first_texts[piece]
 
+    def first_rows(self) -> Int[Tensor, " text"]:
+        """The first row of each text."""
+        lengths = self.lengths()
+        return lengths.cumsum(0) - lengths
+
+    def batches(self, model: TextNetwork) -> tuple[Batch, ...]:
+        """All texts as the model reads them, padded on the right: one batch per stack.
+
+        Raises:
+            InvalidInput: the harvest is of another model.
+        """
+        self.check_model(model)
+        pieces = enumerate(self.index.pieces)
+        return rows_of([self._pieces.batches(model, n, range(p.n_texts)) for n, p in pieces])
+
+    def check_model(self, model: TextNetwork) -> None:
+        """Check that the activations are those of a model.
+
+        Raises:
+            InvalidInput: they are of another architecture or of other weights.
+        """
+        computation = self.index.computation
+        for name, of_model in (("config", model.config.digest), ("weights", weight_hash(model))):
+            of_harvest = getattr(computation, name)
+            if of_harvest != of_model:
+                raise InvalidInput(
+                    f"{self.folder} has activations of {shorten(computation.model)}, whose {name} "
+                    f"hash to {of_harvest[:8]}; those of this model hash to {of_model[:8]}. Load "
+                    "that model, or harvest this one."
+                )
+
     # ---- batches -------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, on which the order depends; it begins at its first batch.
+        """Choose the epoch, on which the order depends; the next iteration gives all of it.
 
         Raises:
             InvalidInput: it is negative, or not an integer.
         """
-        self.epoch, self._batches_read = at_least(0, epoch, "epoch"), 0
+        self.epoch, self._start, self._batches_read = at_least(0, epoch, "epoch"), 0, 0
 
     def state_dict(self) -> dict[str, int]:
         """Where this reader stands: the epoch, and the number of batches that were read of it.
@@ -253,7 +288,9 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         return {"epoch": self.epoch, "batch": self._batches_read}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue at a state of :meth:`state_dict`: the next iteration begins there.
+        """Continue at a state of :meth:`state_dict`: the next iteration gives what is left.
+
+        Call :meth:`set_epoch` before the iteration after that.
 
         Raises:
             InvalidInput: it is no such state.
@@ -261,8 +298,9 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         is_state = isinstance(state, dict) and set(state) == set(STATE)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not is_state:
             raise InvalidInput(f"{shorten(state)} is not what state_dict() returns.")
+        batch = within(0, len(self), state["batch"], "batch")
         self.set_epoch(state["epoch"])
-        self._batches_read = within(0, len(self), state["batch"], "batch")
+        self._start = self._batches_read = batch
 
     def __len__(self) -> int:
         """Number of batches of an epoch that this rank reads."""
@@ -270,15 +308,18 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         return n // self.ranks
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """The remaining batches of the epoch; in a worker, its share of them."""
+        """The batches of the epoch, from a loaded state on; in a worker, its share of them."""
         worker = get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        self._batches_read, self._start = self._start, 0
+        return self._batches(first, step)
+
+    def _batches(self, first: int, step: int) -> Iterator[dict[str, Tensor]]:
         while numbers := range(self._batches_read + first, len(self), step):
             numbers = numbers[: self._batches_of_block]
             for batch in self._in_blocks([self._rows_of_batch(number) for number in numbers]):
                 self._batches_read += step
                 yield batch
-        self._batches_read = 0
 
     def _rows_of_batch(self, number: int) -> Rows:
         """The rows of a batch of this rank."""

@@ -31,7 +31,7 @@ from interp.points import Place
 
 INDEX, NEWEST = "index.json", 1
 MAX_BYTES = 2**28
-"""Maximum size of an index, which has 150 bytes for each million of tokens."""
+"""Maximum size of an index, which has 300 bytes for each million tokens."""
 DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,

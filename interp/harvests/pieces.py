@@ -1,4 +1,4 @@
-"""The texts of a harvest as token ids on disk, in pieces of about a million tokens.
+"""The texts of a harvest as token ids on disk, in pieces of half a million tokens.
 
 Texts are read and tokenized once, so that memory does not depend on the size of the corpus, and any
 process can then compute any shard. A piece holds whole texts:
@@ -37,7 +37,7 @@ from interp.transformer import TextNetwork
 
 POOL = 256
 """Number of texts that are tokenized at a time."""
-PIECE_TOKENS = 2**20
+PIECE_TOKENS = 2**19
 """A piece ends after the pool of texts in which it reaches so many tokens."""
 DOCUMENT = "document"
 
@@ -105,7 +105,7 @@ class Corpus:
 
 
 def write_pieces(folder: Path, parts: Iterable[dict[str, Tensor]], stack: str) -> tuple[Piece, ...]:
-    """Write the texts of a corpus, a file for about a million tokens.
+    """Write the texts of a corpus, a file for half a million tokens.
 
     Raises:
         InvalidInput: as :meth:`Corpus.read`.

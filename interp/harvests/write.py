@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -236,6 +236,7 @@ def _check_same(index: Index, wanted: Index, folder: Path) -> None:
     then, now = (
         {**asdict(i.computation), **{n: getattr(i, n) for n in names}} for i in (index, wanted)
     )
+    del now["model"]  # a name, which does not affect the numbers
     for name, value in now.items():
         if then[name] != value:
             before, after = (_described(v) for v in (then[name], value))
@@ -324,16 +325,13 @@ def _remove_leftovers(folder: Path) -> None:
 @contextmanager
 def claimed(path: Path) -> Generator[bool]:
     """Whether this process holds the lock of ``path`` in the block; False if another one does."""
-    lock = locked(path)
-    try:
-        lock.__enter__()
-    except OutOfResources:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.__exit__(None, None, None)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path))
+        except OutOfResources:
+            yield False
+        else:
+            yield True
 
 
 def _wait() -> None:
@@ -343,9 +341,14 @@ def _wait() -> None:
 
 @contextmanager
 def _translated_errors(folder: Path) -> Generator[None]:
-    """Errors of the disk, and a cancellation, with what remains of the harvest."""
+    """Errors of the disk and interruptions, with what remains of the harvest."""
     try:
         yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(
+            f"The harvest was stopped; the shards in {folder} are whole, and the same call "
+            "computes the others."
+        ) from error
     except Cancelled as error:
         raise Cancelled(
             f"The harvest was cancelled; the shards in {folder} are whole, and the same call "
