@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from interp.transformer import TextNetwork
 Streams = list[Float[Tensor, "one token d_model"]]
 
 
+@runtime_checkable
 class StreamSource(Protocol):
     """Prompts whose streams can be read."""
 

@@ -162,11 +162,12 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
 
     # ---- rows and texts ------------------------------------------------------------------------
 
-    def rows(self, rows: Sequence[int] | Int[Tensor, " row"] | slice | range) -> dict[str, Tensor]:
+    def rows(self, rows: object) -> dict[str, Tensor]:
         """Some rows, in the order given; they are counted in the order of the corpus.
 
         Args:
-            rows: indices; negative ones count from the end.
+            rows: indices ``[row]``: a list, an array, a tensor, a range or a slice; negative ones
+                count from the end.
 
         Returns:
             As a batch.
@@ -287,7 +288,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         """
         return {"epoch": self.epoch, "batch": self._batches_read}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: object) -> None:
         """Continue at a state of :meth:`state_dict`: the next iteration gives what is left.
 
         Call :meth:`set_epoch` before the iteration after that.
@@ -295,8 +296,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         Raises:
             InvalidInput: it is no such state.
         """
-        is_state = isinstance(state, dict) and set(state) == set(STATE)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not is_state:
+        if not isinstance(state, dict) or set(state) != set(STATE):
             raise InvalidInput(f"{shorten(state)} is not what state_dict() returns.")
         batch = within(0, len(self), state["batch"], "batch")
         self.set_epoch(state["epoch"])

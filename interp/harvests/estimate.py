@@ -103,12 +103,12 @@ def estimate_harvest(
         if seconds > SECONDS:
             break
     is_known = isinstance(texts, str) or not hasattr(texts, "__next__")
-    whole = n_rows * pool.total / pool.done if is_known else nan
+    whole = float(round(n_rows * pool.total / pool.done)) if is_known else nan
     stored = row_bytes(plan.stored_places, plan.dtype)
     beside = sum(integer.itemsize for integer in IDS.values())
     return HarvestEstimate(
-        n_rows=round(whole) if is_known else nan,
-        nbytes=round(whole * (stored + beside)) if is_known else nan,
+        n_rows=whole,
+        nbytes=whole * (stored + beside),
         seconds=whole * seconds / timed,
         tokens_per_second=timed / seconds,
         row_bytes=stored,

@@ -142,7 +142,7 @@ def _part(part: dict[str, Tensor], name: str) -> Tensor:
     return part[name] if name in part else torch.zeros_like(part[like])
 
 
-def _starts(lengths: Int[Tensor, " text"]) -> Int[Tensor, " text+1"]:
+def _starts(lengths: Int[Tensor, " text"]) -> Int[Tensor, " start"]:
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
 
 
@@ -197,7 +197,7 @@ class Pieces:
         self._last = piece, tensors
         return tensors
 
-    def starts(self, piece: int) -> Int[Tensor, " text+1"]:
+    def starts(self, piece: int) -> Int[Tensor, " start"]:
         """The row at which each text of a piece begins, counted from the piece's first row."""
         return self.tensors(piece)[f"{self.index.stack}.start"]
 

@@ -6,17 +6,21 @@
 
 Every file is written under a temporary name and renamed, so it is whole or absent. A process takes
 a shard by locking a file beside it; the kernel releases the lock of a process that is killed, and
-another process then computes this shard, with the same bytes.
+another process then computes this shard, with the same bytes. A shard is written while the next is
+computed, so two are in memory.
 """
 
 import re
 import shutil
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from interp.errors import Cancelled, InvalidInput, OutOfResources, reason, shorten
 from interp.execution import size_of
@@ -260,26 +264,73 @@ def _write_shards(plan: Plan, index: Index, folder: Path, report: Progress | Non
         check_shard(folder, index, shard)
     _check_space(index, folder)
     forwards = ShardForwards(plan, index, Pieces(folder, index))
-    while missing := sorted({*range(index.n_shards)} - present_shards(index, folder)):
-        if report is not None:
-            report(_rows_of_all(index, present_shards(index, folder)), index.n_rows)
-        n_written = 0
-        for shard in missing:
-            path = folder / shard_name(shard)
-            with claimed(path.with_suffix("")) as is_ours:
-                if is_ours and not path.exists():
-                    _write_shard(forwards, shard, path)
-                    n_written += 1
-            if report is not None and n_written:
-                report(_rows_of_all(index, present_shards(index, folder)), index.n_rows)
-        if not n_written:
-            _wait()
+    with _ShardWriter(index, folder, report) as writer:
+        while missing := sorted({*range(index.n_shards)} - present_shards(index, folder)):
+            n_written = 0
+            for shard in missing:
+                lock = ExitStack()
+                with lock:
+                    path = folder / shard_name(shard)
+                    if lock.enter_context(claimed(path.with_suffix(""))) and not path.exists():
+                        writer.write(shard, forwards.tensors(shard), lock.pop_all())
+                        n_written += 1
+            writer.finish()
+            if not n_written:
+                _wait()
 
 
-def _write_shard(forwards: ShardForwards, shard: int, path: Path) -> None:
-    tensors = forwards.tensors(shard)
-    metadata = {HARVEST: forwards.index.digest, SHARD: str(shard)}
-    write_whole(path, lambda new: save_tensors(tensors, new, metadata))
+class _ShardWriter:
+    """Writes each shard in a thread while the next is computed, and keeps its lock until then.
+
+    Args:
+        index: the index of the harvest.
+        folder: its folder.
+        report: called with the number of rows that are there, and of all.
+    """
+
+    def __init__(self, index: Index, folder: Path, report: Progress | None) -> None:
+        self._index, self._folder, self._report = index, folder, report
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: tuple[Future[None], ExitStack] | None = None
+
+    def write(self, shard: int, tensors: dict[str, Tensor], lock: ExitStack) -> None:
+        """Begin to write a shard, once the one before is there.
+
+        Raises:
+            OSError: the one before can't be written.
+        """
+        with lock:
+            self.finish()
+            self._pending = self._thread.submit(self._write, shard, tensors), lock.pop_all()
+
+    def finish(self) -> None:
+        """Wait until the last shard is there.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        if self._pending is None:
+            return
+        (written, lock), self._pending = self._pending, None
+        with lock:
+            written.result()
+        if self._report is not None:
+            there = present_shards(self._index, self._folder)
+            self._report(_rows_of_all(self._index, there), self._index.n_rows)
+
+    def _write(self, shard: int, tensors: dict[str, Tensor]) -> None:
+        metadata = {HARVEST: self._index.digest, SHARD: str(shard)}
+        path = self._folder / shard_name(shard)
+        write_whole(path, lambda new: save_tensors(tensors, new, metadata))
+
+    def __enter__(self) -> "_ShardWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.finish()
+        finally:
+            self._thread.shutdown()
 
 
 def present_shards(index: Index, folder: Path) -> set[int]:

@@ -139,7 +139,7 @@ def _stored(harvest: Harvest, places: Sequence[Place], pos: int) -> dict[Place, 
     read = Harvest(harvest.folder, places=[*places])
     rows = harvest.first_rows() + (pos if pos >= 0 else harvest.lengths() + pos)
     values = read.rows(rows)
-    return {stored.as_place: values[stored.name] for stored in read.places}
+    return {stored.as_place: values[stored.name][:, None] for stored in read.places}
 
 
 def place_cells(points: Sequence[str], layers: Sequence[Any]) -> dict[str, list[Any]]:
