@@ -49,7 +49,7 @@ Rows = Annotated[int, typer.Option(help="Maximum number of texts per forward pas
 ShardRows = Annotated[
     int | None,
     typer.Option(
-        help="Tokens per shard.", min=1, show_default="as many as take 128 MiB at all places"
+        help="Tokens per shard.", min=1, show_default="as many as take 64 MiB at all places"
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the order in which rows are read by default.")]
@@ -67,7 +67,7 @@ def harvest(  # noqa: PLR0913 - the options of one command
     out: Out,
     dtype: DType = None,
     max_length: MaxLength = None,
-    rows: Rows = 64,
+    rows: Rows = 256,
     shard_rows: ShardRows = None,
     seed: Seed = 0,
     device: Device = "cpu",

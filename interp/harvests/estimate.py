@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.errors import InvalidInput
 from interp.execution import size_of
-from interp.harvests.forwards import CELLS, FORWARD_TOKENS, planned
+from interp.harvests.forwards import CELLS, ROWS, planned
 from interp.harvests.index import IDS, row_bytes
 from interp.integers import at_least
 from interp.model import Batch
@@ -61,7 +61,7 @@ def estimate_harvest(
     *,
     dtype: object = None,
     max_length: int | None = None,
-    rows: int = 64,
+    rows: int = ROWS,
 ) -> HarvestEstimate:
     """Estimate the bytes and the time of :func:`interp.harvest` from the first 256 texts.
 
@@ -92,7 +92,7 @@ def estimate_harvest(
             "The corpus holds no text: give a file with one text per line, texts, or token ids."
         )
     n_rows = int(pool.batches[plan.stack].is_real.sum())
-    batches = list(by_length(pool.batches, at_least(1, rows, "rows"), CELLS, FORWARD_TOKENS))
+    batches = list(by_length(pool.batches, at_least(1, rows, "rows"), CELLS, plan.forward_tokens))
     plan.rows(batches[0][1])  # what is allocated once is not timed
     seconds, timed = 0.0, 0
     for _, some in _from_both_ends(batches):

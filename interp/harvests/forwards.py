@@ -5,7 +5,7 @@ most ``forward_texts`` texts and ``forward_tokens`` tokens. A text that reaches 
 is run for both. So a shard does not depend on the process that computes it, nor on other shards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,10 @@ from interp.prompts import by_length
 from interp.transformer import TextNetwork
 from interp.weights import weight_hash
 
-FORWARD_TOKENS = 2**12
-"""Tokens of a forward, padding included, unless a single text is longer."""
+FORWARD_TOKENS = {"cpu": 2**12, "cuda": 2**14}
+"""Tokens of a forward by device, padding included, unless a single text is longer."""
+ROWS = 256
+"""Texts of a forward, by default."""
 CELLS = 2**24
 """The most attention weights of a head over all texts of a forward, which may be one text alone."""
 
@@ -52,6 +54,11 @@ class Plan:
     def stack_name(self) -> str:
         """The name of the stack whose tokens are the rows."""
         return self.model.stacks[self.stack].name
+
+    @property
+    def forward_tokens(self) -> int:
+        """The most tokens of a forward, padding included."""
+        return FORWARD_TOKENS.get(self.model.device.type, FORWARD_TOKENS["cuda"])
 
     @property
     def stored_places(self) -> tuple[StoredPlace, ...]:
@@ -178,8 +185,12 @@ class ShardForwards:
     def __init__(self, plan: Plan, index: Index, pieces: Pieces) -> None:
         self.plan, self.index, self.pieces = plan, index, pieces
 
-    def tensors(self, shard: int) -> dict[str, Tensor]:
+    def tensors(self, shard: int, report: Callable[[int], None]) -> dict[str, Tensor]:
         """The tensors of a shard: one for each place, and the integers beside each row.
+
+        Args:
+            shard: the number of the shard.
+            report: called after each forward with the number of rows so far.
 
         Raises:
             InvalidInput: an activation is not finite, or too large for the dtype.
@@ -191,12 +202,14 @@ class ShardForwards:
             for place in self.index.places
         }
         tensors |= {name: torch.empty(len(rows), dtype=dtype) for name, dtype in IDS.items()}
+        n_rows = 0
         for part in self.pieces.overlapping(self.plan.model, rows):
             batches = by_length(
                 part.batches, self.index.forward_texts, CELLS, self.index.forward_tokens
             )
             for chosen, some in batches:
-                self._add(tensors, rows, part, chosen.cpu(), some)
+                n_rows += self._add(tensors, rows, part, chosen.cpu(), some)
+                report(n_rows)
         return tensors
 
     def _add(
@@ -206,8 +219,8 @@ class ShardForwards:
         part: TextsOfPiece,
         chosen: Int[Tensor, " text"],
         batches: Sequence[Batch],
-    ) -> None:
-        """Run some texts, and copy their activations into the rows of a shard."""
+    ) -> int:
+        """Run some texts, and copy their activations into the rows of a shard, so many."""
         batch = batches[self.plan.stack]
         real = batch.is_real.cpu()
         position = torch.arange(real.shape[1]).expand_as(real)[real]
@@ -220,6 +233,7 @@ class ShardForwards:
         for name, x in values.items():
             some = x if len(inside) == len(x) else x[inside]
             tensors[name][target[inside]] = some.to(tensors[name].dtype)
+        return len(inside)
 
 
 def as_stored(

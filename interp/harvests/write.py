@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.errors import Cancelled, InvalidInput, OutOfResources, reason, shorten
 from interp.execution import size_of
 from interp.harvests.dataset import Harvest
-from interp.harvests.forwards import FORWARD_TOKENS, Plan, ShardForwards, planned
+from interp.harvests.forwards import ROWS, Plan, ShardForwards, planned
 from interp.harvests.index import (
     INDEX,
     Index,
@@ -53,7 +53,7 @@ from interp.names import Request
 from interp.transformer import Transformer
 from interp.weights import check_finite_weights
 
-SHARD_BYTES = 2**27
+SHARD_BYTES = 2**26
 """Bytes of the activations of a shard, by default."""
 MOST_ROWS = 2**20
 """The most rows of a shard, by default."""
@@ -73,7 +73,7 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
     *,
     dtype: object = None,
     max_length: int | None = None,
-    rows: int = 64,
+    rows: int = ROWS,
     shard_rows: int | None = None,
     seed: int = 0,
     progress: ProgressLike = None,
@@ -104,10 +104,11 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
             or ``float64``; by default that of the model.
         max_length: maximum number of tokens of a text, by default that of the context; a longer
             text is cut into several. Token ids are not cut.
-        rows: maximum number of texts per forward; a harvest that is continued keeps its own.
-        shard_rows: rows of a shard; by default, as many as take 128 MiB.
+        rows: maximum number of texts per forward, which has at most 4096 tokens (16 384 on a GPU)
+            or a single text; a harvest that is continued keeps its own.
+        shard_rows: rows of a shard; by default, as many as take 64 MiB.
         seed: seed of the order in which rows are read by default.
-        progress: called after each shard with the number of rows that are there, and of all.
+        progress: called after each forward with the number of rows so far, and of all.
         cancelled: called after each forward; if it returns True, the shards that are there remain.
 
     Returns:
@@ -137,7 +138,7 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
         plan.stack_name,
         _default_rows(plan) if shard_rows is None else at_least(1, shard_rows, "shard_rows"),
         at_least(1, rows, "rows"),
-        FORWARD_TOKENS,
+        plan.forward_tokens,
         as_seed(seed),
         "",
         0,
@@ -272,7 +273,8 @@ def _write_shards(plan: Plan, index: Index, folder: Path, report: Progress | Non
                 with lock:
                     path = folder / shard_name(shard)
                     if lock.enter_context(claimed(path.with_suffix(""))) and not path.exists():
-                        writer.write(shard, forwards.tensors(shard), lock.pop_all())
+                        tensors = forwards.tensors(shard, writer.reporter())
+                        writer.write(shard, tensors, lock.pop_all())
                         n_written += 1
             writer.finish()
             if not n_written:
@@ -292,6 +294,18 @@ class _ShardWriter:
         self._index, self._folder, self._report = index, folder, report
         self._thread = ThreadPoolExecutor(1)
         self._pending: tuple[Future[None], ExitStack] | None = None
+        self._last: set[int] = set()
+
+    def reporter(self) -> Callable[[int], None]:
+        """What reports the rows that a shard has so far, beside those of other shards."""
+        there = present_shards(self._index, self._folder) | self._last
+        n_there = _rows_of_all(self._index, there)
+
+        def report(n_rows: int) -> None:
+            if self._report is not None:
+                self._report(n_there + n_rows, self._index.n_rows)
+
+        return report
 
     def write(self, shard: int, tensors: dict[str, Tensor], lock: ExitStack) -> None:
         """Begin to write a shard, once the one before is there.
@@ -302,6 +316,7 @@ class _ShardWriter:
         with lock:
             self.finish()
             self._pending = self._thread.submit(self._write, shard, tensors), lock.pop_all()
+            self._last = {shard}
 
     def finish(self) -> None:
         """Wait until the last shard is there.
@@ -314,9 +329,6 @@ class _ShardWriter:
         (written, lock), self._pending = self._pending, None
         with lock:
             written.result()
-        if self._report is not None:
-            there = present_shards(self._index, self._folder)
-            self._report(_rows_of_all(self._index, there), self._index.n_rows)
 
     def _write(self, shard: int, tensors: dict[str, Tensor]) -> None:
         metadata = {HARVEST: self._index.digest, SHARD: str(shard)}

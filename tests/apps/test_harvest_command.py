@@ -48,11 +48,18 @@ def test_an_estimate_writes_nothing(command, tmp_path):
 
 def test_errors_have_the_exit_codes_of_other_commands(command, tmp_path):
     (tmp_path / "file").write_text("mine")
-    for places, message in {"resid_pots.1": "Nearest", "resid_post.1": "holds 'file'"}.items():
+    (tmp_path / "empty.txt").write_text("\n\n")
+    empty = ["harvest", "--model", MODEL, "--texts", tmp_path / "empty.txt", "--places", "z"]
+    done = command(*empty, "--out", tmp_path / "out")
+    assert (done.exit_code, "holds no text" in done.stderr) == (2, True)
+    for places, message in {
+        "resid_pots.1": "Nearest",
+        "resid_post.1": "which is no part of a harvest",
+    }.items():
         done = command(*WORDS, "--places", places, "--out", tmp_path)
         assert done.exit_code == 2
         assert message in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["empty.txt"]
 
 
 @pytest.mark.parametrize(
