@@ -28,13 +28,12 @@ from interp.harvests.index import (
     StoredPlace,
     read_index,
     row_bytes,
-    shard_name,
 )
 from interp.harvests.order import Rows, order_of
 from interp.harvests.pieces import DOCUMENT, Pieces
-from interp.harvests.shards import check_shard, open_shard
+from interp.harvests.shards import check_shard, open_shard, present_shards
 from interp.integers import as_seed, at_least, integer, within
-from interp.io import as_path, is_file
+from interp.io import as_path
 from interp.model import Batch
 from interp.points import Place, PlaceLike, Point
 from interp.prompts import rows_of
@@ -120,10 +119,10 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
 
     def _check(self) -> None:
         index, folder = self.index, self.folder
-        missing = [s for s in range(index.n_shards) if not is_file(folder / shard_name(s))]
-        if missing:
+        n_present = len(present_shards(index, folder))
+        if n_present < index.n_shards:
             raise InvalidInput(
-                f"{folder} has {index.n_shards - len(missing)} of {index.n_shards} shards; the "
+                f"{folder} has {n_present} of {index.n_shards} shards; the "
                 "same call of interp.harvest computes the others."
             )
         for shard in range(index.n_shards):

@@ -223,10 +223,28 @@ def read_index(folder: Path) -> Index:
         )
     try:
         index = build(Index, without_version(read_json(path, MAX_BYTES), NEWEST, INDEX), INDEX)
-        for place in index.places:
-            _ = place.as_place
-        if index.dtype not in DTYPES or index.shard_rows < 1 or not index.pieces:
-            raise ValueError(f"it has the dtype {shorten(index.dtype)} or no texts")
+        _check_values(index)
     except UNREADABLE as error:
         raise InvalidInput(f"{path} is damaged: {reason(error)}.") from error
     return index
+
+
+def _check_values(index: Index) -> None:
+    """Check values that other parts of the index, or arithmetic with them, depend on.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    numbers = [index.shard_rows, index.forward_texts, index.forward_tokens, index.n_documents]
+    for piece in index.pieces:
+        numbers += [piece.n_texts, piece.n_rows]
+    for place in index.places:
+        numbers += place.shape
+        _ = place.as_place
+    names = {place.name for place in index.places}
+    if not all(0 < number < 2**40 for number in numbers):
+        raise ValueError("a number is below 1 or absurdly large")
+    if index.dtype not in DTYPES:
+        raise ValueError(f"it has the dtype {shorten(index.dtype)}")
+    if not index.pieces or not names or len(names) < len(index.places) or names & {*IDS}:
+        raise ValueError("it has no texts or no places, or two of one name")

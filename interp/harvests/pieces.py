@@ -189,6 +189,7 @@ class Pieces:
             verify_checksum(path, header)
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name).clone() for name in header.entries}
+            self._check(tensors, self.index.pieces[piece])
         except DAMAGED as error:
             raise InvalidInput(
                 f"{path} is missing or damaged: {reason(error)}. Restore it, or harvest into "
@@ -196,6 +197,20 @@ class Pieces:
             ) from error
         self._last = piece, tensors
         return tensors
+
+    def _check(self, tensors: dict[str, Tensor], piece: Piece) -> None:
+        """Check that texts are as many as the index has, and within the tokens."""
+        stack = self.index.stack
+        for name in (name.removesuffix(".start") for name in tensors if name.endswith(".start")):
+            starts, n_tokens = tensors[f"{name}.start"], len(tensors.get(f"{name}.token", ()))
+            ends = starts[:1].tolist(), starts[-1:].tolist()
+            if len(starts) != piece.n_texts + 1 or ends != ([0], [n_tokens]):
+                raise ValueError("its texts are not those that the index lists")
+            if bool((starts.diff() < 1).any()):
+                raise ValueError("one of its texts has no token")
+        is_whole = len(tensors.get(DOCUMENT, ())) == piece.n_texts
+        if not is_whole or len(tensors.get(f"{stack}.token", ())) != piece.n_rows:
+            raise ValueError("its tokens are not those that the index lists")
 
     def starts(self, piece: int) -> Int[Tensor, " start"]:
         """The row at which each text of a piece begins, counted from the piece's first row."""

@@ -1,5 +1,6 @@
 """Shards of a harvest: memory-mapped tensors, checked against the index."""
 
+import re
 from pathlib import Path
 
 from safetensors import safe_open
@@ -7,10 +8,17 @@ from torch import Tensor
 
 from interp.errors import InvalidInput, reason
 from interp.harvests.index import DTYPES, IDS, Index, shard_name
-from interp.io import DAMAGED, STORED, Header, read_header, verify_checksum
+from interp.io import CHECKSUM, DAMAGED, STORED, Header, read_header, verify_checksum
 
+SHARD_FILE = re.compile(r"shard-(\d{5,})\.safetensors")
 HARVEST, SHARD = "harvest", "shard"
 """Entries of a shard's metadata: the SHA-256 of the index, and the number of the shard."""
+
+
+def present_shards(index: Index, folder: Path) -> set[int]:
+    """The shards that are there."""
+    matches = (SHARD_FILE.fullmatch(path.name) for path in folder.iterdir())
+    return {int(match[1]) for match in matches if match and int(match[1]) < index.n_shards}
 
 
 def check_shard(folder: Path, index: Index, shard: int, *, checksum: bool = False) -> None:
@@ -46,6 +54,8 @@ def _difference(header: Header, index: Index, shard: int) -> str:
         return "it belongs to another harvest"
     if header.metadata.get(SHARD) != str(shard):
         return f"it is shard {header.metadata.get(SHARD)}"
+    if CHECKSUM not in header.metadata:
+        return "it has no checksum"
     n = len(index.rows_of(shard))
     expected = {place.name: ((n, *place.shape), DTYPES[index.dtype]) for place in index.places}
     expected |= {name: ((n,), dtype) for name, dtype in IDS.items()}

@@ -34,7 +34,7 @@ from interp.harvests.index import (
     shard_name,
 )
 from interp.harvests.pieces import Corpus, Pieces, write_pieces
-from interp.harvests.shards import HARVEST, SHARD, check_shard
+from interp.harvests.shards import HARVEST, SHARD, check_shard, present_shards
 from interp.integers import as_seed, at_least
 from interp.io import (
     Progress,
@@ -62,7 +62,6 @@ PAUSE = 0.1
 TEXTS = "texts"
 PIECE_FILE = re.compile(r"texts-\d{5,}\.safetensors")
 HIDDEN_FILE = re.compile(r"\.(texts|index|shard).*\.interp-(new|lock)")
-SHARD_FILE = re.compile(r"shard-(\d{5,})\.safetensors")
 
 
 def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
@@ -343,12 +342,6 @@ class _ShardWriter:
             self.finish()
         finally:
             self._thread.shutdown()
-
-
-def present_shards(index: Index, folder: Path) -> set[int]:
-    """The shards that are there."""
-    matches = (SHARD_FILE.fullmatch(path.name) for path in folder.iterdir())
-    return {int(match[1]) for match in matches if match and int(match[1]) < index.n_shards}
 
 
 def _rows_of_all(index: Index, shards: set[int]) -> int:

@@ -287,6 +287,7 @@ def test_a_damaged_shard_and_one_of_another_harvest_are_named(model, stored, tmp
         whole[:-8]: "truncated",
         (stored.folder / path.name).read_bytes(): "belongs to another harvest",
         (tmp_path / "shard-00001.safetensors").read_bytes(): "it is shard 1",
+        whole.replace(b'"sha256"', b'"sha255"'): "it has no checksum",
         b"": "header of",
     }.items():
         path.write_bytes(damaged)
