@@ -126,7 +126,7 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
         >>> model, texts = interp.load("python-2l"), ["def f(x): return x", "class A: pass"]
         >>> with TemporaryDirectory() as folder:
         ...     interp.harvest(model, texts, ("resid_post", 1), folder, dtype="float16")
-        Harvest(17 rows of 2 texts, float16: blocks.1.hook_resid_post [256])
+        Harvest(18 rows of 2 texts, float16: blocks.1.hook_resid_post [256])
     """
     check_finite_weights(model)
     plan, folder = planned(model, record, dtype), as_path(to)
