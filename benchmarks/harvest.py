@@ -1,12 +1,16 @@
 """Harvests: time against the forward that is needed, memory, bytes on the disk, reading."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +18,7 @@ from torch import Tensor
 import interp
 from benchmarks.bench import Bench, Makers
 from benchmarks.forwards import plain
-from benchmarks.memory import high_water, reset_high_water
+from benchmarks.memory import high_water
 from benchmarks.models import Shape, config_of
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Absent, Forward, Work
@@ -92,56 +96,68 @@ def _blocks(model: interp.Transformer, stop: int, tokens: Tensor) -> Forward:
 
 
 def _memory(bench: Bench, folder: Path) -> Iterator[Row]:
-    """Peak memory of harvests of two corpora, and the bytes of the larger one."""
+    """Peak memory of processes that harvest two corpora, and the bytes of the larger harvest."""
     if bench.on_cuda:
         return
-    torch.manual_seed(0)
-    model = interp.Transformer(config_of(TINY)).eval()
     few, many = (n // (QUICK if bench.setting.quick else 1) for n in TOKENS)
+    try:
+        smaller, larger = (_peak(n, folder / str(n)) / 1e6 for n in (few, many))
+        peaks: dict[str, Any] = {"ours": larger, "theirs": smaller, "ratio": larger / smaller}
+    except Absent as reason:
+        peaks = {"why": str(reason)}
     row = Row(
         section="harvest",
-        work=f"peak memory, {many:,} tokens",
+        work=f"peak memory of the process, {many:,} tokens",
         kernel="default",
         against=f"{few:,} tokens",
         unit="MB",
         mark=MEMORY,
     )
-    try:
-        _peak(model, few // 10, folder / "first")  # what is allocated once
-        smaller, larger = (_peak(model, n, folder / str(n)) / 1e6 for n in (few, many))
-        values = {"ours": larger, "theirs": smaller, "ratio": larger / smaller}
-        yield bench.judged(Row(**{**vars(row), **values}))
-    except Absent as reason:
-        yield Row(**{**vars(row), "why": str(reason)})
+    yield bench.judged(replace(row, **peaks))
+    if "why" in peaks:
         return
     index = interp.Harvest(folder / str(many)).index
     size = sum(path.stat().st_size for path in (folder / str(many)).glob("shard-*")) / 1e6
     least = index.n_rows * (index.row_bytes + index.ids_bytes) / 1e6
-    yield bench.judged(
-        Row(
-            section="harvest",
-            work=f"bytes of shards, {many:,} tokens",
-            kernel="default",
-            against="activations and ids alone",
-            ours=size,
-            theirs=least,
-            ratio=size / least,
-            unit="MB",
-            mark=BYTES,
-        )
+    row = Row(
+        section="harvest",
+        work=f"bytes of shards, {many:,} tokens",
+        kernel="default",
+        against="activations and ids alone",
+        ours=size,
+        theirs=least,
+        ratio=size / least,
+        unit="MB",
+        mark=BYTES,
     )
+    yield bench.judged(row)
 
 
-def _peak(model: interp.Transformer, n_tokens: int, folder: Path) -> int:
-    """Peak memory of a harvest, beyond what was allocated before."""
+def _peak(n_tokens: int, folder: Path) -> int:
+    """Peak memory of a new process that harvests a corpus with a tiny model, in bytes.
+
+    Raises:
+        Absent: this system does not report it.
+    """
+    words = [sys.executable, "-m", "benchmarks.harvest", str(n_tokens), str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Absent(f"a process that harvests failed: {done.stderr.strip()[-200:]}")
+    return int(done.stdout)
+
+
+def _harvest_tiny(n_tokens: int, folder: Path) -> None:
+    """Harvest random texts with one thread, and print the peak memory of this process."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = interp.Transformer(config_of(TINY)).eval()
     generator = torch.Generator().manual_seed(0)
     width = TINY.n_ctx
     texts = (
         torch.randint(TINY.d_vocab, (width,), generator=generator) for _ in range(n_tokens // width)
     )
-    before = reset_high_water()
     interp.harvest(model, texts, ("resid_post", 0), folder, dtype="float16", shard_rows=2**16)
-    return high_water() - before
+    print(high_water())
 
 
 def _reading(bench: Bench, folder: Path) -> Iterator[Row]:
@@ -173,3 +189,7 @@ def _reading(bench: Bench, folder: Path) -> Iterator[Row]:
             mark=READING,
         )
     )
+
+
+if __name__ == "__main__":
+    _harvest_tiny(int(sys.argv[1]), Path(sys.argv[2]))
