@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -43,6 +44,9 @@ from interp.weights import weight_hash
 BLOCK_BYTES = 2**26
 """Bytes of the activations of a block, by default."""
 STATE = ("epoch", "batch")
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers of so many bytes, as which NumPy, which has no bfloat16, copies activations."""
+Numbers = NDArray[np.signedinteger]
 
 
 class Harvest(IterableDataset[dict[str, Tensor]]):
@@ -114,7 +118,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         self.epoch = self._start = self._batches_read = 0
         self._order: tuple[int, Rows] | None = None
         self._pieces = Pieces(self.folder, self.index)
-        self._shards: dict[int, dict[str, Tensor]] = {}
+        self._shards: dict[int, dict[str, Numbers]] = {}
         self._check()
 
     def _check(self) -> None:
@@ -186,7 +190,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         outside = indices[(indices < -self.n_rows) | (indices >= self.n_rows)]
         if len(outside):
             raise InvalidInput(f"Row {outside[0]} is outside 0..{self.n_rows - 1}.")
-        return next(self._in_blocks([indices % self.n_rows]))
+        return next(self._in_blocks([indices % self.n_rows], {}))
 
     def rows_of_text(self, text: int) -> range:
         """The rows of a text, in the order of its tokens.
@@ -314,9 +318,11 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         return self._batches(first, step)
 
     def _batches(self, first: int, step: int) -> Iterator[dict[str, Tensor]]:
+        buffers: dict[str, Numbers] = {}
         while numbers := range(self._batches_read + first, len(self), step):
             numbers = numbers[: self._batches_of_block]
-            for batch in self._in_blocks([self._rows_of_batch(number) for number in numbers]):
+            rows = [self._rows_of_batch(number) for number in numbers]
+            for batch in self._in_blocks(rows, buffers):
                 self._batches_read += step
                 yield batch
 
@@ -330,41 +336,62 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
             self._order = self.epoch, order_of(self.n_rows, self.seed, self.epoch)
         return self._order[1][start:end]
 
-    def _in_blocks(self, batches: Sequence[Rows]) -> Iterator[dict[str, Tensor]]:
-        """The rows of some batches, gathered at once in the order of the files."""
+    def _in_blocks(
+        self, batches: Sequence[Rows], buffers: dict[str, Numbers]
+    ) -> Iterator[dict[str, Tensor]]:
+        """The rows of some batches, gathered at once in the order of the files.
+
+        Args:
+            batches: the rows of each batch.
+            buffers: memory for the rows of a block, which is used again for the next.
+        """
         rows = np.concatenate(batches).astype(np.int64)
-        sizes = [len(batch) for batch in batches]
         if (rows[1:] >= rows[:-1]).all():
-            gathered = self._gather(rows)
-            parts = {name: tensor.split(sizes) for name, tensor in gathered.items()}
-            yield from ({name: parts[name][n] for name in parts} for n in range(len(sizes)))
+            for batch in batches:
+                yield self._tensors(self._gather(batch.astype(np.int64), {}))
             return
         order = np.argsort(rows)
-        gathered = self._gather(rows[order])
+        gathered = self._gather(rows[order], buffers)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        for places in torch.from_numpy(inverse).split(sizes):
-            yield {name: tensor.index_select(0, places) for name, tensor in gathered.items()}
+        for places in np.split(inverse, np.cumsum([len(batch) for batch in batches[:-1]])):
+            yield self._tensors({name: x.take(places, axis=0) for name, x in gathered.items()})
 
-    def _gather(self, rows: Rows) -> dict[str, Tensor]:
+    def _gather(self, rows: Rows, buffers: dict[str, Numbers]) -> dict[str, Numbers]:
         """Rows in ascending order, shard by shard."""
-        index = self.index
-        gathered = {p.name: torch.empty(len(rows), *p.shape, dtype=self.dtype) for p in self.places}
-        gathered |= {name: torch.empty(len(rows), dtype=dtype) for name, dtype in IDS.items()}
-        firsts = np.arange(index.n_shards + 1) * index.shard_rows
+        firsts = np.arange(self.index.n_shards + 1) * self.index.shard_rows
         ends = np.searchsorted(rows, firsts).tolist()
         for shard, (start, end) in enumerate(pairwise(ends)):
             if start == end:
                 continue
-            tensors, at = self._shard(shard), torch.from_numpy(rows[start:end] - firsts[shard])
-            for name, into in gathered.items():
-                torch.index_select(tensors[name], 0, at, out=into[start:end])
-        return gathered
+            arrays, at = self._shard(shard), rows[start:end] - firsts[shard]
+            for name in (*self.names, *IDS):
+                array = arrays[name]
+                if name not in buffers or len(buffers[name]) < len(rows):
+                    buffers[name] = np.empty((len(rows), array.shape[1]), array.dtype)
+                # NumPy copies in this thread: with threads of PyTorch, blocks of a few rows would
+                # mostly wait for one another.
+                array.take(at, axis=0, out=buffers[name][start:end], mode="clip")
+        return {name: array[: len(rows)] for name, array in buffers.items()}
 
-    def _shard(self, shard: int) -> dict[str, Tensor]:
-        """The tensors of a shard, which stay memory-mapped."""
+    def _tensors(self, arrays: dict[str, Numbers]) -> dict[str, Tensor]:
+        """Gathered rows in their dtypes and shapes."""
+        shapes = {place.name: (self.dtype, place.shape) for place in self.places}
+        shapes |= {name: (dtype, ()) for name, dtype in IDS.items()}
+        return {
+            name: torch.from_numpy(arrays[name]).view(dtype).reshape(-1, *shape)
+            for name, (dtype, shape) in shapes.items()
+        }
+
+    def _shard(self, shard: int) -> dict[str, Numbers]:
+        """The rows of a shard as integers of the same size, ``[row number]``, memory-mapped."""
         if shard not in self._shards:
-            self._shards[shard] = open_shard(self.folder, self.index, shard)
+            tensors = open_shard(self.folder, self.index, shard)
+            self._shards[shard] = {
+                name: x.view(INTEGERS[x.itemsize]).reshape(len(x), -1).numpy()
+                for name, x in tensors.items()
+                if name in (*self.names, *IDS)
+            }
         return self._shards[shard]
 
     def __getstate__(self) -> dict[str, Any]:
