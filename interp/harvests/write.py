@@ -51,7 +51,6 @@ from interp.io import (
 )
 from interp.names import Request
 from interp.transformer import Transformer
-from interp.weights import check_finite_weights
 
 SHARD_BYTES = 2**26
 """Bytes of the activations of a shard, by default."""
@@ -60,6 +59,7 @@ MOST_ROWS = 2**20
 PAUSE = 0.1
 """Seconds between two looks at shards that other processes compute."""
 TEXTS = "texts"
+OF_MODEL = {"config": "architecture differs", "weights": "weights differ"}
 PIECE_FILE = re.compile(r"texts-\d{5,}\.safetensors")
 HIDDEN_FILE = re.compile(r"\.(texts|index|shard).*\.interp-(new|lock)")
 
@@ -128,7 +128,6 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
         ...     interp.harvest(model, texts, ("resid_post", 1), folder, dtype="float16")
         Harvest(18 rows of 2 texts, float16: blocks.1.hook_resid_post [256])
     """
-    check_finite_weights(model)
     plan, folder = planned(model, record, dtype), as_path(to)
     wanted = Index(
         plan.computation(),
@@ -242,12 +241,19 @@ def _check_same(index: Index, wanted: Index, folder: Path) -> None:
     )
     del now["model"]  # a name, which does not affect the numbers
     for name, value in now.items():
-        if then[name] != value:
-            before, after = (_described(v) for v in (then[name], value))
+        if then[name] == value:
+            continue
+        if name in OF_MODEL:
             raise InvalidInput(
-                f"{folder} has a harvest with {name} {before}; this one has {after}. Give the "
-                "same, or another folder."
+                f"{folder} has a harvest of {shorten(index.computation.model)}, whose "
+                f"{OF_MODEL[name]} from those of this model, {shorten(wanted.computation.model)}. "
+                "Give that model, or another folder."
             )
+        before, after = (_described(v) for v in (then[name], value))
+        raise InvalidInput(
+            f"{folder} has a harvest with {name} {before}; this one has {after}. Give the same, or "
+            "another folder."
+        )
 
 
 def _described(value: object) -> str:

@@ -231,9 +231,9 @@ def test_another_harvest_in_the_folder_is_named(model, tmp_path):
     texts = texts_of(model)[0]
     harvest(model, texts, PLACE, tmp_path, shard_rows=7)
     other = build_new("gpt2", seed=1)
-    refused(InvalidInput, "with weights", other, tmp_path, shard_rows=7)
+    refused(InvalidInput, "whose weights differ", other, tmp_path, shard_rows=7)
     llama = build("llama")
-    refused(InvalidInput, "with config", llama, tmp_path, shard_rows=7)
+    refused(InvalidInput, "whose architecture differs", llama, tmp_path, shard_rows=7)
     refused(InvalidInput, "with places blocks.1", model, tmp_path, record="z", shard_rows=7)
     refused(InvalidInput, "with dtype 'float64'", model, tmp_path, dtype="float16", shard_rows=7)
     refused(InvalidInput, "shard_rows 7; this one has 8", model, tmp_path, shard_rows=8)
