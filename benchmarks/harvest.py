@@ -25,7 +25,7 @@ from benchmarks.timing import Absent, Forward, Work
 from interp.model import Span
 
 SPEED, MEMORY, BYTES, READING = Mark(1 / 0.9), Mark(1.05), Mark(1.01), Mark(1.0)
-TEXTS = 4
+TEXTS = 2
 """How many times as many texts as in a scan are harvested."""
 TOKENS = (1_000_000, 10_000_000)
 """Tokens of the corpora whose peaks of memory are compared."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from apps.commands.options import DEFAULT_MODEL, Device, DTypeName, Kernel, KernelName, Model
+from apps.commands.options import DEFAULT_MODEL, Device, DTypeName, KernelName, Model
 from apps.terminal import print_stdout, progress
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ ShardRows = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the order in which rows are read by default.")]
+Kernel = Annotated[
+    KernelName,
+    typer.Option(
+        help="Kernel of products. A harvest is continued with the same; auto may choose another "
+        "each time."
+    ),
+]
 Estimate = Annotated[
     bool, typer.Option("--estimate", help="Print the bytes and the time, and write nothing.")
 ]
@@ -71,7 +78,7 @@ def harvest(  # noqa: PLR0913 - the options of one command
     shard_rows: ShardRows = None,
     seed: Seed = 0,
     device: Device = "cpu",
-    kernel: Kernel = KernelName.AUTO,
+    kernel: Kernel = KernelName.DEFAULT,
     estimate: Estimate = False,
     as_json: AsJson = False,
 ) -> None:
