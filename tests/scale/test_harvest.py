@@ -99,6 +99,17 @@ def test_rows_are_bit_identical_at_the_shapes_of_the_run(model, tmp_path):
     assert_identical(read.rows(range(24))[NAME], run.cache[PLACE].flatten(0, 1))
 
 
+def test_types_of_tokens_are_kept(tmp_path):
+    model = build("bert-types")
+    ids = tokens_of("bert-types", 3, 5)[0]
+    typed = model.batch(ids, types=ids % 2)
+    read, plain = (harvest(model, x, PLACE, tmp_path / str(n)) for n, x in enumerate([typed, ids]))
+    run = interp.run(model, typed, record=PLACE)
+    assert_identical(read.rows(range(15))[NAME], run.cache[PLACE].flatten(0, 1))
+    assert not torch.equal(read.rows(range(15))[NAME], plain.rows(range(15))[NAME])
+    assert torch.equal(read.batches(model)[0].types, ids % 2)
+
+
 def test_a_text_longer_than_the_context_is_cut_into_several(tmp_path):
     model = interp.load("python-2l")
     code = "x = 1\n" * 40
@@ -353,3 +364,16 @@ def test_a_cancelled_harvest_keeps_whole_shards(model, tmp_path):
     ).verify()
     assert reported == sorted(reported)
     assert reported[-1] == (36, 36)
+
+
+def test_ctrl_c_says_what_remains(model, tmp_path):
+    def interrupt(done, total):
+        if done > 20:
+            raise KeyboardInterrupt
+
+    texts = texts_of(model)[0]
+    with pytest.raises(KeyboardInterrupt, match="same call computes the others"):
+        harvest(model, texts, PLACE, tmp_path, shard_rows=7, progress=interrupt)
+    assert 0 < len(list(tmp_path.glob("shard-*"))) < 6
+    assert not list(tmp_path.glob(".*"))
+    harvest(model, texts, PLACE, tmp_path, shard_rows=7).verify()
