@@ -28,7 +28,6 @@ does not show that the model uses what it moves.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any
 
 import pandas as pd
@@ -68,8 +67,8 @@ LEAST = 0.1
 """The amount by which a score must exceed its control."""
 GROUPS, SMALLEST, LARGEST = 8, 4, 512
 """Number of groups of tokens for copying, and the fewest and most tokens of a group."""
-ROWS = 8
-"""Number of rows that are run at a time."""
+ROWS, RECORDED = 8, 2**27
+"""The most rows that are run at a time, and bytes that they record, if that is more than a row."""
 OF_REPETITION = ("induction", "duplicate-token")
 COPYING = "copying"
 BACKGROUND = (COPYING, *SINKS)
@@ -270,14 +269,15 @@ def head_roles(  # noqa: PLR0913 - the settings of one analysis, by keyword
     seed = as_seed(seed)
     ids = whole_numbers(trained_tokens(model) if tokens is None else tokens).cpu().unique()
     drawn = repeated_rows(model, ids, half=half, rows=rows, repeats=repeats, seed=seed)
-    n_runs = ceil(rows / ROWS)
+    parts = _parts(model, drawn)
+    n_runs = len(parts)
     report, steps = as_progress(progress, "steps"), n_runs + len(model.blocks)
 
     def at_step(step: int) -> None:
         if report is not None:
             report(step, steps)
 
-    scores, controls, silent = _attention_scores(model, drawn, at_step)
+    scores, controls, silent = _attention_scores(model, drawn, parts, at_step)
     generator = torch.Generator().manual_seed(seed)
     shuffled = ids[torch.randperm(len(ids), generator=generator)]
     copying, notes = _copying(
@@ -307,16 +307,28 @@ def _reads_tokens(model: Transformer) -> bool:
     return len(model.stacks) == 1 and not isinstance(model.stacks[0].input, ImageInput)
 
 
+def _parts(model: Transformer, rows: RepeatedRows) -> tuple[Int[Tensor, " row"], ...]:
+    """The indices of the rows that are run together."""
+    n, width = rows.repeated.ids.shape
+    layers = attentions_of(model).layers
+    of_heads = sum((3 * attn.n_heads + 2 * attn.kv_heads) * attn.d_head for attn in layers)
+    bytes_of_row = width * (of_heads + len(layers) * model.d_model) * model.dtype.itemsize
+    together = min(ROWS, max(1, RECORDED // bytes_of_row))
+    return torch.arange(n, device=model.device).split(together)
+
+
 def _attention_scores(
-    model: Transformer, rows: RepeatedRows, done: Callable[[int], None]
+    model: Transformer,
+    rows: RepeatedRows,
+    parts: Sequence[Int[Tensor, " row"]],
+    done: Callable[[int], None],
 ) -> tuple[dict[str, Scores], dict[str, Scores], Bool[Tensor, "layer head"]]:
     """Scores and controls by role, and which heads write nothing; ``done`` takes each run."""
-    numbers = torch.arange(len(rows.repeated.ids), device=model.device)
-    parts: list[Any] = []
-    for part in numbers.split(ROWS):
-        parts.append(_scores_of_rows(model, rows.rows(part)))
-        done(len(parts))
-    scores, controls, written, streams = zip(*parts, strict=True)
+    measured: list[Any] = []
+    for part in parts:
+        measured.append(_scores_of_rows(model, rows.rows(part)))
+        done(len(measured))
+    scores, controls, written, streams = zip(*measured, strict=True)
     largest = torch.stack(written).amax(0)  # ‖z W_O‖ over all positions
     rounding = relative_rounding(largest.dtype) * torch.stack(streams).amax(0)
     return _joined(scores), _joined(controls), (largest <= rounding[:, None]).cpu()

@@ -217,7 +217,7 @@ class TopTexts(Result):
 
 def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
-    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    texts: Any,  # noqa: ANN401 - what interp.prompts.pools_of reads
     *,
     of: PlaceLike,
     by: str | None = None,

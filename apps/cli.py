@@ -13,6 +13,7 @@ import typer
 
 from apps.commands import COMMANDS, summary
 from apps.commands.group import Commands
+from apps.commands.harvest import harvest
 from apps.commands.options import DEFAULT_MODEL, Model, parse_bytes
 from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
@@ -76,6 +77,7 @@ for analysis in COMMANDS:
     app.command(analysis.name, help=summary(analysis))(lambda: None)  # replaced when it is used
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
+app.command()(reports_errors(harvest))
 
 prompts = typer.Typer(
     no_args_is_help=True,

@@ -1,4 +1,7 @@
-"""The device named on the command line, checked to be available."""
+"""The device named on the command line, checked to be available; the memory of this machine."""
+
+import sys
+from ctypes import CDLL
 
 import torch
 
@@ -19,6 +22,17 @@ def free_memory() -> int:
 def default_budget(free: int) -> int:
     """What the explorer may keep beside its models, of so much free memory: a quarter of it."""
     return free // 4
+
+
+def return_freed_memory() -> None:
+    """Give the memory that was freed back to the system.
+
+    The allocator of Linux (glibc) keeps freed blocks for later, after the forwards of a model of
+    some size more than a gigabyte.
+    """
+    trim = getattr(CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def parse_device(name: str) -> torch.device:

@@ -28,6 +28,7 @@ from benchmarks.conductance import conductance
 from benchmarks.corpus import corpus
 from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
+from benchmarks.harvest import harvest
 from benchmarks.imports import importing
 from benchmarks.loading import loading
 from benchmarks.machine import environment, load_average
@@ -63,6 +64,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "conductance": conductance,
     "corpus": corpus,
     "explorer": explorer,
+    "harvest": harvest,
     "import": importing,
     "loading": loading,
     "scaling": scaling,

@@ -30,6 +30,7 @@ from interp.config import (
 from interp.errors import InterpError
 from interp.execution import Estimate, Run, Start, estimate, run, versions
 from interp.graph import computation_graph
+from interp.harvests import Harvest, HarvestEstimate, estimate_harvest, harvest
 from interp.kernels import packed, packing_gain
 from interp.linalg import LowRank
 from interp.loading import bundled, from_torch, load, load_towers
@@ -53,6 +54,8 @@ __all__ = [
     "EmbeddingConfig",
     "Estimate",
     "ExpertsConfig",
+    "Harvest",
+    "HarvestEstimate",
     "HeadConfig",
     "InterpError",
     "Interrupted",
@@ -80,8 +83,10 @@ __all__ = [
     "computation_graph",
     "edits",
     "estimate",
+    "estimate_harvest",
     "estimate_sweep",
     "from_torch",
+    "harvest",
     "history",
     "iter_prompts",
     "load",

@@ -215,7 +215,8 @@ def erase(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Args:
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
-            target)`` for an encoder–decoder.
+            target)`` for an encoder–decoder; or an ``interp.Harvest`` of the points, whose texts
+            are then run for the metric only.
         labels: one label per prompt: texts, numbers or booleans.
         metric: ``"loss"``, ``"kl"`` from the model's own predictions, or one of ``interp.metrics``.
         at: what is edited: the label of a point that every layer has and that has positions, such

@@ -295,7 +295,7 @@ class Neurons(Result):
 
 def neurons(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
-    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    texts: Any,  # noqa: ANN401 - what interp.prompts.pools_of reads
     *,
     layer: int,
     neurons: Sequence[int] | None = None,

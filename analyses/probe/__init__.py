@@ -24,7 +24,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.methods.components import Labelled, labelled_activations, labels_of, place_cells
+from analyses.methods.components import (
+    Labelled,
+    batches_of,
+    labelled_activations,
+    labels_of,
+    place_cells,
+)
 from analyses.methods.ridge import random_folds
 from analyses.probe.classifiers import CLASSIFIERS, held_out_correct
 from analyses.results import (
@@ -38,7 +44,7 @@ from analyses.results import (
     number,
     prompt_frame,
 )
-from interp import Transformer
+from interp import Harvest, Transformer
 from interp.errors import InvalidInput, InvalidTokens, shorten
 from interp.execution import Provenance
 from interp.integers import as_integer, as_seed
@@ -185,7 +191,8 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
     Args:
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch; ``(source,
-            target)`` for an encoder–decoder.
+            target)`` for an encoder–decoder; or an ``interp.Harvest`` of the points, whose texts
+            are then not run.
         labels: one label per prompt: texts, numbers or booleans.
         at: what is read: the label of a point that every layer has and that has positions, such as
             ``resid_post``, ``mlp_out``, ``z`` (all heads together); or several, each by itself.
@@ -204,6 +211,7 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
         InvalidInput: not one label per prompt, fewer than two of each, or fewer than two folds; an
             unknown kind; a point that has no positions; a prompt too short to have the position.
         UnknownPlace: the model has no such point.
+        NotRecorded: the harvest has not stored it.
 
     Examples:
         >>> model, prompts = interp.load("python-2l"), interp.read_prompts("python-brackets")
@@ -217,11 +225,12 @@ def probe(  # noqa: PLR0913 - the settings of one analysis, by keyword
         raise InvalidInput(f"kind={shorten(kind)} should be one of {', '.join(CLASSIFIERS)}.")
     seed = as_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    batches = model.batches(prompts)
+    batches = batches_of(model, prompts)
     labels = labels_of(labels, len(batches[0].ids))
     n = len(labels)
     split = _folds(folds, n, generator)
-    labelled = labelled_activations(model, batches, labels, at=at, pos=pos, stack=stack)
+    read = prompts if isinstance(prompts, Harvest) else batches
+    labelled = labelled_activations(model, read, labels, at=at, pos=pos, stack=stack)
     orders = [torch.randperm(n, generator=generator) for _ in range(DRAWS)]
     correct = _correct(labelled, kind, split, orders)
     cells = labelled.cells

@@ -29,7 +29,7 @@ FEW = 16
 
 def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
-    texts: Any,  # noqa: ANN401 - what interp.corpus.texts.pools_of reads
+    texts: Any,  # noqa: ANN401 - what interp.prompts.pools_of reads
     *,
     offsets: int = 4,
     max_length: int = 1024,

@@ -12,7 +12,7 @@ compute what the model has not yet computed. With few tokens to train on it is w
 be, so its KL is an upper bound on that of the best affine map.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from analyses.results import (
     rounding,
     signed,
 )
+from analyses.train_lens.streams import StreamSource, provenance_of, streams_of
 from analyses.train_lens.training import (
     ROWS,
     Settings,
@@ -47,7 +48,6 @@ from analyses.train_lens.training import (
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
-from interp.model import Batch
 from interp.weights import check_finite_weights
 
 HELD_OUT, MOST_HELD_OUT = 5, 32
@@ -165,7 +165,9 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
 
     Args:
         model: a model with an unembedding; for an encoder–decoder, the decoder is read.
-        prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder.
+        prompts: texts, token ids, images or a batch; ``(source, target)`` for an encoder–decoder;
+            or an ``interp.Harvest`` of ``resid_pre`` and the last ``resid_post``, whose texts are
+            then not run.
         held_out: prompts that the lens is measured on; ``None`` takes every fifth of ``prompts``,
             at most 32, drawn by ``seed``. Windows of one document are not independent prompts: then
             hold out whole documents.
@@ -187,6 +189,7 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     Raises:
         InvalidInput: the model has no logits, there is a single prompt and none is held out, a
             setting can't be used, ``resume`` is of another call, or the KL is not finite.
+        NotRecorded: the harvest has not stored all streams that the lens reads.
 
     Examples:
         >>> model, prompts = interp.load("rasp-reverse"), interp.read_prompts("rasp-reverse")
@@ -200,9 +203,11 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         raise InvalidInput(
             f"resume={shorten(resume)} should be what a cancelled train_lens returned."
         )
-    batches = model.batches(prompts)
+    everything = streams_of(model, prompts)
     used, measured = (
-        _split(batches, settings.seed) if held_out is None else (batches, model.batches(held_out))
+        _split(everything, settings.seed)
+        if held_out is None
+        else (everything, streams_of(model, held_out))
     )
     if rows is None:
         settings = replace(settings, rows=rows_of_step(model, used, settings.tokens))
@@ -223,13 +228,13 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         tuned_lens=kl[1],
         training_kl=training.kl.cpu(),
         training=training,
-        provenance=Provenance.of(model, *used, *measured, seed=settings.seed),
+        provenance=provenance_of(model, settings.seed, used, measured),
     )
 
 
-def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch]]:
-    """Split batches into those to train on and those held out."""
-    n = len(batches[0].ids)
+def _split(prompts: StreamSource, seed: int) -> tuple[StreamSource, StreamSource]:
+    """Split prompts into those to train on and those held out."""
+    n = len(prompts)
     if n == 1:
         raise InvalidInput(
             "A lens is trained on some prompts and measured on others; got 1 prompt and no "
@@ -237,6 +242,5 @@ def _split(batches: Sequence[Batch], seed: int) -> tuple[list[Batch], list[Batch
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     n_held_out = min(max(1, n // HELD_OUT), MOST_HELD_OUT)
-    parts = order.to(batches[0].ids.device).split([n - n_held_out, n_held_out])
-    used, measured = ([batch.rows(part.sort().values) for batch in batches] for part in parts)
-    return used, measured
+    used, measured = order.split([n - n_held_out, n_held_out])
+    return prompts.take(used.sort().values), prompts.take(measured.sort().values)

@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.methods.lens import TunedLens, decode, decoded_places, translated
+from analyses.methods.lens import TunedLens, decode, translated
+from analyses.train_lens.streams import PromptStreams, Streams, StreamSource, provenance_of
 from interp.errors import InvalidInput, shorten
-from interp.execution import Provenance, check_forward, run
 from interp.integers import as_seed, at_least
 from interp.io import ProgressLike, as_progress
 from interp.metrics import at_least_float32, divergence
@@ -90,17 +90,17 @@ class Settings:
         return tokens
 
 
-def rows_of_step(model: Network, batches: Sequence[Batch], tokens: int | None) -> int:
+def rows_of_step(model: Network, prompts: StreamSource, tokens: int | None) -> int:
     """By default, the prompts of a step: :data:`ROWS`, or one if it has more tokens than are used.
 
     A forward over several prompts would cost more than the step itself.
 
     Args:
         model: the model.
-        batches: the prompts, one batch per stack.
+        prompts: the prompts.
         tokens: as in :class:`Settings`.
     """
-    longest = int(batches[-1].is_real.sum(-1).max())
+    longest = max(int(prompts.real(row).sum()) for row in torch.arange(len(prompts)).split(1))
     return ROWS if longest <= (tokens or _tokens_at_once(model)) else 1
 
 
@@ -124,7 +124,7 @@ class Training:
 
 def train(
     model: Network,
-    batches: Sequence[Batch],
+    prompts: StreamSource | Sequence[Batch],
     settings: Settings,
     *,
     progress: ProgressLike = None,
@@ -135,7 +135,7 @@ def train(
 
     Args:
         model: a model with an unembedding.
-        batches: the prompts, one batch per stack.
+        prompts: the prompts, or batches of them, one per stack.
         settings: the settings of the training.
         progress: called after each step with the number of steps done and of all steps.
         cancelled: called after each step; if it returns True, the state so far is returned.
@@ -146,7 +146,8 @@ def train(
             the loss is not finite.
     """
     settings, progress = settings.checked(), as_progress(progress, "training steps")
-    lens = TunedLens.untrained(model, Provenance.of(model, *batches, seed=settings.seed))
+    source = _source(model, prompts)
+    lens = TunedLens.untrained(model, provenance_of(model, settings.seed, source))
     optimizer = torch.optim.Adam([lens.A, lens.b], lr=settings.lr)
     kl: list[Tensor] = []
     if resume is not None:
@@ -155,15 +156,14 @@ def train(
         lens.b.copy_(resume.lens.b)
         optimizer.load_state_dict(deepcopy(resume.optimizer))  # it would share the tensors
         kl += resume.kl
-    for step, rows in enumerate(settings.prompts_of_steps(len(batches[0].ids))):
+    for step, rows in enumerate(settings.prompts_of_steps(len(source))):
         if step < len(kl):
             continue
-        step_batches = _rows(batches, rows)
         most = settings.tokens or _tokens_at_once(model)
-        tokens = settings.tokens_of_step(step, step_batches[-1].is_real, most)
-        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, step_batches, tokens)
+        tokens = settings.tokens_of_step(step, source.real(rows), most)
+        lens.A.grad, lens.b.grad, losses = _gradients(model, lens, *source.read(rows, tokens))
         if not bool(losses.isfinite().all()):
-            check_forward(model, step_batches)
+            source.check_finite(rows)
             raise InvalidInput(
                 f"The KL of step {step + 1} is not finite: the training diverged, or the logits of "
                 f"this model are not finite. Try a lower lr than {settings.lr}."
@@ -180,7 +180,10 @@ def train(
 
 
 def lens_divergence(
-    model: Network, lens: TunedLens, batches: Sequence[Batch], settings: Settings
+    model: Network,
+    lens: TunedLens,
+    prompts: StreamSource | Sequence[Batch],
+    settings: Settings,
 ) -> Float[Tensor, "layer prompt"]:
     """KL(final prediction ‖ prediction of each layer) in nats, the mean over each prompt's tokens.
 
@@ -189,15 +192,14 @@ def lens_divergence(
     Args:
         model: the model of the lens.
         lens: the lens, trained or not.
-        batches: the prompts, one batch per stack.
+        prompts: as for :func:`train`.
         settings: the settings of the training.
     """
     kl: list[Tensor] = []
-    most = settings.tokens or _tokens_at_once(model)
-    for row in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(1):
-        row_batches = _rows(batches, row)
-        tokens = settings.tokens_of_step(int(row), row_batches[-1].is_real, most)
-        streams, final = _forward(model, row_batches, tokens)
+    source, most = _source(model, prompts), settings.tokens or _tokens_at_once(model)
+    for row in torch.arange(len(source)).split(1):
+        tokens = settings.tokens_of_step(int(row), source.real(row), most)
+        streams, final = source.read(row, tokens)
         with torch.no_grad():
             each = [
                 _divergence(model, lens.translate(x, layer), final).mean()
@@ -207,9 +209,8 @@ def lens_divergence(
     return torch.stack(kl, dim=1)
 
 
-def _rows(batches: Sequence[Batch], rows: Int[Tensor, " row"]) -> list[Batch]:
-    """Some rows, with no more padding than they need."""
-    return [batch.rows(rows.to(batch.ids.device)).padded_right() for batch in batches]
+def _source(model: Network, prompts: StreamSource | Sequence[Batch]) -> StreamSource:
+    return PromptStreams(model, prompts) if isinstance(prompts, list | tuple) else prompts  # pyright: ignore[reportReturnType]
 
 
 def _tokens_at_once(model: Network) -> int:
@@ -218,14 +219,13 @@ def _tokens_at_once(model: Network) -> int:
 
 
 def _gradients(
-    model: Network, lens: TunedLens, batches: Sequence[Batch], tokens: Bool[Tensor, "batch pos"]
+    model: Network, lens: TunedLens, streams: Streams, final: Float[Tensor, "one token vocab"]
 ) -> tuple[Tensor, Tensor, Float[Tensor, " layer"]]:
     """The gradients of the loss with respect to A and b, and the loss of each layer.
 
     They are computed one layer at a time, so that only the logits of that layer are in memory; the
     weights of the model get no gradients.
     """
-    streams, final = _forward(model, batches, tokens)
     of_A, of_b = torch.zeros_like(lens.A), torch.zeros_like(lens.b)
     losses: list[Tensor] = []
     for layer, x in enumerate(streams):
@@ -235,18 +235,6 @@ def _gradients(
         of_A[layer], of_b[layer] = torch.autograd.grad(loss, (A, b))
         losses.append(loss.detach())
     return of_A, of_b, torch.stack(losses)
-
-
-def _forward(
-    model: Network, batches: Sequence[Batch], tokens: Bool[Tensor, "batch pos"]
-) -> tuple[list[Float[Tensor, "one token d_model"]], Float[Tensor, "one token vocab"]]:
-    """The stream before each block of the last stack, and the logits, at some tokens as one row."""
-    places = [*decoded_places(model).values()]
-    n_layers = len(model.stacks[-1].blocks)
-    done = run(model, *batches, record=places, stop_at_layer=n_layers)
-    *streams, end = (done.cache[place][tokens][None] for place in places)
-    with torch.no_grad():
-        return streams, decode(model, end)
 
 
 def _divergence(

@@ -439,7 +439,10 @@ COMMANDS = (
     ),
 )
 """The commands of this project's analyses, in the order of ``interp --help``."""
-OTHERS = ("models", "report", "repeat", "verify", "doctor", "convert", "explore", "prompts")
+OTHERS = (
+    *("models", "report", "repeat", "harvest", "verify", "doctor", "convert", "explore"),
+    "prompts",
+)
 """The commands that are no analyses."""
 
 

@@ -14,6 +14,7 @@ from threading import Lock, Thread, current_thread
 
 import interp
 from analyses.results import Progress, Result
+from apps.devices import return_freed_memory
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
@@ -302,6 +303,8 @@ class Jobs:
                     continue
                 job.active = not self._stops(job)
             ended = self._slice(job, seconds) if job.active else True
+            if ended:
+                return_freed_memory()
             with self._lock:
                 job.active = job.running = False
                 if not (ended or self._stops(job)):

@@ -13,7 +13,7 @@ from interp.execution.generate import (
 from interp.execution.machine import device_name, operations_of_forward, operations_taken, processor
 from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
 from interp.execution.prepared import Start, logits_of
-from interp.execution.provenance import Provenance, versions
+from interp.execution.provenance import Provenance, precision, versions
 from interp.execution.recorder import Recorder
 from interp.execution.run import Run, run, run_edited, run_measured
 
@@ -43,6 +43,7 @@ __all__ = [
     "operations_of_forward",
     "operations_taken",
     "place_edits",
+    "precision",
     "processor",
     "resolve_edits",
     "run",

@@ -1,4 +1,4 @@
-"""Sets of prompts: bundled ones, files, tables, datasets, and templates that are filled."""
+"""Sets of prompts (bundled, files, tables, datasets, templates); corpora larger than memory."""
 
 from interp.prompts.bundled import PROMPT_FOLDER, bundled_prompts, path_of_prompts
 from interp.prompts.parquet_pages import largest_page
@@ -13,20 +13,25 @@ from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
 from interp.prompts.template import Template
 from interp.prompts.template_file import read_template
+from interp.prompts.texts import Pool, by_length, pools_of, rows_of
 
 __all__ = [
     "PROMPT_FOLDER",
     "READERS",
+    "Pool",
     "PromptFile",
     "Template",
     "bundled_prompts",
+    "by_length",
     "is_dataset",
     "iter_prompts",
     "largest_page",
     "path_of_prompts",
+    "pools_of",
     "read_prompt_file",
     "read_prompts",
     "read_template",
     "records_of",
+    "rows_of",
     "sha256_of_prompts",
 ]

@@ -12,8 +12,8 @@ from permuted import tables_of
 import interp
 from analyses import top_texts
 from analyses.methods.components.components import components_of
-from analyses.methods.corpus.texts import pools_of
 from interp.errors import InvalidInput
+from interp.prompts import pools_of
 
 CODE = [prompt.text for prompt in interp.read_prompts("repeated")]
 
@@ -55,7 +55,7 @@ def test_the_cells_at_bos_are_the_largest_where_they_count():
 
 
 def test_a_batch_of_long_texts_has_fewer(monkeypatch):
-    monkeypatch.setattr("analyses.methods.corpus.texts.CELLS", 50)
+    monkeypatch.setattr("interp.prompts.texts.CELLS", 50)
     (pool,) = pools_of(build("gpt2"), rows(), 8)
     batches = [(numbers.tolist(), *texts) for numbers, texts in pool.split(2)]
     assert [numbers for numbers, _ in batches] == [[0, 2], [3], [1], [4]]

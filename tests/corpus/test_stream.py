@@ -10,9 +10,9 @@ import interp
 from analyses.methods.corpus.measures import measure_of
 from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
 from analyses.methods.corpus.strips import shuffled_values, strips
-from analyses.methods.corpus.texts import joined, pools_of
 from interp import PAD
 from interp.errors import InvalidInput, UnknownPlace
+from interp.prompts.texts import joined, pools_of
 
 LENGTHS = (4, 2, 6, 1, 5, 3, 6, 2)
 

@@ -134,6 +134,10 @@ def _cache(folder: Path) -> None:
     interp.run(_model(), [[1, 2, 3], [2, 3, 4]], record="all").cache.save(folder / CACHE)
 
 
+def _harvest(folder: Path) -> None:
+    interp.harvest(_model(), [[1, 2, 3], [2, 3, 4]], ("z", 0), folder, shard_rows=4)
+
+
 def _training(folder: Path) -> None:
     model, optimizer = _trained()
     model(torch.tensor([[1, 2]])).sum().backward()
@@ -189,6 +193,12 @@ def _render(folder: Path) -> object:
 def _read_cache(folder: Path) -> object:
     interp.load_cache(folder / CACHE)
     return list(interp.load_cache(folder / CACHE, _model()).items())
+
+
+def _read_harvest(folder: Path) -> object:
+    harvest = interp.Harvest(folder, batch=4)
+    harvest.verify()
+    return list(harvest), harvest.batches(_model())
 
 
 def _resume(folder: Path) -> object:
@@ -284,6 +294,9 @@ KINDS: Mapping[str, Kind] = {
         _damaged_checkpoint,
     ),
     "cache": Kind(CACHE, _cache, _read_cache, damaged_header),
+    "index of a harvest": Kind("index.json", _harvest, _read_harvest, damaged_json),
+    "shard of a harvest": Kind("shard-00000.safetensors", _harvest, _read_harvest, damaged_header),
+    "texts of a harvest": Kind("texts-00000.safetensors", _harvest, _read_harvest, damaged_header),
     "prompts": Kind(
         PROMPTS, _prompts, lambda folder: interp.read_prompts(folder / PROMPTS), damaged_lines
     ),

@@ -11,6 +11,7 @@ from analyses.methods.components.components import (
 )
 from analyses.methods.components.labelled import (
     Labelled,
+    batches_of,
     labelled_activations,
     labels_of,
     place_cells,
@@ -41,6 +42,7 @@ __all__ = [
     "Units",
     "aligned",
     "aligned_prompts",
+    "batches_of",
     "check_method",
     "components_named",
     "components_of",

@@ -14,10 +14,12 @@ from analyses.methods.components.patching import places_of
 from interp.edits import Selection
 from interp.errors import InvalidInput, shorten
 from interp.execution import run
+from interp.harvests import Harvest
 from interp.integers import integer
 from interp.metrics import required_columns
 from interp.model import Batch, Network
 from interp.points import Place
+from interp.transformer import TextNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ class Labelled:
 
 @torch.no_grad()
 def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from them
-    model: Network,
+    model: TextNetwork,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     labels: Iterable[object],
     *,
@@ -76,7 +78,7 @@ def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from 
 
     Args:
         model: the model.
-        prompts: the prompts, as an analysis takes them.
+        prompts: the prompts, as an analysis takes them, or a harvest of the points.
         labels: one label per prompt: texts, numbers or booleans.
         at: the label of a point that every layer has, or several labels.
         pos: the position among each prompt's tokens.
@@ -88,8 +90,9 @@ def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from 
             class with a single prompt; a point has no position axis; a prompt is too short to have
             the position; or activations are not finite.
         UnknownPlace: the model has no such point.
+        NotRecorded: the harvest has not stored it.
     """
-    batches = model.batches(prompts)
+    batches = batches_of(model, prompts)
     names = labels_of(labels, len(batches[0].ids))
     read, pos = model.stack(stack), integer(pos, "pos")
     required_columns(batches[model.stacks.index(read)], pos)
@@ -102,16 +105,41 @@ def labelled_activations(  # noqa: PLR0913 - the prompts, and what is read from 
                 f"at={place.point.label} has the axes [{' '.join(place.point.axes)}]; a probe "
                 "reads a point that has a value at each position, such as resid_pre, mlp_out or z."
             )
-    collected: dict[Place, list[Tensor]] = {place: [] for place in every}
-    for part in torch.arange(len(names), device=batches[0].ids.device).split(rows):
-        cache = run(model, *(batch.rows(part) for batch in batches), record=every).cache
-        for place, parts in collected.items():
-            parts.append(cache.part(place, Selection(pos=pos)))
-    activations = {place: torch.cat(parts) for place, parts in collected.items()}
+    if isinstance(prompts, Harvest):
+        activations = _stored(prompts, every, pos)
+    else:
+        activations = _recorded(model, batches, every, pos, rows)
     for place, activation in activations.items():
         if not bool(activation.isfinite().all()):
             raise InvalidInput(f"{place} is not finite: the model computes NaN on these prompts.")
     return Labelled(batches, places, activations, names, tuple(sorted(set(names))), pos)
+
+
+def batches_of(model: TextNetwork, prompts: Any) -> list[Batch]:  # noqa: ANN401 - as above
+    """The prompts of an analysis, or the texts of a harvest, one batch per stack."""
+    if isinstance(prompts, Harvest):
+        return [*prompts.batches(model)]
+    return model.batches(prompts)
+
+
+def _recorded(
+    model: Network, batches: Sequence[Batch], places: Sequence[Place], pos: int, rows: int
+) -> dict[Place, Tensor]:
+    """The activations of prompts at one position, recorded in forwards."""
+    collected: dict[Place, list[Tensor]] = {place: [] for place in places}
+    for part in torch.arange(len(batches[0].ids), device=batches[0].ids.device).split(rows):
+        cache = run(model, *(batch.rows(part) for batch in batches), record=places).cache
+        for place, parts in collected.items():
+            parts.append(cache.part(place, Selection(pos=pos)))
+    return {place: torch.cat(parts) for place, parts in collected.items()}
+
+
+def _stored(harvest: Harvest, places: Sequence[Place], pos: int) -> dict[Place, Tensor]:
+    """The activations of the texts of a harvest at one position."""
+    read = Harvest(harvest.folder, places=[*places])
+    rows = harvest.first_rows() + (pos if pos >= 0 else harvest.lengths() + pos)
+    values = read.rows(rows)
+    return {stored.as_place: values[stored.name][:, None] for stored in read.places}
 
 
 def place_cells(points: Sequence[str], layers: Sequence[Any]) -> dict[str, list[Any]]:

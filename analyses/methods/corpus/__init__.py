@@ -1,10 +1,10 @@
-"""Corpora that may be larger than memory: their texts in batches, and the largest activations."""
+"""Corpora that may be larger than memory: the largest activations, and the texts around them."""
 
 from analyses.methods.corpus.measures import ActivationsOf, activations_of, measure_of
 from analyses.methods.corpus.snippets import Snippet, snippets
 from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
 from analyses.methods.corpus.strips import shuffled_values, strips
-from analyses.methods.corpus.texts import Pool, by_length, pools_of, rows_of
+from interp.prompts import Pool, by_length, pools_of, rows_of
 
 __all__ = [
     "ActivationsOf",

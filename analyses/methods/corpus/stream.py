@@ -15,12 +15,12 @@ from torch import Tensor
 
 from analyses.methods.corpus.distribution import Distribution
 from analyses.methods.corpus.measures import Measure
-from analyses.methods.corpus.texts import Pool, pools_of
 from analyses.methods.corpus.top_cells import TopCells
 from interp.errors import InvalidInput, shorten
 from interp.execution import run
 from interp.io import ProgressLike, as_progress
 from interp.model import Batch, Stack, TokenInput
+from interp.prompts import Pool, pools_of
 from interp.transformer import TextNetwork
 
 Text = tuple[Batch, ...]
@@ -108,7 +108,7 @@ def stream_corpus(
 
     Args:
         model: the model.
-        texts: see :func:`analyses.methods.corpus.texts.pools_of`.
+        texts: see :func:`interp.prompts.pools_of`.
         measure: the measure.
         settings: the settings of the pass.
         progress: called after each batch with the amount read and the total: in bytes for a file,

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from analyses.methods.corpus.measures import Measure
 from analyses.methods.corpus.stream import Streamed, Text, values_of
-from analyses.methods.corpus.texts import rows_of
 from interp.integers import SEEDS
 from interp.model import Batch
+from interp.prompts import rows_of
 
 Cell = tuple[int, int]
 """Indices of the unit and of the rank of a cell."""

@@ -233,7 +233,9 @@ def _sweep(model: Network, tokens: list[Tensor]) -> Iterator[Identity]:
     made = [edits.scale(place, -0.5) for place in places]
     made += [edits.scale(place, -0.5, pos=1) for place in places]
     table = sweep(model, tokens[0] if len(tokens) == 1 else tuple(tokens), made, logit(0))
-    brute = torch.stack([_output(run(model, *tokens, edits=[edit]))[:, -1, 0] for edit in made])
+    # Copies, since a view would keep all logits of its run.
+    whole = [_output(run(model, *tokens, edits=[edit]))[:, -1, 0].clone() for edit in made]
+    brute = torch.stack(whole)
     error = difference(table.values.to(brute.device), brute)
     yield Identity("a sweep = one whole forward per edit", error, TIGHT)
 
