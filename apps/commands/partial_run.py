@@ -19,7 +19,8 @@ from typing import Any, Protocol, Self
 import interp
 from analyses.results import Progress, Result
 from apps.commands.inputs import Inputs
-from interp.errors import InterpError, InvalidInput, reason, shorten
+from interp.errors import InterpError, InvalidInput, WorkerFailed, reason, shorten
+from interp.executors import current_threads, set_threads_of_workers
 from interp.io import UNREADABLE, as_progress, beside, build, read_json, refuse_link, write_whole
 
 SLICE = 10.0
@@ -50,10 +51,12 @@ class Contents:
     Attributes:
         computed: as for :class:`PartialRun`.
         budget: the memory in bytes that its forwards could use.
+        threads: threads of PyTorch that they used; of workers, in each.
     """
 
     computed: dict[str, Any]
     budget: int
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ class PartialRun:
     def read(self) -> tuple[Partial, int]:
         """Read the partial result, and the memory in bytes that its forwards could use.
 
+        Workers that are started later get the threads that its forwards used, which affect
+        rounding.
+
         Raises:
             InvalidInput: the files belong to a run with other settings, or can't be read.
         """
@@ -114,6 +120,8 @@ class PartialRun:
                     f"{shorten(now)}. Give the same, or leave out --resume to start from the "
                     "beginning."
                 )
+        if contents.threads is not None:
+            set_threads_of_workers(contents.threads)
         return self.kind.load(self.folder / "sweep.safetensors"), budget
 
     def write(self, sweep: Partial, budget: int) -> None:
@@ -124,7 +132,8 @@ class PartialRun:
         """
         refuse_link(self.folder)
         self.folder.mkdir(exist_ok=True)
-        text = json.dumps({"computed": self.computed, "budget": budget}, indent=1)
+        contents = {"computed": self.computed, "budget": budget, "threads": current_threads()}
+        text = json.dumps(contents, indent=1)
         write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
         sweep.save(self.folder / "sweep.safetensors")
 
@@ -184,6 +193,7 @@ def run_in_slices(
 
     Raises:
         KeyboardInterrupt: it was interrupted; the message says how much was kept.
+        WorkerFailed: a worker failed; likewise.
     """
     sweep, budget = None, int(inputs.memory or inputs.budget or 0)
     if resume and partial.exists:
@@ -203,6 +213,14 @@ def run_in_slices(
             raise KeyboardInterrupt(
                 f"Interrupted with {_how_much(stopped)} done, which are kept: the same command "
                 "with --resume continues from there."
+            ) from error
+        except WorkerFailed as error:
+            if not isinstance(error.result, interp.Sweep) or not error.result.done.any():
+                raise
+            partial.write(error.result, budget)
+            raise WorkerFailed(
+                f"{error} {_how_much(error.result)} are done and kept: the same command with "
+                "--resume computes the rest."
             ) from error
         sweep = getattr(result, "partial", None)
         if sweep is None:
