@@ -23,7 +23,6 @@ from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.execution import operations_taken
-from interp.executors import start_workers
 from interp.loading import AUTO, kernel_of, load
 from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
 from interp.sweeps import Budget
@@ -174,7 +173,6 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     )
     if model.kernel_choice is not None:
         settings = replace(settings, kernel=kernel_of(model))
-    start_workers(model)  # beforehand, as the time that a slice takes depends on its preparation
     settings, file = _read_prompts(settings, model)
     prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes

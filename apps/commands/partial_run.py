@@ -20,7 +20,7 @@ import interp
 from analyses.results import Progress, Result
 from apps.commands.inputs import Inputs
 from interp.errors import InterpError, InvalidInput, WorkerFailed, reason, shorten
-from interp.executors import current_threads, set_threads_of_workers
+from interp.executors import current_threads, set_threads_of_workers, start_workers
 from interp.io import UNREADABLE, as_progress, beside, build, read_json, refuse_link, write_whole
 
 SLICE = 10.0
@@ -200,32 +200,34 @@ def run_in_slices(
         sweep, budget = partial.read()
     if until_now:
         return analysis(replace(inputs, budget=budget, resume=sweep, cancelled=lambda: True))
+    start_workers(inputs.model)  # beforehand, as a slice is as long as many preparations
     while True:
         clock = Slice(inputs.progress)
         timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)
         try:
             result = analysis(replace(timed, resume=sweep))
-        except KeyboardInterrupt as error:
+        except (KeyboardInterrupt, WorkerFailed) as error:
             stopped = getattr(error, "result", None)
             if stopped is None or not clock.has_begun:
                 raise
             partial.write(stopped, budget)
-            raise KeyboardInterrupt(
-                f"Interrupted with {_how_much(stopped)} done, which are kept: the same command "
-                "with --resume continues from there."
-            ) from error
-        except WorkerFailed as error:
-            if not isinstance(error.result, interp.Sweep) or not error.result.done.any():
-                raise
-            partial.write(error.result, budget)
-            raise WorkerFailed(
-                f"{error} {_how_much(error.result)} are done and kept: the same command with "
-                "--resume computes the rest."
-            ) from error
+            raise _with_advice(error, _how_much(stopped)) from error
         sweep = getattr(result, "partial", None)
         if sweep is None:
             return result
         partial.write(sweep, budget)
+
+
+def _with_advice(error: KeyboardInterrupt | WorkerFailed, done: str) -> BaseException:
+    """The error that says how much is done, and how to continue."""
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt(
+            f"Interrupted with {done} done, which are kept: the same command with --resume "
+            "continues from there."
+        )
+    return WorkerFailed(
+        f"{error} {done} are done and kept: the same command with --resume computes the rest."
+    )
 
 
 def _how_much(partial: Any) -> str:  # noqa: ANN401 - a partial result

@@ -9,6 +9,7 @@ local sweep does, and sends them out in small parts; workers send back rows of n
 
 from interp.executors.current import (
     by_name,
+    current_name,
     current_threads,
     set_threads_of_workers,
     start_workers,
@@ -23,6 +24,7 @@ __all__ = [
     "Ray",
     "WorkerPool",
     "by_name",
+    "current_name",
     "current_threads",
     "set_threads_of_workers",
     "start_workers",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from interp.executors.station import Settings
 from interp.executors.transfer import Snapshot
 from interp.sweeps import Budget
 
@@ -18,12 +19,14 @@ class ModelSpec:
     Attributes:
         weights: its weight hash.
         dtype: the data type of its weights.
+        settings: settings of PyTorch that its numbers depend on.
         snapshot: the model itself; ``None`` if workers load it from ``source``.
         source: a name or folder for :func:`interp.load`.
     """
 
     weights: str
     dtype: torch.dtype
+    settings: Settings
     snapshot: Snapshot | None
     source: str | None
 

@@ -53,6 +53,12 @@ def use(*, executor: object) -> Generator[object]:
             chosen.close()
 
 
+def current_name() -> str:
+    """The executor of the sweeps of this context, as text."""
+    chosen = CURRENT.get()
+    return chosen if isinstance(chosen, str) else repr(chosen)
+
+
 def current_threads() -> int:
     """Threads of PyTorch with which the sweeps of this context compute: of each worker, or here.
 

@@ -35,16 +35,26 @@ class Seat:
     Attributes:
         place: the place for workers that it takes.
         facts: its process and machine; ``None`` until it has said hello.
-        is_ready: whether it has loaded the model.
+        loads: the models that it was asked to load and has not loaded yet, in order.
         parts: the parts that it was sent, in order; it runs the first.
         job: the job of the last of them.
     """
 
     place: int
     facts: Facts | None = None
-    is_ready: bool = False
+    loads: deque[ModelSpec] = field(default_factory=deque[ModelSpec])
     parts: deque[Part] = field(default_factory=deque[Part])
     job: OpenJob | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has loaded the model."""
+        return self.facts is not None and not self.loads
+
+    @property
+    def name(self) -> str:
+        """Its process and its machine."""
+        return "" if self.facts is None else f"process {self.facts.pid} on {self.facts.host}"
 
 
 @dataclass(eq=False)
@@ -87,9 +97,9 @@ class Staff:
         self.model = model
         self.unclaimed.clear()
         for number, seat in self.seats.items():
-            seat.is_ready, seat.job = False, None
+            seat.job = None
             if seat.facts is not None:
-                self.crew.load(number, model)
+                self._load(number, model)
 
     def settle(self) -> None:
         """Collect the outcomes of parts that a cancelled sweep left with the workers."""
@@ -103,9 +113,14 @@ class Staff:
                 elif event.kind == "ended":
                     self.replace(event)
 
-    def wait_for_one(self) -> None:
-        """Wait until a worker is ready."""
-        while not any(seat.is_ready for seat in self.seats.values()):
+    def wait(self, n: int) -> None:
+        """Wait until ``n`` workers are ready.
+
+        Raises:
+            OutOfResources: they are not in time.
+        """
+        while sum(seat.is_ready for seat in self.seats.values()) < n:
+            self._check_time(n)
             for event in self.events():
                 self.replace(event)
 
@@ -128,7 +143,7 @@ class Staff:
             else:
                 further.append(event)
         if not any(seat.is_ready for seat in self.seats.values()):
-            self._check_time()
+            self._check_time(1)
         return further
 
     def replace(self, event: Event) -> Seat:
@@ -170,27 +185,29 @@ class Staff:
             )
         self.seats[event.worker].facts = facts
         if self.model is not None:
-            self.crew.load(event.worker, self.model)
+            self._load(event.worker, self.model)
+
+    def _load(self, worker: int, model: ModelSpec) -> None:
+        self.seats[worker].loads.append(model)
+        self.crew.load(worker, model)
 
     def _check_model(self, event: Event) -> None:
+        seat = self.seats[event.worker]
+        expected = seat.loads.popleft().weights
         if isinstance(event.value, BaseException):
             raise event.value
-        seat, facts = self.seats[event.worker], self.seats[event.worker].facts
-        expected = None if self.model is None else self.model.weights
-        if event.value != expected and facts is not None:
+        if event.value != expected:
             raise InvalidInput(
-                f"Worker {event.worker} (process {facts.pid} on {facts.host}) loaded weights with "
-                f"the hash {str(event.value)[:12]}; the driver's are {str(expected)[:12]}. Give its "
-                "machine the same files, or leave out source=, so that the weights are sent."
+                f"Worker {event.worker} ({seat.name}) loaded weights with the hash "
+                f"{str(event.value)[:12]}; the driver's are {expected[:12]}. Give its machine the "
+                "same files, or leave out source=, so that the weights are sent."
             )
-        seat.is_ready = True
 
-    def _check_time(self) -> None:
+    def _check_time(self, n: int) -> None:
         waited = time.monotonic() - self._waiting_since
         if waited > self.patience:
-            raise OutOfResources(
-                f"No worker was ready within {waited:.0f} s. {self.crew.why_none()}"
-            )
+            what = "No worker was" if n == 1 else f"Not all of {n} workers were"
+            raise OutOfResources(f"{what} ready within {waited:.0f} s. {self.crew.why_none()}")
 
 
 class Dispatch:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from interp.executors.station import Group, Outline, SentCase, labels
 from interp.executors.transfer import dumps
-from interp.sweeps import Job, Worker, groups_of
+from interp.sweeps import Case, Job, Worker, groups_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,12 +20,12 @@ class Parcel:
     """One group as it is sent.
 
     Attributes:
-        cases: the names of its cases, for messages.
+        cases: its cases.
         data: the group, pickled.
         digest: of everything that its outcome depends on, besides the model.
     """
 
-    cases: str
+    cases: tuple[Case, ...]
     data: bytes
     digest: bytes
 
@@ -68,7 +68,7 @@ class OpenJob:
         )
         data = dumps((sent, first_column))
         digest = hashlib.blake2b(self._digest + data, digest_size=16).digest()
-        return Parcel(labels(cases), data, digest)
+        return Parcel(cases, data, digest)
 
 
 def outlines(job: Job, work: Worker) -> tuple[Outline, ...]:
@@ -105,4 +105,4 @@ class Part:
         """Cases and prompts."""
         rows = self.opened.job.rows
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-        return f"{self.parcels[0].cases} on prompt {rows[0]}{more}"
+        return f"{labels(self.parcels[0].cases)} on prompt {rows[0]}{more}"

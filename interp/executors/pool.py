@@ -14,6 +14,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import free_bytes, size_of
 from interp.executors.crew import Crew, ModelSpec
 from interp.executors.dispatch import Dispatch, Staff
+from interp.executors.station import Settings
 from interp.executors.transfer import Snapshot
 from interp.integers import at_least
 from interp.model import Network
@@ -48,7 +49,7 @@ class WorkerPool(ABC):
             raise InvalidInput(f"timeout={shorten(timeout)} should be a number of seconds.")
         self._source, self._timeout = source, float(timeout)
         self._staff: Staff | None = None
-        self._model: tuple[Callable[[], Network | None], str, str] | None = None
+        self._model: tuple[Callable[[], Network | None], tuple[object, ...]] | None = None
         self._lock, self._owner = threading.Lock(), 0
 
     def __call__(
@@ -76,12 +77,15 @@ class WorkerPool(ABC):
             staff = self._ready_staff(work.restart_map.model)
             limit = self._limit(listed, work)
             staff.hire(limit)
-            staff.settle()
             yield from Dispatch(staff, listed, work, limit).outcomes()
             staff.unclaimed.clear()
 
-    def prepare(self, model: Network) -> None:
+    def prepare(self, model: Network, *, every: bool = False) -> None:
         """Start the workers and let them load a model, which the first sweep does otherwise.
+
+        Args:
+            model: the model.
+            every: whether to wait until all of them have loaded it, and not only the first.
 
         Raises:
             InterpError: as for a sweep.
@@ -89,8 +93,7 @@ class WorkerPool(ABC):
         with self._alone():
             staff = self._ready_staff(model)
             staff.hire(staff.n)
-            staff.settle()
-            staff.wait_for_one()
+            staff.wait(staff.n if every else 1)
 
     def close(self) -> None:
         """End all workers at once, and delete what was written for them."""
@@ -111,8 +114,8 @@ class WorkerPool(ABC):
         """What starts workers, and their number."""
 
     @abstractmethod
-    def _at_once(self, need: int, budget: int, n: int) -> int:
-        """Number of workers for whose forwards there is memory, each of which takes ``need``."""
+    def _at_once(self, need: int, budget: int) -> int | None:
+        """Number of workers for whose forwards there is memory; ``None`` if others see to it."""
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -139,12 +142,14 @@ class WorkerPool(ABC):
             crew, n = self._start(model)
             self._staff = Staff(crew, n, self._timeout)
             weakref.finalize(self, self._staff.close)
-        weights, products = weight_hash(model), model.products
-        same = self._model is not None and self._model[0]() is model
-        if not same or self._model is None or self._model[1:] != (weights, products):
+        self._staff.settle()  # before another model is loaded
+        weights = weight_hash(model)
+        depends = weights, model.products, Settings.here()
+        if self._model is None or self._model[0]() is not model or self._model[1] != depends:
             snapshot = Snapshot.of(model) if self._source is None else None
-            self._staff.use(ModelSpec(weights, model.dtype, snapshot, self._source))
-            self._model = weakref.ref(model), weights, products
+            how = Settings.here()
+            self._staff.use(ModelSpec(weights, model.dtype, how, snapshot, self._source))
+            self._model = weakref.ref(model), depends
         return self._staff
 
     def _limit(self, jobs: list[Job], work: Worker) -> int:
@@ -153,7 +158,8 @@ class WorkerPool(ABC):
         largest = max(jobs, key=lambda job: job.batches[-1].ids.numel())
         size, prompts, copies = work.footprint(largest), len(largest.rows), work.copies(largest)
         need = prompts * (size.peak * copies + size.stored)
-        limit = max(1, min(n, self._at_once(need, work.budget.nbytes, n)))
+        at_once = self._at_once(need, work.budget.nbytes)
+        limit = n if at_once is None else max(1, min(n, at_once))
         if limit < n:
             warnings.warn(
                 f"{limit} of {n} workers run at a time: a forward of this sweep takes about "

@@ -44,10 +44,10 @@ def _answer(station: Station, name: str, args: list[Any]) -> tuple[str, object]:
         return "done", station.run(*args)
     if name == "load_from":
         return "loaded", station.load_from(*args)
-    skeleton, nbytes, file = args
+    settings, skeleton, nbytes, file = args
     data = mapped(file, nbytes)
     os.close(file)
-    return "loaded", station.load(skeleton, data)
+    return "loaded", station.load(settings, skeleton, data)
 
 
 def _read(connection: Connection, requests: "queue.SimpleQueue[tuple[Any, ...]]") -> None:

@@ -20,9 +20,17 @@ from interp.executors.crew import Crew, Event, ModelSpec, Request
 from interp.executors.pool import WorkerPool, checked_number, workers_within
 from interp.model import Network
 
+GRACE = 5.0
+"""Seconds in which a process ends by itself when its connection is closed."""
 MOST = 8
 """Maximum number of workers by default."""
-START = "import sys; sys.path[:] = {path!r}; from interp.executors.process_worker import main; main({args})"
+START = """
+import sys
+sys.path[:] = {path!r}
+from interp.executors.process_worker import main
+main({args})
+"""
+"""What a worker runs: with the import path of the driver, but not its main script."""
 
 
 class Processes(WorkerPool):
@@ -53,7 +61,7 @@ class Processes(WorkerPool):
         Processes(workers=2, threads=1)
     """
 
-    def __init__(  # noqa: PLR0913 - independent options, all but the first by keyword
+    def __init__(
         self,
         workers: int | None = None,
         *,
@@ -87,7 +95,7 @@ class Processes(WorkerPool):
         n = self._requested[0] or (len(devices) if on_gpu else self.workers or 1)
         return ProcessCrew(devices, self.threads or 1), n
 
-    def _at_once(self, need: int, budget: int, n: int) -> int:
+    def _at_once(self, need: int, budget: int) -> int:
         if self._n_gpus:
             return self._n_gpus * max(1, budget // max(1, need))
         return workers_within(need, self._memory, budget)
@@ -164,10 +172,11 @@ class ProcessCrew(Crew):
     def load(self, worker: int, model: ModelSpec) -> None:
         """Send the model: its pickle and the file of its weights, or from where to load it."""
         if model.snapshot is None:
-            self._send(worker, ("load_from", model.source, model.dtype))
+            self._send(worker, ("load_from", model.settings, model.source, model.dtype))
             return
         snapshot = model.snapshot
-        if self._send(worker, ("load", snapshot.skeleton, snapshot.nbytes)):
+        request = ("load", model.settings, snapshot.skeleton, snapshot.nbytes)
+        if self._send(worker, request):
             connection = self._processes[worker].connection
             with socket.socket(fileno=os.dup(connection.fileno())) as ours:
                 socket.send_fds(ours, [b"f"], [snapshot.file.fileno()])
@@ -218,7 +227,7 @@ class ProcessCrew(Crew):
 def _end(process: "subprocess.Popen[bytes]") -> int:
     """Wait for a process whose connection is closed; its exit code."""
     try:
-        return process.wait(5)
+        return process.wait(GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,12 @@ import torch
 from interp.errors import InvalidInput, OutOfResources, first_line, shorten
 from interp.executors.crew import Crew, Event, ModelSpec, Request
 from interp.executors.pool import WorkerPool, checked_number, workers_within
-from interp.executors.station import Station
+from interp.executors.station import Settings, Station
 from interp.executors.transfer import mapped
 from interp.model import Network
 
 REACH = 10.0
 """Seconds within which an address must answer."""
-FORWARDED = ("PYTHONPATH",)
 MISSING = "executor='ray' needs Ray, which is not installed. Run: pip install 'interp[ray]'"
 
 
@@ -39,6 +39,14 @@ def ray_library() -> Any:  # noqa: ANN401 - a library that need not be installed
         return import_module("ray")
     except ImportError as error:
         raise InvalidInput(MISSING) from error
+
+
+def is_installed(library: str) -> bool:
+    """Whether a library can be imported; it is not."""
+    try:
+        return find_spec(library) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 class Ray(WorkerPool):
@@ -85,6 +93,8 @@ class Ray(WorkerPool):
         timeout: float = 300.0,
     ) -> None:
         super().__init__(source, timeout)
+        if not is_installed("ray"):
+            raise InvalidInput(MISSING)
         self.workers = checked_number(workers, "workers")
         self.threads = checked_number(threads, "threads")
         self.address = checked_address(address)
@@ -99,14 +109,12 @@ class Ray(WorkerPool):
     def close(self) -> None:
         """End all workers, and the cluster or the connection if this executor made it."""
         super().close()
-        if self._is_ours:
-            self._is_ours = False
-            ray_library().shutdown()
+        self._is_ours = False
 
     def _start(self, model: Network) -> tuple[Crew, int]:
         ray = ray_library()
         if not ray.is_initialized():
-            connect(ray, self.address, self.workers)
+            connect(ray, self.address)
             self._is_ours = True
         total, on_gpu = ray.cluster_resources(), model.device.type == "cuda"
         available = float(total.get("GPU" if on_gpu else "CPU", 0.0))
@@ -120,16 +128,17 @@ class Ray(WorkerPool):
         options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
         if self._memory is not None and not self._is_local:
             options["memory"] = int(self._memory)
-        return RayCrew(ray, options, self.threads, "cuda" if on_gpu else "cpu"), n
+        device = "cuda" if on_gpu else "cpu"
+        return RayCrew(ray, options, self.threads, device, ends_cluster=self._is_ours), n
 
     @property
     def _is_local(self) -> bool:
         """Whether the cluster is one that this executor started on this machine."""
         return self._is_ours and self.address is None and not os.environ.get("RAY_ADDRESS")
 
-    def _at_once(self, need: int, budget: int, n: int) -> int:
+    def _at_once(self, need: int, budget: int) -> int | None:
         if not self._is_local:
-            return n  # each machine has memory of its own, which Ray plans
+            return None  # each machine has memory of its own, which Ray plans
         return workers_within(need, None if self._memory is None else int(self._memory), budget)
 
 
@@ -170,7 +179,7 @@ def positive(value: object, name: str) -> float | None:
     return float(value)
 
 
-def connect(ray: Any, address: str | None, workers: int | None) -> None:  # noqa: ANN401 - a library
+def connect(ray: Any, address: str | None) -> None:  # noqa: ANN401 - a library
     """Connect to a cluster, or start one on this machine.
 
     Raises:
@@ -231,11 +240,16 @@ def is_healthy(host: str, port: int) -> bool:
 class RayStation(Station):
     """A worker in an actor of Ray."""
 
-    def load_block(self, skeleton: bytes, block: Any) -> str | BaseException:  # noqa: ANN401
+    def load_block(
+        self,
+        settings: Settings,
+        skeleton: bytes,
+        block: Any,  # noqa: ANN401 - an array of NumPy
+    ) -> str | BaseException:
         """Load a model whose weights are an array of bytes in the object store."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given (NumPy array|buffer) is not writ")
-            return self.load(skeleton, torch.from_numpy(block))
+            return self.load(settings, skeleton, torch.from_numpy(block))
 
 
 class RayCrew(Crew):
@@ -246,10 +260,19 @@ class RayCrew(Crew):
         options: the resources of an actor.
         threads: threads of PyTorch in each.
         device: kind of device.
+        ends_cluster: whether closing it ends the cluster, or the connection to it.
     """
 
-    def __init__(self, ray: Any, options: dict[str, Any], threads: int, device: str) -> None:  # noqa: ANN401
-        self._ray, self._options = ray, options
+    def __init__(
+        self,
+        ray: Any,  # noqa: ANN401 - a library
+        options: dict[str, Any],
+        threads: int,
+        device: str,
+        *,
+        ends_cluster: bool,
+    ) -> None:
+        self._ray, self._options, self._ends_cluster = ray, options, ends_cluster
         self._threads, self._device = threads, device
         self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(RayStation)
         self._actors: dict[int, Any] = {}
@@ -259,8 +282,7 @@ class RayCrew(Crew):
 
     def start(self, worker: int, place: int) -> None:  # noqa: ARG002 - Ray chooses the place
         """Ask Ray for an actor."""
-        options = {**self._options, "runtime_env": runtime_env(self._threads)}
-        actor = self._actor.options(**options).remote(worker, self._threads, self._device)
+        actor = self._actor.options(**self._options).remote(worker, self._threads, self._device)
         self._actors[worker] = actor
         self._expect(worker, "hello", actor.facts.remote())
 
@@ -268,13 +290,14 @@ class RayCrew(Crew):
         """Send the model through the object store, or from where to load it."""
         actor = self._actors[worker]
         if model.snapshot is None:
-            self._expect(worker, "loaded", actor.load_from.remote(model.source, model.dtype))
+            loaded = actor.load_from.remote(model.settings, model.source, model.dtype)
+            self._expect(worker, "loaded", loaded)
             return
         if self._block is None or self._block[0] is not model:
             snapshot = model.snapshot
             data: np.ndarray[Any, Any] = mapped(snapshot.file.fileno(), snapshot.nbytes).numpy()
             self._block = model, self._ray.put(data)
-        loaded = actor.load_block.remote(model.snapshot.skeleton, self._block[1])
+        loaded = actor.load_block.remote(model.settings, model.snapshot.skeleton, self._block[1])
         self._expect(worker, "loaded", loaded)
 
     def run(self, worker: int, request: Request) -> None:
@@ -315,6 +338,9 @@ class RayCrew(Crew):
         if self._ray.is_initialized():
             for actor in actors:
                 self._ray.kill(actor)
+            if self._ends_cluster:
+                self._ray.shutdown()
+        self._ends_cluster = False
 
     def _expect(self, worker: int, kind: str, reference: Any) -> None:  # noqa: ANN401
         self._pending[reference] = worker, kind
@@ -339,16 +365,11 @@ class RayCrew(Crew):
         if "ModuleNotFoundError" in text or "ImportError" in text:
             missing = text[max(0, text.rfind("ModuleNotFoundError")) :][:200]
             raise InvalidInput(
-                f"Worker {worker} can't import what it needs: {missing} Install the same version of "
-                "interp on all machines of the cluster."
+                f"Worker {worker} can't import what it needs: {missing} Install the same version "
+                "of interp on all machines of the cluster."
             ) from error
         if isinstance(error, self._ray.exceptions.ObjectStoreFullError):
             raise OutOfResources(f"Ray's object store is full: {first_line(error)}") from error
         self._actors.pop(worker, None)
         self._pending = {ref: value for ref, value in self._pending.items() if value[0] != worker}
         return Event(worker, "ended", f"ended: {shorten(text)}")
-
-
-def runtime_env(threads: int) -> dict[str, Any]:
-    """The environment of an actor: its threads."""
-    return {"env_vars": {"OMP_NUM_THREADS": str(threads)}}

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from interp.execution import versions
 from interp.executors.transfer import dumps, load_snapshot, loads
 from interp.model import Batch, Network
 from interp.points import Place
-from interp.sweeps import Baseline, Budget, Case, Job, Outcome, RestartMap, Worker
+from interp.sweeps import Budget, Case, Job, Outcome, RestartMap, Worker
 from interp.weights import weight_hash
 
 Group = tuple[tuple[Case, ...], int]
@@ -80,7 +81,8 @@ class Facts:
     @classmethod
     def here(cls) -> "Facts":
         """The facts of this process."""
-        return cls({**versions(), "code of interp": code_digest()}, socket.gethostname(), os.getpid())
+        facts = {**versions(), "code of interp": code_digest()}
+        return cls(facts, socket.gethostname(), os.getpid())
 
     def differences(self, driver: "Facts") -> list[str]:
         """What differs from the driver, in words."""
@@ -89,6 +91,36 @@ class Facts:
             for name, version in driver.versions.items()
             if self.versions.get(name) != version
         ]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of PyTorch that numbers depend on, which workers take over.
+
+    Attributes:
+        dtype: the default data type.
+        precisions: rounding of float32 products: of all devices, of CPUs and of GPUs.
+    """
+
+    dtype: torch.dtype
+    precisions: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> "Settings":
+        """The settings of this process."""
+        return cls(torch.get_default_dtype(), tuple(b.fp32_precision for b in _backends()))
+
+    def apply(self) -> None:
+        """Let this process have these settings."""
+        torch.set_default_dtype(self.dtype)
+        for backend, precision in zip(_backends(), self.precisions, strict=True):
+            if backend.fp32_precision != precision:
+                backend.fp32_precision = precision
+
+
+def _backends() -> tuple[Any, ...]:
+    """What has a setting ``fp32_precision``."""
+    return torch.backends, torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
 
 
 @cache
@@ -173,18 +205,19 @@ class Station:
         """Versions, machine and process."""
         return self._facts
 
-    def load(self, skeleton: bytes, data: Tensor) -> str | BaseException:
+    def load(self, settings: Settings, skeleton: bytes, data: Tensor) -> str | BaseException:
         """Load the model of a snapshot; its weight hash, or what was raised."""
         try:
+            settings.apply()
             return self.take(load_snapshot(skeleton, data, self.device))
         except Exception as error:  # reported to the driver
             return self._portable(error, ", while it loaded the model")
 
-    def load_from(self, source: str, dtype: torch.dtype) -> str | BaseException:
+    def load_from(self, settings: Settings, source: str, dtype: torch.dtype) -> str | BaseException:
         """Load the model from a source that this machine has; its weight hash, or the error."""
-        from interp.loading import load  # noqa: PLC0415 - above this package
-
         try:
+            settings.apply()
+            load = import_module("interp.loading").load  # of a room above this one
             return self.take(load(source, self.device, dtype=dtype))
         except Exception as error:  # reported to the driver
             return self._portable(error, f", while it loaded {source!r}")

@@ -12,6 +12,7 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import IO, Any
 
 import torch
@@ -25,18 +26,11 @@ ALIGNMENT = 64
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def _pickler() -> type[pickle.Pickler]:
-    """The class of picklers: cloudpickle's, if it is installed."""
-    try:
-        import cloudpickle  # noqa: PLC0415 - an optional dependency
-    except ImportError:
-        return pickle.Pickler
-    return cloudpickle.Pickler
-
-
-@dataclass(frozen=True)
 class _Device:
     """Stands for the worker's device in a pickle."""
+
+
+_DEVICE = _Device()
 
 
 @dataclass(frozen=True)
@@ -63,11 +57,11 @@ def _from_bytes(dtype: torch.dtype, shape: tuple[int, ...], data: bytes, device:
 
 
 def _from_storage(
-    storage: torch.UntypedStorage, dtype: torch.dtype, view: tuple[Any, ...], gradient: bool | None
+    storage: torch.UntypedStorage, dtype: torch.dtype, view: tuple[Any, ...], kind: str
 ) -> Tensor:
-    """A tensor of a storage; a parameter unless ``gradient`` is ``None``."""
+    """A tensor of a storage, or a parameter."""
     tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, *view)
-    return tensor if gradient is None else nn.Parameter(tensor, requires_grad=gradient)
+    return tensor if kind == "tensor" else nn.Parameter(tensor, requires_grad=kind == "trained")
 
 
 def _is_plain(value: object) -> bool:
@@ -76,49 +70,81 @@ def _is_plain(value: object) -> bool:
     return is_tensor and value.layout == torch.strided and value.device.type != "meta"
 
 
+@cache
+def _base() -> Any:  # noqa: ANN401 - a class
+    """The class of picklers: cloudpickle's, if it is installed."""
+    try:
+        import cloudpickle  # noqa: PLC0415 - an optional dependency
+    except ImportError:
+        return pickle.Pickler
+    return cloudpickle.Pickler
+
+
+@cache
+def _pickler() -> Any:  # noqa: ANN401 - a class
+    """The class of picklers that call ``reduce_tensor`` for tensors."""
+    base = _base()
+
+    class Pickler(base):
+        reduce_tensor: Callable[[Tensor], Reduced]
+
+        def persistent_id(self, value: object) -> object:
+            if value is _DEVICE:
+                return "device"
+            return value if isinstance(value, _Block) else None
+
+        def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as pickle calls it
+            if _is_plain(value):
+                return self.reduce_tensor(value)
+            inherited = getattr(super(), "reducer_override", None)
+            return NotImplemented if inherited is None else inherited(value)
+
+    return Pickler
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what a pickler wrote; ``resolve`` gives what its persistent ids stand for."""
+
+    resolve: Callable[[Any], object]
+
+    def persistent_load(self, pid: Any) -> object:  # noqa: ANN401 - as pickle calls it
+        return self.resolve(pid)
+
+
 def dumps(value: object) -> bytes:
     """Pickle a value with the bytes of its tensors; those on a GPU go to the worker's device.
 
     Raises:
         InvalidInput: it holds something that can't be pickled.
     """
-    base: Any = _pickler()
-    device = _Device()
+    return _pickled(value, _as_bytes)
 
-    class Pickler(base):
-        def persistent_id(self, value: object) -> str | None:
-            return "device" if value is device else None
 
-        def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as pickle calls it
-            if not _is_plain(value):
-                inherited = getattr(super(), "reducer_override", None)
-                return NotImplemented if inherited is None else inherited(value)
-            where = None if value.device.type == "cpu" else device
-            data = bytes(tensor_bytes(value))
-            return _from_bytes, (value.dtype, tuple(value.shape), data, where)
-
-    return _pickled(Pickler, value)
+def _as_bytes(tensor: Tensor) -> Reduced:
+    """How a tensor is pickled with its bytes."""
+    where = None if tensor.device.type == "cpu" else _DEVICE
+    data = bytes(tensor_bytes(tensor))
+    return _from_bytes, (tensor.dtype, tuple(tensor.shape), data, where)
 
 
 def loads(data: bytes, device: torch.device | str = "cpu") -> Any:  # noqa: ANN401 - what was pickled
     """The inverse of :func:`dumps`."""
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> object:  # noqa: ANN401 - as pickle calls it
-            return device
-
-    return Unpickler(io.BytesIO(data)).load()
+    unpickler = _Unpickler(io.BytesIO(data))
+    unpickler.resolve = lambda _: device
+    return unpickler.load()
 
 
-def _pickled(pickler: Any, value: object) -> bytes:  # noqa: ANN401 - a class made in a function
+def _pickled(value: object, reduce_tensor: Callable[[Tensor], Reduced]) -> bytes:
     """The pickle of a value.
 
     Raises:
         InvalidInput: it holds something that can't be pickled.
     """
     file = io.BytesIO()
+    pickler = _pickler()(file, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.reduce_tensor = reduce_tensor
     try:
-        pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        pickler.dump(value)
     except InterpError:
         raise
     except Exception as error:  # what an object's own methods raise
@@ -153,7 +179,6 @@ class Snapshot:
             InvalidInput: the model can't be pickled.
         """
         file = tempfile.TemporaryFile(prefix="interp-weights-")  # noqa: SIM115 - closed with it
-        base: Any = _pickler()
         blocks: dict[tuple[int, int], _Block] = {}
 
         def block_of(storage: torch.UntypedStorage) -> _Block:
@@ -165,21 +190,14 @@ class Snapshot:
                 file.write(bytes(-file.tell() % ALIGNMENT))
             return blocks[key]
 
-        class Pickler(base):
-            def persistent_id(self, value: object) -> object:
-                return value if isinstance(value, _Block) else None
-
-            def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as pickle calls it
-                if not _is_plain(value):
-                    inherited = getattr(super(), "reducer_override", None)
-                    return NotImplemented if inherited is None else inherited(value)
-                view = (value.storage_offset(), tuple(value.shape), value.stride())
-                gradient = value.requires_grad if isinstance(value, nn.Parameter) else None
-                block = block_of(value.untyped_storage())
-                return _from_storage, (block, value.dtype, view, gradient)
+        def in_block(tensor: Tensor) -> Reduced:
+            view = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+            kind = "trained" if tensor.requires_grad else "fixed"
+            kind = kind if isinstance(tensor, nn.Parameter) else "tensor"
+            return _from_storage, (block_of(tensor.untyped_storage()), tensor.dtype, view, kind)
 
         try:
-            skeleton = _pickled(Pickler, value)
+            skeleton = _pickled(value, in_block)
             file.flush()
         except OSError as error:
             file.close()
@@ -209,11 +227,12 @@ def load_snapshot(skeleton: bytes, data: Tensor, device: torch.device | str) -> 
     whole = data.untyped_storage()
     storages: dict[_Block, torch.UntypedStorage] = {}
 
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: _Block) -> object:
-            if pid not in storages:
-                part = whole[pid.start : pid.start + pid.nbytes]
-                storages[pid] = part.to(device=torch.device(device)) if pid.on_device else part
-            return storages[pid]
+    def storage_of(block: _Block) -> torch.UntypedStorage:
+        if block not in storages:
+            part = whole[block.start : block.start + block.nbytes]
+            storages[block] = part.to(device=torch.device(device)) if block.on_device else part
+        return storages[block]
 
-    return Unpickler(io.BytesIO(skeleton)).load()
+    unpickler = _Unpickler(io.BytesIO(skeleton))
+    unpickler.resolve = storage_of
+    return unpickler.load()

@@ -5,7 +5,6 @@ batched forward runs several cases as copies of one batch, restarted where they 
 the baseline.
 """
 
-from interp.sweeps.batched import Baseline
 from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
@@ -17,7 +16,6 @@ from interp.sweeps.worker import CURRENT, Executor, Outcome, Worker, local, logi
 
 __all__ = [
     "CURRENT",
-    "Baseline",
     "Budget",
     "Case",
     "Executor",
