@@ -127,7 +127,6 @@ Workers = Annotated[
     int | None,
     typer.Option(
         help="Number of workers of --executor processes or ray.",
-        min=1,
         show_default="one per GPU or CPU",
     ),
 ]

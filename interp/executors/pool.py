@@ -1,12 +1,13 @@
 """What the executors have in common: workers that are started once and used by many sweeps."""
 
+import math
 import threading
 import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import TypeVar
 
 import torch
 
@@ -21,6 +22,7 @@ from interp.model import Network
 from interp.sweeps import Job, Outcome, Worker
 from interp.weights import weight_hash
 
+Pool = TypeVar("Pool", bound="WorkerPool")
 SHARE = 0.25
 """Share of a machine's free memory that the forwards of its workers may take by default."""
 
@@ -40,14 +42,8 @@ class WorkerPool(ABC):
     workers: int | None
     threads: int | None
 
-    def __init__(self, source: str | None, timeout: float) -> None:
-        if source is not None and not isinstance(source, str):
-            raise InvalidInput(
-                f"source={shorten(source)} should be a name or a folder, as interp.load takes it."
-            )
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise InvalidInput(f"timeout={shorten(timeout)} should be a number of seconds.")
-        self._source, self._timeout = source, float(timeout)
+    def __init__(self, source: str | None, timeout: object) -> None:
+        self._source, self._timeout = source, positive(timeout, "timeout") or 0.0
         self._staff: Staff | None = None
         self._model: tuple[Callable[[], Network | None], tuple[object, ...]] | None = None
         self._lock, self._owner = threading.Lock(), 0
@@ -101,7 +97,7 @@ class WorkerPool(ABC):
         if staff is not None:
             staff.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Pool) -> Pool:
         """The pool, which is closed at the end of the block."""
         return self
 
@@ -180,7 +176,21 @@ def checked_number(value: object, name: str) -> int | None:
     return None if value is None else at_least(1, value, name)
 
 
-def workers_within(need: int, memory: int | None, budget: int) -> int:
+def positive(value: object, name: str) -> float | None:
+    """The argument ``name``, a positive number or ``None``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value <= 0:
+        raise InvalidInput(f"{name}={shorten(value)} should be a positive number.")
+    return float(value)
+
+
+def workers_within(need: int, memory: float | None, budget: int) -> int:
     """Number of workers of one machine whose forwards fit into its memory.
 
     Args:
@@ -190,4 +200,4 @@ def workers_within(need: int, memory: int | None, budget: int) -> int:
         budget: bytes that the sweep may take.
     """
     total = max(budget, int(free_bytes(torch.device("cpu")) * SHARE)) if memory is None else memory
-    return total // max(1, need)
+    return int(total // max(1, need))

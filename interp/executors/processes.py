@@ -17,7 +17,7 @@ import torch
 
 from interp.errors import InvalidInput, shorten
 from interp.executors.crew import Crew, Event, ModelSpec, Request
-from interp.executors.pool import WorkerPool, checked_number, workers_within
+from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
 from interp.model import Network
 
 GRACE = 5.0
@@ -67,13 +67,13 @@ class Processes(WorkerPool):
         *,
         threads: int | None = None,
         devices: Sequence[str] | None = None,
-        memory: float | None = None,
+        memory: object = None,
         source: str | None = None,
-        timeout: float = 300.0,
+        timeout: object = 300.0,
     ) -> None:
         super().__init__(source, timeout)
         self.devices = None if devices is None else checked_devices(devices)
-        self._memory = None if memory is None else checked_number(int(memory), "memory")
+        self._memory = positive(memory, "memory")
         self._requested = checked_number(workers, "workers"), checked_number(threads, "threads")
         self._n_gpus = 0
         self.workers = self._requested[0] or default_workers(self.devices)

@@ -4,7 +4,6 @@ Weights go into Ray's object store once, which all workers of a machine read in 
 worker where its share of CPUs, GPUs and memory is free, and ends it when the driver ends.
 """
 
-import math
 import os
 import socket
 import subprocess
@@ -19,7 +18,7 @@ import torch
 
 from interp.errors import InvalidInput, OutOfResources, first_line, shorten
 from interp.executors.crew import Crew, Event, ModelSpec, Request
-from interp.executors.pool import WorkerPool, checked_number, workers_within
+from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
 from interp.executors.station import Settings, Station
 from interp.executors.transfer import mapped
 from interp.model import Network
@@ -84,13 +83,13 @@ class Ray(WorkerPool):
         self,
         workers: int | None = None,
         *,
-        address: str | None = None,
-        cpus: float | None = None,
-        gpus: float | None = None,
+        address: object = None,
+        cpus: object = None,
+        gpus: object = None,
         threads: int | None = None,
-        memory: float | None = None,
+        memory: object = None,
         source: str | None = None,
-        timeout: float = 300.0,
+        timeout: object = 300.0,
     ) -> None:
         super().__init__(source, timeout)
         if not is_installed("ray"):
@@ -139,7 +138,7 @@ class Ray(WorkerPool):
     def _at_once(self, need: int, budget: int) -> int | None:
         if not self._is_local:
             return None  # each machine has memory of its own, which Ray plans
-        return workers_within(need, None if self._memory is None else int(self._memory), budget)
+        return workers_within(need, self._memory, budget)
 
 
 def checked_address(address: object) -> str | None:
@@ -163,20 +162,6 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     is_port = port.isdecimal() and 0 < int(port) < 2**16
     return (host.strip("[]"), int(port)) if colon and host and is_port else None
-
-
-def positive(value: object, name: str) -> float | None:
-    """The argument ``name``, a positive number or ``None``.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
-    if value is None:
-        return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:
-        raise InvalidInput(f"{name}={shorten(value)} should be a positive number.")
-    return float(value)
 
 
 def connect(ray: Any, address: str | None) -> None:  # noqa: ANN401 - a library

@@ -25,12 +25,14 @@ def swept(name: str):
         tokens, metric = tuple(tokens_of(name, batch=5, pos=6)), metrics.loss()
     generator = torch.Generator().manual_seed(1)
     made = []
-    for stack in as_network(model).stacks:
+    inputs = tokens if isinstance(tokens, tuple) else (tokens,)
+    for stack, ids in zip(as_network(model).stacks, inputs, strict=True):
         which = {} if len(model.stacks) == 1 else {"stack": stack.name}
         for layer in range(len(stack.blocks)):
-            heads = stack.config.layer_kinds[layer].attention.n_heads
+            kinds = model.config.stacks[stack.name].layer_kinds
+            heads = min(kind.attention.n_heads for kind in kinds)
             made += [edits.zero("z", layer=layer, head=head, **which) for head in range(heads)]
-            values = torch.randn(5, 6, model.config.d_model, generator=generator).double()
+            values = torch.randn(*ids.shape, model.config.d_model, generator=generator).double()
             made += [edits.replace("resid_post", values, layer=layer, **which)]
     return model, tokens, made, metric
 

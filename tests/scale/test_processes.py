@@ -70,6 +70,7 @@ def test_values_are_those_of_a_local_sweep(pool, name):
         assert_identical(actual.values, expected.values)
 
 
+@pytest.mark.slow
 def test_the_values_do_not_depend_on_the_number_of_workers(pool):
     arguments = swept("gpt2")
     with Processes(1, threads=1) as single:
@@ -118,10 +119,8 @@ def test_a_stopped_sweep_ends_with_the_same_bits(pool):
     assert_identical(part.values[part.done], whole.values[part.done])
     pool._staff.settle()
     assert pool._staff.unclaimed
-    with Processes(1, threads=1) as single:
-        for executor in (single, pool):
-            again = sweep(*arguments, memory=LITTLE, executor=executor, resume=part)
-            assert_identical(again.values, whole.values)
+    again = sweep(*arguments, memory=LITTLE, executor=pool, resume=part)
+    assert_identical(again.values, whole.values)
     assert not pool._staff.unclaimed
 
 
@@ -134,10 +133,11 @@ def test_a_worker_that_is_killed_is_replaced(pool, tmp_path):
     table = sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
     assert table.complete
     assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
-    assert len({*pids(pool)} - {*before}) == 1
-    assert all(map(is_gone, {*before} - {*pids(pool)}))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert [is_gone(pid) for pid in before].count(True) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_three_workers_is_named_and_the_others_finish(pool, tmp_path):
     metric = ends_worker_at(norm_of(4), tmp_path, times=9)
     with pytest.raises(WorkerFailed, match=r"ended 3 workers.*Edit 4 \(zero.*signal 9") as caught:
@@ -276,15 +276,13 @@ def test_what_can_not_be_sent_is_refused(pool):
     ("arguments", "message"),
     [
         ({"workers": 0}, "workers=0 must be an integer of at least 1"),
-        ({"workers": 1.5}, "workers=1.5"),
         ({"workers": True}, "workers=True"),
         ({"workers": 2, "threads": 0}, "threads=0"),
         ({"memory": -1}, "memory=-1"),
         ({"devices": ()}, "devices="),
         ({"devices": ["cpu", "cuda:0"]}, "one kind of device"),
         ({"devices": ["no such device"]}, "devices="),
-        ({"source": 3}, "source=3"),
-        ({"timeout": 0}, "timeout=0"),
+        ({"timeout": 0}, "timeout=0 should be a positive number"),
         ({"timeout": "long"}, "timeout='long'"),
     ],
 )
@@ -303,6 +301,7 @@ def test_a_name_that_is_misspelt_is_refused():
         sweep(MODEL, TOKENS, HEADS, METRIC, executor="process")
 
 
+@pytest.mark.slow
 def test_another_version_is_refused(pool, monkeypatch):
     versions = {**station.Facts.here().versions, "interp": "0.0.9"}
     facts = station.Facts(versions, "elsewhere", 1)
@@ -314,6 +313,7 @@ def test_another_version_is_refused(pool, monkeypatch):
         sweep(MODEL, TOKENS, HEADS, METRIC, executor=other)
 
 
+@pytest.mark.slow
 def test_other_weights_are_refused():
     model = interp.load("rasp-duplicates")
     with torch.no_grad():
@@ -326,6 +326,7 @@ def test_other_weights_are_refused():
         sweep(model, [[1, 2, 3]], [zero], metrics.loss(), executor=pool)
 
 
+@pytest.mark.slow
 def test_a_source_that_a_worker_does_not_have_is_refused():
     with (
         Processes(1, source="no-such-model") as pool,
@@ -334,6 +335,7 @@ def test_a_source_that_a_worker_does_not_have_is_refused():
         sweep(MODEL, TOKENS, HEADS, METRIC, executor=pool)
 
 
+@pytest.mark.slow
 def test_workers_load_a_source_by_themselves():
     model = interp.load("rasp-duplicates")
     made = [edits.zero("z", layer=0, head=0)]
@@ -342,6 +344,7 @@ def test_workers_load_a_source_by_themselves():
     assert_close(table.values, sweep(model, [[1, 2, 3]], made, metrics.loss()).values, 1e-5)
 
 
+@pytest.mark.slow
 def test_only_as_many_workers_run_as_there_is_memory_for(pool):
     with Processes(2, threads=1, memory=1) as little, pytest.warns(ResourceWarning, match="1 of 2"):
         table = sweep(MODEL, TOKENS, HEADS, METRIC, executor=little)
@@ -457,21 +460,22 @@ def test_workers_of_a_named_executor_end_with_the_block():
     assert all(map(is_gone, workers))
 
 
+def children() -> set[str]:
+    words = ["pgrep", "-P", str(os.getpid()), "-f", "executors.process_worker"]
+    return {*subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()}
+
+
 @pytest.mark.slow
 def test_a_named_executor_of_one_sweep_leaves_no_worker():
+    before = children()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table = one_sweep(executor="processes")
     assert_close(table.values, one_sweep().values)
-    children = subprocess.run(
-        ["pgrep", "-f", "executors.process_worker", "-P", str(os.getpid())],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert children.stdout == ""
+    assert children() <= before
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_no_longer_referenced_ends_its_workers():
     lost = Processes(1, threads=1)
     sweep(MODEL, TOKENS, HEADS, METRIC, executor=lost)

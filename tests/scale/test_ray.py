@@ -211,6 +211,6 @@ def test_options_that_can_not_be_used_are_refused(arguments, message):
 
 def test_without_ray_the_error_has_the_line_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in (lambda: Ray(), lambda: sweep(MODEL, TOKENS, HEADS, METRIC, executor="ray")):
+    for name in (Ray, lambda: sweep(MODEL, TOKENS, HEADS, METRIC, executor="ray")):
         with pytest.raises(InvalidInput, match=r"pip install 'interp\[ray\]'"):
             name()

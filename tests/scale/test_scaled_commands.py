@@ -1,4 +1,4 @@
-"""Commands with ``--executor``: the tables of a local run, also after a kill and on other workers."""
+"""Commands with ``--executor``: the tables of a local run, also after a kill, on other workers."""
 
 import os
 import signal
@@ -91,6 +91,7 @@ def test_every_command_that_sweeps_has_the_options():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--executor", "processes", "--workers", 0], "workers=0 must be an integer of at least 1"),
         (["--workers", 2], "--workers 2 needs --executor processes or --executor ray"),
         (["--executor", "processes", "--address", "auto"], "--address auto needs --executor ray"),
         (["--executor", "ray", "--address", "nowhere"], "address='nowhere' should be 'auto'"),
@@ -100,10 +101,3 @@ def test_options_without_effect_are_refused(tmp_path, words, message):
     done = command(*WORDS, *words, "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
-
-
-def test_no_workers_are_refused(tmp_path):
-    words = ["--executor", "processes", "--workers", 0, "--out", tmp_path / "out"]
-    done = command(*WORDS, *words)
-    assert done.exit_code == 2
-    assert "0" in done.output

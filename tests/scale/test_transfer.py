@@ -1,5 +1,7 @@
 """What is sent to a worker is what it gets."""
 
+import threading
+
 import pytest
 import torch
 from architectures import assert_identical, build
@@ -55,8 +57,9 @@ def test_a_worker_can_not_change_the_weights_of_another():
     with torch.no_grad():
         next(copies[0].parameters()).zero_()
     assert bool(next(copies[1].parameters()).any())
+    snapshot.close()
 
 
 def test_what_has_no_pickle_is_refused():
     with pytest.raises(InvalidInput, match="can't be sent to workers"):
-        dumps(open(__file__))  # noqa: SIM115, PTH123 - closed with the test
+        dumps({"lock": threading.Lock()})
