@@ -81,6 +81,7 @@ class Staff:
     _hired: int = field(default=0, init=False)
     _failed_starts: int = field(default=0, init=False)
     _waiting_since: float = field(default=0.0, init=False)
+    _inbox: deque[Event] = field(default_factory=deque[Event], init=False)
 
     def hire(self, n: int) -> None:
         """Start workers until there are ``n``; they load the model when they have started."""
@@ -102,16 +103,20 @@ class Staff:
                 self._load(number, model)
 
     def settle(self) -> None:
-        """Collect the outcomes of parts that a cancelled sweep left with the workers."""
+        """Collect the outcomes of parts that a stopped sweep left with the workers."""
         while any(seat.parts for seat in self.seats.values()):
-            for event in self.events():
-                if event.kind == "done":
-                    part = self.seats[event.worker].parts.popleft()
-                    outcomes = loads(event.value).outcomes
-                    digests = [parcel.digest for parcel in part.parcels]
-                    self.unclaimed.update(zip(digests, outcomes, strict=False))
-                elif event.kind == "ended":
-                    self.replace(event)
+            event = self.next_event()
+            if event is not None and event.kind == "done":
+                self.take(event)
+            elif event is not None:
+                self.replace(event)
+
+    def take(self, event: Event) -> tuple[Part, Reply]:
+        """The part that a worker has run, whose outcomes are now unclaimed, and its reply."""
+        part, reply = self.seats[event.worker].parts.popleft(), loads(event.value)
+        digests = [parcel.digest for parcel in part.parcels]
+        self.unclaimed.update(zip(digests, reply.outcomes, strict=False))
+        return part, reply
 
     def wait(self, n: int) -> None:
         """Wait until ``n`` workers are ready.
@@ -119,21 +124,32 @@ class Staff:
         Raises:
             OutOfResources: they are not in time.
         """
+        begin = time.monotonic()
         while sum(seat.is_ready for seat in self.seats.values()) < n:
-            self._check_time(n)
-            for event in self.events():
+            self._check_time(begin, n)
+            event = self.next_event()
+            if event is not None:
                 self.replace(event)
 
-    def events(self) -> list[Event]:
-        """Wait for events; those of starting workers are handled here.
+    def next_event(self) -> Event | None:
+        """Wait for the next part that is done, or worker that has ended; ``None`` after a while.
+
+        What else happens is handled here. Events that arrive together are returned one by one, so
+        that none is lost if a sweep stops in between.
 
         Raises:
             InvalidInput: a worker has another version of interp, PyTorch or the weights.
             InterpError: a worker can't load the model.
             OutOfResources: no worker has started in time.
         """
-        further: list[Event] = []
-        for event in self.crew.events(POLL):
+        if any(seat.is_ready for seat in self.seats.values()):
+            self._waiting_since = time.monotonic()
+        else:
+            self._check_time(self._waiting_since, 1)
+        if not self._inbox:
+            self._inbox.extend(self.crew.events(POLL))
+        while self._inbox:
+            event = self._inbox.popleft()
             if event.worker not in self.seats:
                 continue
             if event.kind == "hello":
@@ -141,10 +157,8 @@ class Staff:
             elif event.kind == "loaded":
                 self._check_model(event)
             else:
-                further.append(event)
-        if not any(seat.is_ready for seat in self.seats.values()):
-            self._check_time(1)
-        return further
+                return event
+        return None
 
     def replace(self, event: Event) -> Seat:
         """Start a worker in place of one that has ended, whose seat is returned.
@@ -202,9 +216,10 @@ class Staff:
                 f"{str(event.value)[:12]}; the driver's are {expected[:12]}. Give its machine the "
                 "same files, or leave out source=, so that the weights are sent."
             )
+        self._failed_starts = 0
 
-    def _check_time(self, n: int) -> None:
-        waited = time.monotonic() - self._waiting_since
+    def _check_time(self, since: float, n: int) -> None:
+        waited = time.monotonic() - since
         if waited > self.patience:
             what = "No worker was" if n == 1 else f"Not all of {n} workers were"
             raise OutOfResources(f"{what} ready within {waited:.0f} s. {self.crew.why_none()}")
@@ -240,11 +255,11 @@ class Dispatch:
                 yield from self._fill(*seat)
             if not self._is_waiting:
                 break
-            for event in self.staff.events():
-                if event.kind == "done":
-                    yield from self._done(event)
-                else:
-                    self._ended(event)
+            event = self.staff.next_event()
+            if event is not None and event.kind == "done":
+                yield from self._done(event)
+            elif event is not None:
+                self._ended(event)
         if self.given_up:
             raise WorkerFailed(
                 f"A job ended {TRIES} workers and was given up, the others are done: "
@@ -271,14 +286,17 @@ class Dispatch:
     def _fill(self, number: int, seat: Seat) -> Iterator[Outcome]:
         """Send a worker its next part; yield what an earlier sweep has already computed."""
         while (part := self._next(seat)) is not None:
-            ready = [self.staff.unclaimed.pop(p.digest, None) for p in part.parcels]
-            for outcomes in filter(None, ready):
-                yield from outcomes
-            rest = [p for p, outcomes in zip(part.parcels, ready, strict=True) if outcomes is None]
-            if rest:
-                part.parcels = rest
+            yield from self._claimed(part)
+            if part.parcels:
                 self._send(number, seat, part)
                 return
+
+    def _claimed(self, part: Part) -> Iterator[Outcome]:
+        """Yield the outcomes that are there, and leave the other groups to the part."""
+        ready = [parcel for parcel in part.parcels if parcel.digest in self.staff.unclaimed]
+        part.parcels = [parcel for parcel in part.parcels if parcel not in ready]
+        for parcel in ready:
+            yield from self.staff.unclaimed.pop(parcel.digest)
 
     def _send(self, number: int, seat: Seat, part: Part) -> None:
         header = None if seat.job is part.opened else part.opened.header
@@ -316,13 +334,11 @@ class Dispatch:
         return max(1, min(round(SECONDS / max(known[0], 1e-6)), equal))
 
     def _done(self, event: Event) -> Iterator[Outcome]:
-        part = self.staff.seats[event.worker].parts.popleft()
-        reply: Reply = loads(event.value)
+        part, reply = self.staff.take(event)
         if reply.error is not None:
             raise reply.error
         part.opened.seconds = reply.seconds / len(part.parcels)
-        for outcomes in reply.outcomes:
-            yield from outcomes
+        yield from self._claimed(part)
 
     def _ended(self, event: Event) -> None:
         """Replace a worker; what it ran is run again, group by group, at most three times."""

@@ -7,7 +7,6 @@ groups travel together changes nothing but the time.
 
 import hashlib
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from interp.executors.station import Group, Outline, SentCase, labels
@@ -94,7 +93,7 @@ class Part:
     """
 
     opened: OpenJob
-    parcels: Sequence[Parcel]
+    parcels: list[Parcel]
     failures: int = 0
 
     def singly(self) -> list["Part"]:

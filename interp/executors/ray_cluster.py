@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +26,8 @@ from interp.model import Network
 
 REACH = 10.0
 """Seconds within which an address must answer."""
+IDLE = 0.05
+"""Seconds of a wait for events if nothing was asked of any worker."""
 MISSING = "executor='ray' needs Ray, which is not installed. Run: pip install 'interp[ray]'"
 
 
@@ -293,6 +296,7 @@ class RayCrew(Crew):
     def events(self, timeout: float) -> list[Event]:
         """Wait for replies, and for actors that have died."""
         if not self._pending:
+            time.sleep(min(timeout, IDLE))
             return []
         ready, _ = self._ray.wait([*self._pending], num_returns=1, timeout=timeout)
         if ready:  # all that are there
