@@ -102,6 +102,6 @@ class Part:
 
     def __str__(self) -> str:
         """Cases and prompts."""
-        rows = self.opened.job.rows
-        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-        return f"{labels(self.parcels[0].cases)} on prompt {rows[0]}{more}"
+        first, *others = self.opened.job.rows
+        more = f" and {len(others)} more" if others else ""
+        return f"{labels(self.parcels[0].cases)} on prompt {first}{more}"

@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import SupportsFloat, TypeVar
 
 import torch
 
@@ -184,10 +184,12 @@ def positive(value: object, name: str) -> float | None:
     """
     if value is None:
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:
+    number = 0.0
+    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        number = float(value)
+    if not math.isfinite(number) or number <= 0:
         raise InvalidInput(f"{name}={shorten(value)} should be a positive number.")
-    return float(value)
+    return number
 
 
 def workers_within(need: int, memory: float | None, budget: int) -> int:

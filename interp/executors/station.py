@@ -120,7 +120,8 @@ class Settings:
 
 def _backends() -> tuple[Any, ...]:
     """What has a setting ``fp32_precision``."""
-    return torch.backends, torch.backends.mkldnn.matmul, torch.backends.cuda.matmul
+    every: Any = torch.backends
+    return every, every.mkldnn.matmul, every.cuda.matmul
 
 
 @cache
@@ -158,7 +159,7 @@ class PartWorker(Worker):
         """Yield the outcomes of one group."""
         cases, first_column = group
         for part in self._split(cases):
-            yield from self._outcomes(*baseline, job, part, first_column)
+            yield from self._outcomes(baseline[0], baseline[1], job, part, first_column)
 
     def case_that_fails(self, job: Job, baseline: Any, group: Group) -> str:  # noqa: ANN401
         """The name of the first case that raises an error by itself; of all, if none does."""

@@ -64,7 +64,7 @@ def _from_storage(
     return tensor if kind == "tensor" else nn.Parameter(tensor, requires_grad=kind == "trained")
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: Any) -> bool:  # noqa: ANN401 - whatever is pickled
     """Whether a value is a tensor or a parameter, strided and with data."""
     is_tensor = type(value) is Tensor or type(value) is nn.Parameter
     return is_tensor and value.layout == torch.strided and value.device.type != "meta"
