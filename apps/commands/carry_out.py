@@ -11,7 +11,7 @@ from typing import Any
 from analyses.scan_heads import HeadScan, write_headvis
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import CommandSpec
-from apps.commands.executors import chosen_executor
+from apps.commands.executors import executor_of_options
 from apps.commands.options import SWEEPING
 from apps.commands.outputs import describe, to_report, write_files
 from apps.commands.partial_run import PartialRun
@@ -76,7 +76,7 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     try:
-        with chosen_executor(**{name: shared.get(name) for name in SWEEPING}):
+        with executor_of_options(**{name: shared.get(name) for name in SWEEPING}):
             run = _run_and_write(settings, place, further, resume=resume)
     except KeyboardInterrupt:
         if further and partial.exists:

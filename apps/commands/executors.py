@@ -10,7 +10,7 @@ from interp.executors import Processes, Ray
 
 
 @contextmanager
-def chosen_executor(
+def executor_of_options(
     executor: str | None, workers: int | None = None, address: str | None = None
 ) -> Generator[None]:
     """Let the sweeps of a block use an executor, which is closed at its end.

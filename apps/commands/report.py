@@ -91,7 +91,7 @@ def report(  # noqa: PLR0913 - the options of a command
         "rows": rows,
         "memory": memory,
     }
-    from apps.commands.executors import chosen_executor  # noqa: PLC0415
+    from apps.commands.executors import executor_of_options  # noqa: PLC0415
 
     if config is not None:
         changed = [f"--{name}" for name, value in shared.items() if value != SHARED[name][1]]
@@ -103,7 +103,7 @@ def report(  # noqa: PLR0913 - the options of a command
                 f"{' and '.join(changed)} can't be combined with --config: settings are in the "
                 "file."
             )
-        with chosen_executor(executor, workers, address):
+        with executor_of_options(executor, workers, address):
             _site(config, out)
         return
     from apps.presentation import conclusion  # noqa: PLC0415
@@ -111,7 +111,7 @@ def report(  # noqa: PLR0913 - the options of a command
 
     specs = _specs(section or SECTIONS)
     place = out or Path("reports") / Path(model).resolve().name
-    with atomic_folder(place) as temporary, chosen_executor(executor, workers, address):
+    with atomic_folder(place) as temporary, executor_of_options(executor, workers, address):
         runs, left_out = _run(specs, shared)
         _write(runs, left_out, temporary)
     for name, run in runs.items():
