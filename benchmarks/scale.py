@@ -91,7 +91,7 @@ def _many(bench: Bench) -> Iterator[Row]:
     made = [edits.zero("z", layer=layer, head=head) for layer, head in heads]
     metric, memory = interp.metrics.logit(1), [0]
     # So little that each forward is of one edit of one prompt.
-    single = 1.5 * interp.estimate_sweep(model, tokens[:1], made[:1], metric).peak
+    single = 2.0 * interp.estimate_sweep(model, tokens[:1], made[:1], metric).peak
 
     def progress(done: int, total: int) -> None:  # noqa: ARG001 - as a sweep calls it
         memory.append(resident())
