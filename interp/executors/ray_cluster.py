@@ -183,7 +183,7 @@ def connect(ray: Any, address: str | None) -> None:  # noqa: ANN401 - a library
         options |= {"address": address}
     try:
         ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (ConnectionError, ImportError, RuntimeError, ValueError, TimeoutError) as error:
         raise InvalidInput(
             f"No Ray cluster can be used at address={address or 'local'!r}: {first_line(error)} "
             "Start one with `ray start --head`, or leave out the address for one on this machine."
