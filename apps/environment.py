@@ -6,11 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import interp
 from analyses.results import FEWEST, LEVEL
 from interp.execution import device_name
+from interp.executors import current_name, current_threads
 
 PACKAGES = ("numpy", "pandas", "plotly", "scipy", "tokenizers")
 GIT_SECONDS = 10
@@ -26,7 +25,8 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
     return {
         "code": code(),
         "device": device_name(model.device),
-        "threads": torch.get_num_threads(),
+        "executor": current_name(),
+        "threads": current_threads(),
         "kernels": [*kernels],
         "intervals": {
             "method": "Student's t, corrected for skewness",

@@ -36,6 +36,7 @@ from benchmarks.models import KERNELS, QUICK, Setting
 from benchmarks.patching import patching
 from benchmarks.paths import paths
 from benchmarks.precision import matmul_precision
+from benchmarks.scale import scale
 from benchmarks.scaling import scaling
 from benchmarks.sweeps import heads
 from benchmarks.table import (
@@ -67,6 +68,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "harvest": harvest,
     "import": importing,
     "loading": loading,
+    "scale": scale,
     "scaling": scaling,
 }
 

@@ -8,7 +8,7 @@ run = interp.run(model, "def f(x):", record="all", edits=[edits.zero("z", layer=
 run.logits, run.cache["pattern", 0]
 """
 
-from interp import edits, metrics
+from interp import edits, executors, metrics
 from interp.cache import Cache, load_cache
 from interp.config import (
     NO_NORM,
@@ -29,6 +29,7 @@ from interp.config import (
 )
 from interp.errors import InterpError
 from interp.execution import Estimate, Run, Start, estimate, run, versions
+from interp.executors import use
 from interp.graph import computation_graph
 from interp.harvests import Harvest, HarvestEstimate, estimate_harvest, harvest
 from interp.kernels import packed, packing_gain
@@ -85,6 +86,7 @@ __all__ = [
     "estimate",
     "estimate_harvest",
     "estimate_sweep",
+    "executors",
     "from_torch",
     "harvest",
     "history",
@@ -99,4 +101,5 @@ __all__ = [
     "read_template",
     "run",
     "sweep",
+    "use",
 ]

@@ -103,6 +103,12 @@ class HookFailed(InterpError, RuntimeError):
     """A function given as an edit or a hook raised an exception, which is ``__cause__``."""
 
 
+class WorkerFailed(InterpError, RuntimeError):
+    """A worker of a sweep ended, or raised an exception that is not of this package."""
+
+    exit_code = 4
+
+
 class NotRecorded(InterpError, KeyError):
     """A place that a cache neither stores nor can derive."""
 

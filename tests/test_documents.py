@@ -25,6 +25,7 @@ SLOW = {
     "how-to/prompts.md",
     "how-to/repeat.md",
     "how-to/report.md",
+    "how-to/scale.md",
     "how-to/steering-vector.md",
     "how-to/write-an-analysis.md",
     "reference/commands.md",

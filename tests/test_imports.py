@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 OUR_PACKAGES = ("interp", "analyses", "apps", "interp_command")
 EXTRAS = {"interp": (), "analyses": ("analyses",), "apps": ("analyses", "apps")}
 """The extras that a package may import beside what every installation has."""
-OPTIONAL = {"datasets", "gguf", "transformers"}
+OPTIONAL = {"cloudpickle", "datasets", "gguf", "ray", "transformers"}
 """Distributions that only some uses need: imported in functions that say how to install them."""
 
 

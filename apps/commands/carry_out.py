@@ -11,6 +11,8 @@ from typing import Any
 from analyses.scan_heads import HeadScan, write_headvis
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
 from apps.commands.command import CommandSpec
+from apps.commands.executors import executor_of_options
+from apps.commands.options import SWEEPING
 from apps.commands.outputs import describe, to_report, write_files
 from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
@@ -64,7 +66,7 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     """
     out, resume, as_json, top = (shared[name] for name in NOT_SETTINGS)
     further = {name: shared[name] for name in WRITERS if shared.get(name) is not None}
-    not_settings = (*NOT_SETTINGS, *WRITERS)
+    not_settings = (*NOT_SETTINGS, *WRITERS, *SWEEPING)
     common = {name: value for name, value in shared.items() if name not in not_settings}
     spec_options = spec.options(common["model"], options)
     settings = Settings(spec, options=spec_options, **common)
@@ -74,7 +76,8 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     try:
-        run = _run_and_write(settings, place, further, resume=resume)
+        with executor_of_options(**{name: shared.get(name) for name in SWEEPING}):
+            run = _run_and_write(settings, place, further, resume=resume)
     except KeyboardInterrupt:
         if further and partial.exists:
             _write_stopped(settings, place, further)

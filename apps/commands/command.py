@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apps.commands.derive import Derived, Input, Option, derive
-from apps.commands.options import FURTHER, SHARED, ResumeWithoutEffect
+from apps.commands.options import FURTHER, SHARED, SWEEPING, ResumeWithoutEffect
 
 if TYPE_CHECKING:
     from analyses.results import Result
@@ -92,6 +92,11 @@ class CommandSpec:
     def is_resumable(self) -> bool:
         """Whether partial results are kept, which ``--resume`` continues."""
         return self.keeps_partial_results or self.derived.is_resumable
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether it runs sweeps, whose forward passes an executor can run."""
+        return self.keeps_partial_results or "memory" in self.derived.settings
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -212,7 +217,7 @@ class CommandSpec:
             kinds["resume"] = (ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
-        for name in {*FURTHER} - {*self.also_writes}:
+        for name in {*FURTHER} - {*self.also_writes} | ({*SWEEPING} if not self.sweeps else set()):
             del kinds[name]
         shared = {
             name: inspect.Parameter(

@@ -28,6 +28,14 @@ class KernelName(StrEnum):
     PACKED = "packed"
 
 
+class ExecutorName(StrEnum):
+    """Where the forward passes of sweeps run."""
+
+    LOCAL = "local"
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
@@ -107,6 +115,34 @@ HeadVis = Annotated[
         "--headvis", help="Also write the files of HeadVis to this folder.", show_default="none"
     ),
 ]
+ExecutorOption = Annotated[
+    ExecutorName,
+    typer.Option(
+        "--executor",
+        help="Where the forward passes of sweeps run: in this process, in several processes of "
+        "this machine, or on a Ray cluster.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of workers of --executor processes or ray.",
+        show_default="one per GPU or CPU",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="The Ray cluster: auto for the one that runs on this machine, or host:port.",
+        show_default="a new one on this machine",
+    ),
+]
+SWEEPING = {
+    "executor": (ExecutorOption, ExecutorName.LOCAL),
+    "workers": (Workers, None),
+    "address": (Address, None),
+}
+"""The options of commands that sweep."""
 FURTHER = {"site": (Site, None), "headvis": (HeadVis, None)}
 """The options of commands that write more folders than that of their report."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
@@ -122,6 +158,7 @@ SHARED = {
     "rows": (Rows, None),
     "memory": (Memory, None),
     "resume": (Resume, False),
+    **SWEEPING,
     **FURTHER,
     "json": (Json, False),
     "top": (Top, 10),

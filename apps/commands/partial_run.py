@@ -19,7 +19,8 @@ from typing import Any, Protocol, Self
 import interp
 from analyses.results import Progress, Result
 from apps.commands.inputs import Inputs
-from interp.errors import InterpError, InvalidInput, reason, shorten
+from interp.errors import InterpError, InvalidInput, WorkerFailed, reason, shorten
+from interp.executors import current_threads, set_threads_of_workers, start_workers
 from interp.io import UNREADABLE, as_progress, beside, build, read_json, refuse_link, write_whole
 
 SLICE = 10.0
@@ -50,10 +51,12 @@ class Contents:
     Attributes:
         computed: as for :class:`PartialRun`.
         budget: the memory in bytes that its forwards could use.
+        threads: threads of PyTorch that they used; of workers, in each.
     """
 
     computed: dict[str, Any]
     budget: int
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ class PartialRun:
     def read(self) -> tuple[Partial, int]:
         """Read the partial result, and the memory in bytes that its forwards could use.
 
+        Workers that are started later get the threads that its forwards used, which affect
+        rounding.
+
         Raises:
             InvalidInput: the files belong to a run with other settings, or can't be read.
         """
@@ -114,6 +120,8 @@ class PartialRun:
                     f"{shorten(now)}. Give the same, or leave out --resume to start from the "
                     "beginning."
                 )
+        if contents.threads is not None:
+            set_threads_of_workers(contents.threads)
         return self.kind.load(self.folder / "sweep.safetensors"), budget
 
     def write(self, sweep: Partial, budget: int) -> None:
@@ -124,7 +132,8 @@ class PartialRun:
         """
         refuse_link(self.folder)
         self.folder.mkdir(exist_ok=True)
-        text = json.dumps({"computed": self.computed, "budget": budget}, indent=1)
+        contents = {"computed": self.computed, "budget": budget, "threads": current_threads()}
+        text = json.dumps(contents, indent=1)
         write_whole(self.folder / "run.json", lambda path: path.write_text(text, encoding="utf-8"))
         sweep.save(self.folder / "sweep.safetensors")
 
@@ -184,30 +193,41 @@ def run_in_slices(
 
     Raises:
         KeyboardInterrupt: it was interrupted; the message says how much was kept.
+        WorkerFailed: a worker failed; likewise.
     """
     sweep, budget = None, int(inputs.memory or inputs.budget or 0)
     if resume and partial.exists:
         sweep, budget = partial.read()
     if until_now:
         return analysis(replace(inputs, budget=budget, resume=sweep, cancelled=lambda: True))
+    start_workers(inputs.model)  # beforehand, as a slice is as long as many preparations
     while True:
         clock = Slice(inputs.progress)
         timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)
         try:
             result = analysis(replace(timed, resume=sweep))
-        except KeyboardInterrupt as error:
+        except (KeyboardInterrupt, WorkerFailed) as error:
             stopped = getattr(error, "result", None)
             if stopped is None or not clock.has_begun:
                 raise
             partial.write(stopped, budget)
-            raise KeyboardInterrupt(
-                f"Interrupted with {_how_much(stopped)} done, which are kept: the same command "
-                "with --resume continues from there."
-            ) from error
+            raise _with_advice(error, _how_much(stopped)) from error
         sweep = getattr(result, "partial", None)
         if sweep is None:
             return result
         partial.write(sweep, budget)
+
+
+def _with_advice(error: KeyboardInterrupt | WorkerFailed, done: str) -> BaseException:
+    """The error that says how much is done, and how to continue."""
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt(
+            f"Interrupted with {done} done, which are kept: the same command with --resume "
+            "continues from there."
+        )
+    return WorkerFailed(
+        f"{error} {done} are done and kept: the same command with --resume computes the rest."
+    )
 
 
 def _how_much(partial: Any) -> str:  # noqa: ANN401 - a partial result

@@ -12,8 +12,11 @@ from apps.commands.command import CommandSpec
 from apps.commands.options import (
     DEFAULT_MODEL,
     SHARED,
+    Address,
     Device,
     DType,
+    ExecutorName,
+    ExecutorOption,
     Kernel,
     KernelName,
     Memory,
@@ -21,6 +24,7 @@ from apps.commands.options import (
     Prompts,
     Rows,
     Seed,
+    Workers,
 )
 from apps.terminal import Tick, print_stderr, print_stdout, progress
 
@@ -67,6 +71,9 @@ def report(  # noqa: PLR0913 - the options of a command
     seed: Seed = 0,
     rows: Rows = None,
     memory: Memory = None,
+    executor: ExecutorOption = ExecutorName.LOCAL,
+    workers: Workers = None,
+    address: Address = None,
 ) -> None:
     """Write several analyses on one page, or as a site that a file describes.
 
@@ -84,6 +91,8 @@ def report(  # noqa: PLR0913 - the options of a command
         "rows": rows,
         "memory": memory,
     }
+    from apps.commands.executors import executor_of_options  # noqa: PLC0415
+
     if config is not None:
         changed = [f"--{name}" for name, value in shared.items() if value != SHARED[name][1]]
         changed += ["--section"] if section else []
@@ -94,14 +103,15 @@ def report(  # noqa: PLR0913 - the options of a command
                 f"{' and '.join(changed)} can't be combined with --config: settings are in the "
                 "file."
             )
-        _site(config, out)
+        with executor_of_options(executor, workers, address):
+            _site(config, out)
         return
     from apps.presentation import conclusion  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
 
     specs = _specs(section or SECTIONS)
     place = out or Path("reports") / Path(model).resolve().name
-    with atomic_folder(place) as temporary:
+    with atomic_folder(place) as temporary, executor_of_options(executor, workers, address):
         runs, left_out = _run(specs, shared)
         _write(runs, left_out, temporary)
     for name, run in runs.items():

@@ -9,13 +9,15 @@ from interp.sweeps.estimate import estimate_sweep
 from interp.sweeps.memory import Budget, Footprint, footprint, is_out_of_memory
 from interp.sweeps.restart_map import RestartMap
 from interp.sweeps.result import Interrupted, Sweep
-from interp.sweeps.schedule import Job, cases_of
+from interp.sweeps.schedule import Case, Job, cases_of, groups_of
 from interp.sweeps.sweep import sweep
 from interp.sweeps.validate import check_metric, check_options, on_cpu
-from interp.sweeps.worker import Executor, Outcome, Worker, local, logits_formed
+from interp.sweeps.worker import CURRENT, Executor, Outcome, Worker, local, logits_formed
 
 __all__ = [
+    "CURRENT",
     "Budget",
+    "Case",
     "Executor",
     "Footprint",
     "Interrupted",
@@ -29,6 +31,7 @@ __all__ = [
     "check_options",
     "estimate_sweep",
     "footprint",
+    "groups_of",
     "is_out_of_memory",
     "local",
     "logits_formed",

@@ -43,7 +43,7 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
     memory: object = None,
     progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
-    executor: object = "local",
+    executor: object = "current",
     resume: Sweep | None = None,
 ) -> Sweep:
     """Compute the metric under each of many edits, for each prompt.
@@ -65,7 +65,8 @@ def sweep(  # noqa: PLR0913 - independent options, all but the first by keyword
         cancelled: called after each forward; if it returns True, the sweep stops and returns what
             is done, with NaN elsewhere (see :attr:`Sweep.done`). Ctrl-C raises
             :class:`Interrupted`, which holds the same result.
-        executor: where forwards run: ``"local"``, or an :class:`interp.sweeps.Executor`.
+        executor: where forwards run: ``"local"``, ``"processes"``, ``"ray"``, or an
+            :class:`interp.sweeps.Executor`; by default that of :func:`interp.use`, else local.
         resume: the result of an earlier call with the same arguments; only the rest is computed.
 
     Raises (an error during the sweep holds what was done as its attribute ``result``):

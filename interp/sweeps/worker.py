@@ -1,7 +1,9 @@
 """Running one job of a sweep: the baseline, then one batched forward after another."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -10,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.edits import Edit
-from interp.errors import InvalidInput, OutOfResources, shorten
+from interp.errors import InvalidInput, OutOfResources
 from interp.execution import first_nan, size_of
 from interp.metrics import AtPosition, Metric, MetricLike, cause_of_nan
 from interp.model import Batch, Network
@@ -57,7 +59,8 @@ def local(jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]) -> Iter
         yield from work(job)
 
 
-EXECUTORS: dict[str, Executor] = {"local": local}
+CURRENT: ContextVar[object] = ContextVar("executor", default="local")
+"""The executor of the sweeps that do not choose one; :func:`interp.use` sets it."""
 
 
 def executor_of(requested: object) -> Executor:
@@ -66,14 +69,12 @@ def executor_of(requested: object) -> Executor:
     Raises:
         InvalidInput: ``requested`` is neither a known name nor an executor.
     """
-    if isinstance(requested, str) and requested in EXECUTORS:
-        return EXECUTORS[requested]
+    requested = CURRENT.get() if requested == "current" else requested
+    if requested == "local":
+        return local
     if not isinstance(requested, str) and isinstance(requested, Executor):
         return requested
-    raise InvalidInput(
-        f"executor={shorten(requested)} is not one of {', '.join(EXECUTORS)}, nor a function "
-        "(jobs, work) that yields what work(job) yields."
-    )
+    return import_module("interp.executors").by_name(requested)  # of a room above this one
 
 
 Cases = tuple[Case, ...]

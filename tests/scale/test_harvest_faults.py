@@ -44,7 +44,7 @@ def content(folder):
 
 
 def test_a_harvest_killed_before_any_rename_is_resumed_with_the_same_bytes(tmp_path, expected):
-    """Also with another ``rows=``: where the index was written, it says how texts are batched."""
+    """Also with another ``rows=``: where the index was written, it holds how texts are batched."""
     codes, step = [KILLED], 0
     while codes[-1] == KILLED:
         step, folder = step + 1, tmp_path / str(step)

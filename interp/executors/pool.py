@@ -1,0 +1,205 @@
+"""What the executors have in common: workers that are started once and used by many sweeps."""
+
+import math
+import threading
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import SupportsFloat, TypeVar
+
+import torch
+
+from interp.errors import InvalidInput, shorten
+from interp.execution import free_bytes, size_of
+from interp.executors.crew import Crew, ModelSpec
+from interp.executors.dispatch import Dispatch, Staff
+from interp.executors.station import Settings
+from interp.executors.transfer import Snapshot
+from interp.integers import at_least
+from interp.model import Network
+from interp.sweeps import Job, Outcome, Worker
+from interp.weights import weight_hash
+
+Pool = TypeVar("Pool", bound="WorkerPool")
+SHARE = 0.25
+"""Share of a machine's free memory that the forwards of its workers may take by default."""
+
+
+class WorkerPool(ABC):
+    """An executor whose workers are started by its first sweep, and end when it is closed.
+
+    All sweeps of one model use the same workers, which have loaded it once; the next model takes
+    its place. Several threads may use one pool, one after the other. It is closed by :meth:`close`,
+    at the end of a ``with`` block, with the program, or when it is no longer referenced.
+
+    Attributes:
+        workers: number of workers; ``None`` if the cluster decides.
+        threads: threads of PyTorch in each worker, which affect rounding.
+    """
+
+    workers: int | None
+    threads: int | None
+
+    def __init__(self, source: str | None, timeout: object) -> None:
+        self._source, self._timeout = source, positive(timeout, "timeout") or 0.0
+        self._staff: Staff | None = None
+        self._model: tuple[Callable[[], Network | None], tuple[object, ...]] | None = None
+        self._lock, self._owner = threading.Lock(), 0
+
+    def __call__(
+        self, jobs: Iterable[Job], work: Callable[[Job], Iterator[Outcome]]
+    ) -> Iterator[Outcome]:
+        """Yield the outcomes of all jobs, as they arrive; the order varies, the values do not.
+
+        Args:
+            jobs: the jobs of a sweep.
+            work: runs a job, as :class:`interp.sweeps.Worker` does.
+
+        Raises:
+            InvalidInput: ``work`` is another function; or a worker has another version of interp,
+                of PyTorch or of the weights.
+            WorkerFailed: a job has ended three workers (raised when the others are done), or an
+                exception that is not of this package was raised on one.
+            OutOfResources: no worker could be started in time.
+        """
+        if not isinstance(work, Worker):
+            raise InvalidInput(f"Workers run the jobs of interp.sweep, not {shorten(work)}.")
+        listed = list(jobs)
+        if not listed:
+            return
+        with self._alone():
+            staff = self._ready_staff(work.restart_map.model)
+            limit = self._limit(listed, work)
+            staff.hire(limit)
+            yield from Dispatch(staff, listed, work, limit).outcomes()
+            staff.unclaimed.clear()
+
+    def prepare(self, model: Network, *, every: bool = False) -> None:
+        """Start the workers and let them load a model, which the first sweep does otherwise.
+
+        Args:
+            model: the model.
+            every: whether to wait until all of them have loaded it, and not only the first.
+
+        Raises:
+            InterpError: as for a sweep.
+        """
+        with self._alone():
+            staff = self._ready_staff(model)
+            staff.hire(staff.n)
+            staff.wait(staff.n if every else 1)
+
+    def close(self) -> None:
+        """End all workers at once, and delete what was written for them."""
+        staff, self._staff, self._model = self._staff, None, None
+        if staff is not None:
+            staff.close()
+
+    def __enter__(self: Pool) -> Pool:
+        """The pool, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    @abstractmethod
+    def _start(self, model: Network) -> tuple[Crew, int]:
+        """What starts workers, and their number."""
+
+    @abstractmethod
+    def _at_once(self, need: int, budget: int) -> int | None:
+        """Number of workers for whose forwards there is memory; ``None`` if others see to it."""
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Let one thread after the other use the workers.
+
+        Raises:
+            InvalidInput: this thread is using them already.
+        """
+        if self._owner == threading.get_ident():
+            raise InvalidInput(
+                f"{self!r} is running a sweep, which started another one, such as in its metric; "
+                "give the inner sweep executor='local'."
+            )
+        with self._lock:
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = 0
+
+    def _ready_staff(self, model: Network) -> Staff:
+        """The workers, which load the model if they have another one."""
+        if self._staff is None:
+            crew, n = self._start(model)
+            self._staff = Staff(crew, n, self._timeout)
+            weakref.finalize(self, self._staff.close)
+        self._staff.settle()  # before another model is loaded
+        weights = weight_hash(model)
+        depends = weights, model.products, Settings.here()
+        if self._model is None or self._model[0]() is not model or self._model[1] != depends:
+            snapshot = Snapshot.of(model) if self._source is None else None
+            how = Settings.here()
+            self._staff.use(ModelSpec(weights, model.dtype, how, snapshot, self._source))
+            self._model = weakref.ref(model), depends
+        return self._staff
+
+    def _limit(self, jobs: list[Job], work: Worker) -> int:
+        """Number of workers that run at a time: as many as there are, and memory for."""
+        n = 1 if self._staff is None else self._staff.n
+        largest = max(jobs, key=lambda job: job.batches[-1].ids.numel())
+        size, prompts, copies = work.footprint(largest), len(largest.rows), work.copies(largest)
+        need = prompts * (size.peak * copies + size.stored)
+        at_once = self._at_once(need, work.budget.nbytes)
+        limit = n if at_once is None else max(1, min(n, at_once))
+        if limit < n:
+            warnings.warn(
+                f"{limit} of {n} workers run at a time: a forward of this sweep takes about "
+                f"{size_of(need)}, and there is no memory for more. Give each sweep less with "
+                "memory=, or the executor more.",
+                ResourceWarning,
+                stacklevel=2,
+            )
+        return limit
+
+
+def checked_number(value: object, name: str) -> int | None:
+    """The argument ``name``, an integer of at least 1 or ``None``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    return None if value is None else at_least(1, value, name)
+
+
+def positive(value: object, name: str) -> float | None:
+    """The argument ``name``, a positive number or ``None``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if value is None:
+        return None
+    number = 0.0
+    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        number = float(value)
+    if not math.isfinite(number) or number <= 0:
+        raise InvalidInput(f"{name}={shorten(value)} should be a positive number.")
+    return number
+
+
+def workers_within(need: int, memory: float | None, budget: int) -> int:
+    """Number of workers of one machine whose forwards fit into its memory.
+
+    Args:
+        need: bytes that the forwards of one worker take.
+        memory: bytes that all may take; ``None``: a quarter of the free memory, and no less than
+            the sweep may take.
+        budget: bytes that the sweep may take.
+    """
+    total = max(budget, int(free_bytes(torch.device("cpu")) * SHARE)) if memory is None else memory
+    return int(total // max(1, need))

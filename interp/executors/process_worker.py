@@ -1,0 +1,67 @@
+"""The main function of a worker that is a process."""
+
+import os
+import pickle
+import queue
+import socket
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from interp.executors.station import Station
+from interp.executors.transfer import mapped
+
+ORPHANED = 5.0
+"""Seconds between two looks at whether the driver still exists."""
+
+
+def main(fd: int, number: int, threads: int, device: str) -> None:
+    """Answer the requests of the driver, in order, until it closes the connection.
+
+    Args:
+        fd: the socket.
+        number: number of the worker.
+        threads: threads of PyTorch.
+        device: the device to compute on.
+    """
+    connection = Connection(fd)
+    requests: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    station = Station(number, threads, device)
+    threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
+    connection.send_bytes(pickle.dumps(("hello", station.facts())))
+    while True:
+        name, *args = requests.get()
+        reply = _answer(station, name, args)
+        try:
+            connection.send_bytes(pickle.dumps(reply))
+        except OSError:  # the driver is gone
+            os._exit(0)
+
+
+def _answer(station: Station, name: str, args: list[Any]) -> tuple[str, object]:
+    """The answer to a request."""
+    if name == "run":
+        return "done", station.run(*args)
+    if name == "load_from":
+        return "loaded", station.load_from(*args)
+    settings, skeleton, nbytes, file = args
+    data = mapped(file, nbytes)
+    os.close(file)
+    return "loaded", station.load(settings, skeleton, data)
+
+
+def _read(connection: Connection, requests: "queue.SimpleQueue[tuple[Any, ...]]") -> None:
+    """Read requests while others run, so that the driver never waits; end when it ends."""
+    driver = os.getppid()
+    try:
+        while True:
+            while not connection.poll(ORPHANED):
+                if os.getppid() != driver:
+                    os._exit(0)
+            request = pickle.loads(connection.recv_bytes())
+            if request[0] == "load":
+                with socket.socket(fileno=os.dup(connection.fileno())) as ours:
+                    request = (*request, socket.recv_fds(ours, 1, 1)[1][0])
+            requests.put(request)
+    except (EOFError, OSError):
+        os._exit(0)

@@ -1,0 +1,290 @@
+"""What a worker does: loads the model once, then runs batched forwards that the driver chose.
+
+A request is a job (its prompts and its metric) with some of its groups: cases that run as one
+forward. Which cases run as one was decided by the driver, from the whole job, so the values do not
+depend on which worker computes them, nor on how many there are.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.errors import HookFailed, InterpError, WorkerFailed, first_line
+from interp.execution import versions
+from interp.executors.transfer import dumps, load_snapshot, loads
+from interp.model import Batch, Network
+from interp.points import Place
+from interp.sweeps import Budget, Case, Job, Outcome, RestartMap, Worker
+from interp.weights import weight_hash
+
+Group = tuple[tuple[Case, ...], int]
+"""The cases of one forward, and its first column."""
+
+
+@dataclass(frozen=True, eq=False)
+class SentCase(Case):
+    """A case whose edits are already restricted to the prompts of its job."""
+
+    def for_rows(self, rows: Sequence[int], n: int) -> Any:  # noqa: ANN401, ARG002 - as of a case
+        """The edits as they are."""
+        return self.edits
+
+
+@dataclass(frozen=True, eq=False)
+class Outline(Case):
+    """What the baseline of a job depends on in one of its cases, without the edits.
+
+    Attributes:
+        column: its first column.
+        reads: the places that its edits read.
+    """
+
+    column: int = 0
+    reads: frozenset[Place] = frozenset()
+
+    def first_column(self, restart_map: RestartMap, batches: Sequence[Batch]) -> int:  # noqa: ARG002
+        """The first column, which the driver computed."""
+        return self.column
+
+    @property
+    def earlier(self) -> set[Place]:
+        """The places that its edits read."""
+        return set(self.reads)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What must be the same in the driver and in a worker, and which process it is.
+
+    Attributes:
+        versions: of Python, torch and interp, and a digest of interp's code.
+        host: name of the machine.
+        pid: the process.
+    """
+
+    versions: dict[str, str]
+    host: str
+    pid: int
+
+    @classmethod
+    def here(cls) -> "Facts":
+        """The facts of this process."""
+        facts = {**versions(), "code of interp": code_digest()}
+        return cls(facts, socket.gethostname(), os.getpid())
+
+    def differences(self, driver: "Facts") -> list[str]:
+        """What differs from the driver, in words."""
+        return [
+            f"{name} {self.versions.get(name, 'none')}, but {version} in the driver"
+            for name, version in driver.versions.items()
+            if self.versions.get(name) != version
+        ]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of PyTorch that numbers depend on, which workers take over.
+
+    Attributes:
+        dtype: the default data type.
+        precisions: rounding of float32 products: of all devices, of CPUs and of GPUs.
+    """
+
+    dtype: torch.dtype
+    precisions: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> "Settings":
+        """The settings of this process."""
+        return cls(torch.get_default_dtype(), tuple(b.fp32_precision for b in _backends()))
+
+    def apply(self) -> None:
+        """Let this process have these settings."""
+        torch.set_default_dtype(self.dtype)
+        for backend, precision in zip(_backends(), self.precisions, strict=True):
+            if backend.fp32_precision != precision:
+                backend.fp32_precision = precision
+
+
+def _backends() -> tuple[Any, ...]:
+    """What has a setting ``fp32_precision``."""
+    every: Any = torch.backends
+    return every, every.mkldnn.matmul, every.cuda.matmul
+
+
+@cache
+def code_digest() -> str:
+    """The first digits of the SHA-256 of interp's Python files."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256(platform.python_version().encode())
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer of a worker to one request.
+
+    Attributes:
+        outcomes: one per group, in order: rows of numbers.
+        seconds: the time that the groups took, without the baseline.
+        error: what was raised instead.
+    """
+
+    outcomes: tuple[tuple[Outcome, ...], ...] = ()
+    seconds: float = 0.0
+    error: BaseException | None = None
+
+
+class PartWorker(Worker):
+    """Runs groups of a job that the driver formed, after the baseline of the whole job."""
+
+    def baseline(self, job: Job) -> Any:  # noqa: ANN401 - what run() takes
+        """The baseline of a job, and its metric."""
+        return self._baseline(job)
+
+    def run(self, job: Job, baseline: Any, group: Group) -> Iterator[Outcome]:  # noqa: ANN401
+        """Yield the outcomes of one group."""
+        cases, first_column = group
+        for part in self._split(cases):
+            yield from self._outcomes(baseline[0], baseline[1], job, part, first_column)
+
+    def case_that_fails(self, job: Job, baseline: Any, group: Group) -> str:  # noqa: ANN401
+        """The name of the first case that raises an error by itself; of all, if none does."""
+        for case in group[0]:
+            try:
+                list(self.run(job, baseline, ((case,), group[1])))
+            except Exception:  # whatever it raises is reported by the caller
+                return str(case)
+        return labels(group[0])
+
+
+SHOWN = 3
+"""Maximum number of cases that a message names."""
+
+
+def labels(cases: Sequence[Case]) -> str:
+    """The names of some cases."""
+    more = f" and {len(cases) - SHOWN} more" if len(cases) > SHOWN else ""
+    return ", ".join(map(str, cases[:SHOWN])) + more
+
+
+@dataclass
+class Station:
+    """One worker: a model, and the baseline of the job that it runs.
+
+    Attributes:
+        number: its number.
+        threads: threads of PyTorch; ``None`` leaves them as they are.
+        device: its device.
+    """
+
+    number: int
+    threads: int | None
+    device: str = "cpu"
+    _worker: PartWorker | None = field(default=None, init=False)
+    _opened: Any = field(default=None, init=False)
+    _facts: Facts = field(default_factory=Facts.here, init=False)
+
+    def __post_init__(self) -> None:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+
+    def facts(self) -> Facts:
+        """Versions, machine and process."""
+        return self._facts
+
+    def load(self, settings: Settings, skeleton: bytes, data: Tensor) -> str | BaseException:
+        """Load the model of a snapshot; its weight hash, or what was raised."""
+        try:
+            settings.apply()
+            return self.take(load_snapshot(skeleton, data, self.device))
+        except Exception as error:  # reported to the driver
+            return self._portable(error, ", while it loaded the model")
+
+    def load_from(self, settings: Settings, source: str, dtype: torch.dtype) -> str | BaseException:
+        """Load the model from a source that this machine has; its weight hash, or the error."""
+        try:
+            settings.apply()
+            load = import_module("interp.loading").load  # of a room above this one
+            return self.take(load(source, self.device, dtype=dtype))
+        except Exception as error:  # reported to the driver
+            return self._portable(error, f", while it loaded {source!r}")
+
+    def take(self, model: Network) -> str:
+        """Use a model; its weight hash."""
+        self._opened = None
+        self._worker = PartWorker(RestartMap(model), Budget.of(model, None))
+        return weight_hash(model)
+
+    def run(self, header: bytes | None, budget: Budget, groups: Sequence[bytes]) -> bytes:
+        """Run some groups of a job; the pickle of a :class:`Reply`.
+
+        Args:
+            header: the job with outlines of its cases; ``None`` if it is that of the last call,
+                whose baseline is then used.
+            budget: the budget of the sweep.
+            groups: pickles of groups.
+        """
+        try:
+            return dumps(self._run(header, budget, groups))
+        except Exception as error:  # reported to the driver
+            return dumps(Reply(error=self._portable(error)))
+
+    def _run(self, header: bytes | None, budget: Budget, groups: Sequence[bytes]) -> Reply:
+        worker = self._worker
+        if worker is None:
+            raise WorkerFailed("No model was loaded before the first job.")
+        worker.budget = budget
+        if header is not None:
+            self._opened = None  # free its memory before the next baseline is computed
+            job = loads(header, self.device)
+            try:
+                self._opened = job, worker.baseline(job)
+            except InterpError:
+                raise
+            except Exception as error:  # of a function given as the metric
+                raise WorkerFailed(f"Without an edit: {text_of(error)}") from error
+        job, baseline = self._opened
+        begin, outcomes = time.perf_counter(), list[tuple[Outcome, ...]]()
+        for data in groups:
+            group: Group = loads(data, self.device)
+            try:
+                outcomes.append(tuple(worker.run(job, baseline, group)))
+            except Exception as error:
+                if isinstance(error, InterpError) and not isinstance(error, HookFailed):
+                    raise  # the message names the case where it depends on it
+                kind = HookFailed if isinstance(error, HookFailed) else WorkerFailed
+                case = worker.case_that_fails(job, baseline, group)
+                raise kind(f"{case}: {text_of(error)}") from error
+        return Reply(tuple(outcomes), time.perf_counter() - begin)
+
+    def _portable(self, error: Exception, when: str = "") -> BaseException:
+        """An error with the name of this worker, of a class that the driver can read."""
+        kind = type(error) if type(error).__module__ == InterpError.__module__ else WorkerFailed
+        portable = kind(f"{text_of(error)} ({self.name}{when})")
+        portable.add_note("".join(traceback.format_exception(error)))
+        return portable
+
+    @property
+    def name(self) -> str:
+        """Its number, its process and its machine."""
+        return f"worker {self.number}, process {self._facts.pid} on {self._facts.host}"
+
+
+def text_of(error: Exception) -> str:
+    """The message of an error of this package; of another, its class and the first line."""
+    is_ours = isinstance(error, InterpError)
+    return str(error) if is_ours else f"{type(error).__name__}: {first_line(error)}"

@@ -1,0 +1,216 @@
+"""Sweeps on a real Ray cluster of this machine, with two workers."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from architectures import assert_close, assert_identical, build, tokens_of
+from scaled import LITTLE, ends_worker_at, is_gone, swept
+
+import interp
+from interp import edits, metrics, sweep
+from interp.errors import InvalidInput, OutOfResources, WorkerFailed
+from interp.executors import Processes, Ray, ray_cluster
+
+pytest.importorskip("ray")
+
+MODEL = build("gpt2")
+TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
+METRIC = metrics.logit_diff((1, 2, 3), 0)
+HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
+ONE_AT_A_TIME = 30_000
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("ray"),
+    # Ray leaves the pipes and files of the processes that it starts to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with Ray(2, cpus=0.5, threads=1) as workers:
+        workers.prepare(MODEL, every=True)
+        yield workers
+
+
+def pids(pool) -> list[int]:
+    return [seat.facts.pid for seat in pool._staff.seats.values() if seat.facts is not None]
+
+
+def norm_of(case: int):
+    """Whether logits are those of a case: by their norm, which is compared within rounding."""
+    edited = interp.run(MODEL, TOKENS, edits=[HEADS[case]]).logits.norm()
+    return lambda logits: bool((logits.norm() - edited).abs() < 1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5", "bert", "gemma2"])
+def test_values_are_those_of_a_local_sweep(pool, name):
+    arguments = swept(name)
+    expected = sweep(*arguments, memory=LITTLE)
+    actual = sweep(*arguments, memory=LITTLE, executor=pool)
+    assert actual.complete
+    assert_close(actual.values, expected.values)
+    assert_close(actual.baseline, expected.baseline)
+
+
+def test_values_are_those_of_processes_bit_for_bit(pool):
+    arguments = swept("gpt2")
+    with Processes(1, threads=1) as single:
+        alone = sweep(*arguments, memory=LITTLE, executor=single)
+    assert_identical(sweep(*arguments, memory=LITTLE, executor=pool).values, alone.values)
+
+
+def test_a_worker_that_is_killed_is_replaced(pool, tmp_path):
+    metric = ends_worker_at(norm_of(3), tmp_path)
+    before = pids(pool)
+    table = sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
+    assert table.complete
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert any(map(is_gone, before))
+
+
+def test_a_job_that_ends_three_workers_is_named_and_the_others_finish(pool, tmp_path):
+    metric = ends_worker_at(norm_of(4), tmp_path, times=9)
+    with pytest.raises(WorkerFailed, match=r"ended 3 workers.*Edit 4 \(zero") as caught:
+        sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
+    done = caught.value.result.done
+    assert done.all(1).tolist() == [case != 4 for case in range(len(HEADS))]
+
+
+def test_a_plain_function_is_a_metric_and_its_error_names_the_case(pool):
+    power, is_fourth = 3, norm_of(4)
+
+    def metric(logits):
+        return logits.double().abs().pow(power).mean((1, 2))
+
+    def failing(logits):
+        if is_fourth(logits):
+            raise KeyError("no such thing")
+        return metric(logits)
+
+    table = sweep(MODEL, TOKENS, HEADS, metric, executor=pool)
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
+    with pytest.raises(WorkerFailed, match=r"Edit 4 .*no such thing.*worker \d+, process \d+ on"):
+        sweep(MODEL, TOKENS, HEADS, failing, executor=pool)
+
+
+def test_a_stopped_sweep_ends_with_the_same_bits(pool):
+    arguments = swept("gpt2")
+    whole = sweep(*arguments, memory=LITTLE, executor=pool)
+    part = sweep(*arguments, memory=LITTLE, executor=pool, cancelled=lambda: True)
+    assert not part.complete
+    again = sweep(*arguments, memory=LITTLE, executor=pool, resume=part)
+    assert_identical(again.values, whole.values)
+
+
+def test_a_connection_that_the_program_has_made_is_used_and_left(pool):
+    import ray  # noqa: PLC0415 - may be missing
+
+    with Ray(1, cpus=0.5, threads=1) as another:
+        table = sweep(MODEL, TOKENS, HEADS, METRIC, executor=another)
+        workers = pids(another)
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, METRIC).values)
+    assert ray.is_initialized()
+    deadline = time.monotonic() + 20
+    while not all(map(is_gone, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert all(map(is_gone, workers))
+
+
+def test_more_than_the_cluster_has_is_an_error_in_time(pool):
+    with (
+        Ray(1, cpus=10**4, timeout=2) as greedy,
+        pytest.raises(OutOfResources, match=r"No worker was ready.*the cluster has.*cpus="),
+    ):
+        sweep(MODEL, TOKENS, HEADS, METRIC, executor=greedy)
+
+
+def test_the_driver_goes_on_after_an_idle_worker_was_killed(pool):
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    table = sweep(MODEL, TOKENS, HEADS, METRIC, executor=pool)
+    assert_close(table.values, sweep(MODEL, TOKENS, HEADS, METRIC).values)
+
+
+# Addresses and options.
+
+
+@pytest.fixture
+def unconnected(monkeypatch):
+    """As in a program that has not connected to a cluster."""
+    import ray  # noqa: PLC0415 - may be missing
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_cluster, "REACH", 2.0)
+
+
+def refused(address: str, message: str) -> None:
+    begin = time.monotonic()
+    with Ray(1, address=address) as pool, pytest.raises(InvalidInput, match=message):
+        sweep(MODEL, TOKENS, HEADS, METRIC, executor=pool)
+    assert time.monotonic() - begin < 30
+
+
+def test_an_address_where_nothing_listens_is_refused(unconnected):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    refused(f"127.0.0.1:{port}", rf"127.0.0.1:{port}.*refused.*ray start --head")
+
+
+def test_a_port_that_never_answers_is_refused(unconnected):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        refused(f"127.0.0.1:{silent.getsockname()[1]}", "not a Ray cluster")
+
+
+def test_a_server_that_closes_connections_is_refused(unconnected):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def close_all():
+            try:
+                while True:
+                    server.accept()[0].close()
+            except OSError:
+                return
+
+        threading.Thread(target=close_all, daemon=True).start()
+        refused(f"127.0.0.1:{server.getsockname()[1]}", "not a Ray cluster")
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": 0}, "workers=0 must be an integer of at least 1"),
+        ({"address": "somewhere"}, "address='somewhere' should be 'auto', host:port"),
+        ({"address": "host:port"}, "address='host:port'"),
+        ({"address": "host:99999"}, "address='host:99999'"),
+        ({"address": 3}, "address=3"),
+        ({"cpus": 0}, "cpus=0 should be a positive number"),
+        ({"gpus": -1}, "gpus=-1"),
+        ({"memory": float("nan")}, "memory=nan"),
+        ({"threads": 0}, "threads=0"),
+    ],
+)
+def test_options_that_can_not_be_used_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Ray(**arguments)
+
+
+def test_without_ray_the_error_has_the_line_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in (Ray, lambda: sweep(MODEL, TOKENS, HEADS, METRIC, executor="ray")):
+        with pytest.raises(InvalidInput, match=r"pip install 'interp\[ray\]'"):
+            name()

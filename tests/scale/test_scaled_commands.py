@@ -1,0 +1,103 @@
+"""Commands with ``--executor``: the tables of a local run, also after a kill, on other workers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from scaled import is_gone
+from typer.testing import CliRunner
+
+from apps.cli import app
+from interp import Sweep
+
+WORDS = ("ablate", "--model", "python-2l", "--prompts", "repeated", "--dtype", "float64")
+SLICED = """
+import sys
+from apps.commands import partial_run
+partial_run.SLICE, partial_run.PREPARATIONS = 0.0, 0
+write = partial_run.PartialRun.write
+def slowly(self, sweep, budget):
+    write(self, sweep, budget)
+    print(int(sweep.done.sum()), flush=True)
+    sys.stdin.readline()
+partial_run.PartialRun.write = slowly
+from apps.cli import main
+main(sys.argv[1:])
+"""
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def command(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def tables_of(folder: Path) -> dict[str, bytes]:
+    return {
+        file.name: file.read_bytes()
+        for file in sorted(folder.iterdir())
+        if file.suffix in (".csv", ".parquet")
+    }
+
+
+def children_of(pid: int) -> list[int]:
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(child) for child in listed.stdout.split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tmp_path, kill):
+    whole = command(*WORDS, "--executor", "processes", "--workers", 2, "--out", tmp_path / "whole")
+    assert whole.exit_code == 0, whole.output
+    words = [*WORDS, "--executor", "processes", "--workers", "2"]
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-c", SLICED, *words, "--out", str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as driver:
+        assert int(driver.stdout.readline()) > 0
+        workers = children_of(driver.pid)
+        driver.send_signal(kill)
+        driver.wait(30)
+    assert workers
+    deadline = time.monotonic() + 10
+    while not all(map(is_gone, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert all(map(is_gone, workers))
+    part = Sweep.load(tmp_path / ".out.interp-kept" / "sweep.safetensors")
+    assert not part.complete
+    words[words.index("2")] = "3"
+    resumed = command(*words, "--resume", "--out", out)
+    assert resumed.exit_code == 0, resumed.output
+    assert tables_of(out) == tables_of(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_every_command_that_sweeps_has_the_options():
+    for name in ("ablate", "patch", "paths", "attribute", "nodes", "erase", "trace", "neurons"):
+        text = command(name, "--help").output
+        assert "--executor" in text, name
+        assert "--workers" in text, name
+    assert "--executor" not in command("predict", "--help").output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--executor", "processes", "--workers", 0], "workers=0 must be an integer of at least 1"),
+        (["--workers", 2], "--workers 2 needs --executor processes or --executor ray"),
+        (["--executor", "processes", "--address", "auto"], "--address auto needs --executor ray"),
+        (["--executor", "ray", "--address", "nowhere"], "address='nowhere' should be 'auto'"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, words, message):
+    done = command(*WORDS, *words, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
