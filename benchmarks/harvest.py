@@ -167,7 +167,7 @@ def _reading(bench: Bench, folder: Path) -> Iterator[Row]:
     tokens = torch.zeros(n_texts, 512, dtype=torch.long)
     stored = interp.harvest(model, tokens, ("resid_post", 0), folder / "read", shard_rows=2**14)
     reader = interp.Harvest(folder / "read")
-    epochs = count()
+    epochs, nbytes = count(), 0
     seconds: list[float] = []
     for _ in range(bench.setting.long_rounds + 1):
         reader.set_epoch(next(epochs))

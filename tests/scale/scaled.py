@@ -27,13 +27,13 @@ def swept(name: str):
     made = []
     inputs = tokens if isinstance(tokens, tuple) else (tokens,)
     for stack, ids in zip(as_network(model).stacks, inputs, strict=True):
-        which = {} if len(model.stacks) == 1 else {"stack": stack.name}
+        which = None if len(model.stacks) == 1 else stack.name
         for layer in range(len(stack.blocks)):
             kinds = model.config.stacks[stack.name].layer_kinds
             heads = min(kind.attention.n_heads for kind in kinds)
-            made += [edits.zero("z", layer=layer, head=head, **which) for head in range(heads)]
+            made += [edits.zero("z", layer=layer, head=head, stack=which) for head in range(heads)]
             values = torch.randn(*ids.shape, model.config.d_model, generator=generator).double()
-            made += [edits.replace("resid_post", values, layer=layer, **which)]
+            made += [edits.replace("resid_post", values, layer=layer, stack=which)]
     return model, tokens, made, metric
 
 
