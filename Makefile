@@ -127,10 +127,10 @@ lens-names: .venv/.installed-dev ## List the public names of TransformerLens, in
 	$(BIN)/python -m tools.lens_names
 
 # Libraries written for TransformerLens, each in an environment of its own.
-CLIENTS := sae_lens circuit_tracer
+CLIENTS := sae_lens circuit_tracer auto_circuit arena
 
 .PHONY: clients
-clients: $(CLIENTS:%=.venv-%/.installed) ## Run SAELens and circuit-tracer on interp.compat and on TransformerLens
+clients: $(CLIENTS:%=.venv-%/.installed) ## Run SAELens, circuit-tracer, auto-circuit and exercises on interp.compat and on TransformerLens
 	@for client in $(CLIENTS); do \
 		$(BIN)/python -m tools.clients $$client .venv-$$client/bin/python || exit 1; \
 	done
@@ -263,7 +263,7 @@ node_modules/.installed: package.json package-lock.json | .venv/.installed-dev
 TEST_PACKAGES := beartype hypothesis playwright pytest pytest-timeout pytest-xdist pyyaml
 
 # A client, and what it needs in other versions than the tests; all else is that of .venv.
-.venv-sae_lens/.installed .venv-circuit_tracer/.installed: .venv-%/.installed: tools/clients/%.txt .venv/.installed-notebooks
+$(CLIENTS:%=.venv-%/.installed): .venv-%/.installed: tools/clients/%.txt .venv/.installed-notebooks
 	$(BIN)/python -m venv .venv-$*
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth"
