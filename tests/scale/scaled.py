@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import torch
 from architectures import ARCHITECTURES, build, padded, tokens_of
@@ -27,13 +28,13 @@ def swept(name: str):
     made = []
     inputs = tokens if isinstance(tokens, tuple) else (tokens,)
     for stack, ids in zip(as_network(model).stacks, inputs, strict=True):
-        which = None if len(model.stacks) == 1 else stack.name
+        which: dict[str, Any] = {} if len(model.stacks) == 1 else {"stack": stack.name}
         for layer in range(len(stack.blocks)):
             kinds = model.config.stacks[stack.name].layer_kinds
             heads = min(kind.attention.n_heads for kind in kinds)
-            made += [edits.zero("z", layer=layer, head=head, stack=which) for head in range(heads)]
+            made += [edits.zero("z", layer=layer, head=head, **which) for head in range(heads)]
             values = torch.randn(*ids.shape, model.config.d_model, generator=generator).double()
-            made += [edits.replace("resid_post", values, layer=layer, stack=which)]
+            made += [edits.replace("resid_post", values, layer=layer, **which)]
     return model, tokens, made, metric
 
 

@@ -36,6 +36,8 @@ def pool():
 
 
 def pids(pool) -> list[int]:
+    """The processes of all workers, once each is ready."""
+    pool.prepare(MODEL, every=True)
     return [seat.facts.pid for seat in pool._staff.seats.values() if seat.facts is not None]
 
 
