@@ -1,16 +1,25 @@
 """Time to measure all heads on texts, against the forward that is needed for it at least."""
 
+import sysconfig
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from benchmarks.bench import Bench, Makers
 from benchmarks.forwards import plain
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Forward, Work
+from interp import Transformer, load
 
 SCANNED = Mark(1.5)
+BUNDLED = "python-4l"
+N_TOKENS, ROWS = 10**6, 64
+"""Tokens of source code for the bundled model, and texts of a forward, as a scan has by default."""
+SMALL = Mark(5.0)
+"""A small model's forward takes little more than its patterns, which a scan forms in addition."""
 
 
 def scanned(bench: Bench, tokens: Tensor) -> Work:
@@ -53,3 +62,49 @@ def corpus(bench: Bench) -> Iterator[Row]:
         against="transformers eager, output_attentions=True",
     )
     yield bench.row(theirs, timed, "plain", "patterns")
+    yield from _source_code(bench)
+
+
+def _source_code(bench: Bench) -> Iterator[Row]:
+    """A million tokens through a bundled model, each text as long as its context."""
+    setting = bench.setting
+    model = load(BUNDLED).to(setting.device)
+    tokens = _tokens_of_source_code(model, N_TOKENS // (100 if setting.quick else 1))
+    makers: Makers = {
+        "plain": lambda: partial(_plain, model, tokens),
+        "scan": lambda: partial(_scanned, model, tokens),
+    }
+    timed = bench.timed(makers, rounds=1, warmup=0)
+    row = Row(
+        section="corpus",
+        work=f"statistics of 32 heads of {BUNDLED}, {tokens.numel():,} tokens",
+        kernel="default",
+        against="its plain forward",
+        mark=bench.mark(cpu=SMALL),
+    )
+    yield bench.row(row, timed, "scan", "plain")
+
+
+def _tokens_of_source_code(model: Transformer, n_tokens: int) -> Tensor:
+    """Tokens of Python's standard library, in rows of the context's width."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
+    rows: list[Tensor] = []
+    width = model.config.n_ctx
+    for file in files:
+        text = file.read_text(encoding="utf-8", errors="ignore")
+        ids = torch.tensor(model.tokenizer.encode(text), device=model.device)
+        rows += [row for row in ids.split(width) if len(row) == width]
+        if len(rows) * width >= n_tokens:
+            break
+    return torch.stack(rows[: n_tokens // width])
+
+
+def _plain(model: Transformer, tokens: Tensor) -> None:
+    for rows in tokens.split(ROWS):
+        model(rows)
+
+
+def _scanned(model: Transformer, tokens: Tensor) -> object:
+    import analyses  # noqa: PLC0415 - imports pandas
+
+    return analyses.scan_heads(model, tokens, rows=ROWS)

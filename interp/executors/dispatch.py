@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from interp.errors import InvalidInput, OutOfResources, WorkerFailed
-from interp.executors.crew import Crew, Event, ModelSpec, Request
+from interp.executors.backend import Backend, Event, ModelSpec, Request
 from interp.executors.jobs import OpenJob, Part
-from interp.executors.station import Facts, Reply
 from interp.executors.transfer import loads
+from interp.executors.worker_server import Facts, Reply
 from interp.sweeps import Job, Outcome, Worker
 
 SECONDS = 0.25
@@ -29,7 +29,7 @@ POLL = 1.0
 
 
 @dataclass(eq=False)
-class Seat:
+class WorkerState:
     """One worker, as the driver sees it.
 
     Attributes:
@@ -58,35 +58,35 @@ class Seat:
 
 
 @dataclass(eq=False)
-class Staff:
+class StartedWorkers:
     """The workers of an executor, across sweeps.
 
     Attributes:
-        crew: how they are started and reached.
+        backend: how they are started and reached.
         n: number of workers.
         patience: seconds within which the first worker must have started and loaded the model.
-        seats: the workers that have been started, by their numbers.
+        states: the workers that have been started, by their numbers.
         model: the model that they load.
         unclaimed: outcomes of parts that a cancelled sweep did not wait for, by their digests.
     """
 
-    crew: Crew
+    backend: Backend
     n: int
     patience: float
-    seats: dict[int, Seat] = field(default_factory=dict[int, Seat])
+    states: dict[int, WorkerState] = field(default_factory=dict[int, WorkerState])
     model: ModelSpec | None = None
     unclaimed: dict[bytes, tuple[Outcome, ...]] = field(
         default_factory=dict[bytes, tuple[Outcome, ...]]
     )
-    _hired: int = field(default=0, init=False)
+    _last_number: int = field(default=0, init=False)
     _failed_starts: int = field(default=0, init=False)
     _waiting_since: float = field(default=0.0, init=False)
     _inbox: deque[Event] = field(default_factory=deque[Event], init=False)
 
-    def hire(self, n: int) -> None:
+    def start(self, n: int) -> None:
         """Start workers until there are ``n``; they load the model when they have started."""
         self._waiting_since, self._failed_starts = time.monotonic(), 0
-        places = {seat.place for seat in self.seats.values()}
+        places = {state.place for state in self.states.values()}
         for place in range(n):
             if place not in places:
                 self._start(place)
@@ -97,14 +97,14 @@ class Staff:
             self.model.close()
         self.model = model
         self.unclaimed.clear()
-        for number, seat in self.seats.items():
-            seat.job = None
-            if seat.facts is not None:
+        for number, state in self.states.items():
+            state.job = None
+            if state.facts is not None:
                 self._load(number, model)
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Collect the outcomes of parts that a stopped sweep left with the workers."""
-        while any(seat.parts for seat in self.seats.values()):
+        while any(state.parts for state in self.states.values()):
             event = self.next_event()
             if event is not None and event.kind == "done":
                 self.take(event)
@@ -113,8 +113,8 @@ class Staff:
 
     def take(self, event: Event) -> tuple[Part, Reply]:
         """The part that a worker has run, whose outcomes are now unclaimed, and its reply."""
-        part, reply = self.seats[event.worker].parts.popleft(), loads(event.value)
-        digests = [parcel.digest for parcel in part.parcels]
+        part, reply = self.states[event.worker].parts.popleft(), loads(event.value)
+        digests = [group.digest for group in part.serialized]
         self.unclaimed.update(zip(digests, reply.outcomes, strict=False))
         return part, reply
 
@@ -125,7 +125,7 @@ class Staff:
             OutOfResources: they are not in time.
         """
         begin = time.monotonic()
-        while sum(seat.is_ready for seat in self.seats.values()) < n:
+        while sum(state.is_ready for state in self.states.values()) < n:
             self._check_time(begin, n)
             event = self.next_event()
             if event is not None:
@@ -142,15 +142,15 @@ class Staff:
             InterpError: a worker can't load the model.
             OutOfResources: no worker has started in time.
         """
-        if any(seat.is_ready for seat in self.seats.values()):
+        if any(state.is_ready for state in self.states.values()):
             self._waiting_since = time.monotonic()
         else:
             self._check_time(self._waiting_since, 1)
         if not self._inbox:
-            self._inbox.extend(self.crew.events(POLL))
+            self._inbox.extend(self.backend.events(POLL))
         while self._inbox:
             event = self._inbox.popleft()
-            if event.worker not in self.seats:
+            if event.worker not in self.states:
                 continue
             if event.kind == "hello":
                 self._check(event)
@@ -160,34 +160,34 @@ class Staff:
                 return event
         return None
 
-    def replace(self, event: Event) -> Seat:
-        """Start a worker in place of one that has ended, whose seat is returned.
+    def replace(self, event: Event) -> WorkerState:
+        """Start a worker in place of one that has ended, whose state is returned.
 
         Raises:
             WorkerFailed: workers end before they are ready.
         """
-        seat = self.seats.pop(event.worker)
-        if not seat.is_ready:
+        state = self.states.pop(event.worker)
+        if not state.is_ready:
             self._failed_starts += 1
             if self._failed_starts >= TRIES:
                 raise WorkerFailed(
                     f"{self._failed_starts} workers ended before they were ready; the last one "
                     f"{event.value}. What it printed says more."
                 )
-        self._start(seat.place)
-        return seat
+        self._start(state.place)
+        return state
 
     def close(self) -> None:
         """End all workers."""
-        self.crew.close()
-        self.seats.clear()
+        self.backend.close()
+        self.states.clear()
         if self.model is not None:
             self.model.close()
 
     def _start(self, place: int) -> None:
-        self.seats[self._hired] = Seat(place)
-        self.crew.start(self._hired, place)
-        self._hired += 1
+        self.states[self._last_number] = WorkerState(place)
+        self.backend.start(self._last_number, place)
+        self._last_number += 1
 
     def _check(self, event: Event) -> None:
         facts: Facts = event.value
@@ -197,22 +197,22 @@ class Staff:
                 f"Worker {event.worker} (process {facts.pid} on {facts.host}) has "
                 f"{'; '.join(differences)}. Install the same versions on all machines."
             )
-        self.seats[event.worker].facts = facts
+        self.states[event.worker].facts = facts
         if self.model is not None:
             self._load(event.worker, self.model)
 
     def _load(self, worker: int, model: ModelSpec) -> None:
-        self.seats[worker].loads.append(model)
-        self.crew.load(worker, model)
+        self.states[worker].loads.append(model)
+        self.backend.load(worker, model)
 
     def _check_model(self, event: Event) -> None:
-        seat = self.seats[event.worker]
-        expected = seat.loads.popleft().weights
+        state = self.states[event.worker]
+        expected = state.loads.popleft().weights
         if isinstance(event.value, BaseException):
             raise event.value
         if event.value != expected:
             raise InvalidInput(
-                f"Worker {event.worker} ({seat.name}) loaded weights with the hash "
+                f"Worker {event.worker} ({state.name}) loaded weights with the hash "
                 f"{str(event.value)[:12]}; the driver's are {expected[:12]}. Give its machine the "
                 "same files, or leave out source=, so that the weights are sent."
             )
@@ -222,21 +222,23 @@ class Staff:
         waited = time.monotonic() - since
         if waited > self.patience:
             what = "No worker was" if n == 1 else f"Not all of {n} workers were"
-            raise OutOfResources(f"{what} ready within {waited:.0f} s. {self.crew.why_none()}")
+            raise OutOfResources(f"{what} ready within {waited:.0f} s. {self.backend.why_none()}")
 
 
 class Dispatch:
     """One sweep over workers.
 
     Args:
-        staff: the workers.
+        started: the workers.
         jobs: the jobs.
         work: what runs them locally: the model and the budget.
         limit: maximum number of workers that run at a time, for memory.
     """
 
-    def __init__(self, staff: Staff, jobs: Sequence[Job], work: Worker, limit: int) -> None:
-        self.staff, self.work, self.limit = staff, work, limit
+    def __init__(
+        self, started: StartedWorkers, jobs: Sequence[Job], work: Worker, limit: int
+    ) -> None:
+        self.started, self.work, self.limit = started, work, limit
         self.unopened = deque(jobs)
         self.opened: list[OpenJob] = []
         self.again: deque[Part] = deque()
@@ -251,11 +253,11 @@ class Dispatch:
             InterpError: what a worker raised.
         """
         while True:
-            for seat in self._free():
-                yield from self._fill(*seat)
+            for state in self._free():
+                yield from self._fill(*state)
             if not self._is_waiting:
                 break
-            event = self.staff.next_event()
+            event = self.started.next_event()
             if event is not None and event.kind == "done":
                 yield from self._done(event)
             elif event is not None:
@@ -270,51 +272,51 @@ class Dispatch:
 
     @property
     def _is_waiting(self) -> bool:
-        parts = any(seat.parts for seat in self.staff.seats.values())
+        parts = any(state.parts for state in self.started.states.values())
         return bool(parts or self.again or self.unopened or self._has_groups())
 
     def _has_groups(self) -> bool:
         self.opened = [opened for opened in self.opened if opened.groups]
         return bool(self.opened)
 
-    def _free(self) -> list[tuple[int, Seat]]:
+    def _free(self) -> list[tuple[int, WorkerState]]:
         """The workers that can take a part; those with fewer parts first."""
-        seats = [pair for pair in self.staff.seats.items() if pair[1].place < self.limit]
-        free = [pair for pair in seats if pair[1].is_ready and len(pair[1].parts) < AT_A_TIME]
+        states = [pair for pair in self.started.states.items() if pair[1].place < self.limit]
+        free = [pair for pair in states if pair[1].is_ready and len(pair[1].parts) < AT_A_TIME]
         return sorted(free, key=lambda pair: len(pair[1].parts))
 
-    def _fill(self, number: int, seat: Seat) -> Iterator[Outcome]:
+    def _fill(self, number: int, state: WorkerState) -> Iterator[Outcome]:
         """Send a worker its next part; yield what an earlier sweep has already computed."""
-        while (part := self._next(seat)) is not None:
+        while (part := self._next(state)) is not None:
             yield from self._claimed(part)
-            if part.parcels:
-                self._send(number, seat, part)
+            if part.serialized:
+                self._send(number, state, part)
                 return
 
     def _claimed(self, part: Part) -> Iterator[Outcome]:
         """Yield the outcomes that are there, and leave the other groups to the part."""
-        ready = [parcel for parcel in part.parcels if parcel.digest in self.staff.unclaimed]
-        part.parcels = [parcel for parcel in part.parcels if parcel not in ready]
-        for parcel in ready:
-            yield from self.staff.unclaimed.pop(parcel.digest)
+        ready = [group for group in part.serialized if group.digest in self.started.unclaimed]
+        part.serialized = [group for group in part.serialized if group not in ready]
+        for group in ready:
+            yield from self.started.unclaimed.pop(group.digest)
 
-    def _send(self, number: int, seat: Seat, part: Part) -> None:
-        header = None if seat.job is part.opened else part.opened.header
-        groups = [parcel.data for parcel in part.parcels]
-        seat.job = part.opened
-        seat.parts.append(part)
-        self.staff.crew.run(number, Request(header, self.work.budget, groups))
+    def _send(self, number: int, state: WorkerState, part: Part) -> None:
+        header = None if state.job is part.opened else part.opened.header
+        groups = [group.data for group in part.serialized]
+        state.job = part.opened
+        state.parts.append(part)
+        self.started.backend.run(number, Request(header, self.work.budget, groups))
 
-    def _next(self, seat: Seat) -> Part | None:
+    def _next(self, state: WorkerState) -> Part | None:
         if self.again:
             return self.again.popleft()
-        opened = self._job_for(seat)
+        opened = self._job_for(state)
         return None if opened is None else Part(opened, opened.take(self._size(opened)))
 
-    def _job_for(self, seat: Seat) -> OpenJob | None:
+    def _job_for(self, state: WorkerState) -> OpenJob | None:
         """The worker's own job, a new one, or the one with most groups left."""
-        if seat.job is not None and seat.job in self.opened and seat.job.groups:
-            return seat.job
+        if state.job is not None and state.job in self.opened and state.job.groups:
+            return state.job
         while self.unopened:
             opened = OpenJob.of(self.unopened.popleft(), self.work)
             if opened.groups:
@@ -330,19 +332,21 @@ class Dispatch:
         if not known:
             return 1
         left = sum(len(job.groups) for job in self.opened)
-        equal = left if self.unopened else ceil(left / (AT_A_TIME * min(self.limit, self.staff.n)))
+        equal = (
+            left if self.unopened else ceil(left / (AT_A_TIME * min(self.limit, self.started.n)))
+        )
         return max(1, min(round(SECONDS / max(known[0], 1e-6)), equal))
 
     def _done(self, event: Event) -> Iterator[Outcome]:
-        part, reply = self.staff.take(event)
+        part, reply = self.started.take(event)
         if reply.error is not None:
             raise reply.error
-        part.opened.seconds = reply.seconds / len(part.parcels)
+        part.opened.seconds = reply.seconds / len(part.serialized)
         yield from self._claimed(part)
 
     def _ended(self, event: Event) -> None:
         """Replace a worker; what it ran is run again, group by group, at most three times."""
-        parts = self.staff.replace(event).parts
+        parts = self.started.replace(event).parts
         if not parts:
             return
         self.reason = event.value

@@ -9,13 +9,13 @@ import hashlib
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from interp.executors.station import Group, Outline, SentCase, labels
 from interp.executors.transfer import dumps
+from interp.executors.worker_server import Group, Outline, SentCase, labels
 from interp.sweeps import Case, Job, Worker, groups_of
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class SerializedGroup:
     """One group as it is sent.
 
     Attributes:
@@ -55,11 +55,13 @@ class OpenJob:
         groups = deque(groups_of(work.restart_map, job, work.copies(job)))
         return cls(job, dumps(replace(job, cases=outlines(job, work), done=frozenset())), groups)
 
-    def take(self, count: int) -> list[Parcel]:
+    def take(self, count: int) -> list[SerializedGroup]:
         """The next groups, at most ``count``, as they are sent."""
-        return [self._parcel(self.groups.popleft()) for _ in range(min(count, len(self.groups)))]
+        return [
+            self._serialized(self.groups.popleft()) for _ in range(min(count, len(self.groups)))
+        ]
 
-    def _parcel(self, group: Group) -> Parcel:
+    def _serialized(self, group: Group) -> SerializedGroup:
         cases, first_column = group
         sent = tuple(
             SentCase(c.index, c.for_rows(self.job.rows, self.job.n), c.restarts, c.split)
@@ -67,7 +69,7 @@ class OpenJob:
         )
         data = dumps((sent, first_column))
         digest = hashlib.blake2b(self._digest + data, digest_size=16).digest()
-        return Parcel(cases, data, digest)
+        return SerializedGroup(cases, data, digest)
 
 
 def outlines(job: Job, work: Worker) -> tuple[Outline, ...]:
@@ -88,20 +90,20 @@ class Part:
 
     Attributes:
         opened: their job.
-        parcels: the groups.
+        serialized: the groups.
         failures: how often a worker ended while it ran them.
     """
 
     opened: OpenJob
-    parcels: list[Parcel]
+    serialized: list[SerializedGroup]
     failures: int = 0
 
     def singly(self) -> list["Part"]:
         """Parts of one group each, after the worker that ran this part ended."""
-        return [Part(self.opened, [parcel], self.failures + 1) for parcel in self.parcels]
+        return [Part(self.opened, [group], self.failures + 1) for group in self.serialized]
 
     def __str__(self) -> str:
         """Cases and prompts."""
         first, *others = self.opened.job.rows
         more = f" and {len(others)} more" if others else ""
-        return f"{labels(self.parcels[0].cases)} on prompt {first}{more}"
+        return f"{labels(self.serialized[0].cases)} on prompt {first}{more}"

@@ -13,10 +13,10 @@ import torch
 
 from interp.errors import InvalidInput, shorten
 from interp.execution import free_bytes, size_of
-from interp.executors.crew import Crew, ModelSpec
-from interp.executors.dispatch import Dispatch, Staff
-from interp.executors.station import Settings
+from interp.executors.backend import Backend, ModelSpec
+from interp.executors.dispatch import Dispatch, StartedWorkers
 from interp.executors.transfer import Snapshot
+from interp.executors.worker_server import Settings
 from interp.integers import at_least
 from interp.model import Network
 from interp.sweeps import Job, Outcome, Worker
@@ -44,7 +44,7 @@ class WorkerPool(ABC):
 
     def __init__(self, source: str | None, timeout: object) -> None:
         self._source, self._timeout = source, positive(timeout, "timeout") or 0.0
-        self._staff: Staff | None = None
+        self._started: StartedWorkers | None = None
         self._model: tuple[Callable[[], Network | None], tuple[object, ...]] | None = None
         self._lock, self._owner = threading.Lock(), 0
 
@@ -70,11 +70,11 @@ class WorkerPool(ABC):
         if not listed:
             return
         with self._alone():
-            staff = self._ready_staff(work.restart_map.model)
+            started = self._started_workers(work.restart_map.model)
             limit = self._limit(listed, work)
-            staff.hire(limit)
-            yield from Dispatch(staff, listed, work, limit).outcomes()
-            staff.unclaimed.clear()
+            started.start(limit)
+            yield from Dispatch(started, listed, work, limit).outcomes()
+            started.unclaimed.clear()
 
     def prepare(self, model: Network, *, every: bool = False) -> None:
         """Start the workers and let them load a model, which the first sweep does otherwise.
@@ -87,15 +87,15 @@ class WorkerPool(ABC):
             InterpError: as for a sweep.
         """
         with self._alone():
-            staff = self._ready_staff(model)
-            staff.hire(staff.n)
-            staff.wait(staff.n if every else 1)
+            started = self._started_workers(model)
+            started.start(started.n)
+            started.wait(started.n if every else 1)
 
     def close(self) -> None:
         """End all workers at once, and delete what was written for them."""
-        staff, self._staff, self._model = self._staff, None, None
-        if staff is not None:
-            staff.close()
+        started, self._started, self._model = self._started, None, None
+        if started is not None:
+            started.close()
 
     def __enter__(self: Pool) -> Pool:
         """The pool, which is closed at the end of the block."""
@@ -106,7 +106,7 @@ class WorkerPool(ABC):
         self.close()
 
     @abstractmethod
-    def _start(self, model: Network) -> tuple[Crew, int]:
+    def _start(self, model: Network) -> tuple[Backend, int]:
         """What starts workers, and their number."""
 
     @abstractmethod
@@ -132,25 +132,25 @@ class WorkerPool(ABC):
             finally:
                 self._owner = 0
 
-    def _ready_staff(self, model: Network) -> Staff:
+    def _started_workers(self, model: Network) -> StartedWorkers:
         """The workers, which load the model if they have another one."""
-        if self._staff is None:
-            crew, n = self._start(model)
-            self._staff = Staff(crew, n, self._timeout)
-            weakref.finalize(self, self._staff.close)
-        self._staff.settle()  # before another model is loaded
+        if self._started is None:
+            backend, n = self._start(model)
+            self._started = StartedWorkers(backend, n, self._timeout)
+            weakref.finalize(self, self._started.close)
+        self._started.drain()  # before another model is loaded
         weights = weight_hash(model)
         depends = weights, model.products, Settings.here()
         if self._model is None or self._model[0]() is not model or self._model[1] != depends:
             snapshot = Snapshot.of(model) if self._source is None else None
             how = Settings.here()
-            self._staff.use(ModelSpec(weights, model.dtype, how, snapshot, self._source))
+            self._started.use(ModelSpec(weights, model.dtype, how, snapshot, self._source))
             self._model = weakref.ref(model), depends
-        return self._staff
+        return self._started
 
     def _limit(self, jobs: list[Job], work: Worker) -> int:
         """Number of workers that run at a time: as many as there are, and memory for."""
-        n = 1 if self._staff is None else self._staff.n
+        n = 1 if self._started is None else self._started.n
         largest = max(jobs, key=lambda job: job.batches[-1].ids.numel())
         size, prompts, copies = work.footprint(largest), len(largest.rows), work.copies(largest)
         need = prompts * (size.peak * copies + size.stored)

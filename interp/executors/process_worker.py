@@ -8,8 +8,8 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from interp.executors.station import Station
 from interp.executors.transfer import mapped
+from interp.executors.worker_server import WorkerServer
 
 ORPHANED = 5.0
 """Seconds between two looks at whether the driver still exists."""
@@ -26,28 +26,28 @@ def main(fd: int, number: int, threads: int, device: str) -> None:
     """
     connection = Connection(fd)
     requests: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-    station = Station(number, threads, device)
+    worker_server = WorkerServer(number, threads, device)
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    connection.send_bytes(pickle.dumps(("hello", station.facts())))
+    connection.send_bytes(pickle.dumps(("hello", worker_server.facts())))
     while True:
         name, *args = requests.get()
-        reply = _answer(station, name, args)
+        reply = _answer(worker_server, name, args)
         try:
             connection.send_bytes(pickle.dumps(reply))
         except OSError:  # the driver is gone
             os._exit(0)
 
 
-def _answer(station: Station, name: str, args: list[Any]) -> tuple[str, object]:
+def _answer(worker_server: WorkerServer, name: str, args: list[Any]) -> tuple[str, object]:
     """The answer to a request."""
     if name == "run":
-        return "done", station.run(*args)
+        return "done", worker_server.run(*args)
     if name == "load_from":
-        return "loaded", station.load_from(*args)
+        return "loaded", worker_server.load_from(*args)
     settings, skeleton, nbytes, file = args
     data = mapped(file, nbytes)
     os.close(file)
-    return "loaded", station.load(settings, skeleton, data)
+    return "loaded", worker_server.load(settings, skeleton, data)
 
 
 def _read(connection: Connection, requests: "queue.SimpleQueue[tuple[Any, ...]]") -> None:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 import torch
 
 from interp.errors import InvalidInput, shorten
-from interp.executors.crew import Crew, Event, ModelSpec, Request
+from interp.executors.backend import Backend, Event, ModelSpec, Request
 from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
 from interp.model import Network
 
@@ -83,7 +83,7 @@ class Processes(WorkerPool):
         """Its number of workers and their threads."""
         return f"Processes(workers={self.workers}, threads={self.threads})"
 
-    def _start(self, model: Network) -> tuple[Crew, int]:
+    def _start(self, model: Network) -> tuple[Backend, int]:
         devices = self.devices or default_devices(model.device)
         if torch.device(devices[0]).type != model.device.type:
             raise InvalidInput(
@@ -93,7 +93,7 @@ class Processes(WorkerPool):
         on_gpu = torch.device(devices[0]).type != "cpu"
         self._n_gpus = len(devices) if on_gpu else 0
         n = self._requested[0] or (len(devices) if on_gpu else self.workers or 1)
-        return ProcessCrew(devices, self.threads or 1), n
+        return ProcessBackend(devices, self.threads or 1), n
 
     def _at_once(self, need: int, budget: int) -> int:
         if self._n_gpus:
@@ -142,7 +142,7 @@ class _Process:
     connection: Connection
 
 
-class ProcessCrew(Crew):
+class ProcessBackend(Backend):
     """Processes, each with a connection.
 
     Args:

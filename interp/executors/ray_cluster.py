@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from interp.errors import InvalidInput, OutOfResources, first_line, shorten
-from interp.executors.crew import Crew, Event, ModelSpec, Request
+from interp.executors.backend import Backend, Event, ModelSpec, Request
 from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
-from interp.executors.station import Settings, Station
 from interp.executors.transfer import mapped
+from interp.executors.worker_server import Settings, WorkerServer
 from interp.model import Network
 
 REACH = 10.0
@@ -113,7 +113,7 @@ class Ray(WorkerPool):
         super().close()
         self._is_ours = False
 
-    def _start(self, model: Network) -> tuple[Crew, int]:
+    def _start(self, model: Network) -> tuple[Backend, int]:
         ray = ray_library()
         if not ray.is_initialized():
             connect(ray, self.address)
@@ -131,7 +131,7 @@ class Ray(WorkerPool):
         if self._memory is not None and not self._is_local:
             options["memory"] = int(self._memory)
         device = "cuda" if on_gpu else "cpu"
-        return RayCrew(ray, options, self.threads, device, ends_cluster=self._is_ours), n
+        return RayBackend(ray, options, self.threads, device, ends_cluster=self._is_ours), n
 
     @property
     def _is_local(self) -> bool:
@@ -225,7 +225,7 @@ def is_healthy(host: str, port: int) -> bool:
     return done.returncode == 0
 
 
-class RayStation(Station):
+class RayServer(WorkerServer):
     """A worker in an actor of Ray."""
 
     def load_block(
@@ -240,7 +240,7 @@ class RayStation(Station):
             return self.load(settings, skeleton, torch.from_numpy(block))
 
 
-class RayCrew(Crew):
+class RayBackend(Backend):
     """Actors of Ray.
 
     Args:
@@ -262,7 +262,7 @@ class RayCrew(Crew):
     ) -> None:
         self._ray, self._options, self._ends_cluster = ray, options, ends_cluster
         self._threads, self._device = threads, device
-        self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(RayStation)
+        self._actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(RayServer)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, tuple[int, str]] = {}
         self._block: tuple[ModelSpec, Any] | None = None

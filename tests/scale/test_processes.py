@@ -16,7 +16,7 @@ from scaled import LITTLE, ends_worker_at, is_gone, swept
 import interp
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources, WorkerFailed
-from interp.executors import Processes, dispatch, station
+from interp.executors import Processes, dispatch, worker_server
 from interp.sweeps import CURRENT, local
 
 MODEL = build("gpt2")
@@ -38,7 +38,7 @@ def pool():
 def pids(pool) -> list[int]:
     """The processes of all workers, once each is ready."""
     pool.prepare(MODEL, every=True)
-    return [seat.facts.pid for seat in pool._staff.seats.values() if seat.facts is not None]
+    return [state.facts.pid for state in pool._started.states.values() if state.facts is not None]
 
 
 def norm_of(case: int):
@@ -119,11 +119,11 @@ def test_a_stopped_sweep_ends_with_the_same_bits(pool):
     part = sweep(*arguments, memory=LITTLE, executor=pool, cancelled=lambda: True)
     assert not part.complete
     assert_identical(part.values[part.done], whole.values[part.done])
-    pool._staff.settle()
-    assert pool._staff.unclaimed
+    pool._started.drain()
+    assert pool._started.unclaimed
     again = sweep(*arguments, memory=LITTLE, executor=pool, resume=part)
     assert_identical(again.values, whole.values)
-    assert not pool._staff.unclaimed
+    assert not pool._started.unclaimed
 
 
 # Workers that end.
@@ -185,7 +185,7 @@ heads = [edits.zero("z", layer=0, head=0)] * 3
 pool = Processes(2, threads=1)
 
 def progress(done, total):
-    print(*(seat.facts.pid for seat in pool._staff.seats.values() if seat.facts), flush=True)
+    print(*(state.facts.pid for state in pool._started.states.values() if state.facts), flush=True)
     sys.stdin.readline()
 
 def slow(logits):
@@ -305,9 +305,9 @@ def test_a_name_that_is_misspelt_is_refused():
 
 @pytest.mark.slow
 def test_another_version_is_refused(pool, monkeypatch):
-    versions = {**station.Facts.here().versions, "interp": "0.0.9"}
-    facts = station.Facts(versions, "elsewhere", 1)
-    monkeypatch.setattr(station.Facts, "here", classmethod(lambda cls: facts))
+    versions = {**worker_server.Facts.here().versions, "interp": "0.0.9"}
+    facts = worker_server.Facts(versions, "elsewhere", 1)
+    monkeypatch.setattr(worker_server.Facts, "here", classmethod(lambda cls: facts))
     with (
         Processes(1) as other,
         pytest.raises(InvalidInput, match=r"Worker 0 .* has interp .* but 0.0.9 in the driver"),

@@ -44,7 +44,7 @@ def pool():
 def pids(pool) -> list[int]:
     """The processes of all workers, once each is ready."""
     pool.prepare(MODEL, every=True)
-    return [seat.facts.pid for seat in pool._staff.seats.values() if seat.facts is not None]
+    return [state.facts.pid for state in pool._started.states.values() if state.facts is not None]
 
 
 def norm_of(case: int):

@@ -16,7 +16,8 @@ from interp import Sweep
 
 WORDS = ("ablate", "--model", "python-2l", "--prompts", "repeated", "--dtype", "float64")
 SLICED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 from apps.commands import partial_run
 partial_run.SLICE, partial_run.PREPARATIONS = 0.0, 0
 write = partial_run.PartialRun.write

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import torch
 
-from interp.executors.station import Settings
 from interp.executors.transfer import Snapshot
+from interp.executors.worker_server import Settings
 from interp.sweeps import Budget
 
 
@@ -68,7 +68,7 @@ class Request:
     groups: Sequence[bytes]
 
 
-class Crew(ABC):
+class Backend(ABC):
     """The workers of an executor, by their numbers; none of the calls but ``events`` waits."""
 
     @abstractmethod

@@ -182,7 +182,7 @@ def labels(cases: Sequence[Case]) -> str:
 
 
 @dataclass
-class Station:
+class WorkerServer:
     """One worker: a model, and the baseline of the job that it runs.
 
     Attributes:
