@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.bench import Bench, Makers
 from benchmarks.forwards import plain
 from benchmarks.table import Mark, Row
-from benchmarks.timing import Forward, Work
+from benchmarks.timing import Absent, Forward, Work
 from interp import Transformer, load
 
 SCANNED = Mark(1.5)
@@ -89,10 +89,12 @@ def _tokens_of_source_code(model: Transformer, n_tokens: int) -> Tensor:
     """Tokens of Python's standard library, in rows of the context's width."""
     files = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     rows: list[Tensor] = []
-    width = model.config.n_ctx
+    width, tokenizer = model.config.n_ctx, model.tokenizer
+    if tokenizer is None:
+        raise Absent(f"{BUNDLED} has no tokenizer")
     for file in files:
         text = file.read_text(encoding="utf-8", errors="ignore")
-        ids = torch.tensor(model.tokenizer.encode(text), device=model.device)
+        ids = torch.tensor(tokenizer.encode(text), device=model.device)
         rows += [row for row in ids.split(width) if len(row) == width]
         if len(rows) * width >= n_tokens:
             break
