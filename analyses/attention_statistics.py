@@ -24,7 +24,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from analyses.methods.corpus import by_length
 from analyses.methods.heads import (
     BOS,
     DISTANCE,
@@ -62,6 +61,7 @@ from interp.execution import Provenance
 from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
+from interp.prompts import by_length
 from interp.weights import check_finite_weights
 
 NAMED = 3

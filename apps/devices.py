@@ -1,7 +1,4 @@
-"""The device named on the command line, checked to be available; the memory of this machine."""
-
-import sys
-from ctypes import CDLL
+"""The device named on the command line, checked to be available; free memory."""
 
 import torch
 
@@ -22,17 +19,6 @@ def free_memory() -> int:
 def default_budget(free: int) -> int:
     """What the explorer may keep beside its models, of so much free memory: a quarter of it."""
     return free // 4
-
-
-def return_freed_memory() -> None:
-    """Give the memory that was freed back to the system.
-
-    The allocator of Linux (glibc) keeps freed blocks for later, after the forwards of a model of
-    some size more than a gigabyte.
-    """
-    trim = getattr(CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def parse_device(name: str) -> torch.device:

@@ -5,7 +5,6 @@ the resident set, which is reset before the work (``/proc/self/clear_refs``) aft
 returned to the system. Other systems are not supported: they would need a process for each work.
 """
 
-import ctypes
 import gc
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import Absent, Work
+from interp.io import return_freed_memory
 
 CLEAR = Path("/proc/self/clear_refs")
 RESET_HIGH_WATER = "5"
@@ -50,11 +50,13 @@ def reset_high_water() -> int:
     Raises:
         Absent: this system does not report it.
     """
+    absent = Absent("peak memory can be read only on Linux with glibc")
+    if not return_freed_memory():
+        raise absent
     try:
-        ctypes.CDLL(None).malloc_trim(0)
         CLEAR.write_text(RESET_HIGH_WATER, encoding="ascii")
-    except (OSError, AttributeError) as error:
-        raise Absent("peak memory can be read only on Linux with glibc") from error
+    except OSError as error:
+        raise absent from error
     return resident()
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from analyses.methods.corpus import Pool, rows_of
 from interp.errors import InvalidInput, InvalidTokens
 from interp.integers import at_least
 from interp.model import Batch
+from interp.prompts import Pool, rows_of
 from interp.text import Prompt
 from interp.transformer import TextNetwork
 

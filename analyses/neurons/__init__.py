@@ -33,7 +33,6 @@ from analyses.methods.corpus import (
     Settings,
     Snippet,
     activations_of,
-    rows_of,
     shuffled_values,
     snippets,
     stream_corpus,
@@ -68,6 +67,7 @@ from interp.errors import Cancelled, InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_integer, as_seed, at_least, within
 from interp.metrics import Metric
+from interp.prompts import rows_of
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 

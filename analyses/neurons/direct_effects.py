@@ -2,10 +2,11 @@
 
 import torch
 
-from analyses.methods.corpus import ActivationsOf, Streamed, rows_of
+from analyses.methods.corpus import ActivationsOf, Streamed
 from analyses.neurons.neuron_terms import DirectEffects, direct_effects, places_of_neurons
 from interp.execution import run
 from interp.model import MaskedHead, MeanPooledNorm, Network, Unembedding
+from interp.prompts import rows_of
 
 
 def writes_logits(model: Network, measure: ActivationsOf) -> bool:

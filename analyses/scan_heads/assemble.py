@@ -20,6 +20,7 @@ from interp.errors import InvalidInput
 from interp.execution import Provenance
 from interp.io import Progress
 from interp.points import Point
+from interp.prompts import no_texts
 
 TOP = 10
 """Number of tokens and pairs that are listed of each head."""
@@ -45,9 +46,7 @@ def head_scan(
     plan, totals = scan.plan, scan.totals
     counts, value = totals.counts, totals.value
     if not counts["texts"]:
-        raise InvalidInput(
-            "The corpus holds no text: give a file with one text per line, texts, or token ids."
-        )
+        raise no_texts()
     if not scan.has_values:
         raise InvalidInput(
             f"None of the {counts['texts']} texts has two tokens, so every head's attention is "

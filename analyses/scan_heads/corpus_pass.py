@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.methods.corpus import Pool, pools_of
 from analyses.scan_heads.measure import Plan, add_batch
 from analyses.scan_heads.partial import PartialScan
 from analyses.scan_heads.sequences import LONGEST, Text
@@ -18,6 +17,7 @@ from interp.errors import InvalidInput, OutOfResources
 from interp.execution import free_bytes, size_of
 from interp.integers import as_seed, at_least, within
 from interp.io import Progress
+from interp.prompts import Pool, pools_of
 from interp.weights import weight_hash
 
 POOL = 256

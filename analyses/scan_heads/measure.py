@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.corpus import by_length
 from analyses.methods.heads import (
     DISTANCE,
     ENTROPY,
@@ -33,6 +32,7 @@ from interp.cache import Cache
 from interp.metrics import at_least_float32
 from interp.model import PAD, Attention, Attentions, Batch, ImageInput, every_attention
 from interp.points import Place, Point
+from interp.prompts import by_length
 
 WRITE = "write"
 """‖z W_O‖ over the norm of the stream."""

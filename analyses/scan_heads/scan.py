@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from analyses.methods.corpus import pools_of
 from analyses.scan_heads.assemble import head_scan
 from analyses.scan_heads.corpus_pass import CorpusPass, check_memory, planned
 from analyses.scan_heads.effects import check_effects
@@ -21,6 +20,7 @@ from interp.errors import InvalidInput
 from interp.execution import size_of
 from interp.integers import at_least
 from interp.io import ProgressLike, as_progress
+from interp.prompts import no_texts, pools_of
 from interp.weights import check_finite_weights
 
 FEW = 16
@@ -181,9 +181,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     rows, totals = at_least(1, rows, "rows"), Totals(sizes)
     pool = next(iter(pools_of(model, texts, FEW, max_length)), None)
     if pool is None:
-        raise InvalidInput(
-            "The corpus holds no text: give a file with one text per line, texts, or token ids."
-        )
+        raise no_texts()
     few = torch.arange(min(FEW, len(pool.sources)), device=pool.batches[0].ids.device)
     batches = [batch.rows(few) for batch in pool.batches]
     began = perf_counter()

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.corpus import rows_of
 from analyses.methods.heads import pattern_at
 from analyses.scan_heads.measure import Plan
 from analyses.scan_heads.totals import MOST
 from interp import run
 from interp.model import Batch
+from interp.prompts import rows_of
 
 DECILES = ((10, 10), (8, 3), (6, 3), (4, 3), (2, 3))
 """The deciles from which texts are shown, and the most texts of each."""

@@ -14,12 +14,11 @@ from threading import Lock, Thread, current_thread
 
 import interp
 from analyses.results import Progress, Result
-from apps.devices import return_freed_memory
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
 from interp.errors import Cancelled, InterpError, OutOfResources
-from interp.io import cancellable
+from interp.io import cancellable, return_freed_memory
 
 FIRST_SLICE = 0.4
 """Seconds after which the first partial result is shown."""

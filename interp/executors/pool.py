@@ -139,12 +139,11 @@ class WorkerPool(ABC):
             self._started = StartedWorkers(backend, n, self._timeout)
             weakref.finalize(self, self._started.close)
         self._started.drain()  # before another model is loaded
-        weights = weight_hash(model)
-        depends = weights, model.products, Settings.here()
+        weights, settings = weight_hash(model), Settings.here()
+        depends = weights, model.products, settings
         if self._model is None or self._model[0]() is not model or self._model[1] != depends:
             snapshot = Snapshot.of(model) if self._source is None else None
-            how = Settings.here()
-            self._started.use(ModelSpec(weights, model.dtype, how, snapshot, self._source))
+            self._started.use(ModelSpec(weights, model.dtype, settings, snapshot, self._source))
             self._model = weakref.ref(model), depends
         return self._started
 

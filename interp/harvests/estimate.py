@@ -8,14 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from interp.errors import InvalidInput
 from interp.execution import size_of
 from interp.harvests.forwards import CELLS, ROWS, planned
 from interp.harvests.index import IDS, row_bytes
 from interp.integers import at_least
 from interp.model import Batch
 from interp.names import Request
-from interp.prompts import by_length, pools_of
+from interp.prompts import by_length, no_texts, pools_of
 from interp.transformer import Transformer
 
 Forward = tuple[Tensor, tuple[Batch, ...]]
@@ -88,9 +87,7 @@ def estimate_harvest(
     plan = planned(model, record, dtype)
     pool = next(iter(pools_of(model, texts, FEW, max_length)), None)
     if pool is None:
-        raise InvalidInput(
-            "The corpus holds no text: give a file with one text per line, texts, or token ids."
-        )
+        raise no_texts()
     n_rows = int(pool.batches[plan.stack].is_real.sum())
     batches = list(by_length(pool.batches, at_least(1, rows, "rows"), CELLS, plan.forward_tokens))
     plan.rows(batches[0][1])  # what is allocated once is not timed

@@ -32,7 +32,7 @@ from interp.io import (
     write_whole,
 )
 from interp.model import PAD, Batch
-from interp.prompts import Pool, pools_of
+from interp.prompts import Pool, no_texts, pools_of
 from interp.transformer import TextNetwork
 
 POOL = 256
@@ -71,9 +71,7 @@ class Corpus:
             self._update(tensors)
             yield pool, tensors
         if not self.n_texts:
-            raise InvalidInput(
-                "The corpus holds no text: give a file with one text per line, texts, or token ids."
-            )
+            raise no_texts()
 
     @property
     def digest(self) -> str:

@@ -17,6 +17,7 @@ from interp.io.files import (
     write_whole,
 )
 from interp.io.frame import DataFrame, frame_of
+from interp.io.freed_memory import return_freed_memory
 from interp.io.json_text import parse_json, read_json
 from interp.io.paths import as_path
 from interp.io.progress import Progress, ProgressLike, as_progress, cancellable, check_cancelled
@@ -75,6 +76,7 @@ __all__ = [
     "read_json",
     "refuse_link",
     "replacement",
+    "return_freed_memory",
     "save_tensors",
     "size_of",
     "sole_writer",

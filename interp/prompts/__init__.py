@@ -13,7 +13,7 @@ from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
 from interp.prompts.template import Template
 from interp.prompts.template_file import read_template
-from interp.prompts.texts import Pool, by_length, pools_of, rows_of
+from interp.prompts.texts import Pool, by_length, no_texts, pools_of, rows_of
 
 __all__ = [
     "PROMPT_FOLDER",
@@ -26,6 +26,7 @@ __all__ = [
     "is_dataset",
     "iter_prompts",
     "largest_page",
+    "no_texts",
     "path_of_prompts",
     "pools_of",
     "read_prompt_file",

@@ -151,6 +151,13 @@ def pools_of(
         yield _pool(rows, first)
 
 
+def no_texts() -> InvalidInput:
+    """The error for a corpus from which :func:`pools_of` yields nothing."""
+    return InvalidInput(
+        "The corpus holds no text: give a file with one text per line, texts, or token ids."
+    )
+
+
 def joined(batches: Sequence[Batch]) -> Batch:
     """The rows of several batches as one batch, padded on the right."""
     if len(batches) == 1:

@@ -1,13 +1,12 @@
 """Reads a `tokenizer.json`, and refuses content that would crash the `tokenizers` library."""
 
-import ctypes
 from pathlib import Path
 from typing import Any, Final
 
 import tokenizers
 
 from interp.errors import shorten
-from interp.io import parse_json, read_bounded
+from interp.io import parse_json, read_bounded, return_freed_memory
 from interp.text.growth import NormalizedLength, check_growth
 
 MAX_BYTES: Final = 2**26
@@ -52,23 +51,12 @@ def read_backend(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
         description["model"].pop("merges", None)
     backend = tokenizers.Tokenizer.from_buffer(content)
     if len(content) > MANY_BYTES:
-        _return_freed_memory()
+        return_freed_memory()
     model = backend.model
     names = [name for name in OF_MODEL if hasattr(model, name)]
     defaults = {"type": type(model).__name__} | {name: getattr(model, name) for name in names}
     optional = {"added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
     return backend, {**optional, **description, "model": description["model"] | defaults}
-
-
-def _return_freed_memory() -> None:
-    """Return freed memory to the system, where the C library is glibc.
-
-    What the parser of the `tokenizers` library frees lies between the small objects that it keeps:
-    140 MB for a vocabulary of 262,144 tokens, which glibc would not return by itself.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _ids(description: dict[str, Any]) -> list[int]:

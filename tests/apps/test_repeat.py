@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from architectures import covering
 from tables import each
+from waiting_command import PROGRAM
 
 from apps.commands import COMMANDS, partial_run
 from apps.commands.options import FILES, SHARED
@@ -77,27 +78,12 @@ def test_slices_change_no_number(command, tmp_path, slices, monkeypatch, name):
     assert {path.name for path in tmp_path.iterdir() if "kept" in path.name} == set()
 
 
-KILLED = """
-import sys
-from apps.commands import partial_run
-partial_run.SLICE, partial_run.PREPARATIONS = 0.0, 0
-write = partial_run.PartialRun.write
-def slowly(self, sweep, budget):
-    write(self, sweep, budget)
-    print(int(sweep.done.sum()), flush=True)
-    sys.stdin.readline()
-partial_run.PartialRun.write = slowly
-from apps.cli import main
-main(sys.argv[1:])
-"""
-
-
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(command, tmp_path):
     words, out = ABLATE, tmp_path / "out"
     assert command(*words, "--out", tmp_path / "whole").exit_code == 0
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, *words, "--out", str(out)],
+        [sys.executable, "-c", PROGRAM, *words, "--out", str(out)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,11 +8,31 @@ from typing import Any
 import torch
 from architectures import ARCHITECTURES, build, padded, tokens_of
 
+import interp
 from interp import edits, metrics
 from interp.model import as_network
 
 LITTLE = 60_000
 """Bytes for a few edited forwards: a sweep then has many jobs and groups."""
+ONE_AT_A_TIME = 30_000
+MODEL = build("gpt2")
+TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
+METRIC = metrics.logit_diff((1, 2, 3), 0)
+HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
+
+
+def pids(pool) -> list[int]:
+    """The processes of all workers, once each is ready."""
+    pool.prepare(MODEL, every=True)
+    return [state.facts.pid for state in pool._started.states.values() if state.facts is not None]
+
+
+def norm_of(case: int):
+    """Whether logits are those of a case: by their norm, which is compared within rounding."""
+    edited = interp.run(MODEL, TOKENS, edits=[HEADS[case]]).logits
+    assert edited is not None
+    norm = edited.norm()
+    return lambda logits: bool((logits.norm() - norm).abs() < 1e-9)
 
 
 def swept(name: str):

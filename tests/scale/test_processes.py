@@ -10,20 +10,26 @@ import warnings
 
 import pytest
 import torch
-from architectures import assert_close, assert_identical, build, tokens_of
-from scaled import LITTLE, ends_worker_at, is_gone, swept
+from architectures import assert_close, assert_identical, build
+from scaled import (
+    HEADS,
+    LITTLE,
+    METRIC,
+    MODEL,
+    ONE_AT_A_TIME,
+    TOKENS,
+    ends_worker_at,
+    is_gone,
+    norm_of,
+    pids,
+    swept,
+)
 
 import interp
 from interp import edits, metrics, sweep
 from interp.errors import HookFailed, InvalidInput, OutOfResources, WorkerFailed
 from interp.executors import Processes, dispatch, worker_server
 from interp.sweeps import CURRENT, local
-
-MODEL = build("gpt2")
-TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
-METRIC = metrics.logit_diff((1, 2, 3), 0)
-HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
-ONE_AT_A_TIME = 30_000
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,18 +39,6 @@ def pool():
     with Processes(2, threads=1) as processes:
         processes.prepare(MODEL)
         yield processes
-
-
-def pids(pool) -> list[int]:
-    """The processes of all workers, once each is ready."""
-    pool.prepare(MODEL, every=True)
-    return [state.facts.pid for state in pool._started.states.values() if state.facts is not None]
-
-
-def norm_of(case: int):
-    """Whether logits are those of a case: by their norm, which is compared within rounding."""
-    edited = interp.run(MODEL, TOKENS, edits=[HEADS[case]]).logits.norm()
-    return lambda logits: bool((logits.norm() - edited).abs() < 1e-9)
 
 
 # The values.

@@ -8,21 +8,26 @@ import threading
 import time
 
 import pytest
-from architectures import assert_close, assert_identical, build, tokens_of
-from scaled import LITTLE, ends_worker_at, is_gone, swept
+from architectures import assert_close, assert_identical
+from scaled import (
+    HEADS,
+    LITTLE,
+    METRIC,
+    MODEL,
+    ONE_AT_A_TIME,
+    TOKENS,
+    ends_worker_at,
+    is_gone,
+    norm_of,
+    pids,
+    swept,
+)
 
-import interp
-from interp import edits, metrics, sweep
+from interp import sweep
 from interp.errors import InvalidInput, OutOfResources, WorkerFailed
 from interp.executors import Processes, Ray, ray_cluster
 
 pytest.importorskip("ray")
-
-MODEL = build("gpt2")
-TOKENS = tokens_of("gpt2", batch=3, pos=5)[0]
-METRIC = metrics.logit_diff((1, 2, 3), 0)
-HEADS = [edits.zero("z", layer=layer, head=head) for layer in range(2) for head in range(3)]
-ONE_AT_A_TIME = 30_000
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,18 +44,6 @@ def pool():
     with Ray(2, cpus=0.5, threads=1) as workers:
         workers.prepare(MODEL, every=True)
         yield workers
-
-
-def pids(pool) -> list[int]:
-    """The processes of all workers, once each is ready."""
-    pool.prepare(MODEL, every=True)
-    return [state.facts.pid for state in pool._started.states.values() if state.facts is not None]
-
-
-def norm_of(case: int):
-    """Whether logits are those of a case: by their norm, which is compared within rounding."""
-    edited = interp.run(MODEL, TOKENS, edits=[HEADS[case]]).logits.norm()
-    return lambda logits: bool((logits.norm() - edited).abs() < 1e-9)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "bert", "gemma2"])

@@ -10,26 +10,12 @@ from pathlib import Path
 import pytest
 from scaled import is_gone
 from typer.testing import CliRunner
+from waiting_command import PROGRAM
 
 from apps.cli import app
 from interp import Sweep
 
 WORDS = ("ablate", "--model", "python-2l", "--prompts", "repeated", "--dtype", "float64")
-SLICED = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
-from apps.commands import partial_run
-partial_run.SLICE, partial_run.PREPARATIONS = 0.0, 0
-write = partial_run.PartialRun.write
-def slowly(self, sweep, budget):
-    write(self, sweep, budget)
-    print(int(sweep.done.sum()), flush=True)
-    sys.stdin.readline()
-partial_run.PartialRun.write = slowly
-from apps.cli import main
-main(sys.argv[1:])
-"""
-
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -58,7 +44,7 @@ def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tm
     words = [*WORDS, "--executor", "processes", "--workers", "2"]
     out = tmp_path / "out"
     with subprocess.Popen(
-        [sys.executable, "-c", SLICED, *words, "--out", str(out)],
+        [sys.executable, "-c", PROGRAM, *words, "--out", str(out)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -20,7 +20,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import run
 from interp.io import ProgressLike, as_progress
 from interp.model import Batch, Stack, TokenInput
-from interp.prompts import Pool, pools_of
+from interp.prompts import Pool, no_texts, pools_of
 from interp.transformer import TextNetwork
 
 Text = tuple[Batch, ...]
@@ -198,9 +198,7 @@ class _Totals:
     def result(self, *, complete: bool) -> Streamed:
         """The result over all texts added so far."""
         if not self.n_texts:
-            raise InvalidInput(
-                "The corpus holds no text: give a file with one text per line, texts, or token ids."
-            )
+            raise no_texts()
         if not self.distribution.n:
             raise InvalidInput(
                 f"{self.measure.name} has no value in this corpus: each of its {self.n_texts} "

@@ -1,4 +1,4 @@
-"""The memory of this machine."""
+"""Memory that was freed is returned to the system."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 RETURNED = """
 from benchmarks.memory import resident
-from apps.devices import return_freed_memory
+from interp.io import return_freed_memory
 
 blocks = [bytearray(100_000) for _ in range(2000)]
 for block in blocks:
