@@ -114,10 +114,11 @@ def test_conductance_is_marked_against_backwards_to_the_stream_alone(without_pee
 
 @pytest.mark.slow
 def test_a_scan_of_heads_is_marked_against_the_plain_forward(rows):
-    scan, patterns = of(rows, "corpus")
+    scan, patterns, million = of(rows, "corpus")
     assert scan["mark"]["bound"] == 1.5
     assert scan["against"] == "our plain forward"
     assert "output_attentions" in patterns["against"]
+    assert million["mark"]["bound"] == 5
 
 
 @pytest.mark.slow
