@@ -39,6 +39,7 @@ from interp.model import PAD
 from interp.points import Place, Point
 from interp.prompts import Template, bundled_prompts, iter_prompts, read_prompts, read_template
 from interp.sweeps import Interrupted, Sweep, estimate_sweep, sweep
+from interp.tensor_parallel import ShardedTransformer, parallel
 from interp.text import Tokenizer
 from interp.transformer import Transformer, TwoTowers
 from interp.zoo import card, history
@@ -70,6 +71,7 @@ __all__ = [
     "PositionsConfig",
     "Run",
     "ScalingConfig",
+    "ShardedTransformer",
     "StackConfig",
     "Start",
     "Sweep",
@@ -97,6 +99,7 @@ __all__ = [
     "metrics",
     "packed",
     "packing_gain",
+    "parallel",
     "read_prompts",
     "read_template",
     "run",

@@ -2,7 +2,7 @@
 
 from interp.execution.estimate import Estimate, LiveBytes, Shapes, estimate, given_to
 from interp.execution.first_nan import check_forward, check_no_nan, first_nan, naming_first_nan
-from interp.execution.free_bytes import free_bytes, size_of
+from interp.execution.free_bytes import fix_free_bytes, free_bytes, measured_free_bytes, size_of
 from interp.execution.generate import (
     check_can_continue,
     check_temperature,
@@ -35,10 +35,12 @@ __all__ = [
     "end_tokens",
     "estimate",
     "first_nan",
+    "fix_free_bytes",
     "free_bytes",
     "generate",
     "given_to",
     "logits_of",
+    "measured_free_bytes",
     "naming_first_nan",
     "operations_of_forward",
     "operations_taken",

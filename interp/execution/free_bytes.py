@@ -10,8 +10,22 @@ UNKNOWN = 4 * 2**30
 TEN_MEGABYTES = 10 * 2**20
 
 
+_FIXED: dict[str, int] = {}
+"""Free memory of each type of device, if it was fixed."""
+
+
+def fix_free_bytes(device: torch.device, nbytes: int) -> None:
+    """Let :func:`free_bytes` return this number: processes that share a model must plan alike."""
+    _FIXED[device.type] = nbytes
+
+
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a device, in bytes."""
+    """Free memory of a device, in bytes; or the number that it was fixed to."""
+    return _FIXED.get(device.type) or measured_free_bytes(device)
+
+
+def measured_free_bytes(device: torch.device) -> int:
+    """Free memory of a device now, in bytes."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused

@@ -34,6 +34,7 @@ from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
+from interp.loading.shares import reading_shares
 from interp.loading.source import SafetensorsSource, Source, StateDictSource
 from interp.loading.state_dict import load_state_dict
 from interp.loading.torch_transformer import from_torch
@@ -368,6 +369,7 @@ __all__ = [
     "load_towers",
     "named_file",
     "parse_name",
+    "reading_shares",
     "save_folder",
     "steps_of",
 ]

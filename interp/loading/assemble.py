@@ -19,6 +19,7 @@ from interp.errors import InvalidInput, ModelLoadError, first_line, shorten
 from interp.loading.family import Family
 from interp.loading.foreign_config import BASE_MODEL, ForeignConfig
 from interp.loading.known_fields import used_fields
+from interp.loading.shares import own_share
 from interp.loading.source import DTYPES, Source
 from interp.loading.weight import Table, from_key
 from interp.loading.weight_names import canonical_names, unembedding_kind, without_copies
@@ -143,7 +144,8 @@ def build(
     )
     parameters: dict[int, nn.Parameter] = {}
     for name, parameter in model.named_parameters():
-        tensor = table[name](lambda key: source.read(names[key])).to(compute_dtype)
+        read = table[name](lambda key: source.read(names[key]))
+        tensor = own_share(model, name, read).to(compute_dtype)
         if not is_finite(tensor):
             kind = str(compute_dtype).removeprefix("torch.")
             raise ModelLoadError(f"{name} has values that are not finite numbers in {kind}.")

@@ -41,7 +41,7 @@ from interp.model.recipe import Recipe
 from interp.model.residual import RestartPoint, Step, Sublayer
 from interp.model.shapes import KeyHeads, Logits, Matrix, Stream, fixed_axes
 from interp.model.stack import Span, Stack
-from interp.model.tap import Untouched, untouched
+from interp.model.tap import Tap, Untouched, untouched
 from interp.model.unembedding import Unembedding
 from interp.model.unembedding_kinds import MaskedHead, ProjectedExit, ProjectedUnembedding
 from interp.model.weight_version import WeightVersion, owner_of, version_of
@@ -104,6 +104,7 @@ __all__ = [
     "Step",
     "Stream",
     "Sublayer",
+    "Tap",
     "TokenInput",
     "TokenTypes",
     "Unembedding",

@@ -297,6 +297,13 @@ class Network(nn.Module):
         """The dtype of the weights."""
         return next(self.parameters()).dtype
 
+    def weight_names(self) -> list[str]:
+        """Names of the weights, each an attribute of one of the parts."""
+        return [name for name, _ in self.named_parameters()]
+
+    def require_whole(self, what: str) -> None:
+        """Refuse ``what``, which needs all weights, if this process has only some of them."""
+
     @property
     def products(self) -> str:
         """The kernel that computes products with weights when no gradient is needed.

@@ -41,6 +41,7 @@ def save_folder(model: TextNetwork, folder: Path, dtype: torch.dtype | None = No
 
 
 def _check(model: TextNetwork, dtype: object) -> None:
+    model.require_whole("save")
     is_floating_point = isinstance(dtype, torch.dtype) and dtype.is_floating_point
     if dtype is not None and not is_floating_point:
         raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")

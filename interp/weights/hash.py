@@ -38,7 +38,9 @@ _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
 
 def _compute_hash(model: Network) -> str:
     digest = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
+    for name in sorted(model.weight_names()):
+        part, _, attribute = name.rpartition(".")
+        weight = getattr(model.get_submodule(part), attribute)
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(tensor_bytes(weight))
     for _, part in sorted(model.named_modules()):

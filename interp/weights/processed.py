@@ -58,6 +58,7 @@ def processed(
         "center_unembed": _obstacle_to_unembed(model) if unembed else None,
         "fold_value_biases": _obstacle_to_value_biases(model) if value_biases else None,
     }
+    model.require_whole("processed")
     refused = {name: reason for name, reason in obstacles.items() if reason is not None}
     if refused:
         reasons = (

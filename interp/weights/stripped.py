@@ -27,6 +27,7 @@ def stripped(model: Network, *, mask: bool, positions: bool) -> Network:
     Raises:
         InvalidInput: neither is to be removed, or the weights are parametrized.
     """
+    model.require_whole("without")
     if not (mask or positions):
         raise InvalidInput("without() leaves out mask=True, positions=True or both; got neither.")
     if any(map(is_parametrized, model.modules())):

@@ -1,0 +1,210 @@
+"""Attention whose heads are divided among ranks: H(x) = Σ_ranks Σ_h A_h(x) · x · S_h + b_O.
+
+Rows of W_Q, W_K, W_V and columns of W_O are divided by head. Each rank computes z of its heads, and
+the sum over ranks is the first of the two sums of a block. Where queries, keys, values, patterns or
+z are read or edited, they are joined first, so that edits and caches see all heads.
+
+Keys and values are divided by key/value head. With more ranks than those, ranks hold copies of
+them, and the query heads of each are divided.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp.errors import InvalidInput
+from interp.model import (
+    Attention,
+    ClippedNorm,
+    Context,
+    KeyHeads,
+    KeysValues,
+    Masking,
+    NoKVCache,
+    Norm,
+    PositionBias,
+    PositionScheme,
+    ScaledNorm,
+    Stream,
+    Tap,
+    untouched,
+)
+from interp.points import Place, Point
+from interp.tensor_parallel.parts import ShardedPart, Split, Splits, skips, with_local
+from interp.tensor_parallel.ranks import Ranks, Shares
+
+
+def head_shares(n_heads: int, kv_heads: int, size: int) -> tuple[Shares, Shares]:
+    """The query heads and the key/value heads of each rank.
+
+    Raises:
+        InvalidInput: there are more ranks than heads, or they do not divide the query heads of
+            each key/value head.
+    """
+    sharing = n_heads // kv_heads
+    if size <= kv_heads:
+        keys = Shares.even(kv_heads, size)
+        return keys.times(sharing), keys
+    copies = size // kv_heads
+    if size % kv_heads or copies > sharing:
+        larger = f", or a multiple of {kv_heads} up to {n_heads}" if sharing > 1 else ""
+        raise InvalidInput(
+            f"{size} ranks can't share {n_heads} heads with {kv_heads} key/value heads; take at "
+            f"most {kv_heads} ranks{larger}."
+        )
+    of_rank = tuple(torch.tensor([rank // copies]) for rank in range(size))
+    groups = (torch.arange(sharing).tensor_split(copies) for _ in range(kv_heads))
+    queries = tuple(group * sharing + part for group, parts in enumerate(groups) for part in parts)
+    return Shares(queries), Shares(of_rank)
+
+
+@dataclass(frozen=True)
+class OfHeads(PositionScheme):
+    """The position scheme of some consecutive heads.
+
+    Attributes:
+        whole: the scheme of all heads.
+        first: the first head.
+        stop: the head after the last one.
+    """
+
+    whole: PositionScheme
+    first: int
+    stop: int
+
+    @property
+    def has_bias(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a bias is added to the scores."""
+        return self.whole.has_bias
+
+    def query(self, q: Tensor, context: Context, tap: Tap) -> Tensor:
+        """Queries, rotated."""
+        return self.whole.query(q, context, tap)
+
+    def key(self, k: Tensor, context: Context, tap: Tap) -> Tensor:
+        """Keys, rotated."""
+        return self.whole.key(k, context, tap)
+
+    def bias(self, context: Context) -> PositionBias | None:
+        """The bias of these heads."""
+        bias = self.whole.bias(context)
+        return None if bias is None else bias[:, self.first : self.stop]
+
+
+class ShardedAttention(ShardedPart, Attention):
+    """Attention with a share of the heads on each rank.
+
+    Attributes:
+        local: the attention of this rank's heads.
+        heads: the query heads of each rank.
+        keys: the key/value heads of each rank.
+        by_head: whether nothing but the sum over heads joins heads, so that a rank can compute z
+            of its heads alone (not with norms over all heads, or sinks).
+    """
+
+    local: Attention
+    heads: Shares
+    keys: Shares
+    by_head: bool
+
+    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
+        """H(x)."""
+        alone = self.by_head and isinstance(context.kv_cache, NoKVCache)
+        if alone and skips(tap, self._hidden_points):
+            z = self.local.hidden(self.ranks.copied(x), context, untouched)
+            return tap(self.points.out, self._sum(z))
+        return super().forward(x, context, tap)
+
+    def project(self, x: Stream, context: Context, tap: Tap) -> tuple[Tensor, KeyHeads, KeyHeads]:
+        """Queries, keys and values of all heads."""
+        at = self.points
+        if not self.is_cross:
+            q, k, v = self._split(self._joined(x, 0, self.heads.then(self.keys).then(self.keys)))
+            return tap(at.q, q), tap(at.k, k), tap(at.v, v)
+
+        def keys_and_values() -> KeysValues:
+            if context.encoder_output is None:
+                raise InvalidInput("Cross-attention needs the source: run model(source, target).")
+            k, v = self._keys_and_values(context.encoder_output)
+            return tap(at.k, k), tap(at.v, v)
+
+        q = tap(at.q, self._joined(x, 0, self.heads).unflatten(-1, (-1, self.d_head)))
+        return q, *context.kv_cache.fixed(self, keys_and_values)
+
+    def compute_kv(self, x: Stream, context: Context) -> KeysValues:
+        """Keys and values of all columns and heads."""
+        k, v = self._keys_and_values(x)
+        return self.extend_kv(self.positions.key(self.k_norm(k), context, untouched), v, context)
+
+    def write(self, z: Tensor, tap: Tap = untouched) -> Stream:
+        """Σ_h z_h W_O + b_O."""
+        if tap.must_form(self.points.result):
+            return super().write(z, tap)
+        return self._sum(self.ranks.share(z, self.heads, 2))
+
+    def _sum(self, z: Tensor) -> Stream:
+        """Σ_ranks z W_O + b_O, where z is that of this rank's heads."""
+        total = self.ranks.summed(self.local.write(z))
+        return total if self.b_O is None else total + self.b_O
+
+    def _keys_and_values(self, x: Stream) -> KeysValues:
+        joint = self._joined(x, len(self.heads.of_rank[self.ranks.rank]), self.keys.then(self.keys))
+        k, v = joint.unflatten(-1, (-1, self.d_head)).chunk(2, dim=2)
+        return k, v
+
+    def _joined(self, x: Stream, first: int, shares: Shares) -> Tensor:
+        """x·W + b of queries, keys or values of all heads, ``[batch pos width]``.
+
+        Args:
+            x: the stream.
+            first: the first of the heads of ``weight_qkv`` of this rank that are computed.
+            shares: the heads that each rank computes.
+        """
+        count = len(shares.of_rank[self.ranks.rank])
+        rows = slice(first * self.d_head, (first + count) * self.d_head)
+        bias = self.local.joint_bias()
+        part = self.local.linear(
+            self.ranks.copied(x),
+            self.local.weight_qkv[rows],
+            None if bias is None else bias[rows],
+        )
+        return self.ranks.joined(part, shares.times(self.d_head), -1)
+
+    @property
+    def _hidden_points(self) -> set[Point]:
+        """The points before z W_O is summed over heads, and those that heads are formed from."""
+        before = {place.point for place in self.layout(Place(self.points.q))}
+        return before - {self.points.out}
+
+
+def splits_of(attn: Attention, ranks: Ranks) -> Splits:
+    """How the weights of an attention are divided."""
+    heads, keys = head_shares(attn.n_heads, attn.kv_heads, ranks.size)
+    rows, width = heads.then(keys).then(keys).times(attn.d_head), heads.times(attn.d_head)
+    by_key = keys.times(attn.d_head)
+    return {
+        "weight_qkv": Split(0, rows),
+        "weight_o": Split(1, width),
+        "b_q": Split(0, width),
+        "b_k": Split(0, by_key),
+        "b_v": Split(0, by_key),
+    }
+
+
+def shard(attn: Attention, splits: Splits, ranks: Ranks) -> None:
+    """Make an attention, whose weights are this rank's already, a :class:`ShardedAttention`."""
+    heads, keys = head_shares(attn.n_heads, attn.kv_heads, ranks.size)
+    by_head = not attn.has_sinks and all(map(_is_by_head, (attn.q_norm, attn.k_norm)))
+    part, local = with_local(attn, ShardedAttention, splits, ranks)
+    part.heads, part.keys, part.by_head = heads, keys, by_head
+    these = heads.of_rank[ranks.rank]
+    local.n_heads, local.kv_heads = len(these), len(keys.of_rank[ranks.rank])
+    local.positions = OfHeads(attn.positions, int(these[0]), int(these[-1]) + 1)
+    local.masking = Masking(attn.masking.mask, local.positions)
+
+
+def _is_by_head(norm: Norm) -> bool:
+    """Whether a norm of queries or keys normalizes each head by itself, with one gain for all."""
+    before_clip = norm.norm if isinstance(norm, ClippedNorm) else norm
+    return not isinstance(before_clip, ScaledNorm) or len(before_clip.shape) == 1

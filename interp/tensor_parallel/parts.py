@@ -1,0 +1,127 @@
+"""What all sharded parts of a model are made of: local weights, and weights read whole.
+
+Inputs and outputs of a sharded part are the same on all ranks, and those of the part that it
+replaces. The weights of this rank are in ``part.local``; read by their name (``part.weight_in``),
+weights are joined from all ranks, as a copy.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeVar, cast
+
+from torch import Tensor, nn
+
+from interp.execution import Recorder
+from interp.model import Tap, Untouched
+from interp.points import Point
+from interp.tensor_parallel.ranks import Ranks, Shares
+
+LOCAL = "local"
+"""The name of the part that holds the weights of this rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """How a weight is divided among the ranks.
+
+    Attributes:
+        axis: the axis that is divided.
+        shares: which indices each rank holds.
+    """
+
+    axis: int
+    shares: Shares
+
+    def share(self, weight: Tensor, ranks: Ranks) -> Tensor:
+        """The share of this rank, as a copy."""
+        return ranks.select(weight, self.shares, self.axis).clone()
+
+    def whole(self, weight: Tensor, ranks: Ranks) -> Tensor:
+        """The weight, joined from all ranks."""
+        return ranks.joined(weight, self.shares, self.axis)
+
+
+Splits = Mapping[str, Split]
+"""How the weights of a part are divided, by name; those that are not named are on all ranks."""
+
+
+class ShardedPart(nn.Module):
+    """What all sharded parts have.
+
+    Attributes:
+        local: a part of the class that it replaces, with the weights of this rank.
+        splits: how the weights are divided.
+        ranks: the ranks.
+    """
+
+    local: Any
+    splits: Splits
+    ranks: Ranks
+
+
+Sharded = TypeVar("Sharded", bound=ShardedPart)
+
+
+def with_local(
+    part: nn.Module, kind: type[Sharded], splits: Splits, ranks: Ranks
+) -> tuple[Sharded, Any]:
+    """Make a part, whose weights are shares already, a sharded part of class ``kind``.
+
+    Returns:
+        The part, and a part of its former class with the weights of this rank. The latter has no
+        weights that are on all ranks, such as the bias that is added to the sum over ranks.
+    """
+    local = type(part).__new__(type(part))
+    nn.Module.__init__(local)
+    on_all_ranks = set(dict(part.named_parameters(recurse=False))) - set(splits)
+    for name in on_all_ranks:
+        local.register_parameter(name, None)
+    for name, value in vars(part).items():
+        if not name.startswith("_") and name not in splits:
+            setattr(local, name, value)
+    for name, child in part.named_children():
+        setattr(local, name, child)
+    for name in splits:
+        weight = getattr(part, name)
+        delattr(part, name)
+        local.register_parameter(name, weight)
+    part.__class__ = sharded_class(kind, type(part), tuple(splits))
+    sharded = cast("Sharded", part)
+    sharded.local, sharded.splits, sharded.ranks = local, splits, ranks
+    return sharded, local
+
+
+@cache
+def sharded_class(kind: type[Any], of: type[nn.Module], names: tuple[str, ...]) -> type[Any]:
+    """The class of a sharded part: ``kind``, then the class of the part that it replaces.
+
+    Args:
+        kind: overrides what the ranks compute together.
+        of: the class of the part.
+        names: its weights that are divided.
+    """
+    whole = {name: property(partial(_whole, name)) for name in names}
+    return type(f"Sharded{of.__name__}", (kind, of), whole)
+
+
+def _whole(name: str, part: Any) -> Tensor | None:  # noqa: ANN401 - any sharded part
+    weight = getattr(part.local, name)
+    return None if weight is None else part.splits[name].whole(weight, part.ranks)
+
+
+def skips(tap: Tap, points: Collection[Point]) -> bool:
+    """Whether a forward gives the same without calling ``tap`` at points of the part in its scope.
+
+    If so, the tensors at these points need not be joined, and attention runs on each rank's heads.
+    """
+    if not isinstance(tap, Recorder):
+        return type(tap) is Untouched
+    plan, stack = tap.plan, tap.stack if tap.plan.paired else None
+    if plan.explicit:
+        return False
+    return not any(
+        place.point in points and place.layer == tap.layer and place.stack == stack
+        for places in (plan.edits, plan.stored, plan.must_form, plan.read_by_edits)
+        for place in places
+    )

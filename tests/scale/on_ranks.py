@@ -1,0 +1,129 @@
+"""Compares sharded models with whole ones, on every rank: a program for torchrun.
+
+    torchrun --nproc-per-node 2 tests/scale/on_ranks.py FOLDER [NAME …]
+
+Writes the largest difference of each comparison of each architecture to FOLDER/RANK.json. An
+architecture that these ranks do not divide has the error instead.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from architectures import ARCHITECTURES, GENERATORS, as_where, build, distance, tokens_of
+from torch import distributed as dist
+
+import interp
+from interp import edits, metrics
+from interp.errors import InvalidInput
+from interp.tensor_parallel import Ranks
+from interp.weights import weight_hash
+
+Differences = dict[str, float]
+
+
+def of_runs(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
+    """Logits, all places and their gradients: of plain, edited and differentiated runs."""
+    last = whole.stacks[-1]
+    stack: dict[str, Any] = {} if len(whole.stacks) == 1 else {"stack": last.name}
+    layer = len(last.blocks) - 1
+    changed = [
+        edits.zero("z", layer=0, head=1, **stack),
+        edits.scale("pattern", 0.5, layer=layer, head=0, **stack),
+        edits.zero("q", layer=layer, head=2, **stack),
+    ]
+    if interp.Place(interp.Point.POST) in last.block(layer).layout():
+        changed.append(edits.zero("post", layer=layer, unit=1, **stack))
+    kinds: dict[str, dict[str, Any]] = {
+        "recorded": {"record": "all"},
+        "explicit": {"record": "pattern", "kernel": "explicit"},
+        "edited": {"record": "all", "edits": changed},
+        "differentiated": {"record": "all", "gradients_of": metrics.logit(1)},
+    }
+    differences = {"plain": distance(sharded(*tokens), whole(*tokens))}
+    for kind, options in kinds.items():
+        ours, theirs = (interp.run(model, *tokens, **options) for model in (sharded, whole))
+        pairs = [(ours.require_logits(), theirs.require_logits())]
+        for place in theirs.cache:
+            names: list[Any] = [place]
+            if kind == "differentiated":
+                names.append((f"{place.point.label}_grad", *as_where(place)[1:]))
+            pairs += [(ours.cache[name], theirs.cache[name]) for name in names]
+        differences[kind] = max(distance(*pair) for pair in pairs)
+    return differences
+
+
+def of_sweep(sharded: interp.Transformer, whole: interp.Transformer, tokens: Any) -> Differences:
+    """Values of a sweep of heads at all and at some positions, of patterns, and of a stream."""
+    last = whole.stacks[-1]
+    stack: dict[str, Any] = {} if len(whole.stacks) == 1 else {"stack": last.name}
+    cases = []
+    for layer in range(len(last.blocks)):
+        heads = last.block(layer).attn.n_heads
+        cases += [edits.zero("z", layer=layer, head=head, **stack) for head in range(heads)]
+        cases += [edits.zero("q", layer=layer, head=0, pos=2, **stack)]
+        cases += [edits.scale("pattern", 0.5, layer=layer, head=heads - 1, **stack)]
+        cases += [edits.zero("resid_post", layer=layer, pos=1, **stack)]
+    read = tokens[0] if len(tokens) == 1 else tuple(tokens)
+    metric = metrics.logit_diff(1, 2)
+    ours, theirs = (interp.sweep(model, read, cases, metric) for model in (sharded, whole))
+    return {"sweep": distance(ours.values, theirs.values)}
+
+
+def of_weights(sharded: interp.Transformer, whole: interp.Transformer) -> Differences:
+    """Weights that are read by name, products of them, and whether their hash is the same."""
+    pairs = [(sharded.W_E, whole.W_E), (sharded.W_U, whole.W_U)]
+    for ours, theirs in zip(sharded.stacks, whole.stacks, strict=True):
+        for layer in range(len(ours.blocks)):
+            a, b = ours.block(layer).attn, theirs.block(layer).attn
+            names = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+            pairs += [(getattr(a, name), getattr(b, name)) for name in names]
+            if not b.has_clip:
+                pairs.append((a.S(1).form(), b.S(1).form()))
+    alike = weight_hash(sharded) == weight_hash(whole)
+    return {"weights": max(distance(*pair) for pair in pairs), "hash": 0.0 if alike else 1.0}
+
+
+def of_architecture(name: str) -> Differences:
+    """All comparisons of one architecture."""
+    whole, tokens = build(name), tokens_of(name, batch=2, pos=5)
+    sharded = interp.parallel(whole)
+    differences = of_runs(sharded, whole, tokens) | of_sweep(sharded, whole, tokens)
+    differences |= of_weights(sharded, whole)
+    if name in GENERATORS:
+        ours, theirs = (model.generate(*tokens, max_new_tokens=3) for model in (sharded, whole))
+        differences["generated"] = 0.0 if torch.equal(ours, theirs) else 1.0
+    logits = sharded(*tokens).detach()
+    every = [torch.empty_like(logits) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, logits)
+    differences["ranks"] = 0.0 if all(torch.equal(logits, other) for other in every) else 1.0
+    return differences
+
+
+def without_sums(name: str) -> float:
+    """How far the logits are from the right ones if ranks do not add what they compute."""
+    whole, tokens = build(name), tokens_of(name, batch=2, pos=5)
+    sharded = interp.parallel(whole)
+    with mock.patch.object(Ranks, "sum", lambda _, y: y):
+        return distance(sharded(*tokens), whole(*tokens))
+
+
+def main(folder: str, *names: str) -> None:
+    """Compare and write."""
+    torch.set_num_threads(1)
+    results: dict[str, Differences | str] = {}
+    for name in names or tuple(ARCHITECTURES):
+        try:
+            results[name] = of_architecture(name)
+        except InvalidInput as error:
+            results[name] = str(error)
+    results["without sums"] = {"plain": without_sums("gemma2")}
+    path = Path(folder) / f"{dist.get_rank()}.json"
+    path.write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

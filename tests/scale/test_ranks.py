@@ -1,0 +1,173 @@
+"""Models that several processes hold together have the numbers of one process.
+
+Each test starts the processes by ``torchrun``, which run a program beside this file: ``on_ranks``
+(runs, edits, gradients, sweeps, weights), ``analyses_on_ranks`` and ``scenes_on_ranks``.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, build
+
+import interp
+from interp.errors import InvalidInput
+from interp.tensor_parallel import Ranks, parallel, rank_bytes
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+BOUND = 1e-12
+"""Of differences in float64."""
+WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
+"""Analyses that change a copy of the model."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def on_ranks(size: int, program: str, folder: Path, *words: str) -> list[dict[str, Any]]:
+    """What each rank of a program wrote; ranks that ended before wrote nothing."""
+    paths = map(str, (TESTS.parent, TESTS, TESTS / "analyses"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size))
+    command = [sys.executable, *launch, str(HERE / f"{program}.py"), str(folder), *words]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    files = (folder / f"{rank}.json" for rank in range(size))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+
+
+def is_shared(name: str, size: int) -> bool:
+    """Whether the ranks divide all layers of an architecture."""
+    for stack in ARCHITECTURES[name].stacks.values():
+        for kind in stack.layer_kinds:
+            attention = kind.attention
+            kv_heads = attention.n_kv_heads or attention.n_heads
+            copies, rest = divmod(size, kv_heads)
+            if size > kv_heads and (rest or copies > attention.n_heads // kv_heads):
+                return False
+            experts = getattr(kind.mlp, "experts", None)
+            if experts is not None and experts.n_experts < size:
+                return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [
+        (2, ("gpt2", "llama", "mixtral", "t5")),
+        *(pytest.param(size, tuple(ARCHITECTURES), marks=pytest.mark.slow) for size in (2, 4)),
+    ],
+    ids=["2 ranks, four architectures", "2 ranks", "4 ranks"],
+)
+def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size, names):
+    """Of every architecture that the ranks divide; the others say why not."""
+    every = on_ranks(size, "on_ranks", tmp_path, *names)
+    assert len(every) == size
+    for results in every:
+        assert results.pop("without sums")["plain"] > 0.01
+        compared = {name for name, result in results.items() if isinstance(result, dict)}
+        assert compared == {name for name in names if is_shared(name, size)}
+        for name in compared:
+            wrong = {kind: x for kind, x in results[name].items() if not x <= BOUND}
+            assert not wrong, name
+        assert all("ranks can't share" in results[name] for name in set(results) - compared)
+
+
+@pytest.mark.slow
+def test_analyses_are_those_of_one_process(tmp_path):
+    for results in on_ranks(2, "analyses_on_ranks", tmp_path):
+        different = {name: text for name, text in results.items() if text}
+        assert set(different) == WITHOUT_COPIES
+        assert all("this process has a share of the weights" in x for x in different.values())
+        assert len(results) > 35
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory) -> list[dict[str, Any]]:
+    """What each of two ranks saw."""
+    folder = tmp_path_factory.mktemp("scenes")
+    build("llama").save(folder / "model")
+    return on_ranks(2, "scenes_on_ranks", folder, "traffic", "folder", "mesh", "refusals")
+
+
+def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
+    """Two sums for each block, and one for the embedding; more where heads are read."""
+    for seen in (every["traffic"] for every in scenes):
+        embedding = 3 * 5 * 12 * 8
+        assert seen["plain"]["all_reduce"] == seen["of blocks"] + embedding
+        vocabulary = 3 * 5 * 7 * 8  # the larger share of 13 tokens
+        assert seen["plain"]["all_gather"] == vocabulary
+        assert seen["recorded"]["all_gather"] > 2 * vocabulary
+
+
+def test_a_rank_reads_its_share_of_a_folder(scenes):
+    for rank, seen in enumerate(every["folder"] for every in scenes):
+        assert seen["difference"] <= BOUND
+        assert seen["held"] < 0.6 * seen["whole"]
+        assert f"2; rank {rank} holds {seen['held']:,} parameters" in seen["description"]
+
+
+def test_one_dimension_of_a_mesh_is_taken(scenes):
+    for seen in (every["mesh"] for every in scenes):
+        assert seen["difference"] <= BOUND
+        assert "one dimension was expected" in seen["two"]
+        assert seen["number"].startswith("InvalidInput: mesh=2")
+
+
+def test_what_needs_all_weights_or_another_model_is_refused(scenes):
+    """On all ranks, which can go on."""
+    seen, other = (every["refusals"] for every in scenes)
+    for name in ("save", "processed"):
+        assert seen[name].startswith(f"InvalidInput: {name}: this process has a share")
+    assert seen["packed"].startswith("InvalidInput")
+    assert "got a ShardedTransformer" in seen["parallel"]
+    assert "device: options of loading" in seen["options"]
+    assert "Rank 1 has another model than rank 0: architecture, weights" in seen["another model"]
+    assert "Rank 1 has another model than rank 0: weights differ" in seen["other weights"]
+    assert "Rank 0 has another model than rank 1: weights differ" in other["other weights"]
+    assert "head 9 is outside" in seen["misspelt"]
+    assert seen["after"] == other["after"]
+
+
+@pytest.mark.parametrize("scene", ["dead", pytest.param("late", marks=pytest.mark.slow)])
+def test_a_rank_that_does_not_answer_is_named(tmp_path, scene):
+    seen = on_ranks(2, "scenes_on_ranks", tmp_path, scene)[0][scene]
+    assert "ranks that do not answer: 1. All ranks must run the same calls" in seen["error"]
+    assert seen["error"].startswith("OutOfResources: Rank 0: all_reduce with 2 ranks failed")
+
+
+def test_a_process_that_was_started_alone_is_refused():
+    with pytest.raises(InvalidInput, match="use torchrun --nproc-per-node N PROGRAM"):
+        parallel(build("gpt2"))
+
+
+def test_each_rank_holds_its_share_of_a_large_model():
+    """Llama 3 70B in bfloat16: 70,553,706,496 parameters, of which only norms are on all ranks."""
+    attention = interp.AttentionConfig(64, 128, 8, False, False, False, False)
+    mlp = interp.MLPConfig(28672, "silu", gated=True, bias_in=False, bias_out=False)
+    norm = interp.NormConfig("rmsnorm", bias=False)
+    positions = interp.PositionsConfig("rotary", base=500000.0)
+    stack = interp.StackConfig(80, attention, mlp, norm, positions)
+    norms = (2 * 80 + 1) * 8192
+    whole = 2 * 70_553_706_496
+    shares = rank_bytes(interp.Config(8192, 128256, 8192, decoder=stack), 8)
+    assert sum(shares) == whole + 7 * 2 * norms
+    assert max(shares) - min(shares) == 0
+    assert sum(rank_bytes(build("llama").config, 1, torch.float64)) == 2268 * 8
+
+
+def test_more_ranks_than_key_value_heads_hold_copies_of_them():
+    """Four ranks of two key/value heads: two hold the same keys, and each a half of the queries."""
+    config = build("llama").config
+    two, four = (rank_bytes(config, size, torch.float64) for size in (2, 4))
+    assert sum(four) > sum(two)
+    with pytest.raises(InvalidInput, match="3 ranks can't share 4 heads with 2 key/value heads"):
+        rank_bytes(config, 3)
+    assert Ranks(0, 4).size == 4
