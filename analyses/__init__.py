@@ -14,7 +14,11 @@ from analyses.attention_patterns import (
     attention_pattern,
     attention_patterns,
 )
-from analyses.attention_statistics import AttentionStatistics, attention_statistics
+from analyses.attention_statistics import (
+    AttentionStatistics,
+    StreamedAttention,
+    attention_statistics,
+)
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.check_prompts import check_prompts
@@ -101,6 +105,7 @@ __all__ = [
     "ScanInterrupted",
     "ScoreTerms",
     "Steering",
+    "StreamedAttention",
     "TopTexts",
     "TracedPaths",
     "TrainingHistory",

@@ -14,9 +14,15 @@ visible keys.
 
 These numbers describe attention alone: that a head attends somewhere does not show that the model
 uses what it moves (ablation does), nor whether the vectors that it moves add up or cancel.
+
+Prompts are held in memory, with a number each, or read one window after another from a file or an
+iterator: then only the moments of each number are kept, which are merged exactly.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -46,6 +52,7 @@ from analyses.methods.heads import (
 from analyses.results import (
     Drawing,
     Heatmap,
+    Moments,
     Result,
     counted,
     fixed,
@@ -61,7 +68,7 @@ from interp.execution import Provenance
 from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
-from interp.prompts import by_length
+from interp.prompts import by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
 
 NAMED = 3
@@ -72,6 +79,8 @@ CHUNK = 2**24
 """The most attention weights of a layer that are formed at a time."""
 ROWS = 128
 """The most prompts at a time, which are of similar length, so that little is spent on padding."""
+WINDOW = 1024
+"""Number of prompts of a file or an iterator that are in memory at a time."""
 _Measured = tuple[Tensor, Tensor]
 """Numbers of attention, and of uniform weights; see :func:`_measure`."""
 
@@ -120,7 +129,7 @@ class AttentionStatistics(Result):
             n: number of prompts.
             uniform: the control, with equal weights on all visible keys.
         """
-        frame = mean_frame(self._cells, self._by_cell)
+        frame = self._means()
         uniform = self.uniform.nanmean(1)[:, None].expand((*self.value.shape[1:3], -1))
         frame["uniform"] = uniform.flatten().repeat(len(WEIGHTINGS)).numpy()
         return frame[frame["n"] > 0].reset_index(drop=True)
@@ -190,7 +199,7 @@ class AttentionStatistics(Result):
         texts = (f"{name} ({mass} {fixed(mean, 2)})" for name, mass, mean in columns)
         return (
             f"{self._which}{counted(len(self._heads), 'head')} on "
-            f"{counted(self.uniform.shape[1], 'prompt')}: entropy "
+            f"{counted(self._n_prompts, 'prompt')}: entropy "
             f"{number(self.of(ENTROPY).nanmean(), 3)} nats on average; furthest above uniform "
             f"attention: {', '.join(texts) or 'none'}"
         )
@@ -212,6 +221,14 @@ class AttentionStatistics(Result):
                 f"{shorten(statistic)} was not measured; there are {', '.join(self.statistics)}."
             )
         return self.statistics.index(statistic)
+
+    def _means(self) -> pd.DataFrame:
+        """One row per cell: mean, low, high and n, as :func:`mean_frame` gives them."""
+        return mean_frame(self._cells, self._by_cell)
+
+    @property
+    def _n_prompts(self) -> int:
+        return self.uniform.shape[1]
 
     @property
     def _which(self) -> str:
@@ -241,6 +258,45 @@ class AttentionStatistics(Result):
         }
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedAttention(AttentionStatistics):
+    """Averages over prompts of a file or an iterator, without those of each prompt.
+
+    ``value`` and ``uniform`` hold the means over all prompts, as if of a single prompt. Means,
+    intervals and counts are those of the same prompts in a list, up to rounding.
+
+    Attributes:
+        moments: the moments over prompts of each average.
+        n_prompts: number of prompts; each part of a text that was cut counts as one.
+    """
+
+    moments: Moments
+    n_prompts: int
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """Refused, as no numbers of single prompts are kept.
+
+        Raises:
+            InvalidInput: always.
+        """
+        raise InvalidInput(
+            "These prompts were read as a stream, of which no numbers of single prompts are kept. "
+            "Give the prompts as a list."
+        )
+
+    def _means(self) -> pd.DataFrame:
+        low, high = self.moments.ends()
+        columns = {"mean": self.value[..., 0, :], "low": low, "high": high}
+        return pd.DataFrame(self._cells).assign(
+            **{name: column.flatten().numpy() for name, column in columns.items()},
+            n=self.moments.n.flatten().long().numpy(),
+        )
+
+    @property
+    def _n_prompts(self) -> int:
+        return self.n_prompts
+
+
 def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
@@ -265,22 +321,29 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     Args:
         model: the model.
         prompts: texts, token ids padded with ``interp.PAD``, images, or a batch that
-            ``model.batch`` made; ``(source, target)`` for an encoder–decoder.
+            ``model.batch`` made; ``(source, target)`` for an encoder–decoder. Or prompts of any
+            number, which are not held in memory: an iterator of texts or of rows of token ids (for
+            an encoder–decoder, of pairs), or the ``Path`` of a file with a text per line
+            (``.txt``) or an object with a ``text`` per line (``.jsonl``). Texts of these that are
+            longer than the context are cut, and each part counts as a prompt.
         classes: classes of key tokens, by name: ids and texts of one token each, or a boolean
             tensor ``[prompt pos]`` (over the keys' tokens, padding included) that marks them.
             Tokens in none of them are ``other``.
         offsets: number of positions before (and after) the query at which to measure masses.
         attention: for an encoder–decoder, ``"encoder"``, ``"decoder"`` or ``"cross"``.
         queries: boolean ``[prompt pos]``, which queries count; by default all.
-        progress: called with ``(prompts done, prompts in total)``.
+        progress: called with ``(prompts done, prompts in total)``; for a file in bytes, and for an
+            iterator with the same number twice.
 
     Returns:
-        Averages by weighting, layer, head, prompt and statistic.
+        Averages by weighting, layer, head, prompt and statistic; of an iterator or a file a
+        :class:`StreamedAttention`.
 
     Raises:
         InvalidInput: classes that are not tokens of the model, are named like another statistic or
-            have another shape; no query to count; attention that is not finite; or ``attention``
-            does not match the model's stacks.
+            have another shape; no query to count; attention that is not finite; ``attention`` does
+            not match the model's stacks; or, of an iterator or a file, no prompt, a prompt that
+            can't be read, or ``queries`` or classes that mark the tokens of each prompt.
 
     Examples:
         >>> model, texts = interp.load("python-2l"), ["def f(x): return x", "class A(B): pass"]
@@ -293,16 +356,95 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     """
     check_finite_weights(model)
     kind = attentions_of(model, attention)
+    report = as_progress(progress, "prompts")
+    chosen = _Chosen(classes, within(1, FARTHEST, offsets, "offsets"), queries)
+    if isinstance(prompts, Iterator | Path):
+        return _of_stream(model, kind, prompts, chosen, report)
     batches = model.batches(prompts)
-    offsets = within(1, FARTHEST, offsets, "offsets")
+    parts, statistics = _of_batches(model, kind, batches, chosen, report)
+    return AttentionStatistics(*parts, statistics, attention, Provenance.of(model, *batches))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is measured, as :func:`attention_statistics` takes it."""
+
+    classes: Classes | None
+    offsets: int
+    queries: Tensor | None
+
+    def check_stream(self) -> None:
+        """Check that all can be measured before the last prompt is read.
+
+        Raises:
+            InvalidInput: tokens of each prompt are marked, or a class has a reserved name.
+        """
+        marks = self.classes.values() if isinstance(self.classes, Mapping) else ()
+        if self.queries is not None or any(isinstance(each, Tensor) for each in marks):
+            raise InvalidInput(
+                "queries= and classes given as tensors mark the tokens of prompts in memory, but "
+                "these prompts are read as a stream. Give them as a list, or classes as tokens."
+            )
+        if isinstance(self.classes, Mapping) and {BOS, FIRST} & self.classes.keys():
+            raise InvalidInput(
+                f"A class can't be called {BOS} or {FIRST}, which are names of a statistic. "
+                "Rename the class."
+            )
+
+
+def _of_stream(
+    model: Transformer,
+    kind: Attentions,
+    prompts: Iterator[Any] | Path,
+    chosen: _Chosen,
+    report: Progress | None,
+) -> StreamedAttention:
+    """The moments over prompts of which ``WINDOW`` are in memory at a time."""
+    chosen.check_stream()
+    totals: list[Moments] | None = None
+    n_prompts, are_bos, digest, names = 0, True, hashlib.sha256(), tuple[str, ...]()
+    for pool in pools_of(model, prompts, WINDOW):
+        pool.digest(digest)
+        parts, names = _of_batches(model, kind, pool.batches, chosen, None)
+        moments = [Moments.of(part.movedim(-2, -1)) for part in parts]
+        if totals is not None:
+            moments = [total.merged(new) for total, new in zip(totals, moments, strict=True)]
+        totals = moments
+        n_prompts += len(pool.sources)
+        are_bos = are_bos and BOS in names
+        if report is not None:
+            report(pool.done, pool.total)
+    if totals is None:
+        raise no_texts()
+    value, uniform = (each.mean.where(each.n > 0, torch.nan).unsqueeze(-2) for each in totals)
+    statistics = tuple(
+        (BOS if are_bos else FIRST) if name in (BOS, FIRST) else name for name in names
+    )
+    provenance = replace(Provenance.of(model), tokens=digest.hexdigest())
+    return StreamedAttention(
+        value, uniform, statistics, kind.name, provenance, totals[0], n_prompts
+    )
+
+
+def _of_batches(
+    model: Transformer,
+    kind: Attentions,
+    batches: Sequence[Batch],
+    settings: _Chosen,
+    report: Progress | None,
+) -> tuple[_Measured, tuple[str, ...]]:
+    """The numbers of each prompt of some batches, and the names of the statistics."""
     query_batch, key_batch = batches[kind.query], batches[kind.key]
     chosen = query_batch.is_real
-    if queries is not None:
-        chosen = selected_tokens(queries, query_batch, "queries=")
+    if settings.queries is not None:
+        chosen = selected_tokens(settings.queries, query_batch, "queries=")
     if not bool(chosen.any()):
         raise InvalidInput("queries= selects no token, so there is nothing to average over.")
     is_bidirectional = kind.is_bidirectional
-    near = {} if kind.is_cross else offsets_by_name(offsets, bidirectional=is_bidirectional)
+    near = (
+        {} if kind.is_cross else offsets_by_name(settings.offsets, bidirectional=is_bidirectional)
+    )
+    classes = settings.classes
     named = {} if classes is None else tokens_of_classes(model, classes, key_batch)
     start = BOS if _begin_with_bos(model, key_batch) else FIRST
     statistics = (ENTROPY, NORMALIZED, *([] if kind.is_cross else [DISTANCE]), start, *near, *named)
@@ -312,7 +454,7 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
             "the name of another statistic. Rename the class."
         )
     n_heads = kind.layers[0].n_heads
-    report, order, parts = as_progress(progress, "prompts"), list[Tensor](), list[_Measured]()
+    order, parts = list[Tensor](), list[_Measured]()
     for rows, texts in by_length(batches, ROWS, CHUNK // n_heads):
         counted_queries = _on_the_left(chosen[rows], query_batch.rows(rows))
         members = {
@@ -327,8 +469,7 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     values, uniform = (
         torch.cat(each, dim=-2)[..., prompt, :].cpu() for each in zip(*parts, strict=True)
     )
-    provenance = Provenance.of(model, *batches)
-    return AttentionStatistics(values, uniform, statistics, attention, provenance)
+    return (values, uniform), statistics
 
 
 # ---- what is measured ---------------------------------------------------------------------------

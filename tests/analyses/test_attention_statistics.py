@@ -27,10 +27,12 @@ from declared import (
     odd,
     small,
 )
+from pandas.testing import assert_frame_equal
 
 import interp
 from analyses import attention_statistics
 from analyses.attention_statistics import WEIGHTINGS
+from analyses.results import Moments
 from interp import PAD, computation_graph, run
 from interp.errors import InvalidInput, InvalidTokens
 from training.calendar import FORMATS, WrittenDate
@@ -309,6 +311,63 @@ def test_dates_aligns_as_its_card_has_it(dates, field):
     assert_close(mass, expected.scores[field], 1e-5)
     uniform = result.uniform[..., result.statistics.index(field)].mean(-1)
     assert_close(uniform, torch.full_like(uniform, expected.uniform[field]), 1e-5)
+
+
+# ---- prompts that are not held in memory --------------------------------------------------------
+
+
+def rows_of_length(n):
+    """Rows of 1 to 7 tokens, of which the shortest lack some statistics."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(1, 10, (1 + i % 7,), generator=generator).tolist() for i in range(n)]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_stream_has_the_means_and_intervals_of_a_list(monkeypatch, backwards):
+    """In any order of the prompts; windows of 4 hold the 22 prompts in six parts."""
+    rows = rows_of_length(22)
+    tokens = padded([torch.tensor(row) for row in rows], "right")
+    whole = attention_statistics(build("gpt2"), tokens, classes=CLASSES)
+    monkeypatch.setattr(sys.modules[attention_statistics.__module__], "WINDOW", 4)
+    texts = iter(rows[::-1] if backwards else rows)
+    stream = attention_statistics(build("gpt2"), texts, classes=CLASSES)
+    assert_frame_equal(stream.to_frame(), whole.to_frame(), rtol=0, atol=1e-12)
+    assert stream.to_frame()["n"].nunique() > 1
+    assert stream.summary() == whole.summary()
+    assert "on 22 prompts" in stream.headline()
+
+
+def test_a_stream_holds_one_window(monkeypatch):
+    """Of 80 prompts, 8 at a time are measured, and no number of each is kept."""
+    monkeypatch.setattr(sys.modules[attention_statistics.__module__], "WINDOW", 8)
+    model, rows = build("gpt2"), rows_of_length(7)
+    sizes = []
+
+    def measured(values):
+        sizes.append(values.shape[-1])
+        return of(values)
+
+    of = Moments.of
+    monkeypatch.setattr(Moments, "of", measured)
+    result = attention_statistics(model, (rows[i % 7] for i in range(80)))
+    assert result.n_prompts == 80
+    assert set(sizes) == {8}
+    assert sum(x.numel() for x in (result.value, result.uniform)) < 1000
+
+
+def test_what_a_stream_refuses():
+    model, marks = build("gpt2"), torch.ones(1, 3, dtype=torch.bool)
+    for wrong, match in [
+        ({"queries": marks}, "read as a stream"),
+        ({"classes": {"a": marks}}, "read as a stream"),
+        ({"classes": {"bos": 1}}, "can't be called bos"),
+    ]:
+        with pytest.raises(InvalidInput, match=match):
+            attention_statistics(model, iter([[1, 2, 3]]), **wrong)
+    with pytest.raises(InvalidInput, match="holds no text"):
+        attention_statistics(model, iter([]))
+    with pytest.raises(InvalidInput, match="no numbers of single prompts"):
+        attention_statistics(model, iter([[1, 2, 3]])).to_prompt_frame()
 
 
 # ---- what it refuses ----------------------------------------------------------------------------
