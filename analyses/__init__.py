@@ -17,6 +17,7 @@ from analyses.attention_patterns import (
 from analyses.attention_statistics import AttentionStatistics, attention_statistics
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.attribution_graph import AttributionGraph, attribution_graph
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
@@ -68,6 +69,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionPatterns",
     "AttentionStatistics",
+    "AttributionGraph",
     "Comparison",
     "Composition",
     "Continuations",
@@ -112,6 +114,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "attribution_graph",
     "available",
     "check_prompts",
     "compare",

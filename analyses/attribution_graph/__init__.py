@@ -2,10 +2,10 @@
 
     reading of a node = Σ_sources (bypass + Σ_heads part) + biases + rest
 
-With the patterns of heads, the divisors of norms and the ratios post / pre of neurons fixed at their
-values from the run, the model is linear: what a neuron or a logit reads is a sum over what
-embeddings and earlier neurons wrote. Nodes are neurons at positions, embeddings and logits; each edge
-is split by the heads that carry it. Rows are computed in order of influence on the logits; the
+With the patterns of heads, the divisors of norms and the ratios post / pre of neurons fixed at
+their values from the run, the model is linear: what a neuron or a logit reads is a sum over what
+embeddings and earlier neurons wrote. Nodes are neurons at positions, embeddings and logits; each
+edge is split by the heads that carry it. Rows are computed in order of influence on the logits; the
 influence of a node is the share of them that comes through it, by sizes (Ameisen et al. 2025,
 "Circuit Tracing"; neurons in place of features: arXiv 2601.22594; the ratios: Jafari et al. 2025,
 "RelP"). What is pruned, or too small to be stored, is the node ``rest``, so that the edges of every
@@ -91,9 +91,10 @@ class AttributionGraph(Result):
         target: the label of each logit's token.
         tokens: the label of each token.
         n_units: numbers of units: those that are active, those with rows, those that stay.
-        replacement: share of the influence that comes from tokens, not from errors or the rest;
-            before and after pruning.
-        complete: share of what nodes read, by influence, that is no error and not the rest; likewise.
+        replacement_score: share of the influence that comes from tokens, not from errors or the
+            rest; before and after pruning.
+        completeness_score: share of what nodes read, by influence, that is no error and not the
+            rest; likewise.
         provenance: model, tokens and settings that the numbers depend on.
         notes: notes on how the numbers were computed.
     """
@@ -109,8 +110,8 @@ class AttributionGraph(Result):
     target: tuple[str, ...]
     tokens: tuple[str, ...]
     n_units: Int[Tensor, " three"]
-    replacement: Float[Tensor, " two"]
-    complete: Float[Tensor, " two"]
+    replacement_score: Float[Tensor, " two"]
+    completeness_score: Float[Tensor, " two"]
     provenance: Provenance
     notes: tuple[str, ...] = ()
 
@@ -127,7 +128,7 @@ class AttributionGraph(Result):
     @property
     def failures(self) -> tuple[str, ...]:
         """Why the graph should not be relied on; empty if nothing speaks against it."""
-        probability, replacement = float(self.probability.sum()), float(self.replacement[1])
+        probability, replacement = float(self.probability.sum()), float(self.replacement_score[1])
         predicted = self.predicted
         reasons: list[str] = []
         if probability < LEAST_PROBABILITY:
@@ -139,10 +140,10 @@ class AttributionGraph(Result):
         return tuple(reasons)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per edge, largest share first within each target.
+        """One row per edge, those into logits first, the largest share of each target first.
 
         Columns:
-            name, source, target: the edge.
+            name, writer, reader: the edge.
             effect: what it contributes to what the target reads.
             share: its size as a share of all that the target reads.
             carrier: the head with the largest part of it, or ``bypass``.
@@ -187,7 +188,10 @@ class AttributionGraph(Result):
     def drawing(self) -> Network:
         """Tokens across, layers upwards; lines are shares, the largest at first."""
         drawn = [node for node in self.nodes if node.pos is not None]
-        rows = ["embed", *(f"L{n}" for n in sorted({x.layer for x in drawn if x.layer is not None}))]
+        rows = [
+            "embed",
+            *(f"L{n}" for n in sorted({x.layer for x in drawn if x.layer is not None})),
+        ]
         rows.append("logits")
         places = _spread([(node.pos or 0, rows.index(_row_of(node))) for node in drawn])
         index = {node.name: n for n, node in enumerate(drawn)}
@@ -230,11 +234,11 @@ class AttributionGraph(Result):
     def conclusion(self) -> list[str]:
         """See :meth:`Result.conclusion`."""
         active, filled, units = self.n_units.tolist()
+        replacement, complete = _both(self.replacement_score), _both(self.completeness_score)
         lines = [
             self.headline(),
             f"{counted(active, 'active unit')}, {filled} with rows, {units} in the graph; pruning "
-            f"takes the replacement score from {_both(self.replacement)}, the completeness from "
-            f"{_both(self.complete)}",
+            f"takes the replacement score from {replacement}, the completeness from {complete}",
         ]
         if self.predicted.n:
             lines += [
@@ -254,10 +258,11 @@ class AttributionGraph(Result):
             else f"{len(self.target)} logits ({percent(self.probability.sum())})"
         )
         checked = f"; predicted removals: {self.predicted}" if self.predicted.n else ""
+        scores = [number(x[1], 2) for x in (self.replacement_score, self.completeness_score)]
         return (
             f"{warning}graph of {logits}: {counted(int(self.n_units[2]), 'unit')}, "
-            f"{counted(len(self.edges), 'edge')}; replacement {number(self.replacement[1], 2)}, "
-            f"completeness {number(self.complete[1], 2)}{checked}"
+            f"{counted(len(self.edges), 'edge')}; replacement {scores[0]}, "
+            f"completeness {scores[1]}{checked}"
         )
 
     # ---- parts of texts and figures ------------------------------------------------------------
@@ -354,7 +359,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     Examples:
         >>> model = interp.load("induction-by-hand")
         >>> analyses.attribution_graph(model, "abcab")
-        AttributionGraph()
+        AttributionGraph(graph of c (100 %): 0 units, 1 edge; replacement 1, completeness 1)
     """
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
@@ -372,7 +377,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     with cancellable(cancelled), torch.no_grad():
         traced = _Traced(model, batch, int(column[0]), targets, max_nodes)
         placed = traced.placed
-        edges = pruned(placed.filled.edges, placed.ends, *shares)
+        edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
         nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
         terms = terms_of(placed, edges, traced.logits)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
@@ -382,9 +387,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     sources, readers = edges.source.tolist(), edges.target.tolist()
     return AttributionGraph(
         nodes=tuple(nodes[n] for n in sorted(nodes)),
-        edges=tuple(
-            (nodes[a].name, nodes[b].name) for a, b in zip(sources, readers, strict=True)
-        ),
+        edges=tuple((nodes[a].name, nodes[b].name) for a, b in zip(sources, readers, strict=True)),
         effect=edges.weight,
         share=edges.share,
         terms=terms,
@@ -394,8 +397,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         target=tuple(traced.labels),
         tokens=tuple(traced.tokens),
         n_units=torch.tensor(n_units),
-        replacement=_two(replacement_score, whole, edges, placed),
-        complete=_two(completeness, whole, edges, placed),
+        replacement_score=_two(replacement_score, whole, edges, placed),
+        completeness_score=_two(completeness, whole, edges, placed),
         provenance=Provenance.of(model, batch, seed=how.seed),
         notes=(PATTERNS,) if model.config.logit_cap is None else (PATTERNS, CAPPED),
     )
@@ -412,7 +415,7 @@ class _Traced:
         tokens: the label of the token at each position; of an image patch, its number.
     """
 
-    def __init__(  # noqa: PLR0913 - one prompt and its settings
+    def __init__(
         self,
         model: Transformer,
         batch: Batch,
@@ -421,11 +424,16 @@ class _Traced:
         max_nodes: int,
     ) -> None:
         done = run(model, batch, record=places_of_run(model))
+        if done.logits is None:
+            raise InvalidInput("This model has no logits, so there is nothing to trace.")
         probabilities = done.logits[0, column].double().softmax(-1).cpu()
         if not bool(probabilities.isfinite().all()):
+            cache = done.cache.items()
+            culprit = next((place for place, x in cache if not bool(x.isfinite().all())), "logits")
             raise InvalidInput(
-                "The logits of this prompt are NaN or infinite, so no graph sums to them. Look for "
-                "non-finite weights or activations."
+                "The logits of this prompt are NaN or infinite, so no graph sums to them; of what "
+                f"was recorded, {culprit} is the first that is not finite. Look for non-finite "
+                "weights before it."
             )
         ids = _ids(model, probabilities, targets)
         self.probability = probabilities[ids]
@@ -449,12 +457,13 @@ def _read_by_logits(
 ) -> Readers:
     """What logits read, minus what the mean of all logits reads."""
     unembed = unembedding_of(model)
-    direction, biases = logit_direction(unembed, ids)
+    direction, _ = logit_direction(unembed, ids)
     direction = direction - at_least_float32(unembed.W_U.mean(1))
     reading = frozen.read_by_logits(direction, pos)
     bias = reading.bias
-    for term in biases.values():
-        bias = bias + term - at_least_float32(unembed.b_U).mean()
+    if unembed.b_U is not None:
+        b_U = at_least_float32(unembed.b_U)
+        bias = bias + b_U[ids] - b_U.mean()
     n = len(ids)
     where = torch.full((n,), pos, device=ids.device)
     before = torch.full_like(where, len(frozen.parts))
@@ -483,21 +492,22 @@ def _ids(
 
 def _share(value: object, name: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= 1:
+    share = float(value) if is_number else 0.0  # pyright: ignore[reportArgumentType] - a number
+    if not 0 < share <= 1:
         raise InvalidInput(f"{name}={shorten(value)} should be a share above 0, up to 1.")
-    return float(value)
+    return share
 
 
-def _check_memory(
-    model: Transformer, batch: Batch, max_nodes: int, memory: float | None
-) -> None:
+def _check_memory(model: Transformer, batch: Batch, max_nodes: int, memory: float | None) -> None:
     """Check that the rows fit.
 
     Raises:
         OutOfResources: they do not.
     """
     n_pos = int(batch.is_real[0].sum())
-    widths = [step.f.W_in.shape[1] for _, step in model.stacks[0].branches() if isinstance(step.f, MLP)]
+    widths = [
+        step.f.W_in.shape[1] for _, step in model.stacks[0].branches() if isinstance(step.f, MLP)
+    ]
     n_columns = n_pos * (2 + len(widths) + sum(widths))
     n_rows = min(max_nodes, n_pos * sum(widths)) + MOST_LOGITS
     needed, most = bytes_of_rows(n_rows, n_columns), MOST_BYTES if memory is None else memory

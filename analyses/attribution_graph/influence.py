@@ -3,12 +3,12 @@
     influence = p·(Â + Â² + …)         Â = |A|, each row divided by its sum;  p: the logits' shares
 
 The series ends, as no node reads a later one. What rows read of sources that are no nodes, and of
-edges that are left out, is the source *rest*: shares of a row, the rest included, sum to 1. (Ameisen
-et al. 2025, "Circuit Tracing"; there, what is left out is no node, and rows are divided by what
-remains.)
+edges that are left out, is the source *rest*: shares of a row, the rest included, sum to 1.
+(Ameisen et al. 2025, "Circuit Tracing"; there, what is left out is no node, and rows are divided by
+what remains.)
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,6 +38,14 @@ class Edges:
         names = ("target", "source", "weight", "share")
         return Edges(*(getattr(self, name)[mask] for name in names))
 
+    def in_order(self) -> "Edges":
+        """The edges of the last target first, the largest of each target first."""
+        by_share = self.share.argsort(descending=True, stable=True)
+        by_target = self.target[by_share].argsort(descending=True, stable=True)
+        order = by_share[by_target]
+        names = ("target", "source", "weight", "share")
+        return Edges(*(getattr(self, name)[order] for name in names))
+
 
 def influence(edges: Edges, start: Numbers) -> Numbers:
     """The influence of each node on the logits, without the share that logits have of their own.
@@ -48,9 +56,7 @@ def influence(edges: Edges, start: Numbers) -> Numbers:
     """
     total, step = torch.zeros_like(start), start
     while bool(step.any()):
-        step = torch.zeros_like(start).index_add(
-            0, edges.source, edges.share * step[edges.target]
-        )
+        step = torch.zeros_like(start).index_add(0, edges.source, edges.share * step[edges.target])
         total = total + step
     return total
 
@@ -160,11 +166,6 @@ def completeness(edges: Edges, ends: Ends) -> float:
     is_explained = ~ends.is_unexplained[edges.source]
     weight = total[edges.target] * edges.share
     return float(weight[is_explained].sum() / weight.sum()) if len(weight) else torch.nan
-
-
-def relabelled(edges: Edges, number: Int[Tensor, " node"]) -> Edges:
-    """The same edges with other numbers of the nodes."""
-    return replace(edges, target=number[edges.target], source=number[edges.source])
 
 
 def _largest(sizes: Float[Tensor, " entry"], share: float) -> Int[Tensor, " chosen"]:

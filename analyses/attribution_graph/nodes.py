@@ -6,7 +6,7 @@ position 5, ``L3error@5`` an error, ``embed@5`` an embedding, ``logit 17@5`` the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 import torch
@@ -43,14 +43,14 @@ class GraphNode:
 
     name: str
     kind: str
-    layer: int | None
-    neuron: int | None
-    pos: int | None
-    token: str
-    activation: float
-    value: float
-    influence: float
-    effect: float
+    layer: int | None = None
+    neuron: int | None = None
+    pos: int | None = None
+    token: str = ""
+    activation: float = nan
+    value: float = nan
+    influence: float = 0.0
+    effect: float = 0.0
     exact: float = nan
     exact_frozen: float = nan
 
@@ -132,43 +132,40 @@ def nodes_of(
     numbers = torch.cat([edges.source, edges.target, logits]).unique().tolist()
     described = {number: _described(placed, number, tokens, labels) for number in numbers}
     return {
-        number: GraphNode(
-            **fields, influence=float(by_size[number]), effect=float(by_sign[number])
-        )
-        for number, fields in described.items()
+        number: replace(node, influence=float(by_size[number]), effect=float(by_sign[number]))
+        for number, node in described.items()
     }
 
 
 def _described(
     placed: Placed, number: int, tokens: Sequence[str], labels: Sequence[str]
-) -> dict[str, object]:
-    """Name, place, activation and reading of a node."""
+) -> GraphNode:
+    """A node with its name, place, activation and reading."""
     columns, rest = placed.filled.columns, placed.filled.rest
-    node: dict[str, object] = dict.fromkeys(("layer", "neuron", "pos"))
-    node |= {"token": "", "activation": nan, "value": nan}
-    value = float(placed.filled.reading[number])
+    value, pos = float(placed.filled.reading[number]), placed.pos
     if number >= placed.first_logit:
         logit = number - placed.first_logit
-        name = f"logit {int(placed.ids[logit])}@{placed.pos}"
-        place = {"pos": placed.pos, "token": labels[logit], "value": value}
-        return node | place | {"name": name, "kind": "logit"}
+        name = f"logit {int(placed.ids[logit])}@{pos}"
+        return GraphNode(name, "logit", pos=pos, token=labels[logit], value=value)
     if number > rest:
-        branch, at = placed.unit(number)
-        units = placed.rows.units[branch]
-        pos, index = int(units.pos[at]), int(units.index[at])
-        name = f"L{units.layer}{LETTERS[units.kind]}{index}@{pos}"
-        place = {"layer": units.layer, "neuron": index, "pos": pos, "token": tokens[pos]}
-        numbers = {"activation": float(units.activation[at]), "value": value}
-        return node | place | numbers | {"name": name, "kind": units.kind}
+        return _unit(placed, number, tokens, value)
     if number >= columns.bias:
         kind = "rest" if number == rest else "bias"
-        return node | {"name": kind, "kind": kind}
+        return GraphNode(kind, kind)
     row, pos = divmod(number, columns.n_pos)
-    place = {"pos": pos, "token": tokens[pos]}
     if not row:
-        return node | place | {"name": f"embed@{pos}", "kind": "embedding"}
+        return GraphNode(f"embed@{pos}", "embedding", pos=pos, token=tokens[pos])
     layer = columns.errors[row - 1]
-    return node | place | {"layer": layer, "name": f"L{layer}error@{pos}", "kind": "error"}
+    return GraphNode(f"L{layer}error@{pos}", "error", layer, pos=pos, token=tokens[pos])
+
+
+def _unit(placed: Placed, number: int, tokens: Sequence[str], value: float) -> GraphNode:
+    branch, at = placed.unit(number)
+    units = placed.rows.units[branch]
+    pos, index = int(units.pos[at]), int(units.index[at])
+    name = f"L{units.layer}{LETTERS[units.kind]}{index}@{pos}"
+    activation = float(units.activation[at])
+    return GraphNode(name, units.kind, units.layer, index, pos, tokens[pos], activation, value)
 
 
 def terms_of(placed: Placed, edges: Edges, logits: Readers) -> Float[Tensor, "edge carrier"]:

@@ -5,8 +5,8 @@ a sub-layer's output is pulled back through each head to the positions that it a
 
     D_j += norm_j( Σ_h Σ_i A_ij (D_i W_O,hᵀ) W_V,hᵀ )
 
-with patterns and divisors of norms fixed, and is multiplied by what each unit writes there. MLPs are
-not passed through: their units are nodes. The products and the constants sum to the reading.
+with patterns and divisors of norms fixed, and is multiplied by what each unit writes there. MLPs
+are not passed through: their units are nodes. The products and the constants sum to the reading.
 
 An edge has a part for each head, and a bypass through no head, which sum to it. A route through
 several heads belongs to the last of them, the one nearest to the target: its value is what the
@@ -109,9 +109,9 @@ class Rows:
 
     def readers(self, columns: Int[Tensor, " row"]) -> Readers:
         """What the units of some columns read."""
-        none = self.frozen.vectors
-        parts = [Readers(*columns.new_zeros(2, 0), none.new_zeros(0, none.shape[2]), none[0, 0, :0])]
-        order = [columns.new_zeros(0)]
+        like, none = self.frozen.vectors, columns.new_zeros(0)
+        parts = [Readers(none, none, like.new_zeros(0, like.shape[2]), like.new_zeros(0))]
+        order = [none]
         for number, units in self.units.items():
             inside = self._inside(number, columns)
             which = columns[inside] - self._first[number]
@@ -218,9 +218,10 @@ class Rows:
 
     def _of_error(self, number: int, demand: Demand) -> Float[Tensor, "row pos"]:
         branch = self.frozen.branches[number]
-        if number not in self.units:
+        units = self.units.get(number)
+        if units is None or units.error is None:
             return (demand * self.frozen.vectors[branch.writers[0]]).sum(-1)
-        return (self._before_output_norm(branch, demand) * self.units[number].error).sum(-1)
+        return (self._before_output_norm(branch, demand) * units.error).sum(-1)
 
     def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
         return (demand * self.frozen.vectors[: self._n_entry].sum(0)).sum(-1)
@@ -239,9 +240,7 @@ class Rows:
         W_O = attn.W_O.to(demand.dtype)
         g = self._before_output_norm(branch, demand)
         along = einsum(g, W_O, "row query m, head d m -> row query head d")
-        by_value = einsum(
-            pattern, along, "head query key, row query head d -> row key head d"
-        )
+        by_value = einsum(pattern, along, "head query key, row query head d -> row key head d")
         shared = [attn.kv_head(head) for head in range(attn.n_heads)]
         W, b = (x.to(demand.dtype)[shared] for x in attn.projection(attn.points.v))
         return by_value, W, b
@@ -253,7 +252,9 @@ class Rows:
         pulled, constant = self._pulled(branch, direction, slice(None))
         return pulled, constant.sum(-1) + einsum(by_value, b, "row key head d, head d -> row")
 
-    def _by_head(self, branch: Branch, demand: Demand) -> tuple[Demand, Float[Tensor, " head"]]:
+    def _by_head(
+        self, branch: Branch, demand: Float[Tensor, "one pos d_model"]
+    ) -> tuple[Float[Tensor, "head pos d_model"], Float[Tensor, " head"]]:
         """The same for each head alone, and one row."""
         by_value, W, b = self._by_value(branch, _attention(branch), demand)
         direction = einsum(by_value[0], W, "key head d, head m d -> head key m")

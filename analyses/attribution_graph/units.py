@@ -10,9 +10,8 @@ error is what the decoder leaves out of the sub-layer's output. :class:`Units` i
 asks of them.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -26,6 +25,7 @@ Which = Int[Tensor, " chosen"]
 """Indices among the active units."""
 
 
+@runtime_checkable
 class Units(Protocol):
     """The active units of one sub-layer on one prompt.
 
@@ -72,8 +72,8 @@ class Neurons:
         branch: the MLP.
     """
 
-    kind = "neuron"
-    error = None
+    kind: str = "neuron"
+    error: Float[Tensor, "pos d_model"] | None = None
 
     def __init__(self, frozen: FrozenModel, branch: Branch) -> None:
         if not isinstance(branch.step.f, MLP):
