@@ -131,7 +131,8 @@ class AttributionGraph(Result):
         probability, replacement = float(self.probability.sum()), float(self.replacement_score[1])
         predicted = self.predicted
         reasons: list[str] = []
-        if probability < LEAST_PROBABILITY:
+        is_chosen = len(self.target) >= MOST_LOGITS  # fewer have enough, or were named
+        if is_chosen and probability < LEAST_PROBABILITY:
             reasons.append(f"its logits have {percent(probability)} of the probability")
         if not replacement >= LEAST_REPLACEMENT:
             reasons.append(f"{percent(replacement)} of the influence is from tokens")
@@ -372,10 +373,10 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     (batch,) = model.batches(prompt)
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
-    column = columns_read(batch, as_position(pos))
+    named, column = _named(model, targets), columns_read(batch, as_position(pos))
     _check_memory(model, batch, max_nodes, memory)
     with cancellable(cancelled), torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), targets, max_nodes)
+        traced = _Traced(model, batch, int(column[0]), named, max_nodes)
         placed = traced.placed
         edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
         nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
@@ -420,7 +421,7 @@ class _Traced:
         model: Transformer,
         batch: Batch,
         column: int,
-        targets: Tokens | None,
+        named: Int[Tensor, " logit"] | None,
         max_nodes: int,
     ) -> None:
         done = run(model, batch, record=places_of_run(model))
@@ -435,7 +436,7 @@ class _Traced:
                 f"was recorded, {culprit} is the first that is not finite. Look for non-finite "
                 "weights before it."
             )
-        ids = _ids(model, probabilities, targets)
+        ids = _most_probable(probabilities) if named is None else named
         self.probability = probabilities[ids]
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
@@ -470,17 +471,14 @@ def _read_by_logits(
     return Readers(before, where, reading.direction[:, 0], bias)
 
 
-def _ids(
-    model: Transformer, probabilities: Float[Tensor, " vocab"], targets: Tokens | None
-) -> Int[Tensor, " logit"]:
-    """The tokens whose logits are traced.
+def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:
+    """The tokens that were named; ``None`` if none was.
 
     Raises:
         InvalidInput: a target is named twice, or is not in the vocabulary.
     """
     if targets is None:
-        values, ids = probabilities.topk(min(MOST_LOGITS, len(probabilities)))
-        return ids[values.cumsum(0) - values < ENOUGH]
+        return None
     n = len(targets) if isinstance(targets, list | tuple) else 1
     if not n:
         raise InvalidInput("targets=[] names no token; leave it out for the most probable ones.")
@@ -488,6 +486,12 @@ def _ids(
     if len(ids.unique()) < n:
         raise InvalidInput(f"targets={shorten(targets)} names a token twice.")
     return ids
+
+
+def _most_probable(probabilities: Float[Tensor, " vocab"]) -> Int[Tensor, " logit"]:
+    """The fewest tokens with enough of the probability."""
+    values, ids = probabilities.topk(min(MOST_LOGITS, len(probabilities)))
+    return ids[values.cumsum(0) - values < ENOUGH]
 
 
 def _share(value: object, name: str) -> float:
