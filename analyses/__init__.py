@@ -21,6 +21,7 @@ from analyses.attention_statistics import (
 )
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
+from analyses.attribution_graph import AttributionGraph, attribution_graph
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
@@ -72,6 +73,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionPatterns",
     "AttentionStatistics",
+    "AttributionGraph",
     "Comparison",
     "Composition",
     "Continuations",
@@ -117,6 +119,7 @@ __all__ = [
     "attention_statistics",
     "attribute_edges",
     "attribute_nodes",
+    "attribution_graph",
     "available",
     "check_prompts",
     "compare",

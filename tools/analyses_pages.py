@@ -64,6 +64,7 @@ QUESTIONS = {
     ),
     "Which edges carry it?": (
         "trace_paths",
+        "attribution_graph",
         "patch_paths",
         "attribute_edges",
         "head_loadings",
@@ -291,6 +292,10 @@ EXAMPLES = {
         "analyses.trace_paths(\n    model,\n    prompts[1].text,\n"
         "    target=prompts[1].target,\n    distractor=prompts[1].distractor,\n)",
         "interp trace",
+    ),
+    "attribution_graph": Example(
+        on("python-4l", "python-4l-pairs"),
+        "analyses.attribution_graph(model, prompts[0].text)",
     ),
     "head_effects": Example(
         on("python-2l", "repeated"),

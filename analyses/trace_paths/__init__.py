@@ -9,7 +9,7 @@ reads of another, and so at each node
 
     Σ of what it reads through values, or through neurons = what it contributes
 
-biases included (:mod:`analyses.trace_paths.frozen_model`; Elhage et al. 2021, "A Mathematical
+biases included (:mod:`analyses.methods.frozen`; Elhage et al. 2021, "A Mathematical
 Framework for Transformer Circuits"; the gates as in Jafari et al. 2025, "RelP"). Why a head attends
 where it does is a second question: its pattern is not linear in scores. The gradient of its output
 with respect to the scores is integrated from equal content to the scores of the run, after which
@@ -36,9 +36,8 @@ from torch import Tensor
 from analyses.methods.attribution import (
     Agreement,
     cells_to_check,
-    check_linear_logits,
-    unembedding_of,
 )
+from analyses.methods.frozen import check_linear_once_frozen
 from analyses.results import (
     Network,
     Node,
@@ -64,13 +63,12 @@ from analyses.trace_paths.found import (
     edge_name,
 )
 from analyses.trace_paths.removal import removal
-from interp import Transformer, computation_graph, sweep
+from interp import Transformer, sweep
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least, within
 from interp.io import as_progress, cancellable
 from interp.metrics import Metric, Position, as_position, columns_read, logit, logit_diff
-from interp.model import Attention
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -415,7 +413,7 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         logits@5 +28.4 (control 0.333))
     """
     check_finite_weights(model)
-    _check_model(model)
+    check_linear_once_frozen(model, "trace_paths")
     check_options(model, memory, None)
     most, seed = at_least(1, most, "most"), as_seed(seed)
     is_number = isinstance(least, int | float) and not isinstance(least, bool)  # pyright: ignore[reportUnnecessaryIsInstance] - of users
@@ -479,25 +477,6 @@ def trace_paths(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=Provenance.of(model, batch, seed=seed),
         notes=() if model.config.logit_cap is None else (AFTER_CAP,),
     )
-
-
-def _check_model(model: Transformer) -> None:
-    """Check that the model is linear once patterns, divisors and gates are fixed.
-
-    Raises:
-        InvalidInput: it is not, or has two stacks.
-    """
-    if len(model.stacks) > 1:
-        raise InvalidInput("trace_paths takes models with one stack; this one has two.")
-    unembedding_of(model)
-    check_linear_logits(model)
-    computation_graph(model)
-    for _, step in model.stacks[0].branches():
-        if isinstance(step.f, Attention) and step.f.has_clip:
-            raise InvalidInput(
-                "This model clips its queries, keys and values, so what its heads write is not a "
-                "sum of what they read; trace_paths does not take it."
-            )
 
 
 def _checked_names(check: object) -> int | tuple[str, ...]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.attribution import TokenLogits, logit_direction, places_of_logits
-from analyses.trace_paths.frozen_model import FrozenModel, places_of_run
+from analyses.methods.frozen import FrozenModel, places_of_run
 from analyses.trace_paths.removal import Removed
 from analyses.trace_paths.traced import Edge, Node, Route, Sum, Tracer
 from interp import Transformer, run

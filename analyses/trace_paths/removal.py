@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.trace_paths.frozen_model import FrozenModel
+from analyses.methods.frozen import Branch, FrozenModel
 from analyses.trace_paths.traced import Node
-from analyses.trace_paths.written import Branch
 from interp import edits
 from interp.edits import Edit
 from interp.model import MLP, Attention

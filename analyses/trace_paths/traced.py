@@ -19,8 +19,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.trace_paths.frozen_model import Directions, FrozenModel, Reading
-from analyses.trace_paths.written import Branch
+from analyses.methods.frozen import Branch, Directions, FrozenModel, Reading
 
 SCORES = ("q", "k")
 """What a head reads for its scores."""

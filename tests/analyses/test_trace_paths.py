@@ -23,11 +23,14 @@ from permuted import NORMALIZING_THE_STREAM
 import interp
 from analyses import direct_logit_attribution, trace_paths
 from analyses.methods.attribution import logit_direction
-from analyses.trace_paths import score_gradients
-from analyses.trace_paths.frozen_model import FrozenModel, places_of_run
-from analyses.trace_paths.score_gradients import pattern_of
+from analyses.methods.frozen import (
+    FrozenModel,
+    integrated_gradients,
+    output_norm,
+    pattern_of,
+    places_of_run,
+)
 from analyses.trace_paths.traced import Tracer
-from analyses.trace_paths.written import output_norm
 from interp import edits, run
 from interp.errors import InvalidInput, InvalidTokens
 from interp.model import Attention
@@ -156,7 +159,7 @@ def test_the_integral_of_a_saturated_softmax_is_its_whole_effect():
     scores = torch.tensor([0.0, 400.0, -3.0, 1.0], dtype=torch.float64)
     bias = torch.tensor([0.0, 0.0, 0.0, -torch.inf], dtype=torch.float64)
     worth = torch.tensor([[1.0, 5.0, -2.0, 9.0]], dtype=torch.float64)
-    gradients = score_gradients.integrated_gradients(attention, 0, scores, bias, worth)
+    gradients = integrated_gradients(attention, 0, scores, bias, worth)
     assert float(gradients @ scores) == pytest.approx(5 - 4 / 3, abs=1e-9)
     assert float(gradients.sum()) == pytest.approx(0.0, abs=1e-12)
     assert gradients[0, 3] == 0

@@ -9,7 +9,7 @@ of what they write; it is a sum over the writers u, at all positions that are re
     q        the same sum                                                      Λ and k are fixed
     MLP      Σ_n r_n (norm(x_i) W_in + b_in)_n (W_out·g)_n,   r = post / pre   r is fixed
 
-Λ is that of :mod:`analyses.trace_paths.score_gradients`. D, the direction at the stream, is the
+Λ is that of :mod:`analyses.methods.frozen.score_gradients`. D, the direction at the stream, is the
 ``direction`` of a reading.
 """
 
@@ -21,8 +21,8 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.trace_paths.frozen_attention import ByAnswer, FrozenAttention
-from analyses.trace_paths.written import Branch, entry_of, output_norm, written_by
+from analyses.methods.frozen.frozen_attention import ByAnswer, FrozenAttention
+from analyses.methods.frozen.written import Branch, entry_of, output_norm, written_by
 from interp.cache import Cache
 from interp.metrics import at_least_float32
 from interp.model import MLP, Attention, Network, Norm, ScaledNorm

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.trace_paths.score_gradients import integrated_gradients
+from analyses.methods.frozen.score_gradients import integrated_gradients
 from interp.model import Attention, Context, Norm, ScaledNorm, untouched
 
 Queries = Float[Tensor, "pos head d_head"]

@@ -1,0 +1,529 @@
+"""Through which neurons and heads does one prompt become its prediction? A graph, and its checks.
+
+    reading of a node = Σ_sources (bypass + Σ_heads part) + biases + rest
+
+With the patterns of heads, the divisors of norms and the ratios post / pre of neurons fixed at
+their values from the run, the model is linear: what a neuron or a logit reads is a sum over what
+embeddings and earlier neurons wrote. Nodes are neurons at positions, embeddings and logits; each
+edge is split by the heads that carry it. Rows are computed in order of influence on the logits; the
+influence of a node is the share of them that comes through it, by sizes (Ameisen et al. 2025,
+"Circuit Tracing"; neurons in place of features: arXiv 2601.22594; the ratios: Jafari et al. 2025,
+"RelP"). What is pruned, or too small to be stored, is the node ``rest``, so that the edges of every
+node sum to what it reads.
+
+What the graph can't show: patterns are fixed, so how queries and keys choose where a head attends
+is no part of it; nor what later parts do if a node is missing. So units are set to zero, one at a
+time, and what the answer loses is compared with what the graph predicts, with patterns that move
+and with patterns kept. A graph whose predictions fail says so in its headline.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.attribution_graph.checks import Measurement, Predicted, measured
+from analyses.attribution_graph.filling import Filling, bytes_of_rows
+from analyses.attribution_graph.influence import completeness, pruned, replacement_score
+from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
+from analyses.attribution_graph.rows import Readers, Rows
+from analyses.attribution_graph.units import neurons_of
+from analyses.methods.attribution import logit_direction, unembedding_of
+from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
+from analyses.results import (
+    Network,
+    Node,
+    Progress,
+    Result,
+    Tokens,
+    counted,
+    number,
+    percent,
+    places_of,
+    plotted,
+    signed,
+    token_ids,
+)
+from interp import Transformer, run
+from interp.errors import InvalidInput, OutOfResources, shorten
+from interp.execution import Provenance
+from interp.integers import as_seed, at_least
+from interp.io import cancellable
+from interp.metrics import Position, as_position, at_least_float32, columns_read
+from interp.model import MLP, Batch
+from interp.sweeps import check_options
+from interp.weights import check_finite_weights
+
+ENOUGH = 0.95
+"""The probability that the logits of a graph have together, if no targets are given."""
+MOST_LOGITS = 10
+"""The most logits of a graph without targets."""
+MOST_BYTES = 2 * 2**30
+"""The bytes that stored rows may take, if ``memory=`` says nothing else."""
+DRAWN = 60
+"""The most edges that a figure draws at first."""
+LEAST_PROBABILITY = 0.5
+"""The probability of the graph's logits below which they are no prediction."""
+LEAST_REPLACEMENT = 0.5
+"""The replacement score below which a graph leaves most of the influence unexplained."""
+CAPPED = "readings of logits are before their soft-cap; removals are measured after it"
+PATTERNS = "patterns are fixed: where heads attend, by queries and keys, is no part of the graph"
+Names = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttributionGraph(Result):
+    """The graph of one prompt, pruned, with the checks of what it predicts.
+
+    Attributes:
+        nodes: its nodes; see :class:`analyses.attribution_graph.nodes.GraphNode`.
+        edges: source and target of each edge, by name.
+        effect: what the source contributes to what the target reads; of logits, in logits.
+        share: its size, as a share of all that the target reads.
+        terms: the part of each edge that each carrier carries; they sum to it.
+        carriers: ``bypass``, and the heads, each for the routes of which it is the last head.
+        value: what each logit reads: the logit minus the mean of all logits, before any soft-cap.
+        probability: the probability of each logit's token.
+        target: the label of each logit's token.
+        tokens: the label of each token.
+        n_units: numbers of units: those that are active, those with rows, those that stay.
+        replacement_score: share of the influence that comes from tokens, not from errors or the
+            rest; before and after pruning.
+        completeness_score: share of what nodes read, by influence, that is no error and not the
+            rest; likewise.
+        provenance: model, tokens and settings that the numbers depend on.
+        notes: notes on how the numbers were computed.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[Names, ...]
+    effect: Float[Tensor, " edge"]
+    share: Float[Tensor, " edge"]
+    terms: Float[Tensor, "edge carrier"]
+    carriers: tuple[str, ...]
+    value: Float[Tensor, " logit"]
+    probability: Float[Tensor, " logit"]
+    target: tuple[str, ...]
+    tokens: tuple[str, ...]
+    n_units: Int[Tensor, " three"]
+    replacement_score: Float[Tensor, " two"]
+    completeness_score: Float[Tensor, " two"]
+    provenance: Provenance
+    notes: tuple[str, ...] = ()
+
+    @property
+    def predicted(self) -> Predicted:
+        """How predicted effects compare with those of removals from the model."""
+        return Predicted.of(self._of_units("effect"), self._of_units("exact"))
+
+    @property
+    def predicted_frozen(self) -> Predicted:
+        """How they compare with those of removals with all patterns kept."""
+        return Predicted.of(self._of_units("effect"), self._of_units("exact_frozen"))
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why the graph should not be relied on; empty if nothing speaks against it."""
+        probability, replacement = float(self.probability.sum()), float(self.replacement_score[1])
+        predicted = self.predicted
+        reasons: list[str] = []
+        is_chosen = len(self.target) >= MOST_LOGITS  # fewer have enough, or were named
+        if is_chosen and probability < LEAST_PROBABILITY:
+            reasons.append(f"its logits have {percent(probability)} of the probability")
+        if not replacement >= LEAST_REPLACEMENT:
+            reasons.append(f"{percent(replacement)} of the influence is from tokens")
+        if predicted.fails:
+            reasons.append(f"of {predicted.n} predicted removals, {percent(predicted.near)} hold")
+        return tuple(reasons)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per edge, those into logits first, the largest share of each target first.
+
+        Columns:
+            name, writer, reader: the edge.
+            effect: what it contributes to what the target reads.
+            share: its size as a share of all that the target reads.
+            carrier: the head with the largest part of it, or ``bypass``.
+            carried: that part.
+        """
+        largest = self.terms.abs().argmax(1) if len(self.edges) else self.terms.new_zeros(0).long()
+        return pd.DataFrame(
+            {
+                "name": [" → ".join(edge) for edge in self.edges],
+                "writer": [source for source, _ in self.edges],
+                "reader": [target for _, target in self.edges],
+                "effect": self.effect.numpy(),
+                "share": self.share.numpy(),
+                "carrier": [self.carriers[n] for n in largest.tolist()],
+                "carried": self.terms[torch.arange(len(self.edges)), largest].numpy(),
+            }
+        )
+
+    def to_node_frame(self) -> pd.DataFrame:
+        """One row per node, most influence first: the fields of :class:`GraphNode`."""
+        columns = list(GraphNode.__dataclass_fields__)
+        rows = [[getattr(node, name) for name in columns] for node in self.nodes]
+        frame = pd.DataFrame(rows, columns=pd.Index(columns))
+        frame = frame.astype({"layer": "Int64", "neuron": "Int64", "pos": "Int64"})
+        return frame.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
+
+    def to_carrier_frame(self) -> pd.DataFrame:
+        """One row per part of an edge that is not 0: name, carrier, effect."""
+        edge, carrier = self.terms.nonzero().unbind(1)
+        return pd.DataFrame(
+            {
+                "name": [" → ".join(self.edges[n]) for n in edge.tolist()],
+                "carrier": [self.carriers[n] for n in carrier.tolist()],
+                "effect": self.terms[edge, carrier].numpy(),
+            }
+        )
+
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """The tables of nodes and of the parts of edges."""
+        return {"nodes": self.to_node_frame(), "carriers": self.to_carrier_frame()}
+
+    def drawing(self) -> Network:
+        """Tokens across, layers upwards; lines are shares, the largest at first."""
+        drawn = [node for node in self.nodes if node.pos is not None]
+        rows = [
+            "embed",
+            *(f"L{n}" for n in sorted({x.layer for x in drawn if x.layer is not None})),
+        ]
+        rows.append("logits")
+        places = _spread([(node.pos or 0, rows.index(_row_of(node))) for node in drawn])
+        index = {node.name: n for n, node in enumerate(drawn)}
+        lines = {
+            (index[source], index[target]): float(effect)
+            for (source, target), effect in zip(self.edges, self._signed_shares(), strict=True)
+            if source in index and target in index
+        }
+        sizes = sorted(map(abs, lines.values()), reverse=True)
+        logits = [n for n, node in enumerate(drawn) if node.kind == "logit"]
+        return Network(
+            [
+                Node(node.name, x, float(y), note=_note_of(node))
+                for node, (x, y) in zip(drawn, places, strict=True)
+            ],
+            lines,
+            title=f"Attribution graph of {self.target[0]}",
+            unit="share of what the target reads",
+            columns=[f"{n} {token}" for n, token in enumerate(self.tokens)],
+            rows=rows,
+            root=logits[0] if len(logits) == 1 else None,
+            least=sizes[:DRAWN][-1] if sizes else 0.0,
+        )
+
+    figure = plotted(drawing)
+
+    def summary(self, top: int = 10) -> str:
+        """The conclusion, and the ``top`` nodes with the most influence."""
+        top = at_least(1, top, "top")
+        frame = self.to_node_frame()
+        rows = frame[~frame["kind"].isin(("logit",))].head(top).to_dict("records")
+        places = places_of([row["effect"] for row in rows])
+        lines = [
+            f"{percent(row['influence'])} of the influence  {row['name']} {row['token']}: "
+            f"contributes {signed(row['effect'], places)} logits"
+            for row in rows
+        ]
+        return "\n".join([*self.conclusion(), *lines, *self.notes])
+
+    def conclusion(self) -> list[str]:
+        """See :meth:`Result.conclusion`."""
+        active, filled, units = self.n_units.tolist()
+        replacement, complete = _both(self.replacement_score), _both(self.completeness_score)
+        lines = [
+            self.headline(),
+            f"{counted(active, 'active unit')}, {filled} with rows, {units} in the graph; pruning "
+            f"takes the replacement score from {replacement}, the completeness from {complete}",
+        ]
+        if self.predicted.n:
+            lines += [
+                f"{counted(self.predicted.n, 'unit')} set to zero, predicted and measured: "
+                f"{self.predicted}",
+                f"with patterns kept: {self.predicted_frozen}",
+            ]
+        return lines
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        failures = self.failures
+        warning = f"NOT RELIABLE ({'; '.join(failures)}): " if failures else ""
+        logits = (
+            f"{self.target[0]} ({percent(self.probability[0])})"
+            if len(self.target) == 1
+            else f"{len(self.target)} logits ({percent(self.probability.sum())})"
+        )
+        checked = f"; predicted removals: {self.predicted}" if self.predicted.n else ""
+        scores = [number(x[1], 2) for x in (self.replacement_score, self.completeness_score)]
+        return (
+            f"{warning}graph of {logits}: {counted(int(self.n_units[2]), 'unit')}, "
+            f"{counted(len(self.edges), 'edge')}; replacement {scores[0]}, "
+            f"completeness {scores[1]}{checked}"
+        )
+
+    # ---- parts of texts and figures ------------------------------------------------------------
+
+    def _of_units(self, name: str) -> Float[Tensor, " node"]:
+        values = [getattr(node, name) for node in self.nodes]
+        return torch.tensor(values, dtype=torch.float64)
+
+    def _signed_shares(self) -> list[float]:
+        return (self.share * self.effect.sign()).tolist()
+
+
+def _both(scores: Float[Tensor, " two"]) -> str:
+    return f"{number(scores[0], 2)} to {number(scores[1], 2)}"
+
+
+def _row_of(node: GraphNode) -> str:
+    if node.layer is not None:
+        return f"L{node.layer}"
+    return "embed" if node.kind == "embedding" else "logits"
+
+
+def _spread(cells: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
+    """Places of nodes, beside one another where several have the same cell."""
+    of_cell: dict[tuple[int, int], int] = {}
+    order: list[int] = []
+    for cell in cells:
+        order.append(of_cell.get(cell, 0))
+        of_cell[cell] = order[-1] + 1
+    return [
+        (x + (n - (of_cell[x, y] - 1) / 2) * 0.8 / of_cell[x, y], float(y))
+        for (x, y), n in zip(cells, order, strict=True)
+    ]
+
+
+def _note_of(node: GraphNode) -> str:
+    text = f"{percent(node.influence)} of the influence; contributes "
+    text += f"{number(node.effect, 3, sign=True)} logits"
+    return (
+        text
+        if node.exact != node.exact
+        else f"{text}; without it, the answer loses {number(node.exact, 3, sign=True)}"
+    )
+
+
+def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keyword
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    targets: Tokens | None = None,
+    pos: Position = None,
+    units: Literal["neurons"] = "neurons",
+    max_nodes: int = 300,
+    node_share: float = 0.8,
+    edge_share: float = 0.98,
+    check: int = 16,
+    seed: int = 0,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> AttributionGraph:
+    """Trace a prediction to the tokens through neurons, with heads on the edges, and check it.
+
+    Args:
+        model: a model with one stack whose stream is a sum of what is written, and whose logits are
+            linear in (the norm of) it. What a mixture of experts writes is an error.
+        prompt: one text, its token ids, an image or a batch of one row.
+        targets: tokens (ids or texts) whose logits are traced; ``None`` for the fewest, at most 10,
+            with 95 % of the probability.
+        pos: the position whose logits are read, as in :func:`analyses.trace_paths`.
+        units: what the nodes of an MLP are.
+        max_nodes: the most units whose rows are computed, those with the most influence first.
+        node_share: share of the units' influence that stays when nodes are pruned.
+        edge_share: likewise of edges.
+        check: number of units that are set to zero, to compare what the answer loses with what the
+            graph predicts: half of them those with the most influence, the rest drawn. Each costs
+            up to two forwards.
+        seed: seed for the draws.
+        memory: bytes that stored rows, and the forwards of the checks, may take; by default 2 GiB
+            for rows, and for the forwards as :func:`interp.sweep`.
+        progress: called with ``(removals done, removals in total)``.
+        cancelled: called during the checks; if it returns True, removals that are left are not
+            measured.
+
+    Raises:
+        InvalidInput: several prompts; the model has two stacks, clips its queries, keys and values,
+            or norms change its stream (post-norm); its logits are not linear in the stream, or one
+            is NaN; there is no such position or kind of units; targets are outside the vocabulary
+            or named twice; or a setting is out of range.
+        InvalidTokens: a target's text is not one token; the message shows how it is split.
+        OutOfResources: the rows may take more memory than allowed; raised before the run.
+        Cancelled: ``cancelled`` returned True before the graph was complete.
+
+    Examples:
+        >>> model = interp.load("induction-by-hand")
+        >>> analyses.attribution_graph(model, "abcab")
+        AttributionGraph(graph of c (100 %): 0 units, 1 edge; replacement 1, completeness 1)
+    """
+    check_finite_weights(model)
+    check_linear_once_frozen(model, "attribution_graph")
+    check_options(model, memory, None)
+    max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
+    how = Measurement(check, as_seed(seed), memory, progress, cancelled)
+    shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
+    if units != "neurons":
+        raise InvalidInput(f'units={shorten(units)} should be "neurons".')
+    (batch,) = model.batches(prompt)
+    if len(batch.ids) != 1:
+        raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
+    named, column = _named(model, targets), columns_read(batch, as_position(pos))
+    _check_memory(model, batch, max_nodes, memory)
+    with cancellable(cancelled), torch.no_grad():
+        traced = _Traced(model, batch, int(column[0]), named, max_nodes)
+        placed = traced.placed
+        edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
+        nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
+        terms = terms_of(placed, edges, traced.logits)
+    nodes = measured(model, batch, int(column[0]), placed, nodes, how)
+    whole = placed.filled.edges
+    n_active = sum(placed.filled.columns.n_units)
+    n_units = [n_active, len(placed.filled.units), sum(bool(placed.ends.is_unit[n]) for n in nodes)]
+    sources, readers = edges.source.tolist(), edges.target.tolist()
+    return AttributionGraph(
+        nodes=tuple(nodes[n] for n in sorted(nodes)),
+        edges=tuple((nodes[a].name, nodes[b].name) for a, b in zip(sources, readers, strict=True)),
+        effect=edges.weight,
+        share=edges.share,
+        terms=terms,
+        carriers=placed.rows.carriers,
+        value=placed.filled.reading[placed.first_logit :],
+        probability=traced.probability,
+        target=tuple(traced.labels),
+        tokens=tuple(traced.tokens),
+        n_units=torch.tensor(n_units),
+        replacement_score=_two(replacement_score, whole, edges, placed),
+        completeness_score=_two(completeness, whole, edges, placed),
+        provenance=Provenance.of(model, batch, seed=how.seed),
+        notes=(PATTERNS,) if model.config.logit_cap is None else (PATTERNS, CAPPED),
+    )
+
+
+class _Traced:
+    """The rows of one prompt.
+
+    Attributes:
+        placed: where the nodes are.
+        logits: what the logits read.
+        probability: the probability of each.
+        labels: the label of each logit's token.
+        tokens: the label of the token at each position; of an image patch, its number.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        batch: Batch,
+        column: int,
+        named: Int[Tensor, " logit"] | None,
+        max_nodes: int,
+    ) -> None:
+        done = run(model, batch, record=places_of_run(model))
+        if done.logits is None:
+            raise InvalidInput("This model has no logits, so there is nothing to trace.")
+        probabilities = done.logits[0, column].double().softmax(-1).cpu()
+        if not bool(probabilities.isfinite().all()):
+            cache = done.cache.items()
+            culprit = next((place for place, x in cache if not bool(x.isfinite().all())), "logits")
+            raise InvalidInput(
+                "The logits of this prompt are NaN or infinite, so no graph sums to them; of what "
+                f"was recorded, {culprit} is the first that is not finite. Look for non-finite "
+                "weights before it."
+            )
+        ids = _most_probable(probabilities) if named is None else named
+        self.probability = probabilities[ids]
+        real = batch.is_real[0].nonzero()[:, 0]
+        pos = int((real == column).nonzero())
+        frozen = FrozenModel(model, done.cache, real)
+        rows = Rows(frozen, neurons_of(frozen))
+        self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
+        start = self.probability / self.probability.sum()
+        filling = Filling(rows, self.logits, start)
+        filling.fill(max_nodes)
+        self.placed = Placed(filling.filled(), rows, pos, ids, start)
+        self.labels = [model.label(token) for token in ids.tolist()]
+        is_image = batch.images is not None
+        labels = map(str, range(len(real))) if is_image else model.to_labels(batch.ids[0, real])
+        self.tokens = [*labels]
+
+
+def _read_by_logits(
+    model: Transformer, frozen: FrozenModel, ids: Int[Tensor, " logit"], pos: int
+) -> Readers:
+    """What logits read, minus what the mean of all logits reads."""
+    unembed = unembedding_of(model)
+    direction, _ = logit_direction(unembed, ids)
+    direction = direction - at_least_float32(unembed.W_U.mean(1))
+    reading = frozen.read_by_logits(direction, pos)
+    bias = reading.bias
+    if unembed.b_U is not None:
+        b_U = at_least_float32(unembed.b_U)
+        bias = bias + b_U[ids] - b_U.mean()
+    n = len(ids)
+    where = torch.full((n,), pos, device=ids.device)
+    before = torch.full_like(where, len(frozen.parts))
+    return Readers(before, where, reading.direction[:, 0], bias)
+
+
+def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:
+    """The tokens that were named; ``None`` if none was.
+
+    Raises:
+        InvalidInput: a target is named twice, or is not in the vocabulary.
+    """
+    if targets is None:
+        return None
+    n = len(targets) if isinstance(targets, list | tuple) else 1
+    if not n:
+        raise InvalidInput("targets=[] names no token; leave it out for the most probable ones.")
+    ids = token_ids(model, targets, n, "targets").cpu()
+    if len(ids.unique()) < n:
+        raise InvalidInput(f"targets={shorten(targets)} names a token twice.")
+    return ids
+
+
+def _most_probable(probabilities: Float[Tensor, " vocab"]) -> Int[Tensor, " logit"]:
+    """The fewest tokens with enough of the probability."""
+    values, ids = probabilities.topk(min(MOST_LOGITS, len(probabilities)))
+    return ids[values.cumsum(0) - values < ENOUGH]
+
+
+def _share(value: object, name: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    share = float(value) if is_number else 0.0  # pyright: ignore[reportArgumentType] - a number
+    if not 0 < share <= 1:
+        raise InvalidInput(f"{name}={shorten(value)} should be a share above 0, up to 1.")
+    return share
+
+
+def _check_memory(model: Transformer, batch: Batch, max_nodes: int, memory: float | None) -> None:
+    """Check that the rows fit.
+
+    Raises:
+        OutOfResources: they do not.
+    """
+    n_pos = int(batch.is_real[0].sum())
+    widths = [
+        step.f.W_in.shape[1] for _, step in model.stacks[0].branches() if isinstance(step.f, MLP)
+    ]
+    n_columns = n_pos * (2 + len(widths) + sum(widths))
+    n_rows = min(max_nodes, n_pos * sum(widths)) + MOST_LOGITS
+    needed, most = bytes_of_rows(n_rows, n_columns), MOST_BYTES if memory is None else memory
+    if needed > most:
+        raise OutOfResources(
+            f"The rows of {n_rows} nodes on {n_pos} tokens may take {needed / 2**20:.0f} MiB, more "
+            f"than {most / 2**20:.0f} MiB: lower max_nodes=, shorten the prompt, or raise memory=."
+        )
+
+
+def _two(
+    score: Callable[..., float], whole: object, edges: object, placed: Placed
+) -> Float[Tensor, " two"]:
+    scores = [score(each, placed.ends) for each in (whole, edges)]
+    return torch.tensor(scores, dtype=torch.float64)

@@ -1,0 +1,304 @@
+"""What a node reads of every other node: rows of the graph, from one walk down the frozen model.
+
+A target reads the stream along a direction D at a position. Walking down from it, the direction at
+a sub-layer's output is pulled back through each head to the positions that it attends to,
+
+    D_j += norm_j( Σ_h Σ_i A_ij (D_i W_O,hᵀ) W_V,hᵀ )
+
+with patterns and divisors of norms fixed, and is multiplied by what each unit writes there. MLPs
+are not passed through: their units are nodes. The products and the constants sum to the reading.
+
+An edge has a part for each head, and a bypass through no head, which sum to it. A route through
+several heads belongs to the last of them, the one nearest to the target: its value is what the
+target reads, whatever carried the information to that head's position.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from analyses.attribution_graph.units import Units
+from analyses.methods.frozen import Branch, FrozenModel, output_norm
+from interp.model import Attention, ScaledNorm
+from interp.points import Place, Point
+
+Demand = Float[Tensor, "row pos d_model"]
+"""A direction of the stream at each position, for each row."""
+BYPASS = "bypass"
+"""The part of an edge that no head carries."""
+
+
+@dataclass(frozen=True, eq=False)
+class Readers:
+    """Readers of the stream.
+
+    Attributes:
+        before: the number of writers before each reader, which it reads.
+        pos: the position that it reads.
+        direction: the direction of the stream along which it reads.
+        bias: what it reads besides the stream.
+    """
+
+    before: Int[Tensor, " row"]
+    pos: Int[Tensor, " row"]
+    direction: Float[Tensor, "row d_model"]
+    bias: Float[Tensor, " row"]
+
+
+class Columns(NamedTuple):
+    """The sources that rows are about, in this order: embeddings, errors, the bias, units.
+
+    Attributes:
+        n_pos: number of embeddings, one for each position.
+        errors: the layer of each sub-layer with an error, one source for each position.
+        n_units: number of units of each sub-layer that has units.
+    """
+
+    n_pos: int
+    errors: tuple[int, ...]
+    n_units: tuple[int, ...]
+
+    @property
+    def bias(self) -> int:
+        """The column of the biases."""
+        return self.n_pos * (1 + len(self.errors))
+
+    @property
+    def first_unit(self) -> int:
+        """The first column of a unit."""
+        return self.bias + 1
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return self.first_unit + sum(self.n_units)
+
+
+class Rows:
+    """Computes rows of the graph of one run.
+
+    Args:
+        frozen: the run.
+        units: the units of sub-layers, by their index among the branches.
+
+    Attributes:
+        columns: what the entries of a row are about.
+        carriers: what an edge is split by: the bypass, then every head.
+    """
+
+    def __init__(self, frozen: FrozenModel, units: Mapping[int, Units]) -> None:
+        self.frozen, self.units = frozen, units
+        with_error = [n for n, branch in enumerate(frozen.branches) if self._error(n, branch)]
+        self._errors = {number: row for row, number in enumerate(with_error)}
+        self.columns = Columns(
+            frozen.vectors.shape[1],
+            tuple(frozen.branches[number].layer for number in with_error),
+            tuple(len(each.pos) for each in units.values()),
+        )
+        heads = [part.name for part in frozen.parts if part.kind == "head"]
+        self.carriers = (BYPASS, *heads)
+        self._first = dict(zip(units, self._starts(), strict=True))
+        befores = sorted({branch.before for branch in frozen.branches})
+        self._groups = [*zip(befores, [*befores[1:], len(frozen.parts)], strict=True)]
+        self._n_entry = befores[0] if befores else len(frozen.parts)
+
+    def readers(self, columns: Int[Tensor, " row"]) -> Readers:
+        """What the units of some columns read."""
+        like, none = self.frozen.vectors, columns.new_zeros(0)
+        parts = [Readers(none, none, like.new_zeros(0, like.shape[2]), like.new_zeros(0))]
+        order = [none]
+        for number, units in self.units.items():
+            inside = self._inside(number, columns)
+            which = columns[inside] - self._first[number]
+            branch, pos = self.frozen.branches[number], units.pos[which]
+            direction, bias = units.readers(which)
+            direction, constant = self._pulled(branch, direction, pos)
+            before = torch.full_like(pos, branch.before)
+            parts.append(Readers(before, pos, direction, bias + constant))
+            order.append(inside.nonzero()[:, 0])
+        back = torch.cat(order).argsort()
+        names = ("before", "pos", "direction", "bias")
+        return Readers(*(torch.cat([getattr(part, x) for part in parts])[back] for x in names))
+
+    def of(self, readers: Readers) -> Float[Tensor, "row column"]:
+        """What readers read of each source; a row sums to all that its reader reads."""
+        frozen, n = self.frozen, len(readers.pos)
+        out = frozen.vectors.new_zeros(n, self.columns.n)
+        out[:, self.columns.bias] = readers.bias
+        demand = frozen.vectors.new_zeros(n, *frozen.vectors.shape[1:])
+        upper = len(frozen.parts) + 1
+        for before, end in reversed(self._groups):
+            self._begin(readers, demand, (before, upper))
+            upper = before + 1
+            for where, values in self._terms((before, end), demand, None):
+                out[:, where] += values
+            added = torch.zeros_like(demand)
+            for branch in self._attentions(before):
+                carried, bias = self._carried(branch, demand)
+                added += carried
+                out[:, self.columns.bias] += bias
+            demand += added
+        self._begin(readers, demand, (0, upper))
+        out[:, : self.columns.n_pos] += self._of_embeddings(demand)
+        return out
+
+    def parts(
+        self, readers: Readers, chosen: Bool[Tensor, " column"]
+    ) -> tuple[Float[Tensor, "carrier column"], Float[Tensor, " carrier"]]:
+        """One reader's row for some sources, split by what carries it (see ``carriers``).
+
+        Entries of sources that are not chosen are 0. The second are the sums over all sources.
+        """
+        frozen, columns = self.frozen, self.columns
+        n_carriers = len(self.carriers)
+        out = frozen.vectors.new_zeros(n_carriers, columns.n)
+        out[0, columns.bias] = readers.bias[0]
+        demand = frozen.vectors.new_zeros(n_carriers, *frozen.vectors.shape[1:])
+        demand[0, readers.pos[0]] = readers.direction[0]
+        sums = frozen.vectors.new_zeros(n_carriers)
+        sums[0] = readers.bias[0]
+        stream = frozen.vectors[: int(readers.before[0]), readers.pos[0]].sum(0)
+        sums[0] += stream @ readers.direction[0]
+        for before, end in reversed(self._groups):
+            if before >= int(readers.before[0]):
+                continue
+            for where, values in self._terms((before, end), demand, chosen):
+                out[:, where] += values
+            added = torch.zeros_like(demand)
+            for branch in self._attentions(before):
+                carried, bias = self._carried(branch, demand[1:])
+                added[1:] += carried
+                out[1:, columns.bias] += bias
+                heads, bias = self._by_head(branch, demand[:1])
+                rows = [self.carriers.index(frozen.parts[w].name) for w in branch.writers]
+                written = frozen.vectors[branch.writers.start : branch.writers.stop]
+                sums[rows] = (written * demand[0]).sum((1, 2))
+                sums[0] -= sums[rows].sum()
+                added[rows] += heads
+                out[rows, columns.bias] += bias
+            demand += added
+        out[:, : columns.n_pos] += self._of_embeddings(demand)
+        return torch.where(chosen, out, 0.0), sums
+
+    # ---- steps of the walk ---------------------------------------------------------------------
+
+    def _begin(self, readers: Readers, demand: Demand, between: tuple[int, int]) -> None:
+        """Add the directions of readers whose first sub-layer comes next."""
+        least, upper = between
+        rows = ((readers.before > least) & (readers.before < upper)).nonzero()[:, 0]
+        demand[rows, readers.pos[rows]] += readers.direction[rows]
+
+    def _terms(
+        self, group: tuple[int, int], demand: Demand, chosen: Bool[Tensor, " column"] | None
+    ) -> Iterator[tuple[Tensor | slice | int, Tensor]]:
+        """Columns and what the sub-layers of a group write along the directions of their output."""
+        frozen, columns = self.frozen, self.columns
+        for writer in range(*group):
+            if frozen.parts[writer].kind == "bias":
+                yield columns.bias, (demand * frozen.vectors[writer]).sum((1, 2))
+        for number, branch in enumerate(frozen.branches):
+            if branch.before != group[0]:
+                continue
+            if number in self.units:
+                first, units = self._first[number], self.units[number]
+                g, which = self._before_output_norm(branch, demand), None
+                where: Tensor | slice = slice(first, first + len(units.pos))
+                if chosen is not None:
+                    which = chosen[where].nonzero()[:, 0]
+                    where = which + first
+                yield where, units.effects(g, which)
+            if number in self._errors:
+                first = columns.n_pos * (1 + self._errors[number])
+                yield slice(first, first + columns.n_pos), self._of_error(number, demand)
+
+    def _of_error(self, number: int, demand: Demand) -> Float[Tensor, "row pos"]:
+        branch = self.frozen.branches[number]
+        units = self.units.get(number)
+        if units is None or units.error is None:
+            return (demand * self.frozen.vectors[branch.writers[0]]).sum(-1)
+        return (self._before_output_norm(branch, demand) * units.error).sum(-1)
+
+    def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
+        return (demand * self.frozen.vectors[: self._n_entry].sum(0)).sum(-1)
+
+    def _before_output_norm(self, branch: Branch, demand: Demand) -> Demand:
+        normed = output_norm(branch.layer, branch.step)
+        if normed is None:
+            return demand
+        return normed[0].pull_back(demand, self.frozen.at(normed[1]))[0]
+
+    def _by_value(
+        self, branch: Branch, attn: Attention, demand: Demand
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The directions of each head's values, and the weights and biases of these."""
+        pattern = self.frozen.attention(branch).pattern.to(demand.dtype)
+        W_O = attn.W_O.to(demand.dtype)
+        g = self._before_output_norm(branch, demand)
+        along = einsum(g, W_O, "row query m, head d m -> row query head d")
+        by_value = einsum(pattern, along, "head query key, row query head d -> row key head d")
+        shared = [attn.kv_head(head) for head in range(attn.n_heads)]
+        W, b = (x.to(demand.dtype)[shared] for x in attn.projection(attn.points.v))
+        return by_value, W, b
+
+    def _carried(self, branch: Branch, demand: Demand) -> tuple[Demand, Float[Tensor, " row"]]:
+        """What all heads of a sub-layer read for what they write along directions."""
+        by_value, W, b = self._by_value(branch, _attention(branch), demand)
+        direction = einsum(by_value, W, "row key head d, head m d -> row key m")
+        pulled, constant = self._pulled(branch, direction, slice(None))
+        return pulled, constant.sum(-1) + einsum(by_value, b, "row key head d, head d -> row")
+
+    def _by_head(
+        self, branch: Branch, demand: Float[Tensor, "one pos d_model"]
+    ) -> tuple[Float[Tensor, "head pos d_model"], Float[Tensor, " head"]]:
+        """The same for each head alone, and one row."""
+        by_value, W, b = self._by_value(branch, _attention(branch), demand)
+        direction = einsum(by_value[0], W, "key head d, head m d -> head key m")
+        pulled, constant = self._pulled(branch, direction, slice(None))
+        return pulled, constant.sum(-1) + einsum(by_value[0], b, "key head d, head d -> head")
+
+    def _pulled(
+        self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
+    ) -> tuple[Tensor, Tensor]:
+        """A direction of a sub-layer's normalized input as one of the stream, and the constant."""
+        norm, none = branch.step.input_norm, direction.new_zeros(direction.shape[:-1])
+        if not isinstance(norm, ScaledNorm):
+            return direction, none
+        scale = self.frozen.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))[at]
+        pulled, constant = norm.pull_back(direction, scale)
+        return pulled, none if constant is None else constant
+
+    # ---- what is where -------------------------------------------------------------------------
+
+    def _attentions(self, before: int) -> list[Branch]:
+        return [
+            branch
+            for branch in self.frozen.branches
+            if branch.before == before and isinstance(branch.step.f, Attention)
+        ]
+
+    def _error(self, number: int, branch: Branch) -> bool:
+        """Whether a sub-layer writes something that is no unit, head or bias."""
+        if number in self.units:
+            return self.units[number].error is not None
+        return not isinstance(branch.step.f, Attention)
+
+    def _starts(self) -> list[int]:
+        starts = [self.columns.first_unit]
+        for n in self.columns.n_units:
+            starts.append(starts[-1] + n)
+        return starts[:-1]
+
+    def _inside(self, number: int, columns: Int[Tensor, " row"]) -> Bool[Tensor, " row"]:
+        first = self._first[number]
+        return (columns >= first) & (columns < first + len(self.units[number].pos))
+
+
+def _attention(branch: Branch) -> Attention:
+    if not isinstance(branch.step.f, Attention):
+        raise TypeError(f"The sub-layer of layer {branch.layer} is no attention.")
+    return branch.step.f

@@ -1,0 +1,118 @@
+"""What the nodes of a sub-layer are: units that read its input and write its output.
+
+    output = Σ_units activation · writer + error + bias        reading = input · reader + constant
+
+A unit is linear once the run is frozen: its activation is proportional to its reading, which is a
+sum over what wrote the stream. Neurons are such units, with error 0: the writer is a row of W_out,
+the reader a column of W_in, and activation / reading = post / pre stays as in the run (RelP, Jafari
+et al. 2025). Features of a dictionary are others: its decoder writes, its encoder reads, and the
+error is what the decoder leaves out of the sub-layer's output. :class:`Units` is all that a graph
+asks of them.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.methods.frozen import Branch, FrozenModel
+from interp import edits
+from interp.edits import Edit
+from interp.model import MLP
+from interp.points import Place, Point
+
+Which = Int[Tensor, " chosen"]
+"""Indices among the active units."""
+
+
+@runtime_checkable
+class Units(Protocol):
+    """The active units of one sub-layer on one prompt.
+
+    Attributes:
+        kind: what they are: ``neuron``.
+        layer: the index of the block.
+        pos: the position of each unit.
+        index: its index in the layer.
+        activation: its activation, which it writes with.
+        reading: what it reads; the activation is proportional to it once the run is frozen.
+        error: what the sub-layer writes at each position besides units and biases; ``None`` for 0.
+    """
+
+    kind: str
+    layer: int
+    pos: Int[Tensor, " unit"]
+    index: Int[Tensor, " unit"]
+    activation: Float[Tensor, " unit"]
+    reading: Float[Tensor, " unit"]
+    error: Float[Tensor, "pos d_model"] | None
+
+    def effects(
+        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
+    ) -> Float[Tensor, "row chosen"]:
+        """What units write (activation · writer) along directions of the sub-layer's output."""
+        ...
+
+    def readers(
+        self, which: Which
+    ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
+        """The directions of the normalized input that units read, and their constants."""
+        ...
+
+    def zero(self, unit: int) -> Edit:
+        """The edit that switches one unit off."""
+        ...
+
+
+class Neurons:
+    """The neurons of one MLP, as :class:`Units`: all that write something.
+
+    Args:
+        frozen: the run.
+        branch: the MLP.
+    """
+
+    kind: str = "neuron"
+    error: Float[Tensor, "pos d_model"] | None = None
+
+    def __init__(self, frozen: FrozenModel, branch: Branch) -> None:
+        if not isinstance(branch.step.f, MLP):
+            raise TypeError(f"The sub-layer of layer {branch.layer} is no MLP.")
+        self.layer, self.mlp = branch.layer, branch.step.f
+        pre, post = (frozen.at(Place(at, branch.layer)) for at in (Point.PRE, Point.POST))
+        self.pos, self.index = post.nonzero().unbind(1)
+        self.activation = post[self.pos, self.index]
+        self.reading = pre[self.pos, self.index]
+
+    def effects(
+        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
+    ) -> Float[Tensor, "row chosen"]:
+        """See :meth:`Units.effects`."""
+        W_out = self.mlp.W_out.to(direction.dtype)
+        if which is None:
+            by_post = direction @ W_out.mT
+            return by_post[:, self.pos, self.index] * self.activation
+        at, writers = direction[:, self.pos[which]], W_out[self.index[which]]
+        return (at * writers).sum(-1) * self.activation[which]
+
+    def readers(
+        self, which: Which
+    ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
+        """See :meth:`Units.readers`."""
+        index, b_in = self.index[which], self.mlp.b_in
+        W_in = self.mlp.W_in.mT[index].to(self.reading.dtype)
+        return W_in, W_in.new_zeros(len(index)) if b_in is None else b_in[index].to(W_in.dtype)
+
+    def zero(self, unit: int) -> Edit:
+        """See :meth:`Units.zero`."""
+        place = Place(Point.POST, self.layer)
+        return edits.zero(place, unit=int(self.index[unit]), pos=int(self.pos[unit]))
+
+
+def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
+    """The neurons of all MLPs, by the index of their branch; none of a mixture of experts."""
+    return {
+        number: Neurons(frozen, branch)
+        for number, branch in enumerate(frozen.branches)
+        if isinstance(branch.step.f, MLP)
+    }

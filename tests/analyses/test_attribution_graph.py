@@ -1,0 +1,299 @@
+"""Attribution graphs: exact sums, influence, known circuits, removals, and what is refused."""
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, PAIRS, assert_close, build, covering, tokens_of
+from declared import Call, Declared, EachPrompt, Made, Without, odd, small
+from declared import prompts as kinds
+from declared.prompts import row_of
+
+import interp
+from analyses import attribution_graph, trace_paths
+from analyses.attribution_graph.checks import Predicted
+from analyses.attribution_graph.influence import Edges, influence
+from analyses.attribution_graph.rows import Readers, Rows
+from analyses.attribution_graph.units import neurons_of
+from analyses.methods.frozen import FrozenModel, places_of_run
+from interp import run
+from interp.errors import InvalidInput, InvalidTokens, OutOfResources
+
+BOUND = 1e-9
+TEXT = "def f(self, name):\n    self.name ="
+HISTOGRAM = interp.read_prompts("rasp-histogram")[0].text
+EVERYTHING = {"max_nodes": 10**6, "node_share": 1.0, "edge_share": 1.0}
+
+
+def is_linear(name: str) -> bool:
+    if name in (*PAIRS, "olmo", "olmo2-clipped") or ARCHITECTURES[name].head is not None:
+        return False
+    try:
+        interp.computation_graph(build(name))
+    except InvalidInput:
+        return False
+    return True
+
+
+LINEAR = [name for name in ARCHITECTURES if is_linear(name)]
+
+
+def rows_of(name: str) -> tuple[Rows, Readers, torch.Tensor]:
+    """The rows of one prompt, what three logits read, and all columns of units."""
+    model = build(name)
+    (batch,) = model.batches(tokens_of(name)[0][:1])
+    cache = run(model, batch, record=places_of_run(model)).cache
+    frozen = FrozenModel(model, cache, batch.is_real[0].nonzero()[:, 0])
+    rows = Rows(frozen, neurons_of(frozen))
+    pos = rows.columns.n_pos - 1
+    reading = frozen.read_by_logits(model.unembed.W_U[:, :3].mT.to(frozen.vectors), pos)
+    before = torch.full((3,), len(frozen.parts))
+    logits = Readers(before, torch.full((3,), pos), reading.direction[:, 0], reading.bias)
+    return rows, logits, torch.arange(rows.columns.first_unit, rows.columns.n)
+
+
+# ---- sums -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", covering(LINEAR))
+@torch.no_grad()
+def test_rows_sum_to_what_neurons_and_logits_read(name):
+    """Σ sources + biases = pre of a neuron, and the part of a logit that is no bias of its own."""
+    rows, logits, columns = rows_of(name)
+    of_logits = rows.of(logits)
+    frozen = rows.frozen
+    stream = frozen.vectors.sum(0)[logits.pos]
+    expected = (stream * logits.direction).sum(1) + logits.bias
+    assert_close(of_logits.sum(1), expected, BOUND)
+    readings = [units.reading for units in rows.units.values()]
+    if readings:
+        of_units = rows.of(rows.readers(columns))
+        assert_close(of_units.sum(1), torch.cat(readings), BOUND)
+        without = of_units[:, rows.columns.n_pos :].sum(1)
+        assert (without - torch.cat(readings)).abs().max() > 1e-3
+    without = of_logits.clone()
+    without[:, 0] = 0
+    assert (without.sum(1) - expected).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", covering(LINEAR))
+@torch.no_grad()
+def test_heads_and_bypass_sum_to_each_edge(name):
+    """Σ_heads part + bypass = edge, for a logit and a neuron; without the bypass it is not."""
+    rows, logits, columns = rows_of(name)
+    fields = ("before", "pos", "direction", "bias")
+    readers = [Readers(*(getattr(logits, field)[:1] for field in fields))]
+    if len(columns):
+        readers.append(rows.readers(columns[-1:]))
+    chosen = torch.ones(rows.columns.n, dtype=torch.bool)
+    for reader in readers:
+        edges = rows.of(reader)[0]
+        parts, sums = rows.parts(reader, chosen)
+        assert_close(parts.sum(0), edges, BOUND)
+        assert_close(parts.sum(1), sums, BOUND)
+        assert (parts[1:].sum(0) - edges).abs().max() > 1e-6
+        some = torch.arange(rows.columns.n) % 2 == 0
+        assert_close(rows.parts(reader, some)[0].sum(0), torch.where(some, edges, 0.0), BOUND)
+
+
+@torch.no_grad()
+def test_a_route_through_two_heads_belongs_to_the_last():
+    """The value of the previous-token head reaches the logits through the induction head alone."""
+    model = interp.load("python-2l").double()
+    graph = attribution_graph(model, TEXT, targets=" name", check=0, **EVERYTHING)
+    heads = [n for n, name in enumerate(graph.carriers) if name.startswith("L1")]
+    frozen = trace_paths(model, TEXT, target=" name", scores=False, check=0)
+    assert frozen.error <= BOUND
+    (logit,) = (node for node in graph.nodes if node.kind == "logit")
+    through = float(graph.terms[:, heads].sum())
+    cache = run(model, TEXT, record=[("z", 1), "final_scale"]).cache
+    z = cache["z", 1][0, -1]
+    w = model.unembed.W_U[:, model.to_single_token(" name")] - model.unembed.W_U.mean(1)
+    norm, scale = model.stacks[0].final_norm, cache["final_scale"][0, -1:]
+    direction, _ = norm.pull_back(w[None], scale)
+    written = torch.einsum("hd,hdm->m", z, model.blocks[1].attn.W_O) @ direction[0]
+    assert through == pytest.approx(float(written), abs=BOUND)
+    assert logit.value == pytest.approx(float(graph.effect.sum()), abs=BOUND)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_nodes": 20}, EVERYTHING], ids=str)
+def test_edges_of_a_pruned_graph_sum_to_what_each_node_reads(settings):
+    """The rest included; and the logit is the model's."""
+    model = build("gpt2")
+    tokens = tokens_of("gpt2")[0][:1]
+    graph = attribution_graph(model, tokens, targets=[3, 5], check=0, **settings)
+    logits = run(model, tokens).logits[0, -1]
+    assert_close(graph.value, logits[[3, 5]] - logits.mean(), BOUND)
+    read, shares = ({node.name: 0.0 for node in graph.nodes} for _ in range(2))
+    for (_, target), effect, share in zip(
+        graph.edges, graph.effect.tolist(), graph.share.tolist(), strict=True
+    ):
+        read[target] += effect
+        shares[target] += share
+    readers = [node for node in graph.nodes if node.kind in ("neuron", "logit")]
+    assert len(readers) > 2
+    for node in readers:
+        assert read[node.name] == pytest.approx(node.value, abs=BOUND)
+        assert shares[node.name] == pytest.approx(1.0, abs=BOUND)
+    assert_close(graph.terms.sum(1), graph.effect, BOUND)
+    without_rest = sum(
+        e for (s, _), e in zip(graph.edges, graph.effect, strict=True) if s != "rest"
+    )
+    assert abs(float(without_rest - graph.effect.sum())) > 1e-6
+
+
+# ---- influence ------------------------------------------------------------------------------
+
+
+def test_influence_is_that_of_the_inverse():
+    """p·(Â + Â² + …) = p·((I − Â)⁻¹ − I); of a graph with one edge less it is another."""
+    graph = attribution_graph(build("gpt2"), tokens_of("gpt2")[0][:1], check=0, max_nodes=30)
+    number = {node.name: n for n, node in enumerate(graph.nodes)}
+    A = torch.zeros(len(number), len(number), dtype=torch.float64)
+    for (source, target), share in zip(graph.edges, graph.share, strict=True):
+        A[number[target], number[source]] = share
+    start = torch.tensor([float(node.kind == "logit") for node in graph.nodes]).double()
+    start[start > 0] = graph.probability / graph.probability.sum()
+    series = start @ torch.linalg.inv(torch.eye(len(A), dtype=torch.float64) - A)
+    expected = torch.tensor([node.influence for node in graph.nodes], dtype=torch.float64)
+    assert_close(series, expected, BOUND)
+    A[A.max() == A] = 0
+    broken = start @ torch.linalg.inv(torch.eye(len(A), dtype=torch.float64) - A)
+    assert (broken - expected).abs().max() > 1e-3
+
+
+def test_influence_of_a_small_graph_by_hand():
+    edges = Edges(
+        target=torch.tensor([3, 3, 2, 2]),
+        source=torch.tensor([2, 0, 0, 1]),
+        weight=torch.tensor([3.0, -1.0, 1.0, 1.0]).double(),
+        share=torch.tensor([0.75, 0.25, 0.5, 0.5]).double(),
+    )
+    start = torch.tensor([0.0, 0.0, 0.0, 1.0]).double()
+    assert influence(edges, start).tolist() == [0.625, 0.375, 0.75, 0.0]
+
+
+def test_less_is_kept_where_shares_are_smaller_and_the_scores_fall():
+    model = interp.load("python-4l")
+    wide, narrow = (
+        attribution_graph(model, TEXT, check=0, max_nodes=60, node_share=share)
+        for share in (1.0, 0.5)
+    )
+    assert narrow.n_units[2] < wide.n_units[2] <= wide.n_units[1] == 60 < wide.n_units[0]
+    assert narrow.replacement_score[0] == wide.replacement_score[0] > narrow.replacement_score[1]
+    assert narrow.completeness_score[0] == wide.completeness_score[0] > narrow.completeness_score[1]
+    rest = {
+        graph: next(node.influence for node in graph.nodes if node.kind == "rest")
+        for graph in (wide, narrow)
+    }
+    assert rest[narrow] > rest[wide]
+
+
+# ---- removals and known circuits ------------------------------------------------------------
+
+
+def test_removals_are_as_predicted_where_nothing_can_move():
+    """The neurons of the last layer of a model without norms: nothing reads them but the logits."""
+    model = interp.load("rasp-histogram").double()
+    graph = attribution_graph(model, HISTOGRAM, check=10**4, **EVERYTHING)
+    units = [node for node in graph.nodes if node.kind == "neuron"]
+    assert len(units) >= 1
+    for node in units:
+        assert node.exact == pytest.approx(node.effect, abs=BOUND)
+        assert node.exact_frozen == pytest.approx(node.effect, abs=BOUND)
+    assert graph.predicted.near == 1.0
+    assert graph.predicted.slope == pytest.approx(1.0, abs=BOUND)
+
+
+def test_the_circuit_made_by_hand_is_one_edge_through_its_head():
+    """By values alone: keys and queries, and so the previous-token head, are fixed."""
+    graph = attribution_graph(interp.load("induction-by-hand"), "abcab", check=0)
+    assert graph.edges == (("embed@3", "logit 3@5"),) or len(graph.edges) == 1
+    ((source, _),) = graph.edges
+    assert graph.tokens[int(source.partition("@")[2])] == "c"
+    row = graph.to_frame().iloc[0]
+    assert row["carrier"] == "L1H0"
+    assert row["carried"] == pytest.approx(row["effect"], abs=1e-5)
+
+
+def test_a_compiled_model_has_no_nodes_or_heads_outside_its_circuit():
+    """rasp-histogram: L0H0 and the MLP; three more heads have random weights of no effect."""
+    circuit = interp.card("rasp-histogram").circuit
+    model = interp.load("rasp-histogram").double()
+    graph = attribution_graph(model, HISTOGRAM, check=0, **EVERYTHING)
+    sizes = dict(zip(graph.carriers, graph.terms.abs().sum(0).tolist(), strict=True))
+    heads = {name for name, size in sizes.items() if size > 1e-9} - {"bypass"}
+    assert heads == {"L0H0"} == set(map(str, circuit.heads))
+    kinds_of_nodes = {node.kind for node in graph.nodes if node.influence > 1e-9}
+    assert "neuron" in kinds_of_nodes <= {"neuron", "embedding", "bias", "logit"}
+    into_logits = {source for source, target in graph.edges if target.startswith("logit")}
+    assert all(name.startswith("L0N") or name == "bias" for name in into_logits - {"rest"})
+
+
+def test_an_untrained_model_predicts_nothing_and_its_graph_is_marked():
+    trained, untrained = (
+        attribution_graph(interp.load(name), TEXT, check=0) for name in ("python-2l", "python-2l@0")
+    )
+    assert not trained.failures
+    assert "of the probability" in untrained.failures[0]
+    assert untrained.headline().startswith("NOT RELIABLE")
+
+
+def test_a_graph_whose_predictions_fail_is_marked():
+    graph = attribution_graph(interp.load("python-4l"), TEXT, check=8, max_nodes=50)
+    assert graph.predicted.n == graph.predicted_frozen.n == 8
+    assert graph.predicted.fails
+    assert "predicted removals" in graph.headline().partition(":")[0]
+    effects = torch.tensor([1.0, -2.0, 3.0])
+    assert not Predicted.of(effects, 1.5 * effects).fails
+    assert Predicted.of(effects, 3 * effects).fails
+    assert Predicted.of(effects, -effects).fails
+    assert Predicted.of(effects, 1.5 * effects).slope == pytest.approx(1.5)
+
+
+# ---- what is refused ------------------------------------------------------------------------
+
+
+def test_wrong_inputs_are_refused():
+    model = small.MODEL
+    with pytest.raises(InvalidInput, match="of one prompt; got 3"):
+        attribution_graph(model, small.CLEAN)
+    with pytest.raises(InvalidInput, match="names a token twice"):
+        attribution_graph(model, small.CLEAN[:1], targets=[1, 1])
+    with pytest.raises(OutOfResources, match="lower max_nodes="):
+        attribution_graph(model, small.CLEAN[:1], memory=1000.0)
+    with pytest.raises(InvalidTokens, match="targets"):
+        attribution_graph(interp.load("python-2l"), TEXT, targets=" several tokens here")
+
+
+# ---- declared for the tests of all analyses -------------------------------------------------
+
+
+def numbers_of_prompts(model, prompts, n):
+    graphs = [attribution_graph(model, row_of(prompts, i), check=2) for i in range(n)]
+    return [{"values": graph.value, "effects": graph.effect} for graph in graphs]
+
+
+DECLARED = Declared(
+    analysis=attribution_graph,
+    made=Made(lambda: attribution_graph(interp.load("rasp-histogram"), HISTOGRAM, check=4)),
+    call=Call(
+        (small.MODEL, small.CLEAN[:1]),
+        {},
+        {
+            "targets": odd.TOKENS,
+            "pos": (odd.TEXT, odd.BROKEN, odd.LISTED),
+            "units": odd.CHOICE,
+            "max_nodes": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            **dict.fromkeys(
+                ("node_share", "edge_share"),
+                (odd.TEXT, odd.BELOW, 0.0, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            ),
+            "check": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            "seed": odd.SEED,
+            "memory": odd.MEMORY,
+        },
+    ),
+    command=Without("it takes one prompt"),
+    of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
+    of_each_pair=Without("it takes models with one stack"),
+    symmetric=Without("names of nodes contain indices of neurons"),
+)
