@@ -17,7 +17,7 @@ time, and what the answer loses is compared with what the graph predicts, with p
 and with patterns kept. A graph whose predictions fail says so in its headline.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,7 +65,11 @@ MOST_LOGITS = 10
 MOST_BYTES = 2 * 2**30
 """The bytes that stored rows may take, if ``memory=`` says nothing else."""
 DRAWN = 60
-"""The most edges that a figure draws at first."""
+"""The most edges that a figure draws."""
+DRAWN_NODES = 24
+"""The most nodes that a figure draws, without logits."""
+DRAWN_LOGITS = 3
+"""The most logits that a figure draws."""
 LEAST_PROBABILITY = 0.5
 """The probability of the graph's logits below which they are no prediction."""
 LEAST_REPLACEMENT = 0.5
@@ -187,34 +191,31 @@ class AttributionGraph(Result):
         return {"nodes": self.to_node_frame(), "carriers": self.to_carrier_frame()}
 
     def drawing(self) -> Network:
-        """Tokens across, layers upwards; lines are shares, the largest at first."""
-        drawn = [node for node in self.nodes if node.pos is not None]
-        rows = [
-            "embed",
-            *(f"L{n}" for n in sorted({x.layer for x in drawn if x.layer is not None})),
-        ]
-        rows.append("logits")
-        places = _spread([(node.pos or 0, rows.index(_row_of(node))) for node in drawn])
+        """Tokens across, layers upwards: the nodes and edges with the most influence."""
+        ranked = sorted(
+            (node for node in self.nodes if node.pos is not None), key=lambda x: -x.influence
+        )
+        logits = [node for node in ranked if node.kind == "logit"][:DRAWN_LOGITS]
+        drawn = [node for node in ranked if node.kind != "logit"][:DRAWN_NODES] + logits
+        layers = sorted({node.layer for node in drawn if node.layer is not None})
+        rows = ["embed", *(f"L{layer}" for layer in layers), "logits"]
         index = {node.name: n for n, node in enumerate(drawn)}
         lines = {
-            (index[source], index[target]): float(effect)
-            for (source, target), effect in zip(self.edges, self._signed_shares(), strict=True)
+            (index[source], index[target]): share * drawn[index[target]].influence
+            for (source, target), share in zip(self.edges, self._signed_shares(), strict=True)
             if source in index and target in index
         }
-        sizes = sorted(map(abs, lines.values()), reverse=True)
-        logits = [n for n, node in enumerate(drawn) if node.kind == "logit"]
+        least = sorted(map(abs, lines.values()), reverse=True)[:DRAWN][-1] if lines else 0.0
         return Network(
             [
-                Node(node.name, x, float(y), note=_note_of(node))
-                for node, (x, y) in zip(drawn, places, strict=True)
+                Node(x.name, float(x.pos or 0), float(rows.index(_row_of(x))), note=_note_of(x))
+                for x in drawn
             ],
-            lines,
+            {ends: weight for ends, weight in lines.items() if abs(weight) >= least},
             title=f"Attribution graph of {self.target[0]}",
-            unit="share of what the target reads",
+            unit="share of the influence",
             columns=[f"{n} {token}" for n, token in enumerate(self.tokens)],
             rows=rows,
-            root=logits[0] if len(logits) == 1 else None,
-            least=sizes[:DRAWN][-1] if sizes else 0.0,
         )
 
     figure = plotted(drawing)
@@ -284,19 +285,6 @@ def _row_of(node: GraphNode) -> str:
     if node.layer is not None:
         return f"L{node.layer}"
     return "embed" if node.kind == "embedding" else "logits"
-
-
-def _spread(cells: Sequence[tuple[int, int]]) -> list[tuple[float, float]]:
-    """Places of nodes, beside one another where several have the same cell."""
-    of_cell: dict[tuple[int, int], int] = {}
-    order: list[int] = []
-    for cell in cells:
-        order.append(of_cell.get(cell, 0))
-        of_cell[cell] = order[-1] + 1
-    return [
-        (x + (n - (of_cell[x, y] - 1) / 2) * 0.8 / of_cell[x, y], float(y))
-        for (x, y), n in zip(cells, order, strict=True)
-    ]
 
 
 def _note_of(node: GraphNode) -> str:
