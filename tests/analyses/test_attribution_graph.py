@@ -1,11 +1,13 @@
 """Attribution graphs: exact sums, influence, known circuits, removals, and what is refused."""
 
+import pandas as pd
 import pytest
 import torch
 from architectures import ARCHITECTURES, PAIRS, assert_close, build, covering, tokens_of
-from declared import Call, Declared, EachPrompt, Made, Without, odd, small
+from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, odd, small
 from declared import prompts as kinds
 from declared.prompts import row_of
+from permuted import NORMALIZING_THE_STREAM, tables_of
 
 import interp
 from analyses import attribution_graph, trace_paths
@@ -272,6 +274,20 @@ def numbers_of_prompts(model, prompts, n):
     return [{"values": graph.value, "effects": graph.effect} for graph in graphs]
 
 
+def of_case(case):
+    """Tables of the graphs of all prompts, without ids in names of logits, and without rounding."""
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for prompt in range(len(case.clean)):
+        ids = case.clean[prompt]
+        target = case.target[prompt]
+        graph = attribution_graph(case.model, ids[ids >= 0][None], targets=target, check=0)
+        for name, table in tables_of(graph).items():
+            not_noise = table[~(table["effect"].abs() < 1e-12)]
+            without_ids = not_noise.replace(r"logit \d+@", "logit@", regex=True)
+            tables.setdefault(name, []).append(without_ids.assign(prompt=prompt))
+    return {name: pd.concat(parts) for name, parts in tables.items()}
+
+
 DECLARED = Declared(
     analysis=attribution_graph,
     made=Made(lambda: attribution_graph(interp.load("rasp-histogram"), HISTOGRAM, check=4)),
@@ -295,5 +311,7 @@ DECLARED = Declared(
     command=Without("it takes one prompt"),
     of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
     of_each_pair=Without("it takes models with one stack"),
-    symmetric=Without("names of nodes contain indices of neurons"),
+    symmetric=Symmetric(
+        {"": of_case}, not_compared=("token", "neuron"), refused=NORMALIZING_THE_STREAM
+    ),
 )
