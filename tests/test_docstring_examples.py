@@ -15,6 +15,7 @@ CLASSES = ("Cache", "Config", "LowRank", "Point", "Sweep", "Template", "Transfor
 WITHOUT = {
     "interp.load_towers": "no bundled model has two towers",
     "interp.packing_gain": "it returns the ratio of two times",
+    "interp.parallel": "processes of torchrun call it",
 }
 """Functions without an example, each with the reason."""
 MARKS = {
