@@ -38,7 +38,10 @@ Plan = Mapping[str, Splits]
 class Mesh(Protocol):
     """A one-dimensional ``torch.distributed.device_mesh.DeviceMesh``."""
 
-    ndim: int
+    @property
+    def ndim(self) -> int:
+        """Number of its dimensions."""
+        ...
 
     def get_group(self) -> Any:  # noqa: ANN401 - torch's ProcessGroup
         """Its process group."""

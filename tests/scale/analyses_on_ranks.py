@@ -38,13 +38,13 @@ def arguments_of(declared: Declared, *, is_sharded: bool) -> dict[str, Any]:
 def tables_with(declared: Declared, *, is_sharded: bool) -> dict[str, pd.DataFrame]:
     """The tables of an analysis, whose rows are in the order of their labels."""
     torch.manual_seed(0)
-    result = declared.result_of_call(**arguments_of(declared, is_sharded=is_sharded))
+    result: Any = declared.result_of_call(**arguments_of(declared, is_sharded=is_sharded))
     return {name: in_order_of_labels(table) for name, table in tables_of(result).items()}
 
 
 def in_order_of_labels(table: pd.DataFrame) -> pd.DataFrame:
     """The same rows: values that are equal but for rounding have no order among them."""
-    labels = [name for name in table if not pd.api.types.is_float_dtype(table[name])]
+    labels = [str(name) for name in table if not pd.api.types.is_float_dtype(table[name])]
     return table.sort_values(labels, ignore_index=True) if labels else table
 
 

@@ -1,0 +1,128 @@
+"""A dictionary: directions that a tensor of a model is a sparse sum of.
+
+    f(x) = activation((x − b_in) W_enc + b_enc)        x̂ = f W_dec + b_dec  (+ x W_skip)
+
+A sparse autoencoder reads and writes at one place; a transcoder reads what an MLP reads, and
+writes what it writes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.dictionaries.activations import Activation, Features
+from interp.errors import InvalidInput
+from interp.model import Network
+from interp.points import Place
+
+Read = Float[Tensor, "*batch d_in"]
+Written = Float[Tensor, "*batch d_out"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dictionary:
+    """A trained dictionary. Weights that the library of the file stores otherwise are transposed.
+
+    Attributes:
+        w_enc: encoder; each column is what a feature reads.
+        b_enc: bias of the encoder.
+        b_in: what is subtracted from the input: ``b_dec``, or zeros.
+        w_dec: decoder; each row is what a feature writes.
+        b_dec: bias of the decoder.
+        activation: which features are active, and how strongly.
+        reads: TransformerLens name of the place that it was trained to read; empty if the file
+            does not say.
+        writes: name of the place that it reconstructs.
+        format: the library that wrote the file.
+        facts: what else the file says about it, such as the model's name.
+    """
+
+    w_enc: Float[Tensor, "d_in feature"]
+    b_enc: Float[Tensor, " feature"]
+    b_in: Float[Tensor, " d_in"]
+    w_dec: Float[Tensor, "feature d_out"]
+    b_dec: Float[Tensor, " d_out"]
+    activation: Activation
+    reads: str = ""
+    writes: str = ""
+    format: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def encode(self, x: Read) -> Features:
+        """The activations of all features."""
+        return self.activation((x - self.b_in) @ self.w_enc + self.b_enc)
+
+    def decode(self, features: Features) -> Written:
+        """What these features write: ``f W_dec + b_dec``."""
+        return features @ self.w_dec + self.b_dec
+
+    def reconstruct(self, x: Read) -> Written:
+        """What all features of ``x`` write."""
+        return self.decode(self.encode(x))
+
+    def error(self, x: Read, target: Written) -> Written:
+        """What the dictionary leaves out: ``target − x̂``.
+
+        Args:
+            x: the tensor that it reads.
+            target: the tensor that it reconstructs; for an autoencoder ``x`` again.
+        """
+        return target - self.reconstruct(x)
+
+    def places(self, model: Network) -> tuple[Place, Place]:
+        """Where it reads and writes in a model.
+
+        Heads of ``z`` are one after another in the tensors that the dictionary reads and writes.
+
+        Raises:
+            InvalidInput: the file does not say where, or tensors at these places have another
+                width: the dictionary is of another model.
+            UnknownPlace: the model has no such place.
+        """
+        pairs = (("reads", self.reads, len(self.w_enc)), ("writes", self.writes, len(self.b_dec)))
+        read, written = (self._place(model, *pair) for pair in pairs)
+        return read, written
+
+    def _place(self, model: Network, verb: str, name: str, width: int) -> Place:
+        if not name:
+            raise InvalidInput(
+                f"The file of this dictionary does not say what it {verb}; pass {verb}= to "
+                'interp.dictionaries.load, such as "blocks.3.hook_resid_post".'
+            )
+        place = model.names.resolve(name)
+        axes = {axis: n for axis, n in model.fixed_axes(place).items() if axis in place.point.axes}
+        of_model = prod(axes.values())
+        if of_model != width:
+            raise InvalidInput(
+                f"The dictionary {verb} {width} numbers a token at {name}; in this model they are "
+                f"{of_model}. Is it a dictionary of another model?"
+            )
+        return place
+
+    def __repr__(self) -> str:
+        """Its sizes, places and source."""
+        d_in, n_features = self.w_enc.shape
+        where = self.reads if self.reads == self.writes else f"{self.reads} → {self.writes}"
+        kind = type(self.activation).__name__
+        return (
+            f"{type(self).__name__}({n_features} features, {kind}, {d_in} → {len(self.b_dec)}, "
+            f"{where or 'at an unknown place'}, {self.format})"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SkipDictionary(Dictionary):
+    """A transcoder with a linear path beside its features (Paulo et al. 2025, arXiv:2501.18823).
+
+    Attributes:
+        w_skip: the linear path.
+    """
+
+    w_skip: Float[Tensor, "d_in d_out"]
+
+    def reconstruct(self, x: Read) -> Written:
+        """What all features of ``x`` write, and ``x W_skip``."""
+        return super().reconstruct(x) + x @ self.w_skip

@@ -1,0 +1,102 @@
+"""Tensors and settings of dictionary files, checked before they are used; nothing is unpickled."""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from interp.errors import ModelLoadError, reason, shorten
+from interp.io import DAMAGED, UNREADABLE, read_header, read_json
+
+MOST_SETTINGS = 2**20
+"""Maximum number of bytes of a file of settings."""
+
+Tensors = dict[str, Tensor]
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """The object of a JSON file.
+
+    Raises:
+        ModelLoadError: there is none.
+    """
+    try:
+        settings = read_json(path, MOST_SETTINGS)
+    except (*UNREADABLE, ValueError) as error:
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    if not isinstance(settings, dict):
+        raise ModelLoadError(f"{path}: an object was expected; got {shorten(settings)}.")
+    return settings
+
+
+def tensors_of(path: Path, dtype: torch.dtype) -> Tensors:
+    """All tensors of a safetensors or NumPy file by name.
+
+    Raises:
+        ModelLoadError: the file is missing or damaged, or a value is not a finite number in
+            ``dtype``.
+    """
+    read = _arrays if path.suffix == ".npz" else _safetensors
+    try:
+        tensors = read(path)
+    except (*DAMAGED, *UNREADABLE, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    return {name: _finite(tensor, dtype, f"{path}: {name}") for name, tensor in tensors.items()}
+
+
+def take(tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], path: Path) -> Tensors:
+    """The tensors of these names and shapes.
+
+    Raises:
+        ModelLoadError: one is missing, has another shape, or is not among them.
+    """
+    missing, more = sorted(set(shapes) - set(tensors)), sorted(set(tensors) - set(shapes))
+    if missing or more:
+        raise ModelLoadError(
+            f"{path} should have the tensors {', '.join(shapes)}; missing: "
+            f"{', '.join(missing) or 'none'}, unknown: {shorten(more) if more else 'none'}."
+        )
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            raise ModelLoadError(
+                f"{path}: {name} has the shape {list(tensors[name].shape)}; expected {list(shape)}."
+            )
+    return tensors
+
+
+def sizes_of(tensors: Tensors, name: str, path: Path) -> tuple[int, int]:
+    """The two sizes of a matrix.
+
+    Raises:
+        ModelLoadError: it is missing, or no matrix.
+    """
+    if name not in tensors or tensors[name].ndim != 2:  # noqa: PLR2004 - a matrix
+        raise ModelLoadError(f"{path} has no matrix {name}; it has {shorten(', '.join(tensors))}.")
+    rows, columns = tensors[name].shape
+    return rows, columns
+
+
+def _safetensors(path: Path) -> Tensors:
+    read_header(path)  # refuses what lies about its sizes, before anything is allocated
+    with safe_open(str(path), framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+
+
+def _arrays(path: Path) -> Tensors:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: torch.from_numpy(file[name]) for name in file.files}
+
+
+def _finite(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    if not tensor.is_floating_point():
+        raise ModelLoadError(f"{name} has the dtype {tensor.dtype}; real numbers were expected.")
+    converted = tensor.to(dtype)
+    if not converted.isfinite().all():
+        kind = str(dtype).removeprefix("torch.")
+        raise ModelLoadError(f"{name} has values that are not finite numbers in {kind}.")
+    return converted
