@@ -64,6 +64,8 @@ MOST_LOGITS = 10
 """The most logits of a graph without targets."""
 MOST_BYTES = 2 * 2**30
 """The bytes that stored rows may take, if ``memory=`` says nothing else."""
+ROUNDINGS = 16
+"""Units of rounding of the largest part of an edge, up to which parts count as 0."""
 DRAWN = 60
 """The most edges that a figure draws."""
 DRAWN_NODES = 24
@@ -176,8 +178,11 @@ class AttributionGraph(Result):
         return frame.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
 
     def to_carrier_frame(self) -> pd.DataFrame:
-        """One row per part of an edge that is not 0: name, carrier, effect."""
-        edge, carrier = self.terms.nonzero().unbind(1)
+        """One row per part of an edge that is not 0 but for rounding: name, carrier, effect."""
+        sizes = self.terms.abs()
+        largest = float(sizes.max()) if len(self.edges) else 0.0
+        rounding = ROUNDINGS * torch.finfo(sizes.dtype).eps * largest
+        edge, carrier = (sizes > rounding).nonzero().unbind(1)
         return pd.DataFrame(
             {
                 "name": [" → ".join(self.edges[n]) for n in edge.tolist()],

@@ -275,15 +275,14 @@ def numbers_of_prompts(model, prompts, n):
 
 
 def of_case(case):
-    """Tables of the graphs of all prompts, without ids in names of logits, and without rounding."""
+    """Tables of the graphs of all prompts, without ids of tokens in names of logits."""
     tables: dict[str, list[pd.DataFrame]] = {}
     for prompt in range(len(case.clean)):
         ids = case.clean[prompt]
         target = case.target[prompt]
         graph = attribution_graph(case.model, ids[ids >= 0][None], targets=target, check=0)
         for name, table in tables_of(graph).items():
-            not_noise = table[~(table["effect"].abs() < 1e-12)]
-            without_ids = not_noise.replace(r"logit \d+@", "logit@", regex=True)
+            without_ids = table.replace(r"logit \d+@", "logit@", regex=True)
             tables.setdefault(name, []).append(without_ids.assign(prompt=prompt))
     return {name: pd.concat(parts) for name, parts in tables.items()}
 
