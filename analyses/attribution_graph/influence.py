@@ -33,18 +33,16 @@ class Edges:
     weight: Float[Tensor, " edge"]
     share: Float[Tensor, " edge"]
 
-    def only(self, mask: Bool[Tensor, " edge"]) -> "Edges":
-        """Some of the edges."""
+    def only(self, which: Bool[Tensor, " edge"] | Int[Tensor, " chosen"]) -> "Edges":
+        """Some of the edges: those of a mask, or those of these indices in their order."""
         names = ("target", "source", "weight", "share")
-        return Edges(*(getattr(self, name)[mask] for name in names))
+        return Edges(*(getattr(self, name)[which] for name in names))
 
     def in_order(self) -> "Edges":
         """The edges of the last target first, the largest of each target first."""
         by_share = self.share.argsort(descending=True, stable=True)
         by_target = self.target[by_share].argsort(descending=True, stable=True)
-        order = by_share[by_target]
-        names = ("target", "source", "weight", "share")
-        return Edges(*(getattr(self, name)[order] for name in names))
+        return self.only(by_share[by_target])
 
 
 def influence(edges: Edges, start: Numbers) -> Numbers:

@@ -22,7 +22,7 @@ from interp.kernels import (
     with_kernel,
 )
 from interp.loading import hub
-from interp.loading.assemble import as_dtype
+from interp.loading.assemble import as_dtype, meta_model
 from interp.loading.checkpoint import is_checkpoint, load_checkpoint
 from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
@@ -367,6 +367,7 @@ __all__ = [
     "load",
     "load_folder",
     "load_towers",
+    "meta_model",
     "named_file",
     "parse_name",
     "reading_shares",

@@ -20,7 +20,7 @@ from interp.config import Config
 from interp.errors import InvalidInput, shorten
 from interp.execution import fix_free_bytes, measured_free_bytes, versions
 from interp.io import Table
-from interp.loading import load, reading_shares
+from interp.loading import load, meta_model, reading_shares
 from interp.model import MLP, Attention, Experts, Network, SharedExperts, Stack, Unembedding
 from interp.tensor_parallel import heads, neurons, vocabulary
 from interp.tensor_parallel.parts import LOCAL, Splits
@@ -174,7 +174,7 @@ def rank_bytes(config: Config, size: int, dtype: torch.dtype = torch.bfloat16) -
     numbers: list[int] = []
     for rank in range(size):
         ranks = Ranks(rank, size)
-        model = _shares_of_model(_skeleton(config), ranks)
+        model = _shares_of_model(meta_model(config), ranks)
         numbers.append(sum(weight.numel() for weight in model.parameters()) * dtype.itemsize)
     return numbers
 
@@ -227,7 +227,7 @@ def _sharded(model: Transformer, plan: Plan, ranks: Ranks) -> ShardedTransformer
 
 def _shares_of_model(model: Transformer, ranks: Ranks) -> ShardedTransformer:
     """A new model with this rank's share of the weights of ``model``."""
-    made, plan = _skeleton(model.config), plan_of(model, ranks)
+    made, plan = meta_model(model.config), plan_of(model, ranks)
     shares: dict[int, nn.Parameter] = {}
     for name, weight in model.named_parameters():
         part, _, attribute = name.rpartition(".")
@@ -263,12 +263,6 @@ class _Reader:
         part, _, attribute = name.rpartition(".")
         split = self.plan.get(part, {}).get(attribute)
         return weight if split is None else split.share(weight, self.ranks)
-
-
-def _skeleton(config: Config) -> Transformer:
-    """A model on the meta device, whose weights have no data."""
-    with torch.device("meta"):
-        return Transformer(config)
 
 
 def _as_transformer(model: Network) -> Transformer:

@@ -6,6 +6,7 @@ Writes to FOLDER/RANK.json what is different in the tables of each analysis, or 
 """
 
 import json
+import os
 import sys
 from inspect import signature
 from pathlib import Path
@@ -79,3 +80,6 @@ def main(folder: str, *names: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    # Threads of gloo now and then abort a process at the end of Python, after all is written.
+    dist.barrier()
+    os._exit(0)

@@ -7,6 +7,7 @@ architecture that these ranks do not divide has the error instead.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,6 @@ def main(folder: str, *names: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    # Threads of gloo now and then abort a process at the end of Python, after all is written.
+    dist.barrier()
+    os._exit(0)
