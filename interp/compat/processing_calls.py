@@ -80,9 +80,30 @@ class ProcessingCalls(StackedWeights):
             )
         return state_dict | missing
 
-    def fold_layer_norm(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See :func:`interp.compat.processing.fold_norms`."""
-        return processing.fold_norms(state_dict, self.cfg)
+    def fold_layer_norm(
+        self,
+        state_dict: dict[str, Tensor],
+        fold_biases: bool = True,
+        center_weights: bool = True,
+    ) -> dict[str, Tensor]:
+        """See :func:`interp.compat.processing.fold_norms`.
+
+        Raises:
+            InvalidInput: ``fold_biases`` is off, and a norm has a bias that is not 0: its gain
+                can't be folded alone.
+        """
+        biases = {
+            name: weight
+            for name, weight in state_dict.items()
+            if name.endswith(processing.NORM_BIASES)
+        }
+        nonzero = [name for name, weight in biases.items() if bool(weight.any())]
+        if nonzero and not fold_biases:
+            raise InvalidInput(
+                f"The biases {shorten(nonzero)} are not 0, so that fold_biases=False would change the model: "
+                "W (w·x + b) is not (W w)(x + b). Use fold_biases=True."
+            )
+        return processing.fold_norms(state_dict, self.cfg, centre=center_weights)
 
     def center_writing_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         """See :func:`interp.compat.processing.centre_writing`."""

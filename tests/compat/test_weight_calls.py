@@ -56,6 +56,37 @@ def test_processing_a_model_keeps_its_log_probabilities():
     assert not torch.allclose(model.W_U, W_U)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "pythia", "llama", "gemma-2", "solu"])
+def test_folded_norms_keep_their_names_and_are_the_identity(name):
+    """As TransformerLens 3.9's: a folded state can be loaded into the model that it came from."""
+    model = built(name)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if "ln" in key:
+                weight.add_(torch.rand_like(weight))
+    state, before = model.state_dict(), model(tokens()).log_softmax(-1)
+    folded = model.fold_layer_norm(state)
+    assert list(folded) == list(state)
+    assert bool((folded["ln_final.w"] == 1).all())
+    assert not torch.equal(folded["unembed.W_U"], state["unembed.W_U"])
+    again = model.fold_layer_norm(folded)
+    for key, weight in folded.items():
+        assert_close(again[key], weight)
+    model.load_state_dict(folded)
+    assert_close(model(tokens()).log_softmax(-1), before)
+
+
+def test_weights_can_be_folded_without_centring_and_biases_are_not_left_behind():
+    model = built("gpt2")
+    state = {k: 0 * x if "ln" in k and k[-1] == "b" else x for k, x in model.state_dict().items()}
+    state["blocks.0.ln1.w"] = torch.full_like(state["blocks.0.ln1.w"], 2.0)
+    folded = model.fold_layer_norm(state, fold_biases=False, center_weights=False)
+    assert_close(folded["blocks.0.attn.W_Q"], 2 * state["blocks.0.attn.W_Q"])
+    state["blocks.0.ln1.b"] = torch.ones_like(state["blocks.0.ln1.b"])
+    with pytest.raises(InterpError, match="fold_biases=True"):
+        model.fold_layer_norm(state, fold_biases=False)
+
+
 def test_a_state_dict_without_a_matrix_is_refused():
     model = built("gpt2")
     state = model.state_dict()
