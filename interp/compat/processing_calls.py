@@ -92,16 +92,12 @@ class ProcessingCalls(StackedWeights):
             InvalidInput: ``fold_biases`` is off, and a norm has a bias that is not 0: its gain
                 can't be folded alone.
         """
-        biases = {
-            name: weight
-            for name, weight in state_dict.items()
-            if name.endswith(processing.NORM_BIASES)
-        }
-        nonzero = [name for name, weight in biases.items() if bool(weight.any())]
+        biases = [name for name in state_dict if name.endswith(processing.NORM_BIASES)]
+        nonzero = [name for name in biases if bool(state_dict[name].any())]
         if nonzero and not fold_biases:
             raise InvalidInput(
-                f"The biases {shorten(nonzero)} are not 0, so that fold_biases=False would change the model: "
-                "W (w·x + b) is not (W w)(x + b). Use fold_biases=True."
+                f"The biases {shorten(nonzero)} are not 0, so that fold_biases=False would change "
+                "the model: W (w·x + b) is not (W w)(x + b). Use fold_biases=True."
             )
         return processing.fold_norms(state_dict, self.cfg, centre=center_weights)
 
