@@ -27,6 +27,7 @@ from interp.config import (
     StackConfig,
     TokensConfig,
 )
+from interp.dictionaries import DictionaryTransformer, with_dictionaries
 from interp.errors import InterpError
 from interp.execution import Estimate, Run, Start, estimate, run, versions
 from interp.executors import use
@@ -53,6 +54,7 @@ __all__ = [
     "AttentionPoolerConfig",
     "Cache",
     "Config",
+    "DictionaryTransformer",
     "EmbeddingConfig",
     "Estimate",
     "ExpertsConfig",
@@ -105,4 +107,5 @@ __all__ = [
     "run",
     "sweep",
     "use",
+    "with_dictionaries",
 ]

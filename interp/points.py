@@ -54,6 +54,8 @@ _RESULT = ("batch", "pos", "head", "d_model")
 _NEURONS = ("batch", "pos", "d_mlp")
 _EXPERTS = ("batch", "pos", "expert")
 _EXPERT_NEURONS = ("batch", "pos", "expert", "d_mlp")
+_FEATURES = ("batch", "pos", "feature")
+_WRITTEN = ("batch", "pos", "written")
 
 
 class Point(Enum):
@@ -223,6 +225,13 @@ class Point(Enum):
         "resid_post", _STREAM, "hook_resid_post", "the stream + the last sub-layer's output"
     )
 
+    FEATURES = PointSpec(
+        "features", _FEATURES, "hook_features", "activations of a dictionary's features"
+    )
+    FEATURES_ERROR = PointSpec(
+        "features_error", _WRITTEN, "hook_features_error", "what a dictionary leaves out"
+    )
+
     HEAD_SCALE = PointSpec(
         "head_scale",
         _SCALE,
@@ -315,6 +324,7 @@ _TAKES = {
         *(Point.ROUTER, Point.EXPERT_WEIGHTS),
         *(Point.EXPERT_GATE, Point.EXPERT_PRE, Point.EXPERT_POST),
     ),
+    "a dictionary (interp.with_dictionaries)": (Point.FEATURES, Point.FEATURES_ERROR),
     "the head of a masked language model": (Point.HEAD_PRE, Point.HEAD_POST),
     "a norm before the head of a masked language model": (
         Point.HEAD_SCALE,
@@ -338,7 +348,8 @@ class Place:
     Attributes:
         point: the kind of tensor.
         layer: index of the block, from 0; ``None`` outside blocks.
-        norm: ``"ln1"``, ``"ln2"``, … for the points of a block's norms.
+        norm: ``"ln1"``, ``"ln2"``, … for the points of a block's norms; for the points of a
+            dictionary, the point that it writes: ``"mlp_out"``.
         stack: ``"encoder"`` or ``"decoder"``; ``None`` in a model with a single stack.
     """
 

@@ -14,6 +14,7 @@ import torch
 
 from interp.dictionaries import gemma_scope, saelens, sparsify
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
+from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.errors import InvalidInput, ModelLoadError, shorten
 from interp.io import as_path
@@ -69,6 +70,7 @@ def load(
 __all__ = [
     "Activation",
     "Dictionary",
+    "DictionaryTransformer",
     "Gated",
     "GroupMax",
     "JumpReLU",
@@ -76,4 +78,5 @@ __all__ = [
     "SkipDictionary",
     "TopK",
     "load",
+    "with_dictionaries",
 ]

@@ -7,9 +7,11 @@ writes what it writes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -59,9 +61,13 @@ class Dictionary:
         """What these features write: ``f W_dec + b_dec``."""
         return features @ self.w_dec + self.b_dec
 
+    def output(self, features: Features, x: Read) -> Written:  # noqa: ARG002 - as in SkipDictionary
+        """x̂: what the dictionary makes of its features (and of its input, if it has a skip)."""
+        return self.decode(features)
+
     def reconstruct(self, x: Read) -> Written:
-        """What all features of ``x`` write."""
-        return self.decode(self.encode(x))
+        """x̂: what the dictionary makes of ``x``."""
+        return self.output(self.encode(x), x)
 
     def error(self, x: Read, target: Written) -> Written:
         """What the dictionary leaves out: ``target − x̂``.
@@ -102,6 +108,34 @@ class Dictionary:
             )
         return place
 
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.w_dec)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All its tensors by name; those of the activation as ``activation.threshold``."""
+        pairs = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        pairs += [(f"activation.{name}", value) for name, value in vars(self.activation).items()]
+        return {name: value for name, value in pairs if isinstance(value, Tensor)}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Dictionary":
+        """The same dictionary with other tensors, named as in :meth:`tensors`."""
+        inner = {
+            name.removeprefix("activation."): tensor
+            for name, tensor in tensors.items()
+            if name.startswith("activation.")
+        }
+        activation = copy(self.activation)
+        for name, tensor in inner.items():
+            object.__setattr__(activation, name, tensor)
+        outer = {name: tensor for name, tensor in tensors.items() if "." not in name}
+        return replace(self, **outer, activation=activation)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Dictionary":
+        """The same dictionary on a device and in a dtype."""
+        return self.with_tensors({name: x.to(device, dtype) for name, x in self.tensors().items()})
+
     def __repr__(self) -> str:
         """Its sizes, places and source."""
         d_in, n_features = self.w_enc.shape
@@ -123,6 +157,6 @@ class SkipDictionary(Dictionary):
 
     w_skip: Float[Tensor, "d_in d_out"]
 
-    def reconstruct(self, x: Read) -> Written:
-        """What all features of ``x`` write, and ``x W_skip``."""
-        return super().reconstruct(x) + x @ self.w_skip
+    def output(self, features: Features, x: Read) -> Written:
+        """``f W_dec + b_dec + x W_skip``."""
+        return self.decode(features) + x @ self.w_skip

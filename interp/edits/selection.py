@@ -18,7 +18,7 @@ from interp.points import TOKEN_AXES, Place
 AxisIndices = int | tuple[int, ...] | None
 Index = tuple[slice | Tensor, ...]
 
-UNITS = ("d_model", "d_head", "d_mlp", "vocab")
+UNITS = ("d_model", "d_head", "d_mlp", "vocab", "feature", "written")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Selection:
         pos: positions (of the query, in scores and pattern) among each row's real tokens.
         head: heads (key/value heads for k and v).
         key: key positions, in scores, pattern, and the keys and values of cross-attention.
-        unit: indices along the last axis: d_model, d_head, d_mlp or vocabulary.
+        unit: indices along the last axis: d_model, d_head, d_mlp, vocabulary or features.
         expert: experts, at the points of a mixture of experts.
     """
 

@@ -138,6 +138,7 @@ class Shapes(Network):
         with torch.device("meta"):
             super().__init__(model.config)
         self.to(model.dtype)
+        model.add_parts(self)
         self.requires_grad_(any(weight.requires_grad for weight in model.parameters()))
         self._device = model.device
         for part in self.modules():

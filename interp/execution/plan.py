@@ -86,14 +86,15 @@ def plan_of(  # noqa: PLR0913 - settings by keyword
             'kernel="fused" has no forward-mode derivative; use kernel="auto", which then takes '
             "the explicit one."
         )
-    must_form = {*placed, *stored, *(recorded if differentiate else ())}
+    formed = {*placed, *_before_edits(model, placed, recorded)}
+    must_form = {*formed, *stored, *(recorded if differentiate else ())}
     matrices = [str(place) for place in must_form if place.point.is_matrix]
     if kernel == "fused" and matrices:
         raise InvalidInput(
             f'kernel="fused" never forms {matrices[0]}, which this run edits, stores or '
             'differentiates; use kernel="auto".'
         )
-    needed = recorded if differentiate else {*_required(model, placed, recorded), *stored}
+    needed = recorded if differentiate else {*_required(model, formed, recorded), *stored}
     return Plan(
         edits=placed,
         stored=frozenset(needed),
@@ -193,20 +194,27 @@ def as_edits(edits: object, *, keep_graph: bool = False) -> list[Edit]:
     return checked
 
 
-def _required(
-    model: Network, placed: Mapping[Place, object], recorded: Sequence[Place]
-) -> set[Place]:
+def _required(model: Network, formed: Collection[Place], recorded: Sequence[Place]) -> set[Place]:
     """The places to store so that all recorded places can be read.
 
     Places that can be derived from other recorded places are not stored, except in a block that is
     edited, where everything that the forward forms is stored.
     """
-    edited = {(place.stack, place.layer) for place in placed}
+    edited = {(place.stack, place.layer) for place in formed}
     layout, whole = model.layout, set(recorded)
     stored: set[Place] = set()
     for place in recorded:
         recipe = layout[place]
         derived = recipe.compute is not None and whole.issuperset(needs_of(model, place, recipe))
         if (place.stack, place.layer) in edited or not derived:
-            stored |= required_places(model, place, placed)
+            stored |= required_places(model, place, formed)
     return stored
+
+
+def _before_edits(
+    model: Network, placed: Collection[Place], recorded: Sequence[Place]
+) -> list[Place]:
+    """The recorded places of edited blocks whose recipes read tensors before their edits."""
+    edited = {(place.stack, place.layer) for place in placed}
+    layout = model.layout
+    return [p for p in recorded if layout[p].before_edits and (p.stack, p.layer) in edited]

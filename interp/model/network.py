@@ -301,6 +301,9 @@ class Network(nn.Module):
         """Names of the weights, each an attribute of one of the parts."""
         return [name for name, _ in self.named_parameters()]
 
+    def add_parts(self, other: "Network") -> None:
+        """Give a model of the same configuration the parts that it does not describe: none."""
+
     def require_whole(self, what: str) -> None:
         """Refuse ``what``, which needs all weights, if this process has only some of them."""
 
@@ -358,7 +361,8 @@ class Network(nn.Module):
     def fixed_axes(self, place: Place) -> Mapping[str, int]:
         """Size of each axis at a place that does not depend on the input, by name."""
         if place not in self._axes:
-            self._axes[place] = fixed_axes(self.config, place)
+            sizes = dict(self.layout[place].sizes) if place in self.layout else {}
+            self._axes[place] = {**fixed_axes(self.config, place), **sizes}
         return self._axes[place]
 
     def shape_at(self, batches: Sequence[Batch], place: Place) -> tuple[int, ...]:
@@ -386,7 +390,7 @@ class Network(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the structure, which is rebuilt: recipes can't be pickled."""
-        return {**self.__dict__, "_structure": None, "_hooks_searched": None}
+        return {**self.__dict__, "_structure": None, "_axes": {}, "_hooks_searched": None}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as nn.Module has it
         """Stacked weights over layers, e.g. ``model.W_Q [layer head d_model d_head]`` (a copy).

@@ -40,14 +40,19 @@ class Recipe:
         needs: the places that ``compute`` reads.
         absent_when_fused: whether fused kernels skip this tensor, so that a forward forms it only
             when it is edited or its gradient is requested.
+        before_edits: whether the forward computes it from tensors as they are before their edits,
+            so that in a block with edits it must be formed.
         part: path of the owning module below its block (set by the block).
+        sizes: sizes of axes that the configuration of the model does not give, by name.
         hook: TransformerLens name below the block, where it differs from the point's own.
     """
 
     compute: Callable[[Any, Reader], Tensor] | None = None
     needs: tuple[Place, ...] = ()
     absent_when_fused: bool = False
+    before_edits: bool = False
     part: str = ""
+    sizes: tuple[tuple[str, int], ...] = ()
     hook: str | None = None
 
 
