@@ -17,31 +17,15 @@ from interp.compat.errors import InvalidInput
 from interp.compat.factored_matrix import FactoredMatrix
 
 StateDict = dict[str, Tensor]
-NORM_BIASES = (".ln1.b", ".ln2.b", ".mlp.ln.b", "ln_final.b")
-"""How the names of biases of norms that can be folded end."""
-NORM_ENDINGS = (*NORM_BIASES, ".ln1.w", ".ln2.w", ".mlp.ln.w", "ln_final.w")
-"""How the names of weights of norms that can be folded end."""
 
 
-def fold_norms(
-    state: StateDict,
-    cfg: HookedTransformerConfig,
-    *,
-    centre: bool = True,
-) -> StateDict:
+def fold_norms(state: StateDict, cfg: HookedTransformerConfig, *, centre: bool = True) -> StateDict:
     """Fold gains and biases of the norms before sub-layers and the unembedding.
 
-    Folded gains become 1 and folded biases 0. With LayerNorms, the matrices that read the norms are
-    also centred over d_model, which does not change their products with a centred stream. Norms
-    after a sub-layer are kept.
-
-    Args:
-        state: weights under TransformerLens's names.
-        cfg: the configuration of their model.
-        centre: whether matrices that read a LayerNorm are centred; those that read an RMSNorm are
-            not, since its mean is part of its output.
+    With LayerNorms and ``centre``, matrices that read them are also centred over d_model: products
+    with a centred stream stay. Norms after a sub-layer are kept.
     """
-    state, centre = dict(state), centre and cfg.normalization_type in ("LN", "LNPre")
+    state, centre = dict(state), bool(centre) and cfg.normalization_type in ("LN", "LNPre")
     prefix = "" if cfg.n_key_value_heads is None else "_"
     for layer in range(0 if cfg.original_architecture in WRITE_NORM else cfg.n_layers):
         at = f"blocks.{layer}."
@@ -65,7 +49,7 @@ def fold_norms(
 
 def _fold(state: StateDict, norm: str, reads: Mapping[str, str | None], *, centre: bool) -> None:
     """Fold one norm into weights ``[... d_model out]`` and their biases ``[... out]``."""
-    gain, bias = _folded(state, norm)
+    gain, bias = state.pop(f"{norm}.w", None), state.pop(f"{norm}.b", None)
     for name, bias_name in reads.items():
         weight = state[name]
         if bias is not None and bias_name is not None:
@@ -74,20 +58,10 @@ def _fold(state: StateDict, norm: str, reads: Mapping[str, str | None], *, centr
         state[name] = weight - weight.mean(-2, keepdim=True) if centre else weight
 
 
-def _folded(state: StateDict, norm: str) -> tuple[Tensor | None, Tensor | None]:
-    """The gain and the bias of a norm, which become 1 and 0 in the state."""
-    gain, bias = state.get(f"{norm}.w"), state.get(f"{norm}.b")
-    if gain is not None:
-        state[f"{norm}.w"] = torch.ones_like(gain)
-    if bias is not None:
-        state[f"{norm}.b"] = torch.zeros_like(bias)
-    return gain, bias
-
-
 def _fold_experts(state: StateDict, at: str) -> None:
     """Fold ln2 into the router and the experts, whose weights are ``[out d_model]``."""
     _check_no_bias(state, f"{at}ln2", "experts have no biases")
-    gain, _ = _folded(state, f"{at}ln2")
+    gain, _ = state.pop(f"{at}ln2.w", None), state.pop(f"{at}ln2.b", None)
     ends = ("W_in.weight", "W_gate.weight")
     for name in [name for name in state if name.startswith(f"{at}mlp.") and name.endswith(ends)]:
         state[name] = state[name] if gain is None else state[name] * gain
@@ -178,15 +152,10 @@ def processed_state(
     fold_biases: bool,
     refactor: bool = False,
 ) -> StateDict:
-    """Apply the requested steps, as far as TransformerLens applies them and in its order.
-
-    Folded norms are left out.
-    """
+    """Apply the requested steps, as far as TransformerLens applies them and in its order."""
     # Without gains there is nothing to fold, and TransformerLens does not centre either.
     if fold_ln and any(name.endswith((".ln1.w", ".ln2.w", "ln_final.w")) for name in state):
-        folded = fold_norms(state, cfg)
-        identities = [x for x in folded if x.endswith(NORM_ENDINGS) and folded[x] is not state[x]]
-        state = {name: weight for name, weight in folded.items() if name not in identities}
+        state = fold_norms(state, cfg)
     centred = cfg.normalization_type in ("LN", "LNPre") and not cfg.final_rms
     if center_writing_weights and centred:
         state = centre_writing(state, cfg)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from interp.compat import processing
@@ -86,20 +87,18 @@ class ProcessingCalls(StackedWeights):
         fold_biases: bool = True,
         center_weights: bool = True,
     ) -> dict[str, Tensor]:
-        """See :func:`interp.compat.processing.fold_norms`.
+        """See :func:`interp.compat.processing.fold_norms`; folded norms stay, as the identity.
 
         Raises:
-            InvalidInput: ``fold_biases`` is off, and a norm has a bias that is not 0: its gain
-                can't be folded alone.
+            InvalidInput: ``fold_biases`` is off, and a bias that would be left behind is not 0.
         """
-        biases = [name for name in state_dict if name.endswith(processing.NORM_BIASES)]
-        nonzero = [name for name in biases if bool(state_dict[name].any())]
-        if nonzero and not fold_biases:
-            raise InvalidInput(
-                f"The biases {shorten(nonzero)} are not 0, so that fold_biases=False would change "
-                "the model: W (w·x + b) is not (W w)(x + b). Use fold_biases=True."
-            )
-        return processing.fold_norms(state_dict, self.cfg, centre=center_weights)
+        folded = processing.fold_norms(state_dict, self.cfg, centre=center_weights)
+        norms = {x: weight for x, weight in state_dict.items() if x not in folded}
+        biased = [x for x, weight in norms.items() if x.endswith(".b") and weight.any()]
+        if biased and not fold_biases:
+            raise InvalidInput(f"{shorten(biased)} are not 0: fold them too, fold_biases=True.")
+        folded |= {x: torch.full_like(norms[x], float(x.endswith(".w"))) for x in norms}
+        return {name: folded[name] for name in state_dict}
 
     def center_writing_weights(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         """See :func:`interp.compat.processing.centre_writing`."""
