@@ -25,7 +25,7 @@ def fold_norms(state: StateDict, cfg: HookedTransformerConfig, *, centre: bool =
     With LayerNorms and ``centre``, matrices that read them are also centred over d_model: products
     with a centred stream stay. Norms after a sub-layer are kept.
     """
-    state, centre = dict(state), bool(centre) and cfg.normalization_type in ("LN", "LNPre")
+    state, centre = dict(state), centre and cfg.normalization_type in ("LN", "LNPre")
     prefix = "" if cfg.n_key_value_heads is None else "_"
     for layer in range(0 if cfg.original_architecture in WRITE_NORM else cfg.n_layers):
         at = f"blocks.{layer}."

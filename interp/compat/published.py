@@ -25,11 +25,7 @@ WITHOUT_BOS = ("Bloom", "GPTNeoX", "Phi", "Qwen2", "Qwen3")
 """Architectures with ``default_prepend_bos=False``."""
 N_CTX = {"Bloom": 2048, "Mistral": 2048, "Qwen3": 2048}
 """Caps of ``n_ctx`` by architecture."""
-N_CTX_BY_NAME = {
-    "codellama/": 4096,
-    "meta-llama/Llama-3.": 2048,
-    "roneneldan/TinyStories": 512,
-}
+N_CTX_BY_NAME = {"codellama/": 4096, "meta-llama/Llama-3.": 2048, "roneneldan/TinyStories": 512}
 """Caps of ``n_ctx`` by the beginning of a name."""
 FINAL_RMS = ("Gemma", "Gemma2", "Llama", "Qwen2", "Qwen3")
 """Architectures with ``final_rms=True``, which describes their final RMSNorm."""
