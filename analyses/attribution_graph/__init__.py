@@ -31,7 +31,7 @@ from analyses.attribution_graph.filling import Filling, bytes_of_rows
 from analyses.attribution_graph.influence import completeness, pruned, replacement_score
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import neurons_of
+from analyses.attribution_graph.units import features_of, neurons_of
 from analyses.methods.attribution import logit_direction, unembedding_of
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
 from analyses.results import (
@@ -308,7 +308,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     *,
     targets: Tokens | None = None,
     pos: Position = None,
-    units: Literal["neurons"] = "neurons",
+    units: Literal["neurons", "features"] = "neurons",
     max_nodes: int = 300,
     node_share: float = 0.8,
     edge_share: float = 0.98,
@@ -327,7 +327,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         targets: tokens (ids or texts) whose logits are traced; ``None`` for the fewest, at most 10,
             with 95 % of the probability.
         pos: the position whose logits are read, as in :func:`analyses.trace_paths`.
-        units: what the nodes of an MLP are.
+        units: what the nodes of an MLP are: its neurons; or, of ``interp.with_dictionaries(model,
+            transcoders)``, the features of its transcoder, and the error that it leaves.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
@@ -361,15 +362,16 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    if units != "neurons":
-        raise InvalidInput(f'units={shorten(units)} should be "neurons".')
+    if units not in ("neurons", "features"):
+        raise InvalidInput(f'units={shorten(units)} should be "neurons" or "features".')
     (batch,) = model.batches(prompt)
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
     named, column = _named(model, targets), columns_read(batch, as_position(pos))
-    _check_memory(model, batch, max_nodes, memory)
+    if units == "neurons":
+        _check_memory(model, batch, max_nodes, memory)
     with cancellable(cancelled), torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), named, max_nodes)
+        traced = _Traced(model, batch, int(column[0]), named, units, max_nodes)
         placed = traced.placed
         edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
         nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
@@ -415,6 +417,7 @@ class _Traced:
         batch: Batch,
         column: int,
         named: Int[Tensor, " logit"] | None,
+        units: str,
         max_nodes: int,
     ) -> None:
         done = run(model, batch, record=places_of_run(model))
@@ -434,7 +437,8 @@ class _Traced:
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
         frozen = FrozenModel(model, done.cache, real)
-        rows = Rows(frozen, neurons_of(frozen))
+        is_neurons = units == "neurons"
+        rows = Rows(frozen, neurons_of(frozen) if is_neurons else features_of(model, frozen))
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
         start = self.probability / self.probability.sum()
         filling = Filling(rows, self.logits, start)

@@ -1,8 +1,9 @@
 """Nodes and edges of a pruned graph by name.
 
 A name has the kind of its node, so no two nodes share one: ``L3N12@5`` is neuron 12 of layer 3 at
-position 5, ``L3error@5`` an error, ``embed@5`` an embedding, ``logit 17@5`` the logit of token 17.
-``bias`` is all biases together, ``rest`` all that is left out.
+position 5, ``L3F12@5`` feature 12, ``L3error@5`` an error, ``embed@5`` an embedding and
+``logit 17@5`` the logit of token 17. ``bias`` is all biases together, ``rest`` all that is left
+out.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from analyses.attribution_graph.filling import Filled
 from analyses.attribution_graph.influence import Edges, Ends, effects, influence
 from analyses.attribution_graph.rows import Readers, Rows
 
-LETTERS = {"neuron": "N"}
+LETTERS = {"neuron": "N", "feature": "F"}
 """The letter of each kind of unit in names."""
 
 
@@ -27,9 +28,9 @@ class GraphNode:
 
     Attributes:
         name: its name.
-        kind: ``embedding``, ``error``, ``bias``, ``rest``, ``neuron`` or ``logit``.
+        kind: ``embedding``, ``error``, ``bias``, ``rest``, ``neuron``, ``feature`` or ``logit``.
         layer: its layer; ``None`` for embeddings, logits, biases and the rest.
-        neuron: the index of a neuron in its layer; ``None`` for other nodes.
+        neuron: the index of a neuron or a feature in its layer; ``None`` for other nodes.
         pos: its position; ``None`` for biases and the rest.
         token: the label of the token there; of a logit, that of its token.
         activation: what a unit writes with; NaN for other nodes.

@@ -205,16 +205,24 @@ class Rows:
             if branch.before != group[0]:
                 continue
             if number in self.units:
-                first, units = self._first[number], self.units[number]
-                g, which = self._before_output_norm(branch, demand), None
-                where: Tensor | slice = slice(first, first + len(units.pos))
-                if chosen is not None:
-                    which = chosen[where].nonzero()[:, 0]
-                    where = which + first
-                yield where, units.effects(g, which)
+                yield from self._of_units(number, demand, chosen)
             if number in self._errors:
                 first = columns.n_pos * (1 + self._errors[number])
                 yield slice(first, first + columns.n_pos), self._of_error(number, demand)
+
+    def _of_units(
+        self, number: int, demand: Demand, chosen: Bool[Tensor, " column"] | None
+    ) -> Iterator[tuple[Tensor | slice | int, Tensor]]:
+        """Columns and what the units of a sub-layer, and their bias, write along directions."""
+        first, units = self._first[number], self.units[number]
+        g, which = self._before_output_norm(self.frozen.branches[number], demand), None
+        where: Tensor | slice = slice(first, first + len(units.pos))
+        if chosen is not None:
+            which = chosen[where].nonzero()[:, 0]
+            where = which + first
+        yield where, units.effects(g, which)
+        if units.bias is not None:
+            yield self.columns.bias, (g * units.bias).sum((1, 2))
 
     def _of_error(self, number: int, demand: Demand) -> Float[Tensor, "row pos"]:
         branch = self.frozen.branches[number]

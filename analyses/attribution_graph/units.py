@@ -5,20 +5,23 @@
 A unit is linear once the run is frozen: its activation is proportional to its reading, which is a
 sum over what wrote the stream. Neurons are such units, with error 0: the writer is a row of W_out,
 the reader a column of W_in, and activation / reading = post / pre stays as in the run (RelP, Jafari
-et al. 2025). Features of a dictionary are others: its decoder writes, its encoder reads, and the
-error is what the decoder leaves out of the sub-layer's output. :class:`Units` is all that a graph
-asks of them.
+et al. 2025). Features of a transcoder are others: its decoder writes, its encoder reads, and the
+error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Circuit Tracing").
+:class:`Units` is all that a graph asks of them.
 """
 
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.frozen import Branch, FrozenModel
-from interp import edits
+from interp import DictionaryTransformer, edits
+from interp.dictionaries import Dictionary, Gated, SkipDictionary
 from interp.edits import Edit
-from interp.model import MLP
+from interp.errors import InvalidInput
+from interp.model import MLP, Network
 from interp.points import Place, Point
 
 Which = Int[Tensor, " chosen"]
@@ -30,13 +33,15 @@ class Units(Protocol):
     """The active units of one sub-layer on one prompt.
 
     Attributes:
-        kind: what they are: ``neuron``.
+        kind: what they are: ``neuron`` or ``feature``.
         layer: the index of the block.
         pos: the position of each unit.
         index: its index in the layer.
         activation: its activation, which it writes with.
         reading: what it reads; the activation is proportional to it once the run is frozen.
         error: what the sub-layer writes at each position besides units and biases; ``None`` for 0.
+        bias: what units write at each position in addition to the bias of the sub-layer; ``None``
+            for 0.
     """
 
     kind: str
@@ -46,6 +51,7 @@ class Units(Protocol):
     activation: Float[Tensor, " unit"]
     reading: Float[Tensor, " unit"]
     error: Float[Tensor, "pos d_model"] | None
+    bias: Float[Tensor, " d_model"] | None
 
     def effects(
         self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
@@ -74,6 +80,7 @@ class Neurons:
 
     kind: str = "neuron"
     error: Float[Tensor, "pos d_model"] | None = None
+    bias: Float[Tensor, " d_model"] | None = None
 
     def __init__(self, frozen: FrozenModel, branch: Branch) -> None:
         if not isinstance(branch.step.f, MLP):
@@ -116,3 +123,103 @@ def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
         for number, branch in enumerate(frozen.branches)
         if isinstance(branch.step.f, MLP)
     }
+
+
+class Features:
+    """The active features of a transcoder of one MLP, as :class:`Units`.
+
+    Args:
+        frozen: the run.
+        branch: the MLP.
+        place: the place of the features.
+        dictionary: the transcoder.
+    """
+
+    kind: str = "feature"
+
+    def __init__(
+        self, frozen: FrozenModel, branch: Branch, place: Place, dictionary: Dictionary
+    ) -> None:
+        if not isinstance(branch.step.f, MLP):
+            raise TypeError(f"The sub-layer of layer {branch.layer} is no MLP.")
+        features = frozen.at(place)
+        self.layer, self.dictionary, self._place = branch.layer, dictionary, place
+        self.pos, self.index = features.nonzero().unbind(1)
+        self.activation = self.reading = features[self.pos, self.index]
+        error = replace(place, point=Point.FEATURES_ERROR)
+        self.error: Float[Tensor, "pos d_model"] | None = frozen.at(error)
+        b_dec, b_out = dictionary.b_dec.to(features.dtype), branch.step.f.b_out
+        self.bias: Float[Tensor, " d_model"] | None = (
+            b_dec if b_out is None else b_dec - b_out.to(features.dtype)
+        )
+
+    def effects(
+        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
+    ) -> Float[Tensor, "row chosen"]:
+        """See :meth:`Units.effects`."""
+        w_dec = self.dictionary.w_dec.to(direction.dtype)
+        if which is None:
+            return (direction @ w_dec.mT)[:, self.pos, self.index] * self.activation
+        at, writers = direction[:, self.pos[which]], w_dec[self.index[which]]
+        return (at * writers).sum(-1) * self.activation[which]
+
+    def readers(
+        self, which: Which
+    ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
+        """See :meth:`Units.readers`: an active feature is linear in what the encoder computes."""
+        index, dictionary = self.index[which], self.dictionary
+        directions = dictionary.w_enc.mT[index].to(self.reading.dtype)
+        constants = dictionary.b_enc[index].to(directions) - directions @ dictionary.b_in.to(
+            directions
+        )
+        if isinstance(dictionary.activation, Gated):
+            scale = dictionary.activation.r_mag[index].to(directions).exp()
+            offset = dictionary.activation.b_mag[index].to(directions)
+            return directions * scale[:, None], constants * scale + offset
+        return directions, constants
+
+    def zero(self, unit: int) -> Edit:
+        """See :meth:`Units.zero`."""
+        return edits.zero(self._place, unit=int(self.index[unit]), pos=int(self.pos[unit]))
+
+
+def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
+    """The features of the transcoders of MLPs, by the index of their branch.
+
+    Raises:
+        InvalidInput: the model has no transcoder, or one that a graph can't take.
+    """
+    attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
+    of_output = {(d.places(model)[1]): (place, d) for place, d in attached.items()}
+    units: dict[int, Units] = {}
+    for number, branch in enumerate(frozen.branches):
+        f = branch.step.f
+        output = Place(f.out, branch.layer) if isinstance(f, MLP) else None
+        if output in of_output:
+            place, dictionary = of_output[output]
+            source = replace(branch.step.source(), layer=branch.layer)
+            _check_transcoder(dictionary, dictionary.places(model)[0], source)
+            units[number] = Features(frozen, branch, place, dictionary)
+    if not units:
+        raise InvalidInput(
+            'units="features" takes a model with transcoders that write what an MLP writes: '
+            "interp.with_dictionaries(model, transcoders)."
+        )
+    return units
+
+
+def _check_transcoder(dictionary: Dictionary, reads: Place, source: Place) -> None:
+    """Check that features are linear in the normalized input of the MLP.
+
+    Raises:
+        InvalidInput: they are not.
+    """
+    if reads != source:
+        raise InvalidInput(
+            f"A graph takes transcoders that read {source}, the input of the MLP; one reads "
+            f"{reads}."
+        )
+    if isinstance(dictionary, SkipDictionary):
+        raise InvalidInput(
+            "A graph does not take transcoders with a skip, whose linear path passes by features."
+        )

@@ -16,6 +16,13 @@ from interp.dictionaries import gemma_scope, saelens, sparsify
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
+from interp.dictionaries.saelens import save
+from interp.dictionaries.training import (
+    DictionarySettings,
+    DictionaryTraining,
+    load_training,
+    train,
+)
 from interp.errors import InvalidInput, ModelLoadError, shorten
 from interp.io import as_path
 
@@ -70,6 +77,8 @@ def load(
 __all__ = [
     "Activation",
     "Dictionary",
+    "DictionarySettings",
+    "DictionaryTraining",
     "DictionaryTransformer",
     "Gated",
     "GroupMax",
@@ -78,5 +87,8 @@ __all__ = [
     "SkipDictionary",
     "TopK",
     "load",
+    "load_training",
+    "save",
+    "train",
     "with_dictionaries",
 ]

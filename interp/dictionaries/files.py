@@ -11,7 +11,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from interp.errors import ModelLoadError, reason, shorten
-from interp.io import DAMAGED, UNREADABLE, read_header, read_json
+from interp.io import DAMAGED, UNREADABLE, read_header, read_json, verify_checksum
 
 MOST_SETTINGS = 2**20
 """Maximum number of bytes of a file of settings."""
@@ -47,6 +47,20 @@ def tensors_of(path: Path, dtype: torch.dtype) -> Tensors:
     except (*DAMAGED, *UNREADABLE, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
     return {name: _finite(tensor, dtype, f"{path}: {name}") for name, tensor in tensors.items()}
+
+
+def checked_file(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """The tensors and the metadata of a file of this package, whose checksum is compared.
+
+    Raises:
+        ModelLoadError: the file is missing or damaged.
+    """
+    try:
+        header = read_header(path)
+        verify_checksum(path, header)
+        return _safetensors(path), header.metadata
+    except (*DAMAGED, *UNREADABLE, ValueError) as error:
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
 
 
 def take(tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], path: Path) -> Tensors:

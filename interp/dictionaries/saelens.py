@@ -4,6 +4,7 @@ After SAELens 6.54: `saes/sae.py`, `saes/*_sae.py`, `saes/transcoder.py`. BatchT
 dictionaries are saved as JumpReLU. Files of versions before 6 have other names for some settings.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from torch import Tensor
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.files import Tensors, settings_of, sizes_of, take, tensors_of
-from interp.errors import ModelLoadError, shorten
+from interp.errors import InvalidInput, ModelLoadError, OutOfResources, shorten
+from interp.io import as_path, atomic_folder, save_tensors, write_text_whole
 
 SETTINGS, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 Settings = Mapping[str, Any]
@@ -147,3 +149,76 @@ def _positive(settings: Settings, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelLoadError(f"{name} is {shorten(value)}; an integer of at least 1 was expected.")
     return value
+
+
+def save(dictionary: Dictionary, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
+    """Write a dictionary as SAELens (6 and later) does, which both libraries read.
+
+    Args:
+        dictionary: a dictionary with ReLU, TopK or JumpReLU.
+        folder: created if missing; it must have no other files.
+        dtype: dtype of the weights; ``None`` keeps that of the dictionary.
+
+    Raises:
+        InvalidInput: SAELens has no such architecture, or the folder has other files.
+        OutOfResources: the folder can't be written.
+    """
+    architecture, vectors = _architecture_of(dictionary)
+    tensors = {"W_enc": dictionary.w_enc, "W_dec": dictionary.w_dec, "b_dec": dictionary.b_dec}
+    tensors |= {"b_enc": dictionary.b_enc, **vectors}
+    if isinstance(dictionary, SkipDictionary):
+        tensors["W_skip"] = dictionary.w_skip.T
+    dtype = dtype or dictionary.w_enc.dtype
+    stored = {name: tensor.detach().to(dtype).contiguous() for name, tensor in tensors.items()}
+    is_heads = dictionary.reads.endswith("hook_z")
+    activation = dictionary.activation
+    settings = {
+        "architecture": architecture,
+        "d_in": len(dictionary.w_enc),
+        "d_sae": dictionary.n_features,
+        "d_out": len(dictionary.b_dec),
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": "cpu",
+        "apply_b_dec_to_input": bool(dictionary.b_in.any()),
+        "normalize_activations": "none",
+        "reshape_activations": "hook_z" if is_heads else "none",
+        **({"k": activation.k} if isinstance(activation, TopK) else {}),
+        "metadata": {
+            **dictionary.facts,
+            "hook_name": dictionary.reads,
+            "hook_name_out": dictionary.writes,
+        },
+    }
+    with atomic_folder(as_path(folder)) as new:
+        try:
+            save_tensors(stored, new / WEIGHTS, {})
+            write_text_whole(new / SETTINGS, json.dumps(settings, indent=1))
+        except OSError as error:
+            raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
+def _architecture_of(dictionary: Dictionary) -> tuple[str, dict[str, Tensor]]:
+    """SAELens's name of what a dictionary computes, and the vectors of its activation.
+
+    Raises:
+        InvalidInput: it has no name for it.
+    """
+    activation, is_skip = dictionary.activation, isinstance(dictionary, SkipDictionary)
+    is_tied = torch.equal(dictionary.b_in, dictionary.b_dec) and not is_skip
+    is_transcoder = not is_tied and not bool(dictionary.b_in.any())
+    kind = "skip_transcoder" if is_skip else "transcoder"
+    if is_transcoder and isinstance(activation, ReLU):
+        return kind, {}
+    if is_transcoder and isinstance(activation, JumpReLU):
+        return f"jumprelu_{kind}", {"threshold": activation.threshold}
+    if is_tied and isinstance(activation, ReLU):
+        return "standard", {}
+    if is_tied and isinstance(activation, JumpReLU):
+        return "jumprelu", {"threshold": activation.threshold}
+    if is_tied and isinstance(activation, TopK):
+        return "topk", {}
+    what = "transcoder" if is_transcoder else "dictionary"
+    raise InvalidInput(
+        f"SAELens has no {what} with {type(activation).__name__}; those that it has: autoencoders "
+        "with ReLU, TopK and JumpReLU that subtract b_dec, and transcoders with ReLU and JumpReLU."
+    )

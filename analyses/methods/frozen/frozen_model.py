@@ -212,6 +212,7 @@ class FrozenModel:
 def places_of_run(model: Network) -> list[Place]:
     """The places that a run must record for a :class:`FrozenModel`."""
     points = {Point.SCALE, Point.FINAL_SCALE, Point.PRE, Point.POST}
+    points |= {Point.FEATURES, Point.FEATURES_ERROR}
     for _, step in model.stacks[0].branches():
         points.add(step.f.hidden_point)
         points.add(step.points.reads)
