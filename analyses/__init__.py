@@ -22,6 +22,7 @@ from analyses.attention_statistics import (
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
 from analyses.attribution_graph import AttributionGraph, attribution_graph
+from analyses.check_dictionaries import DictionaryCheck, check_dictionaries
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
 from analyses.composition import Composition, composition
@@ -77,6 +78,7 @@ __all__ = [
     "Comparison",
     "Composition",
     "Continuations",
+    "DictionaryCheck",
     "DirectLogitAttribution",
     "EdgeAttribution",
     "Erasing",
@@ -121,6 +123,7 @@ __all__ = [
     "attribute_nodes",
     "attribution_graph",
     "available",
+    "check_dictionaries",
     "check_prompts",
     "compare",
     "composition",

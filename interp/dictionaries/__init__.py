@@ -22,6 +22,7 @@ from interp.dictionaries.training import (
     DictionaryTraining,
     load_training,
     train,
+    train_rows,
 )
 from interp.errors import InvalidInput, ModelLoadError, shorten
 from interp.io import as_path
@@ -90,5 +91,6 @@ __all__ = [
     "load_training",
     "save",
     "train",
+    "train_rows",
     "with_dictionaries",
 ]

@@ -431,6 +431,29 @@ def _of_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
 
 
+def train_rows(x: Rows, y: Rows, settings: DictionarySettings) -> Dictionary:
+    """A dictionary of rows that are in memory, which are drawn anew for each step.
+
+    Args:
+        x: what it reads.
+        y: what it writes; ``x`` itself for an autoencoder.
+        settings: kind, sizes and number of steps.
+
+    Raises:
+        InvalidInput: as for :func:`train`.
+    """
+    settings = settings.checked()
+    weights = _Weights(x.shape[1], y.shape[1], settings, tied=x is y)
+    optimizer = torch.optim.Adam(weights.parameters(), lr=settings.lr)
+    generator = torch.Generator().manual_seed(settings.seed)
+    for step in range(settings.steps):
+        rows = torch.randint(len(x), (settings.batch,), generator=generator)
+        if step == 0:
+            weights.begin(x[rows], y[rows])
+        _update(weights, optimizer, x[rows], y[rows], step)
+    return weights.dictionary({"format": f"interp {settings.kind}"})
+
+
 def _check_kind(settings: DictionarySettings, *, is_transcoder: bool) -> None:
     """Check that the kind goes with the places.
 

@@ -1,0 +1,291 @@
+"""How much of a model do its dictionaries explain? Variance, sparsity, and the loss without errors.
+
+    FVU        Σ ‖y − x̂‖² / Σ ‖y − ȳ‖²                  share of the variance left unexplained
+    L0         mean number of active features of a token
+    dead       share of the features that no token activates
+    effect     loss(y ↦ x̂) − loss                       what the error is worth to the model
+    recovered  (loss(y ↦ ȳ) − loss(y ↦ x̂)) / (loss(y ↦ ȳ) − loss)
+
+y is what a dictionary reconstructs and x̂ what it makes of its features; ȳ is the mean of y over all
+tokens, the control. (Bricken et al. 2023, "Towards Monosemanticity"; Gao et al. 2024,
+arXiv:2406.04093.) Variance is measured by size: a few directions with large activations may be most
+of it, and be irrelevant to the loss, or the reverse. A feature that these prompts do not activate
+may be active on others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.results import (
+    Bars,
+    Drawing,
+    Progress,
+    Result,
+    bracketed,
+    counted,
+    effect_frame,
+    fixed,
+    percent,
+    prompt_frame,
+    rounding,
+    signed,
+)
+from interp import DictionaryTransformer, Place, Point, Transformer, edits, metrics, run, sweep
+from interp.dictionaries import Dictionary
+from interp.errors import InvalidInput, shorten
+from interp.execution import Provenance
+from interp.integers import at_least
+from interp.model import Batch
+from interp.weights import check_finite_weights
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DictionaryCheck(Result):
+    """What dictionaries explain on some prompts.
+
+    Attributes:
+        places: the place that each dictionary reconstructs.
+        n_features: number of features of each.
+        n_active: number of features that some token activates.
+        unexplained: Σ ‖y − x̂‖² over the tokens of each prompt.
+        variance: Σ ‖y − ȳ‖² over the tokens of each prompt.
+        l0: mean number of active features of a token of each prompt.
+        metric: the loss of the model, in nats.
+        spliced: the loss with x̂ in place of y.
+        ablated: the loss with ȳ in place of y.
+        provenance: the model with its dictionaries, and the prompts.
+    """
+
+    places: tuple[str, ...]
+    n_features: Int[Tensor, " dictionary"]
+    n_active: Int[Tensor, " dictionary"]
+    unexplained: Float[Tensor, "dictionary prompt"]
+    variance: Float[Tensor, "dictionary prompt"]
+    l0: Float[Tensor, "dictionary prompt"]
+    metric: Float[Tensor, " prompt"]
+    spliced: Float[Tensor, "dictionary prompt"]
+    ablated: Float[Tensor, "dictionary prompt"]
+    provenance: Provenance
+
+    @property
+    def recovered(self) -> Float[Tensor, " dictionary"]:
+        """The share of the loss that is recovered; NaN where ȳ in place of y costs nothing."""
+        lost, left = (x.double().mean(1) for x in (self.ablated, self.spliced))
+        cost = lost - self.metric.double().mean()
+        nothing = cost <= rounding(self.metric, self.provenance.dtype)
+        return ((lost - left) / cost).masked_fill(nothing, torch.nan)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per dictionary, in the order of the model.
+
+        Columns:
+            place: what it reconstructs.
+            n_features: number of features.
+            fvu: share of the variance of the place that is left unexplained.
+            l0: mean number of active features of a token.
+            dead: share of features that no token activates.
+            recovered: share of the loss that is recovered, of what the mean in place of y costs.
+            spliced, ablated: loss in nats with x̂, and with the mean, in place of y.
+            effect, low, high: spliced − loss, and its 95 % interval over prompts.
+            size, share, n, p, q, significant: see :func:`analyses.results.effect_frame`.
+        """
+        cells = {
+            "place": list(self.places),
+            "n_features": self.n_features.tolist(),
+            "fvu": (self.unexplained.sum(1) / self.variance.sum(1)).tolist(),
+            "l0": self.l0.mean(1).tolist(),
+            "dead": (1 - self.n_active / self.n_features).tolist(),
+            "recovered": self.recovered.tolist(),
+            "spliced": self.spliced.double().mean(1).tolist(),
+            "ablated": self.ablated.double().mean(1).tolist(),
+        }
+        noise = rounding(self.metric, self.provenance.dtype)
+        frame = effect_frame(cells, self.spliced - self.metric, noise, metric=self.metric)
+        order = {place: number for number, place in enumerate(self.places)}
+        return frame.sort_values("place", key=lambda names: names.map(order), ignore_index=True)
+
+    def to_prompt_frame(self) -> pd.DataFrame:
+        """One row per dictionary and prompt: place, prompt, fvu, l0, spliced, ablated, effect."""
+        return prompt_frame(
+            {"place": list(self.places)},
+            fvu=self.unexplained / self.variance,
+            l0=self.l0,
+            spliced=self.spliced.double(),
+            ablated=self.ablated.double(),
+            effect=(self.spliced - self.metric).double(),
+        )
+
+    def drawing(self) -> Drawing:
+        """What the error of each dictionary is worth, beside all that it reconstructs."""
+        frame = self.to_frame()
+        columns = (torch.tensor(frame[name].tolist()) for name in ("effect", "low", "high"))
+        cost = torch.tensor(frame["ablated"].tolist()) - float(self.metric.mean())
+        return Bars(
+            *columns,
+            title="Loss with reconstructions in place of activations, minus the loss",
+            labels=[
+                f"{row['place']}, {row['n_features']} features, L0 {fixed(row['l0'], 1)}"
+                for row in frame.to_dict("records")
+            ],
+            unit="nats",
+            name="reconstruction",
+            marks={"mean in its place": cost},
+        )
+
+    def summary(self) -> str:
+        """The figures of each dictionary."""
+        lines = [
+            f"{row['place']}  FVU {fixed(row['fvu'], 3)}, L0 {fixed(row['l0'], 1)}, "
+            f"{percent(row['dead'])} of {row['n_features']} dead; loss "
+            f"{signed(row['effect'], 3)}{bracketed(row['low'], row['high'], 3)} nats, "
+            f"{percent(row['recovered'], 1)} recovered"
+            for row in self.to_frame().to_dict("records")
+        ]
+        return "\n".join([self.headline(), *lines])
+
+    def headline(self) -> str:
+        """See :meth:`Result.headline`."""
+        frame = self.to_frame()
+        worst = frame.sort_values("size", ascending=False).to_dict("records")[0]
+        n = "1 dictionary" if len(frame) == 1 else f"{len(frame)} dictionaries"
+        return (
+            f"{n} on {counted(len(self.metric), 'prompt')}, loss {fixed(self.metric.mean(), 3)} "
+            f"nats; largest cost of a reconstruction: {worst['place']} "
+            f"{signed(worst['effect'], 3)} nats ({percent(worst['recovered'], 1)} recovered), FVU "
+            f"{fixed(worst['fvu'], 3)}"
+        )
+
+
+def check_dictionaries(
+    model: Transformer,
+    prompts: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    rows: int = 16,
+    memory: float | None = None,
+    progress: Progress | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> DictionaryCheck:
+    """Measure what dictionaries explain, on prompts that they were not trained on.
+
+    Args:
+        model: a model with dictionaries, as ``interp.with_dictionaries`` makes it, that predicts
+            next tokens.
+        prompts: texts, token ids padded with ``interp.PAD``, or a batch.
+        rows: prompts per forward while features are counted; the result does not depend on it.
+        memory: bytes that the sweep may take, as for :func:`interp.sweep`.
+        progress: called with ``(forwards done, forwards in total)`` of the sweep.
+        cancelled: called after each forward; if it returns True, nothing is returned.
+
+    Raises:
+        InvalidInput: the model has no dictionaries, or predicts no next tokens.
+        Cancelled: ``cancelled`` returned True.
+    """
+    if not isinstance(model, DictionaryTransformer):
+        raise InvalidInput(
+            f"check_dictionaries takes a model with dictionaries, as interp.with_dictionaries "
+            f"makes it; got {shorten(type(model).__name__)}."
+        )
+    check_finite_weights(model)
+    n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
+    dictionaries = model.dictionaries()
+    sums = {place: _Sums(place, d, model) for place, d in dictionaries.items()}
+    for part in torch.arange(len(batches[0].ids)).split(n_rows):
+        _count(model, [batch.rows(part.to(batch.ids.device)) for batch in batches], sums)
+    cases = [
+        edit
+        for place, each in sums.items()
+        for edit in (
+            edits.zero(_error(place)),
+            edits.mean(each.writes, values=each.mean.to(model.dtype)),
+        )
+    ]
+    table = sweep(
+        model,
+        tuple(batches) if len(batches) > 1 else batches[0],
+        cases,
+        metrics.loss(),
+        memory=memory,
+        progress=progress,
+        cancelled=cancelled,
+    )
+    spliced, ablated = table.values.view(len(sums), 2, -1).unbind(1)
+    counts = list(sums.values())
+    return DictionaryCheck(
+        places=tuple(str(each.writes) for each in counts),
+        n_features=torch.tensor([dictionary.n_features for dictionary in dictionaries.values()]),
+        n_active=torch.stack([each.active.sum() for each in counts]),
+        unexplained=torch.stack([torch.tensor(each.unexplained) for each in counts]).double(),
+        variance=torch.stack([each.variance() for each in counts]),
+        l0=torch.stack([torch.tensor(each.l0) for each in counts]).double(),
+        metric=table.baseline,
+        spliced=spliced,
+        ablated=ablated,
+        provenance=Provenance.of(model, *batches),
+    )
+
+
+class _Sums:
+    """What is summed over the tokens of the prompts, for one dictionary.
+
+    Attributes:
+        writes: the place that it reconstructs.
+        active: which features were active.
+        unexplained: Σ ‖y − x̂‖² of each prompt.
+        l0: mean number of active features of each prompt.
+    """
+
+    def __init__(self, place: Place, dictionary: Dictionary, model: DictionaryTransformer) -> None:
+        self.place, self.writes = place, dictionary.places(model)[1]
+        self.active = torch.zeros(dictionary.n_features, dtype=torch.bool)
+        self.unexplained: list[float] = []
+        self.l0: list[float] = []
+        self._squares: list[float] = []
+        self._n: list[int] = []
+        self._y: list[Tensor] = []
+
+    def add(self, features: Tensor, error: Tensor, y: Tensor) -> None:
+        """Count the tokens of one prompt."""
+        active = features > 0
+        self.active |= active.any(0).cpu()
+        self.l0.append(float(active.sum(1).double().mean()))
+        self.unexplained.append(float(error.double().square().sum()))
+        self._squares.append(float(y.double().square().sum()))
+        self._y.append(y.double().sum(0).cpu())
+        self._n.append(len(y))
+
+    @property
+    def mean(self) -> Tensor:
+        """ȳ."""
+        return torch.stack(self._y).sum(0) / sum(self._n)
+
+    def variance(self) -> Float[Tensor, " prompt"]:
+        """Σ ‖y − ȳ‖² of each prompt, which is Σ ‖y‖² − 2 ȳ·Σ y + n ‖ȳ‖²."""
+        mean, n = self.mean.flatten(), torch.tensor(self._n, dtype=torch.float64)
+        sums = torch.stack([y.flatten() for y in self._y])
+        return torch.tensor(self._squares).double() - 2 * sums @ mean + n * mean.square().sum()
+
+
+def _error(place: Place) -> Place:
+    """The place of the error of a dictionary, by that of its features."""
+    return Place(Point.FEATURES_ERROR, place.layer, place.norm, place.stack)
+
+
+def _count(model: DictionaryTransformer, batches: list[Batch], sums: dict[Place, _Sums]) -> None:
+    """Add the tokens of some prompts."""
+    recorded = [at for place, each in sums.items() for at in (place, _error(place), each.writes)]
+    last = model.stacks[-1].name_in_places
+    layers = [place.layer or 0 for place in sums if place.stack == last]
+    stop = max(layers, default=0) + 1
+    cache = run(model, *batches, record=recorded, stop_at_layer=stop).cache
+    for place, each in sums.items():
+        stack = [s.name_in_places for s in model.stacks].index(place.stack)
+        real = batches[stack].is_real
+        features, error, y = (cache[at] for at in (place, _error(place), each.writes))
+        for row in range(len(real)):
+            each.add(features[row][real[row]], error[row][real[row]], y[row][real[row]])
