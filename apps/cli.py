@@ -18,6 +18,7 @@ from apps.commands.options import DEFAULT_MODEL, Model, parse_bytes
 from apps.commands.prompts import check, fill, list_sets
 from apps.commands.repeat import repeat
 from apps.commands.report import report
+from apps.commands.train_dictionary import train_dictionary
 from apps.failures import debugging, interrupt_when_terminated, reports_errors
 from apps.terminal import (
     escape_unencodable,
@@ -78,6 +79,7 @@ for analysis in COMMANDS:
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
 app.command()(reports_errors(harvest))
+app.command("train-dictionary")(reports_errors(train_dictionary))
 
 prompts = typer.Typer(
     no_args_is_help=True,

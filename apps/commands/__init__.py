@@ -440,7 +440,17 @@ COMMANDS = (
 )
 """The commands of this project's analyses, in the order of ``interp --help``."""
 OTHERS = (
-    *("models", "report", "repeat", "harvest", "verify", "doctor", "convert", "explore"),
+    *(
+        "models",
+        "report",
+        "repeat",
+        "harvest",
+        "train-dictionary",
+        "verify",
+        "doctor",
+        "convert",
+        "explore",
+    ),
     "prompts",
 )
 """The commands that are no analyses."""

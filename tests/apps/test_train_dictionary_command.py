@@ -1,0 +1,46 @@
+"""``interp train-dictionary``: what it writes and prints, that it is continued, how it fails."""
+
+import pytest
+from test_harvest_command import WORDS
+
+from apps.commands import train_dictionary as module
+from interp import dictionaries
+
+PLACE = "blocks.0.hook_resid_post"
+SIZES = ["--features", "16", "--k", "2", "--steps", "5", "--batch", "32"]
+
+
+@pytest.fixture
+def folder(command, tmp_path):
+    command(*WORDS, "--places", "resid_post.0", "--out", tmp_path / "harvest")
+    return tmp_path / "harvest"
+
+
+def test_a_dictionary_is_trained_continued_and_read(command, folder, tmp_path, monkeypatch):
+    """Stopped at its second checkpoint and continued, it has the bytes of one that was not."""
+    monkeypatch.setattr(module, "EVERY", 2)
+    words = ["train-dictionary", folder, "--reads", "resid_post.0", *SIZES]
+    done = command(*words, "--out", tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    assert "16 features" in done.stdout
+    assert "last 2 steps" in done.stdout
+    saved = dictionaries.DictionaryTraining.save
+
+    def stops_at_the_end(training, path):
+        if len(training.fvu) == 5:
+            raise KeyboardInterrupt
+        saved(training, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dictionaries.DictionaryTraining, "save", stops_at_the_end)
+        assert command(*words, "--out", tmp_path / "part").exit_code != 0
+    assert not (tmp_path / "part").exists()
+    other = command(*words, "--lr", "0.1", "--out", tmp_path / "part")
+    assert (other.exit_code, "is of a training with" in other.stderr) == (2, True)
+    again = command(*words, "--out", tmp_path / "part")
+    assert "Continuing after step 4" in again.stderr
+    for name in ("cfg.json", "sae_weights.safetensors"):
+        whole, part = ((tmp_path / each / name).read_bytes() for each in ("whole", "part"))
+        assert whole == part
+    assert dictionaries.load(tmp_path / "part").reads == PLACE
+    assert not (tmp_path / "part.training").exists()
