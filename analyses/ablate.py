@@ -83,8 +83,8 @@ class Ablation(Result):
         clean: the metric without ablation.
         ablated: the metric with one unit ablated; NaN where a cancelled call did not get to it.
             The units lie on one axis; those of :func:`ablate_heads` on two, layer and head.
-        units: the kind of unit: ``heads``, ``layers``, ``mlps``, ``neurons``, ``pairs`` (each head
-            alone, then every two) or ``groups``.
+        units: the kind of unit: ``heads``, ``layers``, ``mlps``, ``neurons``, ``features``,
+            ``pairs`` (each head alone, then every two) or ``groups``.
         cells: the columns that name the units, each with one entry per unit.
         members: names of the components that each unit consists of.
         metric: the metric's name.
@@ -375,6 +375,7 @@ def ablate(  # noqa: PLR0913 - the settings of one analysis, by keyword
               zero ablation the stream passes it unchanged (except for norms of the stream itself).
             * ``"mlps"``: all that the MLP of a layer adds, its bias included.
             * ``"neurons"``: the activation of each neuron.
+            * ``"features"``: the activation of each feature of a dictionary; its error stays.
             * ``"pairs"``: each head alone, and every two heads together, for their interaction.
             * groups by name, such as ``{"induction": ["L1H0", "L1H5"], "mlp": "L0MLP"}``, with
               names as in :mod:`analyses.methods.components.components`. An empty group changes

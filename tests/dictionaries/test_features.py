@@ -22,6 +22,7 @@ from architectures import (
 )
 
 import interp
+from analyses import ablate, top_texts
 from interp import Place, Point, Transformer, edits, metrics, run, sweep
 from interp.dictionaries import Dictionary, DictionaryTransformer, JumpReLU, ReLU, SkipDictionary
 from interp.errors import InvalidInput, UnknownPlace
@@ -234,3 +235,32 @@ def test_dictionaries_that_can_not_be_attached_are_refused():
     for changes in (view.processed, lambda: view.without(mask=True), lambda: view.save("x")):
         with pytest.raises(InvalidInput, match="view of a model with dictionaries"):
             changes()
+
+
+# ---- features as components of analyses --------------------------------------------------------
+
+
+def test_features_are_components_of_analyses():
+    """``L0F3`` is ablated, and its largest activations are found, as its place and unit are."""
+    view, (ids,) = viewed("gpt2"), tokens_of("gpt2", batch=5)
+    features = run(view, ids, record="features").cache["features", 0]
+    ablation = ablate(view, ids, units="features", layers=[0], method="zero")
+    effects = ablation.to_frame().set_index("name")["effect"]
+    assert len(effects) == N_FEATURES
+    cases = [edits.zero("features", layer=0, unit=unit) for unit in range(N_FEATURES)]
+    table = sweep(view, ids, cases, metric=metrics.loss())
+    for unit, effect in enumerate(table.effect.mean(1).tolist()):
+        assert effects[f"L0F{unit}"] == pytest.approx(effect, abs=1e-12)
+    unit = int(features.amax((0, 1)).argmax())
+    found = top_texts(view, ids, of=f"L0F{unit}", bos=True)
+    assert float(found.value[0]) == pytest.approx(float(features[..., unit].max()))
+    groups = ablate(view, ids, units={"both": ["L1F2:z", "L1F3:mlp_out"]}, method="zero")
+    together = [
+        edits.zero(("features", 1, "z"), unit=2),
+        edits.zero(("features", 1, "mlp_out"), unit=3),
+    ]
+    expected = sweep(view, ids, [together], metric=metrics.loss()).effect.mean()
+    assert float(groups.to_frame()["effect"].iloc[0]) == pytest.approx(float(expected), abs=1e-12)
+    for wrong in ("L0F7", "L1F2", "L1F2:mlp_in"):
+        with pytest.raises(UnknownPlace, match="no component"):
+            ablate(view, ids, units={"x": [wrong]})

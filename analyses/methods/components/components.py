@@ -1,10 +1,11 @@
-"""The components of a model that can be ablated: heads, sub-layers, neurons.
+"""The components of a model that can be ablated: heads, sub-layers, neurons, features.
 
-Names are those of :mod:`interp.graph`, with one more for neurons:
+Names are those of :mod:`interp.graph`, with one more for neurons and one for features:
 
     L0H1      a head; L0KV1 is a key/value head that several heads share
     L0ATTN    everything that attention adds to the stream, its output bias included
     L0MLP     everything that the MLP adds to the stream; L0N12 is one of its neurons
+    L0F12     feature 12 of the dictionary of a layer; L0F12:mlp_out if the layer has several
 
 In an encoder–decoder names begin with ``encoder.``, ``decoder.`` or, for cross-attention,
 ``cross.``.
@@ -23,9 +24,10 @@ from interp.points import Place, Point
 
 PARTS = ("z", "pattern", "v")
 """The tensors at which a head may be ablated."""
-KINDS = ("heads", "layers", "mlps", "neurons", "pairs")
+KINDS = ("heads", "layers", "mlps", "neurons", "features", "pairs")
 """Kinds of units, each of one or several components; see :meth:`Components.units`."""
 NEURON = re.compile(r"(.*L\d+)N(\d+)", re.ASCII)
+FEATURE = re.compile(r"(.*L\d+)F(\d+)((?::\w+)?)", re.ASCII)
 Units = dict[str, tuple["Component", ...]]
 """The components of each unit, by its name."""
 
@@ -87,6 +89,27 @@ class Component:
         return tuple(self.neuron(unit) for unit in wanted)
 
 
+@dataclass(frozen=True)
+class FeatureNames:
+    """The features of a dictionary.
+
+    Attributes:
+        place: their place.
+        n: number of features.
+        layer_name: ``L0``, with the stack before it if there are two.
+        ending: ``:mlp_out`` if the layer has several dictionaries.
+    """
+
+    place: Place
+    n: int
+    layer_name: str
+    ending: str
+
+    def feature(self, unit: int) -> Component:
+        """One feature."""
+        return Component(f"{self.layer_name}F{unit}{self.ending}", self.place, unit=unit)
+
+
 @dataclass(frozen=True, eq=False)
 class Components:
     """The components of a model, in the order of its forward.
@@ -94,10 +117,12 @@ class Components:
     Attributes:
         heads: the heads of all layers.
         sublayers: the attention, cross-attention and MLP of each layer.
+        dictionaries: the features of each dictionary.
     """
 
     heads: tuple[Component, ...]
     sublayers: tuple[Component, ...]
+    dictionaries: tuple[FeatureNames, ...] = ()
 
     @property
     def mlps(self) -> tuple[Component, ...]:
@@ -121,10 +146,11 @@ class Components:
             tuple(each for each in group if each.layer in chosen)
             for group in (self.heads, self.sublayers)
         )
-        return Components(heads, sublayers)
+        dictionaries = (each for each in self.dictionaries if each.place.layer in chosen)
+        return Components(heads, sublayers, tuple(dictionaries))
 
     def units(self, kind: str) -> Units:
-        """All units of a kind: each head, MLP, neuron or layer.
+        """All units of a kind: each head, MLP, neuron, feature or layer.
 
         The kind ``pairs`` has each head and each pair of heads. The result is empty for a kind that
         the model lacks, such as pairs in a model with a single head.
@@ -140,6 +166,9 @@ class Components:
             return {each.name: (each,) for each in self.mlps}
         if kind == "neurons":
             return {each.name: (each,) for mlp in self.mlps for each in mlp.neurons()}
+        if kind == "features":
+            each_feature = (d.feature(unit) for d in self.dictionaries for unit in range(d.n))
+            return {each.name: (each,) for each in each_feature}
         heads: Units = {each.name: (each,) for each in self.heads}
         pairs: Units = {f"{a} + {b}": (a, b) for a, b in combinations(self.heads, 2)}
         return heads if kind == "heads" else heads | pairs if pairs else {}
@@ -176,7 +205,7 @@ class Components:
         return units
 
     def named(self, name: str) -> Component:
-        """The head, sub-layer or neuron of this name.
+        """The head, sub-layer, neuron or feature of this name.
 
         Raises:
             UnknownPlace: the model has no such component.
@@ -186,6 +215,11 @@ class Components:
         mlp = by_name.get(f"{neuron[1]}MLP") if neuron else None
         if neuron and mlp and int(neuron[2]) < mlp.n_neurons:
             return mlp.neuron(int(neuron[2]))
+        feature = FEATURE.fullmatch(name)
+        named = {(each.layer_name, each.ending): each for each in self.dictionaries}
+        dictionary = named.get((feature[1], feature[3])) if feature else None
+        if feature and dictionary and int(feature[2]) < dictionary.n:
+            return dictionary.feature(int(feature[2]))
         if name not in by_name:
             raise UnknownPlace(
                 f"This model has no component {shorten(name)}.{nearest(name, by_name, cutoff=0.4)}"
@@ -219,7 +253,22 @@ def components_of(model: Network, part: str = "z") -> Components:
             name = f"{stack}.L{layer}MLP" if stack else f"L{layer}MLP"
             n_neurons = f.W_out.shape[0] if isinstance(f, MLP) else 0
             sublayers.append(Component(name, out, n_neurons=n_neurons))
-    return Components(tuple(heads), tuple(sublayers))
+    return Components(tuple(heads), tuple(sublayers), _features(model))
+
+
+def _features(model: Network) -> tuple[FeatureNames, ...]:
+    """The features of the dictionaries of a model."""
+    places = [place for place in model.layout if place.point is Point.FEATURES]
+    layers = [(place.stack, place.layer) for place in places]
+    return tuple(
+        FeatureNames(
+            place,
+            model.fixed_axes(place)["feature"],
+            f"{place.stack}.L{place.layer}" if place.stack else f"L{place.layer}",
+            f":{place.norm}" if layers.count((place.stack, place.layer)) > 1 else "",
+        )
+        for place in places
+    )
 
 
 def components_named(model: Network, names: Sequence[str]) -> tuple[Component, ...]:

@@ -25,7 +25,7 @@ from interp.model import PAD, AttentionName, Attentions, Batch, Network, attenti
 from interp.points import Place, PlaceLike, Point
 
 BY = ("attention", "write")
-COMPONENT = re.compile(r"(\w+\.)?L\d+[A-Z]+\d*", re.ASCII)
+COMPONENT = re.compile(r"(\w+\.)?L\d+[A-Z]+\d*(:\w+)?", re.ASCII)
 Cells = Float[Tensor, "unit row pos key"]
 """Values at the tokens of each row. The key axis has size 1 except for attention."""
 
@@ -176,7 +176,7 @@ def measure_of(model: Network, of: PlaceLike, by: str | None = None) -> Measure:
 
     Args:
         model: the model.
-        of: the name of a head, neuron or sub-layer as in
+        of: the name of a head, neuron, feature or sub-layer as in
             :mod:`analyses.methods.components.components` (``L0H1``, ``L0N12``, ``L0MLP``,
             ``cross.L1H0``), or a place such as ``("resid_post", 1)``.
         by: for a head, ``attention`` (the default) or ``write``.
@@ -213,7 +213,7 @@ def measure_of(model: Network, of: PlaceLike, by: str | None = None) -> Measure:
 def activations_of(
     model: Network, name: str, place: Place, neurons: tuple[int, ...]
 ) -> ActivationsOf:
-    """The measure of several neurons of an MLP, whose ``post`` is at ``place``."""
+    """The measure of several neurons, or features, whose activations are at ``place``."""
     return ActivationsOf(model, name, "activation", place, _stack(model, place), neurons)
 
 
