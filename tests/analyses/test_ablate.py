@@ -395,7 +395,7 @@ def test_bars_show_the_largest_of_many():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"units": "head"}, "heads, layers, mlps, neurons, pairs, or groups"),
+        ({"units": "head"}, "heads, layers, mlps, neurons, features, pairs, or groups"),
         ({"units": {}}, "one or more groups"),
         ({"units": {"a": ["L0H1"]}, "layers": [0]}, "no layers="),
         ({"units": {"a": ["L0H1", "L0H1"]}}, "'a' names a component twice"),
