@@ -20,6 +20,7 @@ from apps.commands.readers import (
     metric_of,
     position_of,
     prompts_of,
+    stream_of_many,
 )
 
 GROUP = "interp.analyses"
@@ -80,6 +81,7 @@ COMMANDS = (
         "Average each head's attention: entropy, distance, attention to BOS, previous token, ….\n\n"
         "For the attention pattern of one head on one prompt, use `interp explore`.",
         "Averaging attention",
+        prompts=Input(stream_of_many, ("text",)),
         offsets=AT_LEAST_ONE,
         classes=Option(
             kind=str,

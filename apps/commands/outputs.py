@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analyses import Ablation, LensTraining
+from analyses import Ablation, LensTraining, StreamedAttention
 from analyses.results import Result
 from apps.commands.analysis_run import AnalysisRun
 from apps.csv_text import csv_text
@@ -62,7 +62,8 @@ def tables(run: AnalysisRun) -> dict[str, pd.DataFrame]:
     result = run.result
     name = str(run.settings.options.get("units", run.settings.spec.name))
     frames = {name: result.to_frame()}
-    by_prompt = getattr(result, "to_prompt_frame", None)
+    is_stream = isinstance(result, StreamedAttention)  # which has no values per prompt
+    by_prompt = None if is_stream else getattr(result, "to_prompt_frame", None)
     if by_prompt is not None:
         n_rows = len(frames[name]) * max(1, len(run.prompts))
         if n_rows <= MAX_PROMPT_ROWS:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MANY_EDGES = 5000
 """The most edges that ``interp paths`` patches if it is not asked for them."""
+MANY_PROMPTS = 1000
+"""The most prompts of which the numbers of each are kept, where a stream of them can be read."""
 EVERY = "all"
 
 
@@ -23,6 +25,13 @@ def metric_of(inputs: "Inputs", name: str | None) -> "str | Metric":
 def prompts_of(inputs: "Inputs", source: str | None) -> Any:  # noqa: ANN401 - a batch
     """The batch of a prompt file or a bundled set."""
     return None if source is None else inputs.of_file(source).batch
+
+
+def stream_of_many(inputs: "Inputs") -> Any:  # noqa: ANN401 - a batch, or an iterator
+    """The prompts; of more than ``MANY_PROMPTS`` an iterator, so that averages alone are kept."""
+    if len(inputs.prompts) <= MANY_PROMPTS:
+        return inputs.batch
+    return iter(inputs.texts) if inputs.has_one_stack else zip(*inputs.batch, strict=True)
 
 
 def corpus_of(inputs: "Inputs", texts: str | None) -> Path:

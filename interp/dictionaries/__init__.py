@@ -35,6 +35,21 @@ _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
 """Readers by the file of weights that their folders have."""
 
 
+BUNDLED = Path(__file__).parent / "weights"
+"""The folder with the dictionaries of bundled models."""
+
+
+def bundled() -> list[str]:
+    """The names of the dictionaries that come with this package: of a bundled model, and of a part.
+
+    Examples:
+        >>> interp.dictionaries.bundled()[:2]
+        ['python-4l/heads-1', 'python-4l/mlp-0']
+    """
+    files = sorted(BUNDLED.glob(f"*/*/{saelens.WEIGHTS}"))
+    return [path.parent.relative_to(BUNDLED).as_posix() for path in files]
+
+
 def load(
     folder: object,
     *,
@@ -42,14 +57,14 @@ def load(
     writes: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Dictionary:
-    """The dictionary of a folder that SAELens, sparsify or Gemma Scope published.
+    """A dictionary that SAELens, sparsify or Gemma Scope published, or that is bundled.
 
     Nothing is unpickled. What would be computed otherwise than by the library that wrote the file
     is refused by name: other architectures, normalizations of the input that are not folded into
     the weights.
 
     Args:
-        folder: the folder of one dictionary.
+        folder: the folder of one dictionary, or a name of :func:`bundled`.
         reads: name of the place that it reads, such as ``"blocks.3.hook_resid_post"``; ``None``
             takes that of the file.
         writes: likewise; ``None`` takes that of the file, or ``reads`` if that is given.
@@ -59,8 +74,13 @@ def load(
         InvalidInput: ``dtype`` is not a floating-point dtype.
         ModelLoadError: there is no such folder or no known file in it, a file is damaged, or the
             dictionary is of a kind that is not read.
+
+    Examples:
+        >>> interp.dictionaries.load("python-4l/mlp-0")
+        Dictionary(2048 features, JumpReLU, 256 → 256, blocks.0.ln2.hook_normalized →
+        blocks.0.hook_mlp_out, SAELens jumprelu_transcoder)
     """
-    path = as_path(folder)
+    path = BUNDLED / str(folder) if folder in bundled() else as_path(folder)
     if not dtype.is_floating_point:
         raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")
     found = [name for name in _READERS if (path / name).is_file()]
@@ -87,6 +107,7 @@ __all__ = [
     "ReLU",
     "SkipDictionary",
     "TopK",
+    "bundled",
     "load",
     "load_training",
     "save",

@@ -177,7 +177,8 @@ def save(dictionary: Dictionary, folder: str | Path, *, dtype: torch.dtype | Non
         "d_in": len(dictionary.w_enc),
         "d_sae": dictionary.n_features,
         "d_out": len(dictionary.b_dec),
-        "dtype": str(dtype).removeprefix("torch."),
+        # That in which SAELens computes, whatever the file holds.
+        "dtype": str(dictionary.w_enc.dtype).removeprefix("torch."),
         "device": "cpu",
         "apply_b_dec_to_input": bool(dictionary.b_in.any()),
         "normalize_activations": "none",

@@ -13,7 +13,7 @@ from declared import Command, declared_as, turn_of
 from tables import each
 
 from analyses import TunedLens, ablate
-from apps.commands import COMMANDS
+from apps.commands import COMMANDS, readers
 from apps.commands.inputs import Inputs
 from apps.commands.readers import into_of
 from apps.frame_table import table_of_frame
@@ -238,6 +238,21 @@ def test_circuits_that_are_not_there_are_refused(command, tmp_path, words, messa
     assert done.exit_code == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_averages_of_many_prompts_are_those_of_a_stream(command, tmp_path, monkeypatch):
+    """The same averages, without the numbers of each prompt."""
+    texts = [f"{a}{b}{a}{c}" for a in "abcd" for b in "xyz" for c in "pq"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    words = ["patterns", "--model", MODEL, "--prompts", tmp_path / "texts.txt"]
+    for most, folder in ((1000, "list"), (10, "stream")):
+        monkeypatch.setattr(readers, "MANY_PROMPTS", most)
+        done = command(*words, "--out", tmp_path / folder)
+        assert done.exit_code == 0, done.output
+    whole, streamed = (pd.read_csv(tmp_path / x / "patterns.csv") for x in ("list", "stream"))
+    pd.testing.assert_frame_equal(streamed, whole, rtol=1e-6)
+    assert (tmp_path / "list" / "patterns_by_prompt.csv").exists()
+    assert not (tmp_path / "stream" / "patterns_by_prompt.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["ablate", "lens", "patterns"])
