@@ -156,7 +156,7 @@ class DictionaryCheck(Result):
         n = "1 dictionary" if len(frame) == 1 else f"{len(frame)} dictionaries"
         return (
             f"{n} on {counted(len(self.metric), 'prompt')}, loss {fixed(self.metric.mean(), 3)} "
-            f"nats; largest cost of a reconstruction: {worst['place']} "
+            f"nats; largest change by a reconstruction: {worst['place']} "
             f"{signed(worst['effect'], 3)} nats ({percent(worst['recovered'], 1)} recovered), FVU "
             f"{fixed(worst['fvu'], 3)}"
         )
@@ -185,6 +185,13 @@ def check_dictionaries(
     Raises:
         InvalidInput: the model has no dictionaries, or predicts no next tokens.
         Cancelled: ``cancelled`` returned True.
+
+    Examples:
+        >>> transcoder = interp.dictionaries.load("python-4l/mlp-1")
+        >>> model = interp.with_dictionaries(interp.load("python-4l"), transcoder)
+        >>> analyses.check_dictionaries(model, ["def f(x): return x", "class A(B): pass"])
+        DictionaryCheck(1 dictionary on 2 prompts, loss 4.110 nats; largest change by a
+        reconstruction: ("mlp_out", 1) +0.016 nats (96.9 % recovered), FVU 0.007)
     """
     if not isinstance(model, DictionaryTransformer):
         raise InvalidInput(

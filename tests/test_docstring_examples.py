@@ -8,6 +8,7 @@ import torch
 
 import analyses
 import interp
+from interp import dictionaries
 from interp.kernels.packed import is_available
 from tools.site.pages import agrees
 
@@ -16,6 +17,9 @@ WITHOUT = {
     "interp.load_towers": "no bundled model has two towers",
     "interp.packing_gain": "it returns the ratio of two times",
     "interp.parallel": "processes of torchrun call it",
+    "interp.dictionaries.load_training": "it reads what a training that was stopped has written",
+    "interp.dictionaries.save": "it writes a folder; a how-to page has it",
+    "interp.dictionaries.train_rows": "it does in memory what train does",
 }
 """Functions without an example, each with the reason."""
 MARKS = {
@@ -27,7 +31,7 @@ NAMES = {"analyses": analyses, "interp": interp, "torch": torch}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PUBLIC = {
     f"{package.__name__}.{name}": getattr(package, name)
-    for package in (interp, analyses)
+    for package in (interp, analyses, dictionaries)
     for name in package.__all__
     if inspect.isfunction(getattr(package, name)) or (package is interp and name in CLASSES)
 }

@@ -71,6 +71,7 @@ QUESTIONS = {
         "prune",
         "explain",
     ),
+    "What do dictionaries explain?": ("check_dictionaries",),
     "What do weights alone say?": ("ov", "qk", "composition", "positions", "frequencies"),
     "Does order matter?": ("order_sensitivity", "permutation_covariance"),
     "What can be read from activations, and what does it change?": ("probe", "erase", "steer"),
@@ -296,6 +297,13 @@ EXAMPLES = {
     "attribution_graph": Example(
         on("python-4l", "python-4l-pairs"),
         "analyses.attribution_graph(model, prompts[0].text)",
+    ),
+    "check_dictionaries": Example(
+        'names = [f"python-4l/mlp-{layer}" for layer in range(4)]\n'
+        "transcoders = [interp.dictionaries.load(name) for name in names]\n"
+        'model = interp.with_dictionaries(interp.load("python-4l"), transcoders)\n'
+        'prompts = interp.read_prompts("python-arguments")[:32]',
+        f"analyses.check_dictionaries(model, {TEXTS})",
     ),
     "head_effects": Example(
         on("python-2l", "repeated"),

@@ -18,7 +18,7 @@ from training.corpus import read_corpus
 
 MODEL = "python-4l"
 MARKERS = ("<!-- figures of tools.dictionary_figures -->", "<!-- end of figures -->")
-N_TEXTS, N_CHARACTERS = 64, 600
+N_TEXTS, N_CHARACTERS = 64, 300
 """Of the held-out documents, from the middle of each."""
 N_PROMPTS = 12
 """Prompts of the bundled set of the model, of which graphs are made."""

@@ -268,6 +268,12 @@ def with_dictionaries(
             so in two layers or outside blocks, or writes before it reads; two write one place; the
             model is a view or is divided among processes.
         UnknownPlace: the model has no such place.
+
+    Examples:
+        >>> model = interp.load("python-4l")
+        >>> view = interp.with_dictionaries(model, interp.dictionaries.load("python-4l/mlp-1"))
+        >>> interp.run(view, "def f(x):", record="features").cache["features", 1].shape
+        torch.Size([1, 6, 2048])
     """
     if type(model) is not Transformer:
         raise InvalidInput(
