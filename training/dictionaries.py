@@ -1,8 +1,8 @@
 """How the bundled dictionaries were trained: ``python -m training.dictionaries FOLDER``.
 
-Transcoders of the four MLPs of ``python-4l``, and an autoencoder of the heads of its layer 1, on the
-texts that the model was trained on. The harvest stays in ``FOLDER/harvest``; a training that was
-stopped is continued by the same command.
+Transcoders of the four MLPs of ``python-4l``, and an autoencoder of the heads of its layer 1, on
+the texts that the model was trained on. The harvest stays in ``FOLDER/harvest``; a training that
+was stopped is continued by the same command.
 """
 
 import sys
