@@ -21,7 +21,7 @@ from analyses.attention_statistics import (
 )
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
-from analyses.attribution_graph import AttributionGraph, attribution_graph
+from analyses.attribution_graph import AttributionGraph, NeuronpediaGraph, attribution_graph
 from analyses.check_dictionaries import DictionaryCheck, check_dictionaries
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
@@ -92,6 +92,7 @@ __all__ = [
     "HeadScan",
     "LensTraining",
     "LogitLens",
+    "NeuronpediaGraph",
     "Neurons",
     "NodeAttribution",
     "OVCircuit",

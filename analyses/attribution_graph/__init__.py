@@ -29,6 +29,7 @@ from torch import Tensor
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
 from analyses.attribution_graph.filling import Filling, bytes_of_rows
 from analyses.attribution_graph.influence import completeness, pruned, replacement_score
+from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.rows import Readers, Rows
 from analyses.attribution_graph.units import features_of, neurons_of
@@ -57,6 +58,8 @@ from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import MLP, Batch
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
+
+__all__ = ["AttributionGraph", "NeuronpediaGraph", "attribution_graph"]
 
 ENOUGH = 0.95
 """The probability that the logits of a graph have together, if no targets are given."""
@@ -95,7 +98,10 @@ class AttributionGraph(Result):
         value: what each logit reads: the logit minus the mean of all logits, before any soft-cap.
         probability: the probability of each logit's token.
         target: the label of each logit's token.
+        target_ids: the ids of these tokens.
         tokens: the label of each token.
+        ids: the ids of the tokens; 0 for patches of an image.
+        n_layers: number of layers of the model.
         n_units: numbers of units: those that are active, those with rows, those that stay.
         replacement_score: share of the influence that comes from tokens, not from errors or the
             rest; before and after pruning.
@@ -114,7 +120,10 @@ class AttributionGraph(Result):
     value: Float[Tensor, " logit"]
     probability: Float[Tensor, " logit"]
     target: tuple[str, ...]
+    target_ids: Int[Tensor, " logit"]
     tokens: tuple[str, ...]
+    ids: Int[Tensor, " pos"]
+    n_layers: int
     n_units: Int[Tensor, " three"]
     replacement_score: Float[Tensor, " two"]
     completeness_score: Float[Tensor, " two"]
@@ -179,10 +188,7 @@ class AttributionGraph(Result):
 
     def to_carrier_frame(self) -> pd.DataFrame:
         """One row per part of an edge that is not 0 but for rounding: name, carrier, effect."""
-        sizes = self.terms.abs()
-        largest = float(sizes.max()) if len(self.edges) else 0.0
-        rounding = ROUNDINGS * torch.finfo(sizes.dtype).eps * largest
-        edge, carrier = (sizes > rounding).nonzero().unbind(1)
+        edge, carrier = self.parts()
         return pd.DataFrame(
             {
                 "name": [" → ".join(self.edges[n]) for n in edge.tolist()],
@@ -190,6 +196,38 @@ class AttributionGraph(Result):
                 "effect": self.terms[edge, carrier].numpy(),
             }
         )
+
+    def parts(self) -> tuple[Int[Tensor, " part"], Int[Tensor, " part"]]:
+        """Edge and carrier of each part of an edge that is not 0 but for rounding."""
+        sizes = self.terms.abs()
+        largest = float(sizes.max()) if len(self.edges) else 0.0
+        rounding = ROUNDINGS * torch.finfo(sizes.dtype).eps * largest
+        edge, carrier = (sizes > rounding).nonzero().unbind(1)
+        return edge, carrier
+
+    def to_neuronpedia(
+        self, slug: str, *, scan: str | None = None, prompt: str | None = None
+    ) -> dict[str, Any]:
+        """The graph as the JSON of Neuronpedia's and Anthropic's viewers, for :func:`json.dumps`.
+
+        Neurons and features are nodes of the type ``cross layer transcoder``, since viewers show no
+        other units: they have layer, index and activation, but no page of a feature. Biases and the
+        rest are of the type ``mlp reconstruction error`` at the entry of the model, so that the
+        share of errors that a viewer states includes them. ``influence`` is cumulative, as viewers prune by
+        it. Heads on edges, shares, checks and what pruning lost are in ``metadata.interp``; see
+        :class:`analyses.attribution_graph.neuronpedia.Supplement`.
+
+        Args:
+            slug: the name of the graph in the viewer.
+            scan: what the viewer takes for the model; by default its name.
+            prompt: the text of the prompt; by default the labels of its tokens.
+
+        Raises:
+            InvalidInput: there is no such slug, or a number of the graph is not finite.
+        """
+        from analyses.attribution_graph.to_file import file_of  # noqa: PLC0415 - it reads this class
+
+        return file_of(self, slug, scan, prompt).to_dict()
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """The tables of nodes and of the parts of edges."""
@@ -391,7 +429,10 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         value=placed.filled.reading[placed.first_logit :],
         probability=traced.probability,
         target=tuple(traced.labels),
+        target_ids=placed.ids,
         tokens=tuple(traced.tokens),
+        ids=batch.ids[0, batch.is_real[0]].cpu(),
+        n_layers=len(model.stacks[0].blocks),
         n_units=torch.tensor(n_units),
         replacement_score=_two(replacement_score, whole, edges, placed),
         completeness_score=_two(completeness, whole, edges, placed),

@@ -2,8 +2,8 @@
 
 A name has the kind of its node, so no two nodes share one: ``L3N12@5`` is neuron 12 of layer 3 at
 position 5, ``L3F12@5`` feature 12, ``L3error@5`` an error, ``embed@5`` an embedding and
-``logit 17@5`` the logit of token 17. ``bias`` is all biases together, ``rest`` all that is left
-out.
+``logit ·is@5`` the logit of a token by its label (``logit 17@5`` without a tokenizer; if two logits
+have one label, their ids follow). ``bias`` is all biases together, ``rest`` all that is left out.
 """
 
 from collections.abc import Sequence
@@ -146,7 +146,8 @@ def _described(
     value, pos = float(placed.filled.reading[number]), placed.pos
     if number >= placed.first_logit:
         logit = number - placed.first_logit
-        name = f"logit {int(placed.ids[logit])}@{pos}"
+        distinct = f"({int(placed.ids[logit])})" if len({*labels}) < len(labels) else ""
+        name = f"logit {labels[logit]}{distinct}@{pos}"
         return GraphNode(name, "logit", pos=pos, token=labels[logit], value=value)
     if number > rest:
         return _unit(placed, number, tokens, value)
