@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from apps.commands import COMMANDS, summary
+from apps.commands.graph import graph
 from apps.commands.group import Commands
 from apps.commands.harvest import harvest
 from apps.commands.options import DEFAULT_MODEL, Model, parse_bytes
@@ -79,6 +80,7 @@ for analysis in COMMANDS:
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
 app.command()(reports_errors(harvest))
+app.command()(reports_errors(graph))
 app.command("train-dictionary")(reports_errors(train_dictionary))
 
 prompts = typer.Typer(

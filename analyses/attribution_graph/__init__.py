@@ -213,8 +213,9 @@ class AttributionGraph(Result):
         Neurons and features are nodes of the type ``cross layer transcoder``, since viewers show no
         other units: they have layer, index and activation, but no page of a feature. Biases and the
         rest are of the type ``mlp reconstruction error`` at the entry of the model, so that the
-        share of errors that a viewer states includes them. ``influence`` is cumulative, as viewers prune by
-        it. Heads on edges, shares, checks and what pruning lost are in ``metadata.interp``; see
+        share of errors that a viewer states includes them. ``influence`` is cumulative, as viewers
+        prune by it. Heads on edges, shares, checks and what pruning lost are in
+        ``metadata.interp``; see
         :class:`analyses.attribution_graph.neuronpedia.Supplement`.
 
         Args:

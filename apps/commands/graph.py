@@ -1,0 +1,106 @@
+"""``interp graph``: the attribution graph of one prompt, as tables, a page and a viewer's JSON."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apps.commands.options import DEFAULT_MODEL, Device, Model
+from apps.terminal import print_stdout, progress
+
+GRAPH_FILE = "neuronpedia.json"
+"""Name of the graph in the form of Neuronpedia's and circuit-tracer's viewers."""
+
+
+class Units(StrEnum):
+    """What the nodes of an MLP are."""
+
+    NEURONS = "neurons"
+    FEATURES = "features"
+
+
+Prompt = Annotated[str, typer.Argument(help="The text whose next token is traced.")]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A token whose logit is traced; may be repeated.",
+        show_default="the fewest with 95 % of the probability",
+    ),
+]
+UnitsOption = Annotated[
+    Units | None,
+    typer.Option(
+        help="What the nodes of an MLP are.", show_default="features if there are --dictionary"
+    ),
+]
+Dictionaries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dictionary",
+        help="Folder of a transcoder of an MLP, or a bundled one such as python-4l/mlp-0; may be "
+        "repeated.",
+    ),
+]
+MaxNodes = Annotated[int, typer.Option(help="The most units whose rows are computed.", min=0)]
+Check = Annotated[
+    int, typer.Option(help="Units that are set to zero, to check what is predicted.", min=0)
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Output folder for tables, page and JSON.", show_default="write no files"),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the units that are drawn for the check.")]
+
+
+def graph(  # noqa: PLR0913 - the options of one command
+    prompt: Prompt,
+    *,
+    model: Model = DEFAULT_MODEL,
+    target: Target = None,
+    units: UnitsOption = None,
+    dictionary: Dictionaries = None,
+    max_nodes: MaxNodes = 300,
+    check: Check = 16,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = None,
+) -> None:
+    """Trace a prediction to the tokens through neurons or features, with heads on the edges.
+
+    Neuronpedia's viewer opens the file neuronpedia.json of the output folder.
+    """
+    from analyses import attribution_graph  # noqa: PLC0415
+    from apps.csv_text import csv_text  # noqa: PLC0415
+    from apps.devices import parse_device  # noqa: PLC0415
+    from apps.report import Report, ReportPrompt, write_report  # noqa: PLC0415
+    from interp import dictionaries, with_dictionaries  # noqa: PLC0415
+    from interp.io import atomic_folder  # noqa: PLC0415
+    from interp.loading import load  # noqa: PLC0415
+
+    loaded = load(model, parse_device(device))
+    if dictionary:
+        loaded = with_dictionaries(loaded, [dictionaries.load(name) for name in dictionary])
+    with progress("Checking the graph") as tick:
+        result = attribution_graph(
+            loaded,
+            prompt,
+            targets=target or None,
+            units=str(units or (Units.FEATURES if dictionary else Units.NEURONS)),  # pyright: ignore[reportArgumentType]
+            max_nodes=max_nodes,
+            check=check,
+            seed=seed,
+            progress=tick,
+        )
+    print_stdout(result.summary())
+    if out is None:
+        return
+    slug = out.name or "graph"
+    with atomic_folder(out) as new:
+        for name, frame in (("edges", result.to_frame()), ("nodes", result.to_node_frame())):
+            (new / f"{name}.csv").write_text(csv_text(frame), encoding="utf-8", newline="")
+        file = result.to_neuronpedia(slug, scan=model, prompt=prompt)
+        (new / GRAPH_FILE).write_text(json.dumps(file), encoding="utf-8")
+        write_report(Report(result, [ReportPrompt(result.tokens)], {}), new / "report.html")
+    print_stdout(f"{out}: edges.csv, nodes.csv, report.html, {GRAPH_FILE}.")
