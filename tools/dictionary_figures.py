@@ -14,7 +14,7 @@ import analyses
 import interp
 from benchmarks.table import write_between
 from interp import DictionaryTransformer, dictionaries
-from training.corpus import read_corpus
+from training import read_corpus
 
 MODEL = "python-4l"
 MARKERS = ("<!-- figures of tools.dictionary_figures -->", "<!-- end of figures -->")

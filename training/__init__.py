@@ -7,6 +7,7 @@ checkpoint.py       checkpoints, from which an interrupted training run resumes
 corpus.py bpe.py    the Python standard library as text; its tokenizer
 python_text.py      the corpus as token ids, and the rows to train on
 calendar.py         dates as text
+dictionaries.py     how the bundled dictionaries were trained
 recipes/            one file per model, or per group of models that differ little
 evaluations/        the measurements on the models
 rasp/               programs, and the compiler that sets weights to compute them
@@ -14,6 +15,7 @@ rasp/               programs, and the compiler that sets weights to compute them
 
 from training.build import build_model, has_checkpoint
 from training.checkpoint import FILE, FileCheckpointer
+from training.corpus import read_corpus
 from training.loop import Schedule, report_nothing
 from training.recipes import RECIPES
 from training.training_run import STORED_AS, BuiltModel, TrainingRun
@@ -28,5 +30,6 @@ __all__ = [
     "TrainingRun",
     "build_model",
     "has_checkpoint",
+    "read_corpus",
     "report_nothing",
 ]

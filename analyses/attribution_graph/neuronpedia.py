@@ -335,10 +335,10 @@ def _entries(kind: type[_Part], values: object, path: str, most: int) -> tuple[_
 
 def _q_params(values: object) -> dict[str, Any]:
     """What a viewer has pinned and grouped, as it is."""
-    given = as_object(values, "qParams")
-    value_of(list[str], given.get("pinnedIds", []), "qParams.pinnedIds")
-    value_of(list[list[str]], given.get("supernodes", []), "qParams.supernodes")
-    return dict(given)
+    entries = as_object(values, "qParams")
+    value_of(list[str], entries.get("pinnedIds", []), "qParams.pinnedIds")
+    value_of(list[list[str]], entries.get("supernodes", []), "qParams.supernodes")
+    return dict(entries)
 
 
 def _supplement(values: object) -> Supplement:

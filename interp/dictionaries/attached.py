@@ -118,7 +118,7 @@ class DictionaryTap:
         """The tensor, changed by what dictionaries write to it and by the edits of its place."""
         here = Place(point, norm=self.norm)
         for part in self.attached:
-            if part.writes == here and self._forms(part):
+            if part.writes == here and self._must_form(part):
                 x = value if part.reads == here else self.inputs[part.name]
                 value = part.changed(value, x, self.tap.scoped(norm=part.name))
         value = self.tap(point, value)
@@ -129,7 +129,7 @@ class DictionaryTap:
         """Whether a point is edited, stored as formed, or read or written by a dictionary."""
         places = {Place(point, norm=self.norm) for point in points}
         used = any(
-            {part.reads, part.writes} & places and self._forms(part) for part in self.attached
+            {part.reads, part.writes} & places and self._must_form(part) for part in self.attached
         )
         return used or self.tap.must_form(*points)
 
@@ -137,7 +137,7 @@ class DictionaryTap:
         """The same tap for another part of the block."""
         return replace(self, tap=self.tap.scoped(**scope), norm=scope.get("norm", self.norm))
 
-    def _forms(self, part: Attached) -> bool:
+    def _must_form(self, part: Attached) -> bool:
         return self.tap.scoped(norm=part.name).must_form(*OF_FEATURES)
 
 

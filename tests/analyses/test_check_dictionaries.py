@@ -36,12 +36,12 @@ def drawn(model, place: str, layer: int) -> Dictionary:
 
 def exact(model, layer: int) -> Dictionary:
     """A dictionary that reconstructs everything: x = max(x, 0) − max(−x, 0)."""
-    one = torch.eye(model.d_model)
+    identity = torch.eye(model.d_model)
     return replace(
         drawn(model, "resid_post", layer),
-        w_enc=torch.cat([one, -one], dim=1),
+        w_enc=torch.cat([identity, -identity], dim=1),
         b_enc=torch.zeros(2 * model.d_model),
-        w_dec=torch.cat([one, -one]),
+        w_dec=torch.cat([identity, -identity]),
         b_dec=torch.zeros(model.d_model),
     )
 
@@ -122,7 +122,9 @@ def test_a_model_without_dictionaries_is_refused():
 
 DECLARED = Declared(
     analysis=check_dictionaries,
-    made=Made(lambda: check_dictionaries(VIEW, small.CLEAN[[0, 1, 2, 0, 1]])),
+    made=Made(
+        lambda: check_dictionaries(VIEW, small.CLEAN[[0, 1, 2, 0, 1]]), means=("effect", "effect")
+    ),
     call=Call((VIEW, small.CLEAN), {}, {"rows": odd.COUNT, "memory": odd.MEMORY}),
     command=Without("a command reads models, and these have dictionaries"),
     of_each_prompt=Without("its dictionaries are of one model, and its means are over all prompts"),

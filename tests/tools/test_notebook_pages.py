@@ -57,9 +57,9 @@ def shown(**data: object) -> dict:
 # ---- what is stored ------------------------------------------------------------------------------
 
 
-def test_there_are_eight_and_two_of_a_pretrained_model_and_five_with_calls_of_another_library():
-    assert [path.stem[0] for path in PATHS] == list("123456781212345")
-    assert [path.parent.name for path in PATHS[8:]] == ["real"] * 2 + ["compat"] * 5
+def test_there_are_nine_and_two_of_a_pretrained_model_and_five_with_calls_of_another_library():
+    assert [path.stem[0] for path in PATHS] == list("1234567891212345")
+    assert [path.parent.name for path in PATHS[9:]] == ["real"] * 2 + ["compat"] * 5
     assert sorted(PATHS) == sorted(NOTEBOOKS.rglob("*.ipynb"))
 
 

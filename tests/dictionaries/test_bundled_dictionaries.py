@@ -1,4 +1,4 @@
-"""The bundled dictionaries: whole, of their model, and as good as their page says."""
+"""The bundled dictionaries: whole, of their model, and as good as their page has it."""
 
 import json
 from hashlib import sha256
@@ -24,7 +24,7 @@ def test_files_are_those_of_their_manifests():
 
 
 @pytest.mark.slow
-def test_they_explain_what_their_page_says():
+def test_they_explain_about_what_their_page_has():
     """Of held-out text: more of the loss than a decoder with permuted rows, and with about 32."""
     model = interp.load("python-4l")
     loaded = [dictionaries.load(name) for name in NAMES]
