@@ -56,7 +56,7 @@ class DictionaryCheck(Result):
         unexplained: Σ ‖y − x̂‖² over the tokens of each prompt.
         variance: Σ ‖y − ȳ‖² over the tokens of each prompt.
         l0: mean number of active features of a token of each prompt.
-        metric: the loss of the model, in nats.
+        clean: the loss of the model, in nats.
         spliced: the loss with x̂ in place of y.
         ablated: the loss with ȳ in place of y.
         provenance: the model with its dictionaries, and the prompts.
@@ -68,7 +68,7 @@ class DictionaryCheck(Result):
     unexplained: Float[Tensor, "dictionary prompt"]
     variance: Float[Tensor, "dictionary prompt"]
     l0: Float[Tensor, "dictionary prompt"]
-    metric: Float[Tensor, " prompt"]
+    clean: Float[Tensor, " prompt"]
     spliced: Float[Tensor, "dictionary prompt"]
     ablated: Float[Tensor, "dictionary prompt"]
     provenance: Provenance
@@ -77,8 +77,8 @@ class DictionaryCheck(Result):
     def recovered(self) -> Float[Tensor, " dictionary"]:
         """The share of the loss that is recovered; NaN where ȳ in place of y costs nothing."""
         lost, left = (x.double().mean(1) for x in (self.ablated, self.spliced))
-        cost = lost - self.metric.double().mean()
-        nothing = cost <= rounding(self.metric, self.provenance.dtype)
+        cost = lost - self.clean.double().mean()
+        nothing = cost <= rounding(self.clean, self.provenance.dtype)
         return ((lost - left) / cost).masked_fill(nothing, torch.nan)
 
     def to_frame(self) -> pd.DataFrame:
@@ -105,8 +105,8 @@ class DictionaryCheck(Result):
             "spliced": self.spliced.double().mean(1).tolist(),
             "ablated": self.ablated.double().mean(1).tolist(),
         }
-        noise = rounding(self.metric, self.provenance.dtype)
-        frame = effect_frame(cells, self.spliced - self.metric, noise, metric=self.metric)
+        noise = rounding(self.clean, self.provenance.dtype)
+        frame = effect_frame(cells, self.spliced - self.clean, noise, metric=self.clean)
         order = {place: number for number, place in enumerate(self.places)}
         return frame.sort_values("place", key=lambda names: names.map(order), ignore_index=True)
 
@@ -118,14 +118,14 @@ class DictionaryCheck(Result):
             l0=self.l0,
             spliced=self.spliced.double(),
             ablated=self.ablated.double(),
-            effect=(self.spliced - self.metric).double(),
+            effect=(self.spliced - self.clean).double(),
         )
 
     def drawing(self) -> Drawing:
         """What the error of each dictionary is worth, beside all that it reconstructs."""
         frame = self.to_frame()
         columns = (torch.tensor(frame[name].tolist()) for name in ("effect", "low", "high"))
-        cost = torch.tensor(frame["ablated"].tolist()) - float(self.metric.mean())
+        cost = torch.tensor(frame["ablated"].tolist()) - float(self.clean.mean())
         return Bars(
             *columns,
             title="Loss with reconstructions in place of activations, minus the loss",
@@ -155,7 +155,7 @@ class DictionaryCheck(Result):
         worst = frame.sort_values("size", ascending=False).to_dict("records")[0]
         n = "1 dictionary" if len(frame) == 1 else f"{len(frame)} dictionaries"
         return (
-            f"{n} on {counted(len(self.metric), 'prompt')}, loss {fixed(self.metric.mean(), 3)} "
+            f"{n} on {counted(len(self.clean), 'prompt')}, loss {fixed(self.clean.mean(), 3)} "
             f"nats; largest change by a reconstruction: {worst['place']} "
             f"{signed(worst['effect'], 3)} nats ({percent(worst['recovered'], 1)} recovered), FVU "
             f"{fixed(worst['fvu'], 3)}"
@@ -230,7 +230,7 @@ def check_dictionaries(
         unexplained=torch.stack([torch.tensor(each.unexplained) for each in counts]).double(),
         variance=torch.stack([each.variance() for each in counts]),
         l0=torch.stack([torch.tensor(each.l0) for each in counts]).double(),
-        metric=table.baseline,
+        clean=table.baseline,
         spliced=spliced,
         ablated=ablated,
         provenance=Provenance.of(model, *batches),

@@ -52,7 +52,7 @@ def _checks(view: DictionaryTransformer, names: Mapping[str, str]) -> Iterator[s
     yield ""
     yield (
         f"On {N_TEXTS} held-out texts of {N_CHARACTERS} characters; loss of the model "
-        f"{float(check.metric.mean()):.3f} nats."
+        f"{float(check.clean.mean()):.3f} nats."
     )
 
 
