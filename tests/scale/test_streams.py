@@ -1,11 +1,11 @@
-"""A stream of prompts takes the memory of a window of them, however many there are."""
+"""Streams of prompts, and means over them, take memory that does not depend on their number."""
 
 import subprocess
 import sys
 
 import pytest
 
-PROGRAM = """
+STATISTICS = """
 import sys
 import torch
 from analyses import attention_statistics
@@ -21,16 +21,33 @@ result = attention_statistics(model, prompts)
 assert result.n_prompts == n, result.n_prompts
 print(high_water())
 """
+MEANS = """
+import sys
+import torch
+from analyses.methods.components import Replacements, components_of
+from benchmarks.memory import high_water
+from interp import AttentionConfig, Config, StackConfig, Transformer
+
+torch.manual_seed(0)
+model = Transformer(Config(64, 13, 64, decoder=StackConfig(4, AttentionConfig(4, 16), None)))
+ids = torch.arange(int(sys.argv[1]) * 64).view(-1, 64) % 13
+Replacements(model, model.batches(ids), "mean").edits(components_of(model).heads)
+print(high_water())
+"""
 
 
-def peak(n: int) -> int:
+def peak(program: str, n: int) -> int:
     """The most bytes that a process held, which read ``n`` prompts."""
-    words = [sys.executable, "-c", PROGRAM, str(n)]
+    words = [sys.executable, "-c", program, str(n)]
     return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.mark.slow
-def test_memory_does_not_depend_on_the_number_of_prompts():
-    """Two windows against twenty: the same peak within 5 %."""
-    few, many = peak(2048), peak(20_480)
-    assert many < 1.05 * few
+@pytest.mark.parametrize(
+    ("program", "few", "many"),
+    [(STATISTICS, 2048, 20_480), (MEANS, 256, 2560)],
+    ids=["statistics", "means"],
+)
+def test_memory_does_not_depend_on_the_number_of_prompts(program, few, many):
+    """Ten times as many prompts: the same peak within 5 %."""
+    assert peak(program, many) < 1.05 * peak(program, few)

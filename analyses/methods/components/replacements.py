@@ -140,7 +140,36 @@ class Replacements:
     def _values_of(self, components: Iterable[Component]) -> dict[Place, Tensor]:
         """What replaces the tensors of components, by their places."""
         places = list(dict.fromkeys(component.place for component in components))
-        return {place: self._values(place, x) for place, x in self._record(places).items()}
+        summed = [place for place in places if not place.point.is_matrix] if self._sums else []
+        others = [place for place in places if place not in summed]
+        values = self._means(summed) if summed else {}
+        if others:
+            values |= {place: self._values(place, x) for place, x in self._record(others).items()}
+        return values
+
+    @property
+    def _sums(self) -> bool:
+        """Whether means over all tokens are summed, one forward after another."""
+        many = len(self._donors[0].ids) > self.rows
+        return self.method == "mean" and not self.per_position and many
+
+    def _means(self, places: Sequence[Place]) -> dict[Place, Tensor]:
+        """The mean over all tokens at each place, without the tensors of all reference prompts."""
+        first = self._donors[0].ids
+        sums, counts = dict[Place, Tensor](), dict[Place, int]()
+        dtypes = dict[Place, torch.dtype]()
+        for part in torch.arange(len(first), device=first.device).split(self.rows):
+            batches = [batch.rows(part) for batch in self._donors]
+            cache = run(self.model, *batches, record=places).cache
+            check_no_nan(self.model, batches, *(cache[place] for place in places))
+            for place in places:
+                x, (_, of) = cache[place], self._token_masks(place, place.point.axes[1])
+                real = of[part]
+                total = x[real].sum(0, dtype=torch.float64)
+                sums[place] = total if place not in sums else sums[place] + total
+                counts[place] = counts.get(place, 0) + int(real.sum())
+                dtypes[place] = x.dtype
+        return {place: (sums[place] / counts[place]).to(dtypes[place]) for place in places}
 
     @cached_property
     def _donors(self) -> Sequence[Batch]:
