@@ -42,6 +42,7 @@ from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
 from interp.model import Batch
+from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
 
@@ -199,6 +200,7 @@ def check_dictionaries(
             f"makes it; got {shorten(type(model).__name__)}."
         )
     check_finite_weights(model)
+    check_options(model, memory, None)
     n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
     dictionaries = model.dictionaries()
     sums = {place: _Sums(place, d, model) for place, d in dictionaries.items()}

@@ -9,7 +9,6 @@ import typer
 
 from apps.commands.harvest import parse_place
 from apps.terminal import print_stderr, print_stdout, progress
-from interp.errors import InvalidInput
 
 if TYPE_CHECKING:
     from interp.dictionaries import DictionarySettings, DictionaryTraining
@@ -119,6 +118,7 @@ def _earlier(checkpoint: Path, settings: "DictionarySettings") -> "DictionaryTra
         InvalidInput: it had other settings.
     """
     from interp.dictionaries import load_training  # noqa: PLC0415
+    from interp.errors import InvalidInput  # noqa: PLC0415
 
     if not checkpoint.exists():
         return None

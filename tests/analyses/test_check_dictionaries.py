@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from declared import Call, Declared, Made, Without, odd, small
+from declared import Call, Declared, Made, Symmetric, Without, odd, small
+from permuted import ENCODERS
 
 import interp
 from analyses import check_dictionaries
@@ -120,6 +121,12 @@ def test_a_model_without_dictionaries_is_refused():
 # ---- declared for the tests of all analyses -----------------------------------------------------
 
 
+def of_case(case):
+    """A dictionary of the stream, which heads, neurons and tokens leave as it is."""
+    view = interp.with_dictionaries(case.model, drawn(case.model, "resid_post", 0))
+    return check_dictionaries(view, case.clean)
+
+
 DECLARED = Declared(
     analysis=check_dictionaries,
     made=Made(
@@ -129,5 +136,5 @@ DECLARED = Declared(
     command=Without("a command reads models, and these have dictionaries"),
     of_each_prompt=Without("its dictionaries are of one model, and its means are over all prompts"),
     of_each_pair=Without("its dictionaries are of one model"),
-    symmetric=Without("tests/dictionaries permutes the features of dictionaries"),
+    symmetric=Symmetric({"": of_case}, refused=ENCODERS),
 )

@@ -23,7 +23,7 @@ def test_a_dictionary_is_trained_continued_and_read(command, folder, tmp_path, m
     done = command(*words, "--out", tmp_path / "whole")
     assert done.exit_code == 0, done.output
     assert "16 features" in done.stdout
-    assert "last 2 steps" in done.stdout
+    assert "in the last 2 steps" in " ".join(done.stdout.split())
     saved = dictionaries.DictionaryTraining.save
 
     def stops_at_the_end(training, path):
