@@ -297,7 +297,6 @@ EXAMPLES = {
     "attribution_graph": Example(
         on("python-4l", "python-4l-pairs"),
         "analyses.attribution_graph(model, prompts[0].text)",
-        "interp graph",
     ),
     "check_dictionaries": Example(
         'names = [f"python-4l/mlp-{layer}" for layer in range(4)]\n'

@@ -268,6 +268,7 @@ class _Reader:
 def _as_transformer(model: Network) -> Transformer:
     if not isinstance(model, Transformer) or isinstance(model, ShardedTransformer):
         raise InvalidInput(f"A whole Transformer was expected; got a {type(model).__name__}.")
+    model.require_whole("parallel")  # refuses a view with dictionaries
     return model
 
 
