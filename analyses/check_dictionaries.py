@@ -203,7 +203,7 @@ def check_dictionaries(
     check_options(model, memory, None)
     n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
     dictionaries = model.dictionaries()
-    sums = {place: _Sums(place, d, model) for place, d in dictionaries.items()}
+    sums = {place: _Sums(d, d.places(model)[1]) for place, d in dictionaries.items()}
     for part in torch.arange(len(batches[0].ids)).split(n_rows):
         _count(model, [batch.rows(part.to(batch.ids.device)) for batch in batches], sums)
     cases = [
@@ -229,9 +229,9 @@ def check_dictionaries(
         places=tuple(str(each.writes) for each in counts),
         n_features=torch.tensor([dictionary.n_features for dictionary in dictionaries.values()]),
         n_active=torch.stack([each.active.sum() for each in counts]),
-        unexplained=torch.stack([torch.tensor(each.unexplained) for each in counts]).double(),
+        unexplained=torch.tensor([each.unexplained for each in counts], dtype=torch.float64),
         variance=torch.stack([each.variance() for each in counts]),
-        l0=torch.stack([torch.tensor(each.l0) for each in counts]).double(),
+        l0=torch.tensor([each.l0 for each in counts], dtype=torch.float64),
         clean=table.baseline,
         spliced=spliced,
         ablated=ablated,
@@ -249,8 +249,8 @@ class _Sums:
         l0: mean number of active features of each prompt.
     """
 
-    def __init__(self, place: Place, dictionary: Dictionary, model: DictionaryTransformer) -> None:
-        self.place, self.writes = place, dictionary.places(model)[1]
+    def __init__(self, dictionary: Dictionary, writes: Place) -> None:
+        self.writes = writes
         self.active = torch.zeros(dictionary.n_features, dtype=torch.bool)
         self.unexplained: list[float] = []
         self.l0: list[float] = []
@@ -275,9 +275,9 @@ class _Sums:
 
     def variance(self) -> Float[Tensor, " prompt"]:
         """Σ ‖y − ȳ‖² of each prompt, which is Σ ‖y‖² − 2 ȳ·Σ y + n ‖ȳ‖²."""
-        mean, n = self.mean.flatten(), torch.tensor(self._n, dtype=torch.float64)
-        sums = torch.stack([y.flatten() for y in self._y])
-        return torch.tensor(self._squares).double() - 2 * sums @ mean + n * mean.square().sum()
+        n, squares = (torch.tensor(x, dtype=torch.float64) for x in (self._n, self._squares))
+        mean, sums = self.mean.flatten(), torch.stack([y.flatten() for y in self._y])
+        return squares - 2 * sums @ mean + n * mean.square().sum()
 
 
 def _error(place: Place) -> Place:

@@ -296,9 +296,9 @@ def _checked(dictionaries: object) -> list[Dictionary]:
     Raises:
         InvalidInput: there is none, or an element is not a dictionary.
     """
-    several = dictionaries if isinstance(dictionaries, Iterable) else [dictionaries]
+    several = list(dictionaries) if isinstance(dictionaries, Iterable) else [dictionaries]
     checked = [part for part in several if isinstance(part, Dictionary)]
-    if not checked or len(checked) < len(list(several)):
+    if not checked or len(checked) < len(several):
         raise InvalidInput(
             f"dictionaries={shorten(dictionaries)} should be one or several that "
             "interp.dictionaries.load returned."

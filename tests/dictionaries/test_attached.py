@@ -217,6 +217,7 @@ def test_dictionaries_that_can_not_be_attached_are_refused():
     wrong = [
         ([], "should be one or several"),
         (["features"], "should be one or several"),
+        (iter([stream, "features"]), "should be one or several"),
         ([stream, stream], "Two dictionaries write resid_post of layer 0"),
         ([replace(stream, reads=early, writes=late)], "both should be in one layer"),
         ([replace(stream, reads=early, writes="blocks.0.hook_resid_pre")], "which is before"),

@@ -10,7 +10,7 @@ pattern is taken over prompts for each pair of positions, so reference prompts m
 tokens as the prompts themselves.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -155,11 +155,9 @@ class Replacements:
 
     def _means(self, places: Sequence[Place]) -> dict[Place, Tensor]:
         """The mean over all tokens at each place, without the tensors of all reference prompts."""
-        first = self._donors[0].ids
         sums, counts = dict[Place, Tensor](), dict[Place, int]()
         dtypes = dict[Place, torch.dtype]()
-        for part in torch.arange(len(first), device=first.device).split(self.rows):
-            batches = [batch.rows(part) for batch in self._donors]
+        for part, batches in self._donor_parts():
             cache = run(self.model, *batches, record=places).cache
             check_no_nan(self.model, batches, *(cache[place] for place in places))
             for place in places:
@@ -175,13 +173,16 @@ class Replacements:
     def _donors(self) -> Sequence[Batch]:
         return self.batches if self.reference is None else self.reference
 
+    def _donor_parts(self) -> Iterator[tuple[Int[Tensor, " row"], list[Batch]]]:
+        """The reference prompts of one forward after another, and their rows."""
+        first = self._donors[0].ids
+        for part in torch.arange(len(first), device=first.device).split(self.rows):
+            yield part, [batch.rows(part) for batch in self._donors]
+
     def _record(self, places: Sequence[Place]) -> dict[Place, Tensor]:
         """The tensors at these places for all reference prompts."""
-        first = self._donors[0].ids
-        parts = torch.arange(len(first), device=first.device).split(self.rows)
         caches = [
-            run(self.model, *(batch.rows(part) for batch in self._donors), record=places).cache
-            for part in parts
+            run(self.model, *batches, record=places).cache for _, batches in self._donor_parts()
         ]
         recorded = {place: torch.cat([cache[place] for cache in caches]) for place in places}
         check_no_nan(self.model, self._donors, *recorded.values())
