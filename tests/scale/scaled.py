@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,16 @@ def ends_worker_at(case_of, folder: Path, times: int = 1):
         return logits.double().square().mean((1, 2))
 
     return metric
+
+
+def end_within(pids: Sequence[int], seconds: float = 20, least: int | None = None) -> bool:
+    """Whether at least so many of the processes (all by default) end within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while (ended := sum(map(is_gone, pids))) < (len(pids) if least is None else least):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return ended > 0
 
 
 def is_gone(pid: int) -> bool:

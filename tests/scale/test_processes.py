@@ -18,6 +18,7 @@ from scaled import (
     MODEL,
     ONE_AT_A_TIME,
     TOKENS,
+    end_within,
     ends_worker_at,
     is_gone,
     norm_of,
@@ -203,10 +204,7 @@ def test_no_worker_is_left_when_the_driver_is_killed():
         workers = [int(pid) for pid in driver.stdout.readline().split()]
         assert workers
         driver.kill()
-    deadline = time.monotonic() + 10
-    while not all(map(is_gone, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert all(map(is_gone, workers))
+    assert end_within(workers)
 
 
 # Errors that are raised on a worker.

@@ -4,11 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from scaled import is_gone
+from scaled import end_within
 from typer.testing import CliRunner
 from waiting_command import PROGRAM
 
@@ -54,10 +53,7 @@ def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tm
         driver.send_signal(kill)
         driver.wait(30)
     assert workers
-    deadline = time.monotonic() + 10
-    while not all(map(is_gone, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert all(map(is_gone, workers))
+    assert end_within(workers)
     part = Sweep.load(tmp_path / ".out.interp-kept" / "sweep.safetensors")
     assert not part.complete
     words[words.index("2")] = "3"
