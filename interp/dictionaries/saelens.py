@@ -4,7 +4,7 @@ After SAELens 6.54: `saes/sae.py`, `saes/*_sae.py`, `saes/transcoder.py`. BatchT
 dictionaries are saved as JumpReLU. Files of versions before 6 have other names for some settings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.files import Tensors, settings_of, sizes_of, take, tensors_of
+from interp.dictionaries.files import Settings, Tensors, settings_of, sizes_of, take, tensors_of
 from interp.errors import ModelLoadError, shorten
 
 SETTINGS, WEIGHTS = "cfg.json", "sae_weights.safetensors"
-Settings = Mapping[str, Any]
 
 VECTORS = {
     "standard": ("b_enc",),
