@@ -95,6 +95,8 @@ def load_set(
 ) -> list[Dictionary]:
     """The transcoders of all layers of a model, as circuit-tracer publishes them.
 
+        view = interp.with_dictionaries(model, interp.dictionaries.load_set("folder"))
+
     A folder with ``config.yaml`` and the files ``layer_0.safetensors``, ``layer_1.safetensors``, ….
     Its ``mlp.hook_in`` and ``mlp.hook_out`` are the input and the output of the MLP itself, between
     its norms.
@@ -115,10 +117,6 @@ def load_set(
         InvalidInput: as for :func:`load`.
         ModelLoadError: the files are damaged or contradict one another, the set is of another kind,
             or it reads what is another tensor in models of this package.
-
-    Examples:
-        >>> transcoders = interp.dictionaries.load_set("folder")
-        >>> view = interp.with_dictionaries(model, transcoders)
     """
     check_dtype(dtype)
     path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "layer_*.safetensors"])

@@ -1,4 +1,4 @@
-"""Files of dictionary_learning and Gemma Scope 2 are read as they say, or refused by name.
+"""Files of dictionary_learning and Gemma Scope 2 are read by their settings, or refused by name.
 
 What they compute is compared in ``test_dictionaries.py`` with their libraries.
 """
@@ -101,7 +101,7 @@ def test_settings_of_a_trainer_are_compared_with_the_tensors(tmp_path, changed, 
         dictionaries.load(with_settings(folder, **changed))
 
 
-def test_a_layer_is_a_place_only_where_the_settings_say_so(tmp_path):
+def test_a_layer_is_a_place_only_if_the_settings_name_it(tmp_path):
     folder = copied(REFERENCES / f"{LEARNING}BatchTopKSAE", tmp_path)
     places = {}
     for submodule, layer, io in (
@@ -249,6 +249,13 @@ def test_a_dictionary_in_the_cache_is_read_offline(snapshot, name):
     assert torch.equal(read.w_enc, dictionaries.load(source).w_enc)
     local = dictionaries.load(snapshot, inside="layers.0.mlp")
     assert torch.equal(local.w_enc, read.w_enc)
+
+
+def test_a_set_in_the_cache_is_read_offline(snapshot):
+    shutil.copytree(REFERENCES / "circuit_tracer-relu", snapshot / "sets/relu")
+    assert len(dictionaries.load_set("hub:org/name", inside="sets/relu")) == 2
+    with pytest.raises(ModelLoadError, match=r"read it with interp.dictionaries.load_set"):
+        dictionaries.load("hub:org/name", inside="sets/relu")
 
 
 def test_only_files_of_the_dictionary_are_requested(snapshot, monkeypatch):

@@ -121,7 +121,7 @@ def test_files_of_other_repositories_are_stored_first(folder):
     assert torch.equal(dictionaries.load_set(named)[0].w_enc, expected)
 
 
-def test_a_norm_without_gain_is_read_if_the_user_says_so(folder):
+def test_a_norm_without_gain_is_read_on_request(folder):
     settings(folder, "feature_input_hook: ln2.hook_normalized")
     (first, _) = dictionaries.load_set(folder, reads="ln2.hook_normalized")
     assert first.reads == "blocks.0.ln2.hook_normalized"
@@ -144,7 +144,7 @@ def test_layers_of_a_set_are_checked(folder):
             dictionaries.load_set(folder)
 
 
-def test_load_says_what_reads_a_set(folder):
+def test_load_of_a_set_refers_to_load_set(folder):
     with pytest.raises(ModelLoadError, match=r"it is a set .*read it with .*dictionaries.load_set"):
         dictionaries.load(folder)
     with pytest.raises(ModelLoadError, match=r"config.yaml can't be read: No such file"):
