@@ -12,6 +12,7 @@ import interp
 from interp import Place, Point, dictionaries
 from interp.dictionaries import JumpReLU, ReLU, SkipDictionary, TopK
 from interp.errors import ModelLoadError
+from interp.model.context import Context
 
 REFERENCES = Path(__file__).with_name("references")
 KINDS = {"jumprelu": JumpReLU, "relu": ReLU, "topk": TopK}
@@ -71,8 +72,16 @@ def test_places_are_the_input_and_output_of_the_mlp_itself(tmp_path, architectur
         save_file(tensors, tmp_path / f"layer_{layer}.safetensors")
     transcoders = dictionaries.load_set(tmp_path, dtype=model.dtype)
     assert transcoders[1].places(model) == (reads, writes)
-    cache = interp.run(model, torch.tensor([[1, 2, 3]]), record=[reads, writes]).cache
-    assert transcoders[1].error(cache[reads], cache[writes]).shape == cache[writes].shape
+    tokens = torch.tensor([[1, 2, 3]])
+    plain = interp.run(model, tokens, record=[reads, writes])
+    error = transcoders[1].error(plain.cache[reads], plain.cache[writes])
+    view = interp.with_dictionaries(model, transcoders)
+    run = interp.run(view, tokens, record=["features_error"])
+    assert torch.equal(run.logits, plain.logits)
+    assert_close(run.cache["features_error", 1], error, 1e-12)
+    mlp = model.stacks[-1].block(1).mlp
+    context = Context(torch.arange(3)[None])
+    assert_close(mlp(plain.cache[reads], context), plain.cache[writes], 1e-12)
 
 
 @pytest.mark.parametrize(
