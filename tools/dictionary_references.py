@@ -1,18 +1,30 @@
 """Writes small dictionaries by the libraries that publish them, and what these compute.
 
-    pip install sae-lens eai-sparsify
+    pip install sae-lens eai-sparsify dictionary-learning circuit-tracer
     python -m tools.dictionary_references tests/dictionaries/references
 
 Each folder has the files of one dictionary with random weights, and ``reference.safetensors``: an
 input ``x``, the activations ``features`` of it, and the output ``written``, in float32.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from circuit_tracer.transcoder.activation_functions import JumpReLU, TopK
+from circuit_tracer.transcoder.single_layer_transcoder import (
+    SingleLayerTranscoder,
+    TranscoderSet,
+    load_gemma_scope_2_transcoder,
+)
+from dictionary_learning import dictionary as classes
+from dictionary_learning.trainers.batch_top_k import BatchTopKSAE
+from dictionary_learning.trainers.matryoshka_batch_top_k import MatryoshkaBatchTopKSAE
+from dictionary_learning.trainers.top_k import AutoEncoderTopK
+from dictionary_learning.utils import load_dictionary
 from sae_lens import saes
 from sae_lens.saes.sae import SAEMetadata
 from safetensors.torch import save_file
@@ -49,6 +61,87 @@ def of_saelens() -> Iterator[tuple[str, Any]]:
     )
 
 
+def of_dictionary_learning() -> Iterator[Any]:
+    """Dictionaries of dictionary_learning."""
+    yield classes.AutoEncoder(D_IN, N_FEATURES)
+    yield classes.AutoEncoderNew(D_IN, N_FEATURES)
+    yield classes.GatedAutoEncoder(D_IN, N_FEATURES)
+    yield classes.JumpReluAutoEncoder(D_IN, N_FEATURES)
+    yield AutoEncoderTopK(D_IN, N_FEATURES, 3)
+    yield BatchTopKSAE(D_IN, N_FEATURES, 3)
+    yield MatryoshkaBatchTopKSAE(D_IN, N_FEATURES, 3, [4, 12])
+
+
+def write_dictionary_learning(folder: Path, coder: Any) -> None:  # noqa: ANN401 - of any class
+    """Write one of them, and what it computes after it is read again."""
+    _draw(coder)
+    if hasattr(coder, "k"):
+        coder.threshold.fill_(0.7)
+    name = type(coder).__name__
+    trainer = {"dict_class": name, "activation_dim": D_IN, "dict_size": N_FEATURES, "layer": 2}
+    trainer |= {"submodule_name": "resid_post_layer_2", "lm_name": "random"}
+    trainer |= {"k": 3} if hasattr(coder, "k") else {}
+    into = folder / f"dictionary_learning-{name}"
+    into.mkdir(parents=True)
+    torch.save(coder.state_dict(), into / "ae.pt")
+    settings = {"trainer": trainer, "buffer": {"io": "out", "ctx_len": 128}}
+    (into / "config.json").write_text(json.dumps(settings))
+    read, _ = load_dictionary(str(into), device="cpu")
+    x = torch.randn(ROWS, D_IN)
+    _save(into, x, read.encode(x), read(x))
+
+
+def write_gemma_scope_2(folder: Path, *, has_skip: bool) -> None:
+    """Write a transcoder of Gemma Scope 2, and what circuit-tracer computes with it."""
+    into = folder / f"gemma_scope_2-{'skip_' * has_skip}transcoder"
+    into.mkdir(parents=True)
+    shapes = {"w_enc": (D_IN, N_FEATURES), "w_dec": (N_FEATURES, D_IN), "b_enc": (N_FEATURES,)}
+    shapes |= {"b_dec": (D_IN,), "threshold": (N_FEATURES,)}
+    shapes |= {"affine_skip_connection": (D_IN, D_IN)} if has_skip else {}
+    tensors = {name: 0.6 * torch.randn(shape) for name, shape in shapes.items()}
+    save_file(tensors | {"threshold": tensors["threshold"].abs()}, into / "params.safetensors")
+    settings = {
+        "architecture": "jump_relu",
+        "model_name": "random",
+        "hf_hook_point_in": "model.layers.1.pre_feedforward_layernorm.output",
+        "hf_hook_point_out": "model.layers.1.post_feedforward_layernorm.output",
+        "affine_connection": has_skip,
+    }
+    (into / "config.json").write_text(json.dumps(settings))
+    read = load_gemma_scope_2_transcoder(
+        str(into / "params.safetensors"), 1, device=torch.device("cpu")
+    )
+    x = torch.randn(ROWS, D_IN)
+    _save(into, x, read.encode(x), read(x))
+
+
+def write_set(folder: Path, kind: str, activations: list[Any], *, has_skip: bool = False) -> None:
+    """Write a set of transcoders of circuit-tracer, and what it computes.
+
+    The reference has an axis of layers at the front.
+    """
+    into = folder / f"circuit_tracer-{kind}"
+    coders = {
+        layer: SingleLayerTranscoder(
+            D_IN, N_FEATURES, activation, layer, has_skip, dtype=torch.float32
+        )
+        for layer, activation in enumerate(activations)
+    }
+    for coder in coders.values():
+        _draw(coder)
+        # So that some of the k largest are negative, which circuit-tracer keeps.
+        coder.b_enc.data -= 1.5 if kind == "topk" else 0
+    hooks = {"feature_input_hook": "mlp.hook_in", "feature_output_hook": "mlp.hook_out"}
+    transcoders = TranscoderSet(coders, **hooks)
+    transcoders.to_safetensors(str(into))
+    lines = {"model_kind": "transcoder_set", "model_name": "random", **hooks, "scan": "random"}
+    lines |= {"activation": "topk", "k": 3} if kind == "topk" else {}
+    (into / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+    x = torch.randn(len(coders), ROWS, D_IN)
+    features = transcoders.encode(x)
+    _save(into, x, features, transcoders.decode(features, x))
+
+
 def main(folder: str) -> None:
     """Write all of them."""
     torch.manual_seed(0)
@@ -68,6 +161,14 @@ def main(folder: str) -> None:
         top = coder.encode(x)
         features = torch.zeros(ROWS, N_FEATURES).scatter(-1, top.top_indices, top.top_acts)
         _save(into, x, features, coder(x).sae_out)
+    for coder in of_dictionary_learning():
+        write_dictionary_learning(Path(folder), coder)
+    for has_skip in (False, True):
+        write_gemma_scope_2(Path(folder), has_skip=has_skip)
+    thresholds = [JumpReLU(torch.zeros(N_FEATURES)) for _ in range(2)]
+    write_set(Path(folder), "jumprelu", thresholds)
+    write_set(Path(folder), "relu", [torch.relu] * 2, has_skip=True)
+    write_set(Path(folder), "topk", [TopK(3)] * 2)
 
 
 def _draw(part: torch.nn.Module) -> None:
@@ -75,7 +176,7 @@ def _draw(part: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, weight in part.named_parameters():
             weight.copy_(0.6 * torch.randn(weight.shape))
-            if name == "threshold":
+            if name.endswith("threshold"):
                 weight.abs_()
 
 

@@ -1,6 +1,7 @@
 """Sparse dictionaries that were trained elsewhere: autoencoders and transcoders.
 
-Read with :func:`load`, and computed as the library that wrote them does::
+Read with :func:`load` (or :func:`load_set`, of all layers), and computed as the library that wrote
+them does::
 
     dictionary = interp.dictionaries.load("folder")
     features = dictionary.encode(cache[dictionary.places(model)[0]])
@@ -12,10 +13,18 @@ from pathlib import Path
 
 import torch
 
-from interp.dictionaries import gemma_scope, saelens, sparsify
+from interp.dictionaries import (
+    circuit_tracer,
+    dictionary_learning,
+    gemma_scope,
+    gemma_scope_2,
+    saelens,
+    sparsify,
+)
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
+from interp.dictionaries.folders import advice, check_dtype, local_folder
 from interp.dictionaries.saelens import save
 from interp.dictionaries.training import (
     DictionarySettings,
@@ -24,15 +33,18 @@ from interp.dictionaries.training import (
     train,
     train_rows,
 )
-from interp.errors import InvalidInput, ModelLoadError, shorten
-from interp.io import as_path
+from interp.errors import ModelLoadError
 
 _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
     saelens.WEIGHTS: saelens.read_saelens,
     sparsify.WEIGHTS: sparsify.read_sparsify,
     gemma_scope.PARAMS: gemma_scope.read_gemma_scope,
+    gemma_scope_2.WEIGHTS: gemma_scope_2.read_gemma_scope_2,
+    dictionary_learning.WEIGHTS: dictionary_learning.read_dictionary_learning,
 }
 """Readers by the file of weights that their folders have."""
+_SETTINGS = [saelens.SETTINGS, gemma_scope_2.SETTINGS]
+"""Files of settings that are read beside them."""
 
 
 BUNDLED = Path(__file__).parent / "weights"
@@ -53,25 +65,32 @@ def bundled() -> list[str]:
 def load(
     folder: object,
     *,
+    inside: str = "",
     reads: str | None = None,
     writes: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Dictionary:
-    """A dictionary that SAELens, sparsify or Gemma Scope published, or that is bundled.
+    """The dictionary of a folder, as one of the libraries below published it, or a bundled one.
 
-    Nothing is unpickled. What would be computed otherwise than by the library that wrote the file
-    is refused by name: other architectures, normalizations of the input that are not folded into
-    the weights.
+    SAELens, sparsify, dictionary_learning, and Gemma Scope 1 and 2. No code of a file is executed:
+    of ``ae.pt``, which is a pickle, only tensors and plain values are read. What would be computed
+    otherwise than by the library that wrote the file is refused by name: other architectures,
+    normalizations of the input that are not folded into the weights.
 
     Args:
-        folder: the folder of one dictionary, or a name of :func:`bundled`.
+        folder: the folder of one dictionary, a name of :func:`bundled`, or
+            ``"hub:org/name@revision"``: only the files of the dictionary are downloaded, and
+            nothing if they are in the cache.
+        inside: path of the dictionary's folder within the folder or the repository, such as
+            ``"layers.3.mlp"``.
         reads: name of the place that it reads, such as ``"blocks.3.hook_resid_post"``; ``None``
             takes that of the file.
         writes: likewise; ``None`` takes that of the file, or ``reads`` if that is given.
         dtype: dtype of the weights.
 
     Raises:
-        InvalidInput: ``dtype`` is not a floating-point dtype.
+        InvalidInput: ``dtype`` is not a floating-point dtype, or ``inside`` is not a path within
+            the folder.
         ModelLoadError: there is no such folder or no known file in it, a file is damaged, or the
             dictionary is of a kind that is not read.
 
@@ -80,19 +99,59 @@ def load(
         Dictionary(2048 features, JumpReLU, 256 → 256, blocks.0.ln2.hook_normalized →
         blocks.0.hook_mlp_out, SAELens jumprelu_transcoder)
     """
-    path = BUNDLED / str(folder) if folder in bundled() else as_path(folder)
-    if not dtype.is_floating_point:
-        raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")
-    found = [name for name in _READERS if (path / name).is_file()]
-    if len(found) != 1:
+    check_dtype(dtype)
+    path = local_folder(
+        BUNDLED / str(folder) if folder in bundled() else folder, inside, [*_READERS, *_SETTINGS]
+    )
+    names = [name for name in _READERS if (path / name).is_file()]
+    if len(names) != 1:
         raise ModelLoadError(
             f"{path} should be the folder of one dictionary, with one of the files "
-            f"{', '.join(_READERS)}; it has {' and '.join(found) or 'none of them'}."
+            f"{', '.join(_READERS)}; it has {' and '.join(names) or 'none of them'}."
+            f"{advice(path)}"
         )
-    dictionary = _READERS[found[0]](path, dtype)
+    dictionary = _READERS[names[0]](path, dtype)
     reads_at = dictionary.reads if reads is None else reads
     writes_at = writes or (dictionary.writes if reads is None else reads)
     return replace(dictionary, reads=reads_at, writes=writes_at)
+
+
+def load_set(
+    folder: object,
+    *,
+    inside: str = "",
+    reads: str | None = None,
+    writes: str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Dictionary]:
+    """The transcoders of all layers of a model, as circuit-tracer publishes them.
+
+        view = interp.with_dictionaries(model, interp.dictionaries.load_set("folder"))
+
+    A folder with ``config.yaml`` and the files ``layer_0.safetensors``, ``layer_1.safetensors``, ….
+    Its ``mlp.hook_in`` and ``mlp.hook_out`` are the input and the output of the MLP itself, between
+    its norms.
+
+    Args:
+        folder: the folder of the set, or ``"hub:org/name@revision"``. Files of other repositories
+            (``hf://``) that ``config.yaml`` lists have to be stored in the folder first.
+        inside: path of the set within the folder or the repository.
+        reads: name of what each transcoder reads within its layer, such as ``"hook_mlp_in"``;
+            ``None`` takes that of the file.
+        writes: likewise.
+        dtype: dtype of the weights.
+
+    Returns:
+        One transcoder for each layer, in their order.
+
+    Raises:
+        InvalidInput: as for :func:`load`.
+        ModelLoadError: the files are damaged or contradict one another, the set is of another kind,
+            or it reads what is another tensor in models of this package.
+    """
+    check_dtype(dtype)
+    path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "layer_*.safetensors"])
+    return circuit_tracer.read_set(path, dtype, reads, writes)
 
 
 __all__ = [
@@ -109,6 +168,7 @@ __all__ = [
     "TopK",
     "bundled",
     "load",
+    "load_set",
     "load_training",
     "save",
     "train",

@@ -55,14 +55,17 @@ class TopK:
 
     Attributes:
         k: number of features, fewer where fewer are above zero.
+        keeps_negative: h itself instead of max(h, 0), as circuit-tracer computes.
     """
 
     k: int
+    keeps_negative: bool = False
 
     def __call__(self, h: Features) -> Features:
         """The activations of all features."""
         largest, indices = h.topk(self.k, dim=-1)
-        return torch.zeros_like(h).scatter(-1, indices, largest.relu())
+        values = largest if self.keeps_negative else largest.relu()
+        return torch.zeros_like(h).scatter(-1, indices, values)
 
 
 @dataclass(frozen=True)

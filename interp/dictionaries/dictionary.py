@@ -20,6 +20,8 @@ from interp.errors import InvalidInput
 from interp.model import Network
 from interp.points import Place
 
+AROUND_MLP = ("hook_mlp_in", "ln2.hook_normalized", "hook_mlp_raw", "hook_mlp_out")
+"""Places around the MLP: some models have a norm before it, some one after it."""
 Read = Float[Tensor, "*batch d_in"]
 Written = Float[Tensor, "*batch d_out"]
 
@@ -98,7 +100,7 @@ class Dictionary:
                 f"The file of this dictionary does not say what it {verb}; pass {verb}= to "
                 'interp.dictionaries.load, such as "blocks.3.hook_resid_post".'
             )
-        place = model.names.resolve(name)
+        place = _resolved(model, name)
         axes = {axis: n for axis, n in model.fixed_axes(place).items() if axis in place.point.axes}
         of_model = prod(axes.values())
         if of_model != width:
@@ -160,3 +162,20 @@ class SkipDictionary(Dictionary):
     def output(self, features: Features, x: Read) -> Written:
         """``f W_dec + b_dec + x W_skip``."""
         return self.decode(features) + x @ self.w_skip
+
+
+def _resolved(model: Network, name: str) -> Place:
+    """The place of a name; ``mlp.hook_in`` and ``mlp.hook_out`` are what the MLP itself has.
+
+    So circuit-tracer and the bridge of TransformerLens call them: its input after a norm before it,
+    and its output before a norm after it.
+    """
+    block, _, hook = name.rpartition(".mlp.")
+    if hook not in ("hook_in", "hook_out"):
+        return model.names.resolve(name)
+    around = {f"{block}.{place}" for place in AROUND_MLP}
+    hooks = [hook for hook in model.names.hooks.values() if hook in around]
+    outputs = [number for number, at in enumerate(hooks) if at.endswith(("mlp_raw", "mlp_out"))]
+    if not outputs or not outputs[0]:
+        return model.names.resolve(name)
+    return model.names.resolve(hooks[outputs[0] - (hook == "hook_in")])

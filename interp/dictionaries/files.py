@@ -1,7 +1,10 @@
-"""Tensors and settings of dictionary files, checked before they are used; nothing is unpickled."""
+"""Tensors and settings of dictionary files, checked before they are used.
+
+Of a pickle, which one of the formats is, only tensors and plain values are read.
+"""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,13 @@ from torch import Tensor
 
 from interp.errors import ModelLoadError, reason, shorten
 from interp.io import DAMAGED, UNREADABLE, read_header, read_json, verify_checksum
+from interp.loading import check_weights, unpickled
 
 MOST_SETTINGS = 2**20
 """Maximum number of bytes of a file of settings."""
 
 Tensors = dict[str, Tensor]
+Settings = Mapping[str, Any]
 
 
 def settings_of(path: Path) -> dict[str, Any]:
@@ -61,6 +66,39 @@ def checked_file(path: Path) -> tuple[Tensors, dict[str, str]]:
         return _safetensors(path), header.metadata
     except (*DAMAGED, *UNREADABLE, ValueError) as error:
         raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+
+
+def unpickled_of(path: Path, dtype: torch.dtype, buffers: Sequence[str]) -> tuple[Tensors, Tensors]:
+    """The weights of a file of ``torch.save``, and its tensors of other names as they are.
+
+    Args:
+        path: the file, of which nothing but tensors and plain values is unpickled.
+        dtype: dtype of the weights.
+        buffers: names of what is not a weight.
+
+    Raises:
+        ModelLoadError: the file is missing or damaged, holds anything but tensors by name, lacks
+            one of the buffers, or a value of a weight is not a finite number in ``dtype``.
+    """
+    state = unpickled(path, allow_pickle=True)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in state.items() if isinstance(state, dict) else [("all of it", state)]:
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise ModelLoadError(
+                f"{path}: {shorten(name)} is of the type {type(tensor).__name__}; a state dict "
+                "was expected, tensors by name."
+            )
+        tensors[name] = tensor.detach()
+    check_weights(path, tensors)
+    missing = [name for name in buffers if name not in tensors]
+    if missing:
+        raise ModelLoadError(f"{path} lacks {', '.join(missing)}; it has {shorten([*tensors])}.")
+    weights = {
+        name: _finite(tensor, dtype, f"{path}: {shorten(name)}").clone()
+        for name, tensor in tensors.items()
+        if name not in buffers
+    }
+    return weights, {name: tensors[name] for name in buffers}
 
 
 def take(tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], path: Path) -> Tensors:

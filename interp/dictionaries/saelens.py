@@ -5,7 +5,7 @@ dictionaries are saved as JumpReLU. Files of versions before 6 have other names 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,11 @@ from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.files import Tensors, settings_of, sizes_of, take, tensors_of
+from interp.dictionaries.files import Settings, Tensors, settings_of, sizes_of, take, tensors_of
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources, shorten
 from interp.io import as_path, atomic_folder, save_tensors, write_text_whole
 
 SETTINGS, WEIGHTS = "cfg.json", "sae_weights.safetensors"
-Settings = Mapping[str, Any]
 
 VECTORS = {
     "standard": ("b_enc",),

@@ -28,10 +28,11 @@ from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
 from interp.loading.gguf import GGUF_SUFFIX, GgufEntry, load_gguf, name_of_file
-from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, is_cached, parse_name
+from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, fetch_files, is_cached, parse_name
 from interp.loading.live import is_live, load_live
 from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
+from interp.loading.pickle_file import check_weights, unpickled
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
 from interp.loading.shares import reading_shares
@@ -354,10 +355,12 @@ __all__ = [
     "Source",
     "StateDictSource",
     "bundled",
+    "check_weights",
     "damaged",
     "families",
     "faster_kernel",
     "fetch",
+    "fetch_files",
     "find_folder",
     "from_torch",
     "gpt2",
@@ -373,4 +376,5 @@ __all__ = [
     "reading_shares",
     "save_folder",
     "steps_of",
+    "unpickled",
 ]

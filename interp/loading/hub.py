@@ -6,6 +6,8 @@ only if there are no safetensors and pickles are allowed.
 """
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from interp.errors import ModelLoadError, first_line
@@ -80,6 +82,38 @@ def fetch(name: str, *, variant: str | None = None, allow_pickle: bool = False) 
                 "--allow-pickle."
             )
     return folder, f"{repo}@{folder.name}"
+
+
+def fetch_files(name: str, inside: str, files: Sequence[str]) -> Path:
+    """The local copy of a folder of a repository, with some of its files.
+
+    Args:
+        name: ``hub:org/name``, or ``hub:org/name@revision``.
+        inside: path of the folder within the repository; empty for the repository itself.
+        files: names or patterns of files. Where all are names, and the cache has weights among them
+            with their settings, nothing is downloaded.
+
+    Raises:
+        ModelLoadError: the name is malformed, or the files can't be downloaded.
+    """
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    repo, revision = parse_name(name)
+    patterns = [f"{inside}/{file}" if inside else file for file in files]
+    with suppress(LocalEntryNotFoundError, HFValidationError, OSError):
+        folder = snapshot_download(
+            repo, revision=revision, allow_patterns=patterns, local_files_only=True
+        )
+        if _is_whole(Path(folder) / inside, files):
+            return Path(folder) / inside
+    return _download(repo, revision, patterns) / inside
+
+
+def _is_whole(folder: Path, files: Sequence[str]) -> bool:
+    """Whether a folder has settings and weights of these names, or a file that needs none."""
+    stored = {Path(file).suffix for file in files if (folder / file).is_file()}
+    return ".npz" in stored or (".json" in stored and len(stored) > 1)
 
 
 def weight_patterns(name: str, variant: str | None) -> list[str]:

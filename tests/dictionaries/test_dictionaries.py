@@ -1,7 +1,8 @@
 """Dictionaries compute what the libraries that wrote them compute, or are refused.
 
-``references`` has small dictionaries with random weights, written by SAELens 6.54.12 and sparsify
-1.3.3, and what these compute with them; ``tools/dictionary_references.py`` wrote it.
+``references`` has small dictionaries with random weights, written by SAELens 6.54.12, sparsify
+1.3.3, dictionary-learning 0.1.0 and circuit-tracer 0.5.0, and what these compute with them;
+``tools/dictionary_references.py`` wrote it.
 """
 
 import json
@@ -23,7 +24,9 @@ REFERENCES = Path(__file__).with_name("references")
 FOLDERS = {
     path.relative_to(REFERENCES).parts[0]: path.parent
     for path in sorted(REFERENCES.rglob("reference.safetensors"))
+    if not (path.parent / "config.yaml").exists()
 }
+"""Of one dictionary each; sets are those of ``test_sets.py``."""
 BOUND = 1e-6
 """Of differences in float32, relative to the largest number."""
 SAELENS, SPARSIFY = FOLDERS["saelens-jumprelu"], FOLDERS["sparsify-topk"]
@@ -71,7 +74,7 @@ def test_a_dictionary_computes_what_its_library_computes(name):
 def test_every_kind_is_compared():
     kinds = {type(dictionaries.load(folder).activation) for folder in FOLDERS.values()}
     assert kinds == {ReLU, JumpReLU, TopK, GroupMax, Gated}
-    assert sum(isinstance(dictionaries.load(x), SkipDictionary) for x in FOLDERS.values()) == 2
+    assert sum(isinstance(dictionaries.load(x), SkipDictionary) for x in FOLDERS.values()) == 3
 
 
 def test_gemma_scope_subtracts_nothing_from_the_input(tmp_path):
@@ -217,7 +220,7 @@ def test_nothing_is_unpickled(tmp_path):
     np.savez(tmp_path / "params.npz", W_enc=np.array([{}], dtype=object))
     with pytest.raises(ModelLoadError, match="can't be read"):
         dictionaries.load(tmp_path)
-    (tmp_path / "params.npz").rename(tmp_path / "ae.pt")
+    (tmp_path / "params.npz").rename(tmp_path / "ae.bin")
     with pytest.raises(ModelLoadError, match="it has none of them"):
         dictionaries.load(tmp_path)
     with pytest.raises(InvalidInput, match="should be a floating-point dtype"):

@@ -1,0 +1,66 @@
+"""The folder of a dictionary: a local one, or one of a repository of the hub."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from interp.dictionaries.circuit_tracer import SETTINGS as OF_SET
+from interp.errors import InvalidInput, shorten
+from interp.io import as_path
+from interp.loading import PREFIX, fetch_files
+
+INSIDE = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
+"""A path within a folder, without characters that patterns of files have."""
+CROSS_LAYER = re.compile(r"W_(enc|dec)_\d+\.safetensors|params_layer_\d+\.safetensors")
+"""Files of cross-layer transcoders: of circuit-tracer, and of Gemma Scope 2."""
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Refuse a dtype that weights can't have.
+
+    Raises:
+        InvalidInput: it is not a floating-point dtype.
+    """
+    if not dtype.is_floating_point:
+        raise InvalidInput(f"dtype={shorten(dtype)} should be a floating-point dtype of torch.")
+
+
+def local_folder(folder: object, inside: str, files: Sequence[str]) -> Path:
+    """The path of a folder, or of one in the cache of the hub.
+
+    Args:
+        folder: a path, or ``"hub:org/name@revision"``.
+        inside: path within it; empty for the folder itself.
+        files: names or patterns of the files that are downloaded if the cache has none of them.
+
+    Raises:
+        InvalidInput: ``inside`` is not a path within the folder.
+        ModelLoadError: the files can't be downloaded.
+    """
+    if inside and not INSIDE.fullmatch(inside):
+        raise InvalidInput(
+            f"inside={shorten(inside)} should be a path within the folder, of letters, digits, "
+            'dots, hyphens and underscores, such as "layers.3.mlp" or "layer_3/width_16k".'
+        )
+    if isinstance(folder, str) and folder.startswith(PREFIX):
+        return fetch_files(folder, inside, files)
+    return as_path(folder) / inside
+
+
+def advice(folder: Path) -> str:
+    """What else a folder is, if it is not that of one dictionary."""
+    if (folder / OF_SET).is_file():
+        return (
+            f" It has {OF_SET}, so it is a set with a transcoder for each layer: read it with "
+            "interp.dictionaries.load_set."
+        )
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    cross_layer = next((name for name in names if CROSS_LAYER.fullmatch(name)), None)
+    if cross_layer is None:
+        return ""
+    return (
+        f" {cross_layer} is a file of a cross-layer transcoder, whose features write to several "
+        "layers; these are not read."
+    )
