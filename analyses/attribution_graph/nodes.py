@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from math import nan
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.attribution_graph.carriers import Cells, parts_of_edges, sums_of_carriers
 from analyses.attribution_graph.filling import Filled
 from analyses.attribution_graph.influence import Edges, Ends, effects, influence
 from analyses.attribution_graph.rows import Readers, Rows
@@ -104,14 +105,16 @@ class Placed:
             at -= len(units.pos)
         raise IndexError(f"There is no unit {number}.")
 
-    def readers(self, number: int, logits: Readers) -> Readers:
-        """What a unit or a logit reads."""
-        if number >= self.first_logit:
-            at = slice(number - self.first_logit, number - self.first_logit + 1)
-            names = ("before", "pos", "direction", "bias")
-            return Readers(*(getattr(logits, name)[at] for name in names))
-        column = self.filled.units[[number - self.filled.rest - 1]]
-        return self.rows.readers(column.to(logits.pos.device))
+    def readers(self, numbers: Int[Tensor, " target"], logits: Readers) -> Readers:
+        """What units and logits read: units first, then logits, as they are numbered."""
+        device = logits.pos.device
+        units = numbers[numbers < self.first_logit] - self.filled.rest - 1
+        of_units = self.rows.readers(self.filled.units[units].to(device))
+        at = (numbers[numbers >= self.first_logit] - self.first_logit).to(device)
+        names = ("before", "pos", "direction", "bias")
+        return Readers(
+            *(torch.cat([getattr(of_units, name), getattr(logits, name)[at]]) for name in names)
+        )
 
 
 def nodes_of(
@@ -173,22 +176,17 @@ def _unit(placed: Placed, number: int, tokens: Sequence[str], value: float) -> G
 def terms_of(placed: Placed, edges: Edges, logits: Readers) -> Float[Tensor, "edge carrier"]:
     """Each edge split by the heads that carry it, and the bypass."""
     rows, filled = placed.rows, placed.filled
+    targets, reader = edges.target.unique(return_inverse=True)
+    readers = placed.readers(targets, logits)
     terms = torch.zeros(len(edges.target), len(rows.carriers), dtype=torch.float64)
+    is_rest = edges.source == filled.rest
+    listed = ~is_rest
     column_of = torch.cat(
         [torch.arange(filled.columns.first_unit), torch.tensor([-1]), filled.units]
     )
-    for target in edges.target.unique().tolist():
-        at = (edges.target == target).nonzero()[:, 0]
-        is_rest = edges.source[at] == filled.rest
-        columns = column_of[edges.source[at[~is_rest]]]
-        chosen = _mask(columns, filled.columns.n)
-        device = logits.pos.device
-        parts, sums = rows.parts(placed.readers(target, logits), chosen.to(device))
-        parts, sums = parts.double().cpu(), sums.double().cpu()
-        terms[at[~is_rest]] = parts[:, columns].mT
-        terms[at[is_rest]] = sums - parts[:, columns].sum(1)
+    cells = Cells(reader[listed], column_of[edges.source[listed]])
+    terms[listed] = parts_of_edges(rows, readers, cells)
+    left = sums_of_carriers(rows, readers)
+    left.index_add_(0, cells.reader, terms[listed], alpha=-1.0)
+    terms[is_rest] = left[reader[is_rest]]
     return terms
-
-
-def _mask(columns: Int[Tensor, " source"], n: int) -> Bool[Tensor, " column"]:
-    return torch.zeros(n, dtype=torch.bool).index_fill(0, columns, value=True)

@@ -88,24 +88,31 @@ class Rows:
 
     Attributes:
         columns: what the entries of a row are about.
+        heads: the heads, by their indices among the writers.
         carriers: what an edge is split by: the bypass, then every head.
+        errors: the row of each sub-layer with an error among those of :class:`Columns`, by its
+            index among the branches.
+        first: the first column of the units of each sub-layer, likewise.
+        groups: the writers before each step of the forward and after it; parallel sub-layers are
+            one step.
+        n_entry: the number of writers before the first sub-layer.
     """
 
     def __init__(self, frozen: FrozenModel, units: Mapping[int, Units]) -> None:
         self.frozen, self.units = frozen, units
         with_error = [n for n, branch in enumerate(frozen.branches) if self._error(n, branch)]
-        self._errors = {number: row for row, number in enumerate(with_error)}
+        self.errors = {number: row for row, number in enumerate(with_error)}
         self.columns = Columns(
             frozen.vectors.shape[1],
             tuple(frozen.branches[number].layer for number in with_error),
             tuple(len(each.pos) for each in units.values()),
         )
-        heads = [part.name for part in frozen.parts if part.kind == "head"]
-        self.carriers = (BYPASS, *heads)
-        self._first = dict(zip(units, self._starts(), strict=True))
+        self.heads = [n for n, part in enumerate(frozen.parts) if part.kind == "head"]
+        self.carriers = (BYPASS, *(frozen.parts[writer].name for writer in self.heads))
+        self.first = dict(zip(units, self._starts(), strict=True))
         befores = sorted({branch.before for branch in frozen.branches})
-        self._groups = [*zip(befores, [*befores[1:], len(frozen.parts)], strict=True)]
-        self._n_entry = befores[0] if befores else len(frozen.parts)
+        self.groups = [*zip(befores, [*befores[1:], len(frozen.parts)], strict=True)]
+        self.n_entry = befores[0] if befores else len(frozen.parts)
 
     def readers(self, columns: Int[Tensor, " row"]) -> Readers:
         """What the units of some columns read."""
@@ -113,8 +120,8 @@ class Rows:
         parts = [Readers(none, none, like.new_zeros(0, like.shape[2]), like.new_zeros(0))]
         order = [none]
         for number, units in self.units.items():
-            inside = self._inside(number, columns)
-            which = columns[inside] - self._first[number]
+            inside = self.inside(number, columns)
+            which = columns[inside] - self.first[number]
             branch, pos = self.frozen.branches[number], units.pos[which]
             direction, bias = units.readers(which)
             direction, constant = self._pulled(branch, direction, pos)
@@ -132,13 +139,13 @@ class Rows:
         out[:, self.columns.bias] = readers.bias
         demand = frozen.vectors.new_zeros(n, *frozen.vectors.shape[1:])
         upper = len(frozen.parts) + 1
-        for before, end in reversed(self._groups):
+        for before, end in reversed(self.groups):
             self._begin(readers, demand, (before, upper))
             upper = before + 1
-            for where, values in self._terms((before, end), demand, None):
+            for where, values in self._terms((before, end), demand):
                 out[:, where] += values
             added = torch.zeros_like(demand)
-            for branch in self._attentions(before):
+            for branch in self.attentions(before):
                 carried, bias = self._carried(branch, demand)
                 added += carried
                 out[:, self.columns.bias] += bias
@@ -146,44 +153,6 @@ class Rows:
         self._begin(readers, demand, (0, upper))
         out[:, : self.columns.n_pos] += self._of_embeddings(demand)
         return out
-
-    def parts(
-        self, readers: Readers, chosen: Bool[Tensor, " column"]
-    ) -> tuple[Float[Tensor, "carrier column"], Float[Tensor, " carrier"]]:
-        """One reader's row for some sources, split by what carries it (see ``carriers``).
-
-        Entries of sources that are not chosen are 0. The second are the sums over all sources.
-        """
-        frozen, columns = self.frozen, self.columns
-        n_carriers = len(self.carriers)
-        out = frozen.vectors.new_zeros(n_carriers, columns.n)
-        out[0, columns.bias] = readers.bias[0]
-        demand = frozen.vectors.new_zeros(n_carriers, *frozen.vectors.shape[1:])
-        demand[0, readers.pos[0]] = readers.direction[0]
-        sums = frozen.vectors.new_zeros(n_carriers)
-        sums[0] = readers.bias[0]
-        stream = frozen.vectors[: int(readers.before[0]), readers.pos[0]].sum(0)
-        sums[0] += stream @ readers.direction[0]
-        for before, end in reversed(self._groups):
-            if before >= int(readers.before[0]):
-                continue
-            for where, values in self._terms((before, end), demand, chosen):
-                out[:, where] += values
-            added = torch.zeros_like(demand)
-            for branch in self._attentions(before):
-                carried, bias = self._carried(branch, demand[1:])
-                added[1:] += carried
-                out[1:, columns.bias] += bias
-                heads, bias = self._by_head(branch, demand[:1])
-                rows = [self.carriers.index(frozen.parts[w].name) for w in branch.writers]
-                written = frozen.vectors[branch.writers.start : branch.writers.stop]
-                sums[rows] = (written * demand[0]).sum((1, 2))
-                sums[0] -= sums[rows].sum()
-                added[rows] += heads
-                out[rows, columns.bias] += bias
-            demand += added
-        out[:, : columns.n_pos] += self._of_embeddings(demand)
-        return torch.where(chosen, out, 0.0), sums
 
     # ---- steps of the walk ---------------------------------------------------------------------
 
@@ -194,8 +163,8 @@ class Rows:
         demand[rows, readers.pos[rows]] += readers.direction[rows]
 
     def _terms(
-        self, group: tuple[int, int], demand: Demand, chosen: Bool[Tensor, " column"] | None
-    ) -> Iterator[tuple[Tensor | slice | int, Tensor]]:
+        self, group: tuple[int, int], demand: Demand
+    ) -> Iterator[tuple[slice | int, Tensor]]:
         """Columns and what the sub-layers of a group write along the directions of their output."""
         frozen, columns = self.frozen, self.columns
         for writer in range(*group):
@@ -205,22 +174,16 @@ class Rows:
             if branch.before != group[0]:
                 continue
             if number in self.units:
-                yield from self._of_units(number, demand, chosen)
-            if number in self._errors:
-                first = columns.n_pos * (1 + self._errors[number])
+                yield from self._of_units(number, demand)
+            if number in self.errors:
+                first = columns.n_pos * (1 + self.errors[number])
                 yield slice(first, first + columns.n_pos), self._of_error(number, demand)
 
-    def _of_units(
-        self, number: int, demand: Demand, chosen: Bool[Tensor, " column"] | None
-    ) -> Iterator[tuple[Tensor | slice | int, Tensor]]:
+    def _of_units(self, number: int, demand: Demand) -> Iterator[tuple[slice | int, Tensor]]:
         """Columns and what the units of a sub-layer, and their bias, write along directions."""
-        first, units = self._first[number], self.units[number]
-        g, which = self._before_output_norm(self.frozen.branches[number], demand), None
-        where: Tensor | slice = slice(first, first + len(units.pos))
-        if chosen is not None:
-            which = chosen[where].nonzero()[:, 0]
-            where = which + first
-        yield where, units.effects(g, which)
+        first, units = self.first[number], self.units[number]
+        g = self.before_output_norm(self.frozen.branches[number], demand, slice(None))
+        yield slice(first, first + len(units.pos)), units.effects(g)
         if units.bias is not None:
             yield self.columns.bias, (g * units.bias).sum((1, 2))
 
@@ -229,45 +192,38 @@ class Rows:
         units = self.units.get(number)
         if units is None or units.error is None:
             return (demand * self.frozen.vectors[branch.writers[0]]).sum(-1)
-        return (self._before_output_norm(branch, demand) * units.error).sum(-1)
+        return (self.before_output_norm(branch, demand, slice(None)) * units.error).sum(-1)
 
     def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
-        return (demand * self.frozen.vectors[: self._n_entry].sum(0)).sum(-1)
+        return (demand * self.frozen.vectors[: self.n_entry].sum(0)).sum(-1)
 
-    def _before_output_norm(self, branch: Branch, demand: Demand) -> Demand:
+    def before_output_norm(
+        self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
+    ) -> Float[Tensor, "*rows d_model"]:
+        """A direction of what a sub-layer adds to the stream, as one before its output norm."""
         normed = output_norm(branch.layer, branch.step)
         if normed is None:
-            return demand
-        return normed[0].pull_back(demand, self.frozen.at(normed[1]))[0]
+            return direction
+        return normed[0].pull_back(direction, self.frozen.at(normed[1])[at])[0]
 
-    def _by_value(
-        self, branch: Branch, attn: Attention, demand: Demand
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The directions of each head's values, and the weights and biases of these."""
-        pattern = self.frozen.attention(branch).pattern.to(demand.dtype)
-        W_O = attn.W_O.to(demand.dtype)
-        g = self._before_output_norm(branch, demand)
-        along = einsum(g, W_O, "row query m, head d m -> row query head d")
-        by_value = einsum(pattern, along, "head query key, row query head d -> row key head d")
+    def value_weights(self, branch: Branch) -> tuple[Attention, Tensor, Tensor]:
+        """The attention of a sub-layer, and the weights and biases of each head's values."""
+        attn = attention_of(branch)
         shared = [attn.kv_head(head) for head in range(attn.n_heads)]
-        W, b = (x.to(demand.dtype)[shared] for x in attn.projection(attn.points.v))
-        return by_value, W, b
+        dtype = self.frozen.vectors.dtype
+        W, b = (x.to(dtype)[shared] for x in attn.projection(attn.points.v))
+        return attn, W, b
 
     def _carried(self, branch: Branch, demand: Demand) -> tuple[Demand, Float[Tensor, " row"]]:
         """What all heads of a sub-layer read for what they write along directions."""
-        by_value, W, b = self._by_value(branch, _attention(branch), demand)
+        attn, W, b = self.value_weights(branch)
+        pattern = self.frozen.attention(branch).pattern.to(demand.dtype)
+        g = self.before_output_norm(branch, demand, slice(None))
+        along = einsum(g, attn.W_O.to(g.dtype), "row query m, head d m -> row query head d")
+        by_value = einsum(pattern, along, "head query key, row query head d -> row key head d")
         direction = einsum(by_value, W, "row key head d, head m d -> row key m")
         pulled, constant = self._pulled(branch, direction, slice(None))
         return pulled, constant.sum(-1) + einsum(by_value, b, "row key head d, head d -> row")
-
-    def _by_head(
-        self, branch: Branch, demand: Float[Tensor, "one pos d_model"]
-    ) -> tuple[Float[Tensor, "head pos d_model"], Float[Tensor, " head"]]:
-        """The same for each head alone, and one row."""
-        by_value, W, b = self._by_value(branch, _attention(branch), demand)
-        direction = einsum(by_value[0], W, "key head d, head m d -> head key m")
-        pulled, constant = self._pulled(branch, direction, slice(None))
-        return pulled, constant.sum(-1) + einsum(by_value[0], b, "key head d, head d -> head")
 
     def _pulled(
         self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
@@ -282,7 +238,8 @@ class Rows:
 
     # ---- what is where -------------------------------------------------------------------------
 
-    def _attentions(self, before: int) -> list[Branch]:
+    def attentions(self, before: int) -> list[Branch]:
+        """The attentions that read the stream after so many writers."""
         return [
             branch
             for branch in self.frozen.branches
@@ -301,12 +258,18 @@ class Rows:
             starts.append(starts[-1] + n)
         return starts[:-1]
 
-    def _inside(self, number: int, columns: Int[Tensor, " row"]) -> Bool[Tensor, " row"]:
-        first = self._first[number]
+    def inside(self, number: int, columns: Int[Tensor, " row"]) -> Bool[Tensor, " row"]:
+        """Which columns are those of the units of a sub-layer."""
+        first = self.first[number]
         return (columns >= first) & (columns < first + len(self.units[number].pos))
 
 
-def _attention(branch: Branch) -> Attention:
+def attention_of(branch: Branch) -> Attention:
+    """The attention of a sub-layer.
+
+    Raises:
+        TypeError: it is none.
+    """
     if not isinstance(branch.step.f, Attention):
         raise TypeError(f"The sub-layer of layer {branch.layer} is no attention.")
     return branch.step.f

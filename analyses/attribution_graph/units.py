@@ -53,10 +53,12 @@ class Units(Protocol):
     error: Float[Tensor, "pos d_model"] | None
     bias: Float[Tensor, " d_model"] | None
 
-    def effects(
-        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
-    ) -> Float[Tensor, "row chosen"]:
-        """What units write (activation · writer) along directions of the sub-layer's output."""
+    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+        """What units write: activation · writer."""
+        ...
+
+    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
+        """What all units write along directions of the sub-layer's output."""
         ...
 
     def readers(
@@ -91,16 +93,15 @@ class Neurons:
         self.activation = post[self.pos, self.index]
         self.reading = pre[self.pos, self.index]
 
-    def effects(
-        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
-    ) -> Float[Tensor, "row chosen"]:
+    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+        """See :meth:`Units.written`."""
+        writers = self.mlp.W_out[self.index[which]].to(self.activation.dtype)
+        return self.activation[which, None] * writers
+
+    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
-        W_out = self.mlp.W_out.to(direction.dtype)
-        if which is None:
-            by_post = direction @ W_out.mT
-            return by_post[:, self.pos, self.index] * self.activation
-        at, writers = direction[:, self.pos[which]], W_out[self.index[which]]
-        return (at * writers).sum(-1) * self.activation[which]
+        by_post = direction @ self.mlp.W_out.to(direction.dtype).mT
+        return by_post[:, self.pos, self.index] * self.activation
 
     def readers(
         self, which: Which
@@ -153,15 +154,15 @@ class Features:
             b_dec if b_out is None else b_dec - b_out.to(features.dtype)
         )
 
-    def effects(
-        self, direction: Float[Tensor, "row pos d_model"], which: Which | None = None
-    ) -> Float[Tensor, "row chosen"]:
+    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+        """See :meth:`Units.written`."""
+        writers = self.dictionary.w_dec[self.index[which]].to(self.activation.dtype)
+        return self.activation[which, None] * writers
+
+    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
-        w_dec = self.dictionary.w_dec.to(direction.dtype)
-        if which is None:
-            return (direction @ w_dec.mT)[:, self.pos, self.index] * self.activation
-        at, writers = direction[:, self.pos[which]], w_dec[self.index[which]]
-        return (at * writers).sum(-1) * self.activation[which]
+        by_feature = direction @ self.dictionary.w_dec.to(direction.dtype).mT
+        return by_feature[:, self.pos, self.index] * self.activation
 
     def readers(
         self, which: Which

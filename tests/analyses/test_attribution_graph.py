@@ -11,6 +11,7 @@ from permuted import NORMALIZING_THE_STREAM, tables_of
 
 import interp
 from analyses import attribution_graph, trace_paths
+from analyses.attribution_graph.carriers import Cells, parts_of_edges, sums_of_carriers
 from analyses.attribution_graph.checks import Predicted
 from analyses.attribution_graph.influence import Edges, influence
 from analyses.attribution_graph.rows import Readers, Rows
@@ -79,21 +80,29 @@ def test_rows_sum_to_what_neurons_and_logits_read(name):
 @pytest.mark.parametrize("name", covering(LINEAR))
 @torch.no_grad()
 def test_heads_and_bypass_sum_to_each_edge(name):
-    """Σ_heads part + bypass = edge, for a logit and a neuron; without the bypass it is not."""
+    """Σ_heads part + bypass = edge, for logits and neurons; without the bypass it is not.
+
+    Over all sources, the parts of a carrier sum to what it brings in all.
+    """
     rows, logits, columns = rows_of(name)
-    fields = ("before", "pos", "direction", "bias")
-    readers = [Readers(*(getattr(logits, field)[:1] for field in fields))]
+    readers, n = logits, 3
     if len(columns):
-        readers.append(rows.readers(columns[-1:]))
-    chosen = torch.ones(rows.columns.n, dtype=torch.bool)
-    for reader in readers:
-        edges = rows.of(reader)[0]
-        parts, sums = rows.parts(reader, chosen)
-        assert_close(parts.sum(0), edges, BOUND)
-        assert_close(parts.sum(1), sums, BOUND)
-        assert (parts[1:].sum(0) - edges).abs().max() > 1e-6
-        some = torch.arange(rows.columns.n) % 2 == 0
-        assert_close(rows.parts(reader, some)[0].sum(0), torch.where(some, edges, 0.0), BOUND)
+        units = rows.readers(columns[:: max(1, len(columns) // 20)])
+        fields = ("before", "pos", "direction", "bias")
+        readers = Readers(*(torch.cat([getattr(x, y) for x in (logits, units)]) for y in fields))
+        n = len(readers.pos)
+    edges = rows.of(readers)
+    reader, column = torch.ones_like(edges).nonzero().unbind(1)
+    parts = parts_of_edges(rows, readers, Cells(reader, column))
+    assert_close(parts.sum(1).view_as(edges), edges, BOUND)
+    assert_close(
+        parts.view(n, -1, len(rows.carriers)).sum(1), sums_of_carriers(rows, readers), BOUND
+    )
+    assert (parts[:, 1:].sum(1).view_as(edges) - edges).abs().max() > 1e-6
+    some = torch.arange(0, len(reader), 3)
+    assert_close(
+        parts_of_edges(rows, readers, Cells(reader[some], column[some])), parts[some], BOUND
+    )
 
 
 @torch.no_grad()

@@ -1,0 +1,212 @@
+"""Which heads carry each edge: sources are propagated up the frozen model, to where targets read.
+
+    part_h(target, source) = z_h(source)_i · W_O,h · D        bypass = source_i · D
+
+A source is a vector of the stream at its position. With patterns and divisors fixed, each head h
+writes z_h W_O,h for it, at every position; a target at position i reads this along its direction D.
+So the part of h is all that reaches the target with h as the last head on the route, and the bypass
+is what no head carries: the source itself, where it stands at the target's position. The parts sum
+to the edge. All sources of a batch are propagated together, in one forward without softmax.
+"""
+
+from typing import NamedTuple
+
+import torch
+from einops import einsum
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from analyses.attribution_graph.rows import Readers, Rows
+from analyses.methods.frozen import Branch, output_norm
+from interp.model import ScaledNorm
+from interp.points import Place, Point
+
+BATCH_BYTES = 2**26
+"""The most bytes of one tensor of the sources that are propagated together, and of their parts."""
+Stream = Float[Tensor, "source pos d_model"]
+
+
+class Cells(NamedTuple):
+    """The edges whose parts are computed.
+
+    Attributes:
+        reader: the index of each edge's target among the readers.
+        column: the column of its source.
+    """
+
+    reader: Int[Tensor, " edge"]
+    column: Int[Tensor, " edge"]
+
+
+def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, "edge carrier"]:
+    """The part of each edge that each carrier carries (see :attr:`Rows.carriers`)."""
+    n_carriers = len(rows.carriers)
+    out = torch.zeros(len(cells.column), n_carriers, dtype=torch.float64)
+    sources = cells.column.unique()
+    n_pos, d_model = rows.frozen.vectors.shape[1:]
+    size = max(1, BATCH_BYTES // (rows.frozen.vectors.element_size() * n_pos * d_model))
+    for batch in sources.split(size):
+        for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(BATCH_BYTES // d_model):
+            walk = _Walk(rows, readers, batch, Cells(*(each[few] for each in cells)))
+            out[few] = walk.parts().double().cpu()
+    return out
+
+
+def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier"]:
+    """What each carrier brings to each reader from all sources together."""
+    frozen, n = rows.frozen, len(readers.pos)
+    sums = frozen.vectors.new_zeros(n, len(rows.carriers))
+    for carrier, writer in enumerate(rows.heads, start=1):
+        written = (frozen.vectors[writer, readers.pos] * readers.direction).sum(-1)
+        sums[:, carrier] = torch.where(readers.before > writer, written, 0.0)
+    total = torch.zeros_like(readers.bias)
+    for writer, vectors in enumerate(frozen.vectors):
+        written = (vectors[readers.pos] * readers.direction).sum(-1)
+        total += torch.where(readers.before > writer, written, 0.0)
+    sums[:, 0] = total + readers.bias - sums[:, 1:].sum(1)
+    return sums.double().cpu()
+
+
+class _Walk:
+    """One forward of some sources through the frozen model.
+
+    Args:
+        rows: what sources there are.
+        readers: the readers.
+        sources: the columns of the sources.
+        cells: the edges from them.
+    """
+
+    def __init__(
+        self, rows: Rows, readers: Readers, sources: Int[Tensor, " source"], cells: Cells
+    ) -> None:
+        self.rows, self.frozen, self.readers = rows, rows.frozen, readers
+        device = self.frozen.vectors.device
+        self.sources = sources.to(device)
+        self.reader = cells.reader.to(device)
+        self.source = torch.searchsorted(self.sources, cells.column.to(device))
+        self.is_bias = (self.sources == rows.columns.bias).nonzero()[:, 0]
+        like = self.frozen.vectors
+        self.stream = like.new_zeros(len(self.sources), *like.shape[1:])
+        self.out = like.new_zeros(len(self.reader), len(rows.carriers))
+
+    def parts(self) -> Float[Tensor, "edge carrier"]:
+        """The part of each edge that each carrier carries."""
+        self._place(0, self.frozen.vectors[: self.rows.n_entry].sum(0), 0)
+        from_bias = (self.source[:, None] == self.is_bias).any(1)
+        self.out[:, 0] += torch.where(from_bias, self.readers.bias[self.reader], 0.0)
+        for before, end in self.rows.groups:
+            written = torch.zeros_like(self.stream)
+            for branch in self.rows.attentions(before):
+                written += self._through_heads(branch)
+            for writer in range(before, end):
+                if self.frozen.parts[writer].kind == "bias":
+                    self._add_bias(self.frozen.vectors[writer], before)
+            for number, branch in enumerate(self.frozen.branches):
+                if branch.before == before:
+                    self._add_units(number, branch)
+            self.stream += written
+        return self.out
+
+    # ---- sources, where they enter the stream --------------------------------------------------
+
+    def _add_units(self, number: int, branch: Branch) -> None:
+        """Units, the error and the bias of units of one sub-layer."""
+        rows = self.rows
+        units = rows.units.get(number)
+        if number in rows.errors:
+            first = rows.columns.n_pos * (1 + rows.errors[number])
+            if units is None or units.error is None:
+                self._place(first, self.frozen.vectors[branch.writers[0]], branch.before)
+            else:
+                self._place(first, self._normed(branch, units.error, slice(None)), branch.before)
+        if units is None:
+            return
+        if units.bias is not None:
+            everywhere = units.bias.expand_as(self.stream[0])
+            self._add_bias(self._normed(branch, everywhere, slice(None)), branch.before)
+        inside = rows.inside(number, self.sources).nonzero()[:, 0]
+        which = self.sources[inside] - rows.first[number]
+        pos = units.pos[which]
+        self._enter(inside, pos, self._normed(branch, units.written(which), pos), branch.before)
+
+    def _place(self, first: int, vectors: Float[Tensor, "pos d_model"], before: int) -> None:
+        """Sources with one column for each position, from a first one on."""
+        pos = self.sources - first
+        inside = ((pos >= 0) & (pos < len(vectors))).nonzero()[:, 0]
+        self._enter(inside, pos[inside], vectors[pos[inside]], before)
+
+    def _enter(self, which: Tensor, pos: Tensor, vectors: Tensor, before: int) -> None:
+        """Add sources to the stream, and to the bypass of edges to readers at their position."""
+        if not len(which):
+            return
+        self.stream[which, pos] += vectors
+        index = torch.full_like(self.sources, -1)
+        index[which] = torch.arange(len(which), device=which.device)
+        at = index[self.source]
+        readers = self.readers
+        is_read = (at >= 0) & (readers.before[self.reader] > before)
+        edges = (is_read & (readers.pos[self.reader] == pos[at.clamp(min=0)])).nonzero()[:, 0]
+        direction = readers.direction[self.reader[edges]]
+        self.out[edges, 0] += (vectors[at[edges]] * direction).sum(-1)
+
+    def _add_bias(self, vectors: Float[Tensor, "pos d_model"], before: int) -> None:
+        """The same for what biases write, at all positions."""
+        for source in self.is_bias.tolist():
+            self.stream[source] += vectors
+            is_read = self.readers.before[self.reader] > before
+            edges = ((self.source == source) & is_read).nonzero()[:, 0]
+            reader = self.reader[edges]
+            read = vectors[self.readers.pos[reader]] * self.readers.direction[reader]
+            self.out[edges, 0] += read.sum(-1)
+
+    # ---- heads -----------------------------------------------------------------------------------
+
+    def _through_heads(self, branch: Branch) -> Stream:
+        """What the heads of a sub-layer write for each source; their parts are added to edges."""
+        attn, W, b = self.rows.value_weights(branch)
+        W_O = attn.W_O.to(self.stream.dtype)
+        normed, constant = self._normalized_input(branch)
+        v = einsum(normed, W, "source key m, head m d -> source key head d")
+        constants = b if constant is None else b + constant @ W
+        v[self.is_bias] += constants
+        pattern = self.frozen.attention(branch).pattern.to(v.dtype)
+        z = einsum(pattern, v, "head query key, source key head d -> source query head d")
+        self._read(branch, z, W_O)
+        written = einsum(z, W_O, "source query head d, head d m -> source query m")
+        return self._normed(branch, written, slice(None))
+
+    def _read(self, branch: Branch, z: Tensor, W_O: Tensor) -> None:
+        """Add the parts of these heads to the edges whose targets read them."""
+        readers = self.readers
+        edges = (readers.before[self.reader] >= branch.writers.stop).nonzero()[:, 0]
+        g = self.rows.before_output_norm(branch, readers.direction, readers.pos)
+        along = einsum(g, W_O, "row m, head d m -> row head d")
+        carriers = torch.tensor([self.rows.heads.index(w) + 1 for w in branch.writers])
+        each = max(1, BATCH_BYTES // (z[0, 0].numel() * z.element_size()))
+        for few in edges.split(each):
+            reader = self.reader[few]
+            parts = (z[self.source[few], readers.pos[reader]] * along[reader]).sum(-1)
+            self.out[few[:, None], carriers.to(few.device)] += parts
+
+    def _normalized_input(self, branch: Branch) -> tuple[Stream, Tensor | None]:
+        """The stream after the input norm without its bias, and this bias."""
+        norm = branch.step.input_norm
+        if not isinstance(norm, ScaledNorm):
+            return self.stream, None
+        scale = self.frozen.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
+        return _by_scale(norm, self.stream, scale)
+
+    def _normed(self, branch: Branch, x: Tensor, at: Tensor | slice) -> Tensor:
+        """What a sub-layer writes after its output norm, without the bias of the norm."""
+        normed = output_norm(branch.layer, branch.step)
+        if normed is None:
+            return x
+        return _by_scale(normed[0], x, self.frozen.at(normed[1])[at])[0]
+
+
+def _by_scale(norm: ScaledNorm, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A norm with its divisor fixed, without its bias; and this bias."""
+    y, gain = norm.centred(x) / scale, norm.multiplier
+    bias = None if norm.bias is None else norm.bias.to(x.dtype)
+    return (y if gain is None else y * gain), bias
