@@ -54,6 +54,7 @@ from analyses.prune import Pruning, prune
 from analyses.qk_circuit import QKCircuit, qk
 from analyses.qk_covariance import QKCovariance, qk_covariance
 from analyses.results import Result
+from analyses.scale_units import ScaledUnits, scale_units
 from analyses.scan_heads import (
     HeadScan,
     PartialScan,
@@ -106,6 +107,7 @@ __all__ = [
     "Pruning",
     "QKCircuit",
     "QKCovariance",
+    "ScaledUnits",
     "ScanEstimate",
     "ScanInterrupted",
     "ScoreTerms",
@@ -154,6 +156,7 @@ __all__ = [
     "qk",
     "qk_covariance",
     "run_circuits",
+    "scale_units",
     "scan_heads",
     "steer",
     "top_texts",

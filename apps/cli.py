@@ -198,6 +198,15 @@ def explore(
             "may be repeated."
         ),
     ] = None,
+    dictionaries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dictionary",
+            help="Folder of a transcoder of an MLP, whose features are units of the page Graph; "
+            "may be repeated.",
+            show_default="the bundled ones of the model",
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -229,7 +238,14 @@ def explore(
         check_name(name)
     free = choose_port(port)
     print_stderr(f"The explorer is at http://127.0.0.1:{free} (Ctrl-C stops it).")
-    serve(models, free, headless=headless, results=results or [], memory=memory)
+    serve(
+        models,
+        free,
+        headless=headless,
+        results=results or [],
+        dictionaries=dictionaries or [],
+        memory=memory,
+    )
 
 
 def _models_of(results: Sequence[Path]) -> list[str]:

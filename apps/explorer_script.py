@@ -16,7 +16,7 @@ from apps.explorer.controls import choose
 from apps.explorer.links import completed
 from apps.explorer.messages import errors_on_page, escape_markdown
 from apps.explorer.navigation import PAGES, pages
-from apps.explorer.offered import model_of, name_of, offer, offered
+from apps.explorer.offered import model_of, name_of, offer, offer_dictionaries, offered
 from apps.explorer.opened import open_reports
 from apps.explorer.page import JOBS, cancel_others, show, show_waiting
 from apps.explorer.pages.story import STORY
@@ -52,6 +52,7 @@ def arguments() -> argparse.Namespace:
     """The models, the reports and the budget that were given on the command line."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--dictionary", action="append", default=[])
     parser.add_argument("--results", action="append", default=[], type=Path)
     parser.add_argument("--memory", type=int)
     return parser.parse_known_args()[0]
@@ -90,6 +91,7 @@ def page() -> None:
     st.html(STYLE)
     load_components()
     offer(arguments().model)
+    offer_dictionaries(arguments().dictionary)
     open_reports(arguments().results)
     limit_to(arguments().memory)
     with errors_on_page():

@@ -119,6 +119,7 @@ def serve(
     *,
     headless: bool,
     results: Sequence[Path] = (),
+    dictionaries: Sequence[str] = (),
     memory: int | None = None,
 ) -> NoReturn:
     """Serve the explorer until interrupted, then end the process.
@@ -129,12 +130,15 @@ def serve(
         port: a free port.
         headless: whether not to open a browser.
         results: reports that the page opens, passed to its script as ``--results=PATH``.
+        dictionaries: what the dictionaries are loaded from whose features are units of the page
+            Graph, passed to its script as ``--dictionary=NAME``.
         memory: the budget of what is kept beside the models, in bytes; ``None`` takes a quarter of
             the free memory. It is passed to the script as ``--memory=BYTES``.
     """
     # Streamlit passes the arguments of this process to its script.
     sys.argv = [str(APP), *(f"--model={model}" for model in models)]
     sys.argv += [f"--results={path}" for path in results]
+    sys.argv += [f"--dictionary={source}" for source in dictionaries]
     sys.argv += [] if memory is None else [f"--memory={memory}"]
     threading.Thread(target=_load_first, args=[models], daemon=True).start()
     with suppress(KeyboardInterrupt):

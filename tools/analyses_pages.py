@@ -65,6 +65,7 @@ QUESTIONS = {
     "Which edges carry it?": (
         "trace_paths",
         "attribution_graph",
+        "scale_units",
         "patch_paths",
         "attribute_edges",
         "head_loadings",
@@ -297,6 +298,11 @@ EXAMPLES = {
     "attribution_graph": Example(
         on("python-4l", "python-4l-pairs"),
         "analyses.attribution_graph(model, prompts[0].text)",
+    ),
+    "scale_units": Example(
+        on("python-4l", "python-4l-pairs"),
+        "analyses.scale_units(\n    model,\n    prompts[0].text,\n"
+        '    ["L3N219@27", "L3N1017@27"],\n    targets=prompts[0].target,\n)',
     ),
     "check_dictionaries": Example(
         'names = [f"python-4l/mlp-{layer}" for layer in range(4)]\n'

@@ -17,7 +17,7 @@ time, and what the answer loses is compared with what the graph predicts, with p
 and with patterns kept. A graph whose predictions fail says so in its headline.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +28,13 @@ from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
 from analyses.attribution_graph.filling import Filling, bytes_of_rows
-from analyses.attribution_graph.influence import completeness, pruned, replacement_score
+from analyses.attribution_graph.influence import (
+    Edges,
+    completeness,
+    effects,
+    pruned,
+    replacement_score,
+)
 from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.rows import Readers, Rows
@@ -50,7 +56,7 @@ from analyses.results import (
     token_ids,
 )
 from interp import Transformer, run
-from interp.errors import InvalidInput, OutOfResources, shorten
+from interp.errors import InvalidInput, OutOfResources, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import cancellable
@@ -73,6 +79,8 @@ DRAWN = 60
 """The most edges that a figure draws."""
 DRAWN_NODES = 24
 """The most nodes that a figure draws, without logits."""
+MOST_DRAWN, MOST_DRAWN_NODES = 1000, 150
+"""The same of a graph of one logit on a page, whose readers choose how many they see."""
 DRAWN_LOGITS = 3
 """The most logits that a figure draws."""
 LEAST_PROBABILITY = 0.5
@@ -81,6 +89,8 @@ LEAST_REPLACEMENT = 0.5
 """The replacement score below which a graph leaves most of the influence unexplained."""
 CAPPED = "readings of logits are before their soft-cap; removals are measured after it"
 PATTERNS = "patterns are fixed: where heads attend, by queries and keys, is no part of the graph"
+UNITS = ("neuron", "feature")
+"""The kinds of nodes that are units."""
 Names = tuple[str, str]
 
 
@@ -234,32 +244,55 @@ class AttributionGraph(Result):
         """The tables of nodes and of the parts of edges."""
         return {"nodes": self.to_node_frame(), "carriers": self.to_carrier_frame()}
 
-    def drawing(self) -> Network:
-        """Tokens across, layers upwards: the nodes and edges with the most influence."""
+    def drawing(self, groups: Mapping[str, Sequence[str]] | None = None) -> Network:
+        """Tokens across, layers upwards: the nodes and edges with the most influence.
+
+        Of a graph of one logit, these are the lines that lead to it from a size on, which pages
+        let their readers choose.
+
+        Args:
+            groups: names of nodes that are drawn as one, by the name of their group; it stands
+                where the one with the most influence does.
+        """
+        logits = [node for node in self.nodes if node.kind == "logit"]
+        has_root = len(logits) == 1
+        most = MOST_DRAWN_NODES if has_root else DRAWN_NODES
         ranked = sorted(
             (node for node in self.nodes if node.pos is not None), key=lambda x: -x.influence
         )
-        logits = [node for node in ranked if node.kind == "logit"][:DRAWN_LOGITS]
-        drawn = [node for node in ranked if node.kind != "logit"][:DRAWN_NODES] + logits
+        drawn = [node for node in ranked if node.kind != "logit"][:most] + logits[:DRAWN_LOGITS]
+        group_of = {name: group for group, names in (groups or {}).items() for name in names}
+        places: dict[str, list[GraphNode]] = {}
+        for node in drawn:
+            places.setdefault(group_of.get(node.name, node.name), []).append(node)
         layers = sorted({node.layer for node in drawn if node.layer is not None})
         rows = ["embed", *(f"L{layer}" for layer in layers), "logits"]
-        index = {node.name: n for n, node in enumerate(drawn)}
-        lines = {
-            (index[source], index[target]): share * drawn[index[target]].influence
-            for (source, target), share in zip(self.edges, self._signed_shares(), strict=True)
-            if source in index and target in index
-        }
-        least = sorted(map(abs, lines.values()), reverse=True)[:DRAWN][-1] if lines else 0.0
+        index = {node.name: n for n, nodes in enumerate(places.values()) for node in nodes}
+        influence = {node.name: node.influence for node in drawn}
+        lines: dict[tuple[int, int], float] = {}
+        for (source, target), share in zip(self.edges, self._signed_shares(), strict=True):
+            ends = index.get(source, -1), index.get(target, -1)
+            if min(ends) >= 0 and ends[0] != ends[1]:
+                lines[ends] = lines.get(ends, 0.0) + share * influence[target]
+        sizes = sorted(map(abs, lines.values()), reverse=True)[: MOST_DRAWN if has_root else DRAWN]
+        least = sizes[-1] if sizes else 0.0
         return Network(
             [
-                Node(x.name, float(x.pos or 0), float(rows.index(_row_of(x))), note=_note_of(x))
-                for x in drawn
+                Node(
+                    name,
+                    float(nodes[0].pos or 0),
+                    float(rows.index(_row_of(nodes[0]))),
+                    note=_note_of(nodes[0]) if nodes[0].name == name else _note_of_group(nodes),
+                )
+                for name, nodes in places.items()
             ],
             {ends: weight for ends, weight in lines.items() if abs(weight) >= least},
             title=f"Attribution graph of {self.target[0]}",
             unit="share of the influence",
             columns=[f"{n} {token}" for n, token in enumerate(self.tokens)],
             rows=rows,
+            root=[*places].index(logits[0].name) if has_root else None,
+            least=sizes[: min(DRAWN, len(sizes))][-1] if sizes and has_root else 0.0,
         )
 
     figure = plotted(drawing)
@@ -311,6 +344,44 @@ class AttributionGraph(Result):
             f"completeness {scores[1]}{checked}"
         )
 
+    def predicted_effect(
+        self, units: Sequence[str], factor: float = 0.0
+    ) -> Float[Tensor, " logit"]:
+        """What is added to each logit if units are scaled together, as the graph predicts.
+
+        :func:`analyses.scale_units` measures it. Units that were pruned have no effect here.
+
+        Args:
+            units: names of nodes.
+            factor: what their activations are multiplied by.
+
+        Raises:
+            InvalidInput: the graph has no such node, or one that is no unit.
+        """
+        number_of = {node.name: n for n, node in enumerate(self.nodes)}
+        for name in units:
+            if name not in number_of:
+                raise InvalidInput(
+                    f"The graph has no node {shorten(name)}.{nearest(name, number_of)}"
+                )
+        chosen = [number_of[name] for name in units]
+        if not all(self.nodes[n].kind in UNITS for n in chosen):
+            raise InvalidInput(f"{shorten(units)} has a node that is no unit, and can't be scaled.")
+        source, target = (
+            torch.tensor([number_of[edge[end]] for edge in self.edges], dtype=torch.long)
+            for end in (0, 1)
+        )
+        edges = Edges(target, source, self.effect.double(), self.share.double())
+        is_logit = torch.tensor([node.kind == "logit" for node in self.nodes])
+        reading = torch.tensor([node.value for node in self.nodes], dtype=torch.float64)
+        reading[reading.isnan() | is_logit] = 1.0
+        changes: list[float] = []
+        for logit in is_logit.nonzero()[:, 0].tolist():
+            start = torch.zeros_like(reading).index_fill(0, torch.tensor([logit]), 1.0)
+            contributed = effects(edges, start, reading, chosen)[chosen].sum()
+            changes.append((factor - 1.0) * float(contributed))
+        return torch.tensor(changes, dtype=torch.float64)
+
     # ---- parts of texts and figures ------------------------------------------------------------
 
     def _of_units(self, name: str) -> Float[Tensor, " node"]:
@@ -323,6 +394,11 @@ class AttributionGraph(Result):
 
 def _both(scores: Float[Tensor, " two"]) -> str:
     return f"{number(scores[0], 2)} to {number(scores[1], 2)}"
+
+
+def _note_of_group(nodes: Sequence[GraphNode]) -> str:
+    names = ", ".join(node.name for node in nodes)
+    return f"{counted(len(nodes), 'node')}: {names}"
 
 
 def _row_of(node: GraphNode) -> str:

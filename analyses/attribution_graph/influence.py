@@ -8,6 +8,7 @@ edges that are left out, is the source *rest*: shares of a row, the rest include
 what remains.)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,7 +60,7 @@ def influence(edges: Edges, start: Numbers) -> Numbers:
     return total
 
 
-def effects(edges: Edges, start: Numbers, reading: Numbers) -> Numbers:
+def effects(edges: Edges, start: Numbers, reading: Numbers, clamped: Sequence[int] = ()) -> Numbers:
     """What each node contributes to Σ p·logit through all paths of the graph, with its sign.
 
     A change of what a unit reads changes its activation in proportion, and so all that it writes.
@@ -68,10 +69,14 @@ def effects(edges: Edges, start: Numbers, reading: Numbers) -> Numbers:
         edges: the edges.
         start: p, which is 0 but for logits.
         reading: what each unit reads; 1 for logits, whose edges are in their unit already.
+        clamped: nodes whose activations are set, so that no path goes on through them. Of these,
+            the contributions sum to that of all of them together.
     """
+    passes = torch.ones_like(start)
+    passes[[*clamped]] = 0.0
     total, step = start, start
     while bool(step.any()):
-        passed = edges.weight * step[edges.target] / reading[edges.target]
+        passed = edges.weight * (passes * step / reading)[edges.target]
         step = torch.zeros_like(start).index_add(0, edges.source, passed)
         total = total + step
     return total

@@ -13,13 +13,16 @@ from analyses.methods.circuits import KINDS
 from analyses.methods.components import METHODS
 from apps.explorer.default_views import EXAMPLES, examples
 from apps.explorer.metrics_offered import NAMES, offered_metrics
+from apps.explorer.offered import dictionaries_of
 from apps.explorer.opened import reports
 from apps.explorer.pages.circuit import CIRCUIT
 from apps.explorer.pages.continuation import CONTINUATION
 from apps.explorer.pages.corpus.texts import sets_of
+from apps.explorer.pages.graph import DICTIONARIES, SCALED, SHARES, UNIT_TEXTS
 from apps.explorer.pages.heads import TEXTS
 from apps.explorer.pages.heads.scores import SCORES
 from apps.explorer.pages.patch import points_of
+from apps.explorer.pages.paths import REMOVED
 from apps.explorer.pages.steps import STEPS
 from apps.explorer.pages.view_inputs import is_target_unknown
 from apps.explorer.pages.weights import SECTIONS
@@ -27,7 +30,10 @@ from apps.explorer.pages.why_there import WHY_THERE
 from apps.explorer.view import ATTENTIONS, DEFAULT, View
 from interp.errors import InterpError, shorten
 
-REQUESTS = (TEXTS, WHY_THERE, STEPS, CONTINUATION, CIRCUIT)
+REQUESTS = (
+    *(TEXTS, WHY_THERE, STEPS, CONTINUATION, CIRCUIT, REMOVED),
+    *(SCALED, UNIT_TEXTS, DICTIONARIES),
+)
 """The names of the long analyses that a view can request."""
 
 
@@ -77,6 +83,8 @@ def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[st
         "kind": KINDS,
         "corpus": ("", *sets_of(view.model)),
         "report": ("", *reports()),
+        "units": ("neurons", "features") if dictionaries_of(view.model) else ("neurons",),
+        "share": SHARES,
     }
 
 

@@ -210,6 +210,9 @@ def with_prompt(view: View, prompt: Prompt) -> View:
         key=None,
         other_key=None,
         term="",
+        traced="",
+        node="",
+        groups=(),
     )
 
 

@@ -4,16 +4,20 @@ No other model is ever loaded: links name models, and must not be able to read f
 """
 
 import gc
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
 import interp
 from apps.devices import default_device
+from interp import dictionaries
 from interp.errors import ModelLoadError, shorten
 from interp.loading import AT_STEP, AUTO, MODEL_FOLDER, bundled, hub, installed, load, steps_of
 from interp.weights import weight_hash
 
+MAX_DICTIONARIES = 64
+"""Number of dictionaries that stay loaded."""
 MAX_MODELS = 6
 """Number of models that stay loaded."""
 _sources: dict[str, str] = {}
@@ -21,6 +25,8 @@ _sources: dict[str, str] = {}
 
 A folder is offered under its own name, so that pages and links do not show where it is.
 """
+_dictionaries: list[str] = []
+"""What the dictionaries of the command line are loaded from."""
 _loading = Lock()
 
 
@@ -37,6 +43,33 @@ def offer(sources: list[str]) -> None:
     if named != _sources:
         _sources.clear()
         _sources.update(named)
+
+
+def offer_dictionaries(sources: list[str]) -> None:
+    """Offer dictionaries besides the bundled ones: folders and ``hub:`` names."""
+    _dictionaries[:] = dict.fromkeys(sources)
+
+
+def dictionaries_of(name: str) -> tuple[str, ...]:
+    """What the dictionaries of a model are loaded from: of the command line, else bundled ones."""
+    transcoders = f"{name}/mlp-"
+    of_model = [source for source in dictionaries.bundled() if source.startswith(transcoders)]
+    return tuple(_dictionaries or of_model)
+
+
+@lru_cache(MAX_DICTIONARIES)
+def _dictionary(source: str) -> interp.dictionaries.Dictionary:
+    return dictionaries.load(source)
+
+
+def with_dictionaries(model: interp.Transformer, sources: Sequence[str]) -> interp.Transformer:
+    """A model with the dictionaries of some sources.
+
+    Raises:
+        InvalidInput: one does not fit the model.
+        ModelLoadError: one can't be loaded.
+    """
+    return interp.with_dictionaries(model, [_dictionary(source) for source in sources])
 
 
 def own_names() -> list[str]:

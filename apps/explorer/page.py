@@ -41,6 +41,7 @@ STATE = (
     *("model", "text", "target", "distractor", "corrupt", "prefix", "chat", "hidden", "position"),
     *("prompts", "answered", "metric", "method", "heads", "ablated"),
     *("corpus", "pasted", "most", "offsets", "effects", "scanned"),
+    *("units", "share"),
 )
 """Fields that say what is computed; the others say which of it is shown."""
 MAX_TEXT = 80

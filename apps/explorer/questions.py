@@ -12,6 +12,7 @@ from typing import Any
 import analyses
 import interp
 from analyses.results import Progress, Result
+from apps.explorer.offered import with_dictionaries
 from interp.io import TensorData
 from interp.metrics import Metric
 
@@ -31,6 +32,7 @@ class Question:
         arguments: the arguments after the model; lists of texts as tuples, so that they are
             hashable.
         settings: the keyword arguments, each hashable.
+        dictionaries: what the dictionaries are loaded from that the model has in this question.
         scored_by: for ``prune``, the question whose result has the ``scores`` that it takes before
             the model.
     """
@@ -39,6 +41,7 @@ class Question:
     model: str
     arguments: tuple[object, ...] = ()
     settings: tuple[tuple[str, object], ...] = ()
+    dictionaries: tuple[str, ...] = ()
     scored_by: "Question | None" = None
 
     @property
@@ -71,6 +74,8 @@ class Question:
         Raises:
             InterpError: the analysis raised it.
         """
+        if self.dictionaries:
+            model = with_dictionaries(model, self.dictionaries)
         live = dict(zip(LIVE, (progress, cancelled, resume), strict=True))
         taken = {name: value for name, value in live.items() if self.takes(name)}
         settings = {name: _to_lists(value) for name, value in self.settings}
@@ -92,6 +97,15 @@ class Question:
                 f"from analyses import {', '.join(names)}",
                 "",
                 f"model = interp.load({source or self.model!r})",
+                *(
+                    [
+                        f"names = {[*self.dictionaries]!r}",
+                        "dictionaries = [interp.dictionaries.load(name) for name in names]",
+                        "model = interp.with_dictionaries(model, dictionaries)",
+                    ]
+                    if self.dictionaries
+                    else []
+                ),
                 *([] if scored is None else [f"scores = {scored._call}.scores"]),
                 f"result = {self._call}",
                 "print(result)" if self.name.startswith(ESTIMATES) else "result.to_frame()",

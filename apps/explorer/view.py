@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from interp.errors import nearest, shorten
 
-PAGES = ("prompt", "heads", "why", "patch", "weights", "corpus", "report", "story")
+PAGES = ("prompt", "heads", "why", "graph", "patch", "weights", "corpus", "report", "story")
 ANSWERED = ("", "right", "wrong")
 """Filters of the prompt set that sweeps run over: all, answered right, answered wrong."""
 COLOURS = ("surprisal", "change")
@@ -36,6 +36,12 @@ REQUEST = re.compile(r"[0-9a-f]{12}")
 HEAD = re.compile(r"L(\d{1,4})H(\d{1,4})")
 COMPONENT = re.compile(r"[\w.]{1,40}", re.ASCII)
 TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCII)
+NODE = re.compile(r"[^\x00-\x1f]{1,200}")
+GROUP_NAME = re.compile(r"[\w -]{1,30}")
+"""The name of a group of units of a graph."""
+GROUP = re.compile(r"[\w -]{1,30}=L\d{1,4}[NF]\d{1,8}@\d{1,6}(\+L\d{1,4}[NF]\d{1,8}@\d{1,6})*")
+MAX_FACTOR = 10.0
+"""Largest factor by which units are scaled."""
 TERM = re.compile(r"[\w. ]{1,60} × [\w. ]{1,60}", re.ASCII)
 ATTENTIONS = ("", "decoder", "cross", "encoder")
 """The attentions of an encoder–decoder; all of them are ``""`` in a model with one stack."""
@@ -128,6 +134,12 @@ class View:
         down: what heads are ranked by and placed by from top to bottom; ``""`` for the first.
         across: what they are placed by from left to right; ``""`` for the second.
         scanned: the name of the scan that was requested, of which an estimate was shown.
+        units: what the nodes of a graph are: ``neurons`` or ``features``.
+        share: the share of the units' influence that stays when a graph is pruned.
+        node: the chosen node, group or edge of the graph; ``""`` for none.
+        group: the name of the group that a unit joins.
+        groups: groups of units that are drawn as one node: ``name=L1N5@3+L1N6@3``.
+        factor: what the activations of the chosen units are multiplied by.
         subtract: whether the differences from the pinned view are shown, in place of both.
         pinned: the view that this view is compared with.
     """
@@ -183,6 +195,12 @@ class View:
     down: str = ""
     across: str = ""
     scanned: str = ""
+    units: str = "neurons"
+    share: float = 0.8
+    node: str = ""
+    group: str = "group"
+    groups: tuple[str, ...] = ()
+    factor: float = 0.0
     subtract: bool = False
     pinned: "View | None" = None
 
@@ -280,6 +298,17 @@ def _term(text: str) -> str | None:
     return text if TERM.fullmatch(text) else None
 
 
+def _node(text: str) -> str | None:
+    return text if NODE.fullmatch(text) else None
+
+
+def _groups(text: str) -> tuple[str, ...] | None:
+    groups = tuple(text.split(","))
+    names = {group.partition("=")[0] for group in groups}
+    valid = all(map(GROUP.fullmatch, groups)) and len(names) == len(groups)
+    return groups if valid and len(text) <= MAX_TEXT else None
+
+
 def _trail(text: str) -> tuple[str, ...] | None:
     names = tuple(text.split(","))
     return names if all(map(COMPONENT.fullmatch, names)) else None
@@ -355,6 +384,12 @@ READERS: dict[str, Callable[[str], Any]] = {
     "effects": _flag,
     "scanned": lambda text: text if REQUEST.fullmatch(text) else None,
     "temperature": _number_from(0.0, MAX_TEMPERATURE),
+    "share": _number_from(0.01, 1.0),
+    "factor": _number_from(-MAX_FACTOR, MAX_FACTOR),
+    "units": _one_of("neurons", "features"),
+    "node": _node,
+    "group": lambda text: text if GROUP_NAME.fullmatch(text) else None,
+    "groups": _groups,
     "strength": _number_from(-MAX_STRENGTH, MAX_STRENGTH),
     "page": _page,
     "head": Head.of,

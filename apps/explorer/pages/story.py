@@ -22,6 +22,7 @@ from apps.explorer.page import (
     drawn_columns,
 )
 from apps.explorer.pages.corpus import CORPUS
+from apps.explorer.pages.graph import GRAPH_PAGE
 from apps.explorer.pages.heads import HEADS
 from apps.explorer.pages.patch import PATCH
 from apps.explorer.pages.prompt import PROMPT
@@ -34,7 +35,9 @@ from apps.explorer.view import View
 from apps.report import StoryFigures, StorySection
 from interp import __version__
 
-SAVED_PAGES = {page.name: page for page in (PROMPT, HEADS, WHY, PATCH, WEIGHTS, CORPUS, REPORT)}
+SAVED_PAGES = {
+    page.name: page for page in (PROMPT, HEADS, WHY, GRAPH_PAGE, PATCH, WEIGHTS, CORPUS, REPORT)
+}
 """The pages whose views can be saved."""
 LINE = "prediction of the line"
 

@@ -1,0 +1,172 @@
+"""The page Graph: the graph is that of the analysis, and units can be grouped and scaled."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from answered import answers, loaded, numbers, opened, views_by_id
+from architectures import build
+
+import interp
+from analyses import attribution_graph, scale_units
+from analyses.results.number_text import number
+from apps.explorer import offered
+from apps.explorer.pages.graph import GRAPH_PAGE, SCALED, UNIT_TEXTS
+from apps.explorer.view import Head, from_address
+
+NAME = "python-4l"
+ARROW = " → "
+
+
+@pytest.fixture(scope="module")
+def first():
+    """The page of features, with the answers to its first questions."""
+    view = opened(GRAPH_PAGE, NAME, units="features")
+    results, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    return view, results
+
+
+def drawn(view, results):
+    return views_by_id(GRAPH_PAGE, view, results)
+
+
+def pick(view, name):
+    return {"view": view, "pick": "node", "row": 0, "name": name}
+
+
+def largest_feature(graph):
+    units = [node for node in graph.nodes if node.kind == "feature"]
+    return max(units, key=lambda node: node.influence)
+
+
+@pytest.mark.parametrize("units", ["neurons", "features"])
+def test_the_graph_is_that_of_the_analysis(units):
+    view = opened(GRAPH_PAGE, NAME, units=units)
+    results, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    model = loaded(NAME)
+    if units == "features":
+        transcoders = [interp.dictionaries.load(name) for name in offered.dictionaries_of(NAME)]
+        model = interp.with_dictionaries(model, transcoders)
+    expected = attribution_graph(model, view.text, targets=view.target, units=units)
+    network = drawn(view, results)["graph"]
+    assert [node["name"] for node in network["nodes"]] == [
+        node.name for node in expected.drawing().nodes
+    ]
+    weights = [weight for _, _, weight in network["edges"]]
+    np.testing.assert_allclose(weights, [line[2] for line in expected.drawing().lines], rtol=1e-4)
+    assert network["nodes"][network["root"]]["name"].startswith("logit")
+    assert expected.headline()[:40] in network["note"]
+    without_check = drawn(view, {"graph": results["graph"]})["graph"]
+    assert "predicted removals" not in without_check["note"]
+    assert [node["name"] for node in without_check["nodes"]] == [
+        node["name"] for node in network["nodes"]
+    ]
+
+
+def test_a_chosen_unit_has_its_edges_its_texts_and_what_the_answer_becomes_without_it(first):
+    view, results = first
+    graph = results["graph"]
+    node = largest_feature(graph)
+    view = GRAPH_PAGE.on_pick(view, pick("graph", node.name))
+    assert {SCALED, UNIT_TEXTS}.isdisjoint(
+        {ask.name for ask in GRAPH_PAGE.asks(view, loaded(NAME))}
+    )
+    view = replace(view, asked=(SCALED, UNIT_TEXTS))
+    assert from_address(view.to_address()) == (view, ())
+    more, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    views = drawn(view, more)
+    names = [row[0] for row in views["around"]["rows"]]
+    assert all(node.name in name.split(ARROW) for name in names)
+    assert any(name.startswith(node.name) for name in names)
+    assert any(name.endswith(node.name) for name in names)
+    rows = dict(views[SCALED]["rows"])
+    predicted = float(graph.predicted_effect([node.name])[0])
+    assert predicted == pytest.approx(-node.effect, rel=1e-4)
+    assert rows["change of the logit, predicted by the graph"] == number(predicted, 3, sign=True)
+    measured = scale_units(
+        interp.with_dictionaries(
+            loaded(NAME),
+            [interp.dictionaries.load(name) for name in offered.dictionaries_of(NAME)],
+        ),
+        view.text,
+        [node.name],
+        targets=view.target,
+    )
+    assert rows["measured"] == number(measured.effect[0], 3, sign=True)
+    assert any(name.startswith(UNIT_TEXTS) for name in views)
+
+
+def test_a_chosen_edge_has_the_heads_that_carry_it_and_the_pattern_of_one(first):
+    view, results = first
+    graph = results["graph"]
+    frame = graph.to_frame()
+    of_head = frame[frame["carrier"].str.startswith("L") & frame["writer"].str.contains("@")]
+    edge = of_head.iloc[0]
+    view = GRAPH_PAGE.on_pick(view, pick("graph", edge["name"]))
+    bars = drawn(view, results)["carriers"]
+    assert bars["labels"][0] == edge["carrier"]
+    parts = graph.terms[[ARROW.join(ends) for ends in graph.edges].index(edge["name"])]
+    np.testing.assert_allclose(
+        numbers(bars["values"]),
+        sorted(parts[parts != 0].tolist(), key=abs, reverse=True)[: len(bars["labels"])],
+        rtol=1e-5,
+    )
+    view = GRAPH_PAGE.on_pick(view, pick("carriers", edge["carrier"]))
+    assert view.head == Head.of(edge["carrier"])
+    assert view.query == int(edge["reader"].rpartition("@")[2])
+    more, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    assert "graph_pattern" in drawn(view, more)
+    assert GRAPH_PAGE.on_pick(view, pick("carriers", "bypass")) == view
+
+
+def test_a_group_is_one_node_and_is_scaled_together(first):
+    view, results = first
+    graph = results["graph"]
+    ranked = sorted(graph.nodes, key=lambda node: -node.influence)
+    names = [node.name for node in ranked if node.kind == "feature"][:2]
+    view = replace(view, groups=(f"both={'+'.join(names)}",), node="both", asked=(SCALED,))
+    more, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    views = drawn(view, more)
+    drawn_names = [node["name"] for node in views["graph"]["nodes"]]
+    assert "both" in drawn_names
+    assert not {*names} & {*drawn_names}
+    plain = drawn(replace(view, groups=()), results)["graph"]
+    assert len(plain["nodes"]) == len(drawn_names) + 1
+    predicted = float(graph.predicted_effect(names)[0])
+    rows = dict(views[SCALED]["rows"])
+    assert rows["change of the logit, predicted by the graph"] == number(predicted, 3, sign=True)
+    assert more[SCALED].scaled == tuple(names)
+    assert any(names[0] in row[0] for row in views["around"]["rows"])
+
+
+def test_the_code_of_a_question_attaches_the_dictionaries(first):
+    view, _ = first
+    (ask,) = (ask for ask in GRAPH_PAGE.asks(view, loaded(NAME)) if ask.name == "graph")
+    code = ask.question.code()
+    assert "interp.with_dictionaries(model, dictionaries)" in code
+    scope: dict[str, object] = {}
+    exec(code, scope)
+    assert scope["result"].headline() == first[1]["graph"].headline()
+    plain = replace(view, units="neurons")
+    (ask,) = (ask for ask in GRAPH_PAGE.asks(plain, loaded(NAME)) if ask.name == "graph")
+    assert "dictionaries" not in ask.question.code()
+
+
+def test_a_model_without_a_sum_as_its_stream_has_no_graph():
+    view = opened(GRAPH_PAGE, NAME)
+    (only,) = GRAPH_PAGE.asks(view, build("opt-post"))
+    assert "is no sum" in only.question
+
+
+def test_dictionaries_of_the_command_line_take_the_place_of_bundled_ones(monkeypatch):
+    monkeypatch.setattr(offered, "_dictionaries", [])
+    assert len(offered.dictionaries_of(NAME)) == 4
+    assert not offered.dictionaries_of("python-2l")
+    assert not offered.dictionaries_of(f"{NAME}@500")
+    offered.offer_dictionaries(["folder", "folder"])
+    assert offered.dictionaries_of("python-2l") == ("folder",)
