@@ -101,10 +101,10 @@ class ScaledUnits(Result):
         """The conclusion, and the change of each logit."""
         places = places_of([*self.effect.tolist(), *self.effect_frozen.tolist()])
         rows = [
-            f"{row.token}: {signed(row.effect, places)} logits, with patterns kept "
-            f"{signed(row.effect_frozen, places)}; {percent(row.probability)} to "
-            f"{percent(row.scaled_probability)}"
-            for row in self.to_frame().head(top).itertuples()
+            f"{row['token']}: {signed(row['effect'], places)} logits, with patterns kept "
+            f"{signed(row['effect_frozen'], places)}; {percent(row['probability'])} to "
+            f"{percent(row['scaled_probability'])}"
+            for row in self.to_frame().head(top).to_dict("records")
         ]
         return "\n".join([*self.conclusion(), *rows])
 
@@ -173,13 +173,13 @@ def scale_units(
     plain = run(model, batch, record=attentions)
     if plain.logits is None:
         raise InvalidInput("This model has no logits, so there is nothing to measure.")
-    kept = [edits.patch(plain.cache, place) for place in attentions]
+    plain_patterns = [edits.patch(plain.cache, place) for place in attentions]
     before, after, frozen = (
         _logits(logits, column)
         for logits in (
             plain.logits,
             run(model, batch, edits=scaled).logits,
-            run(model, batch, edits=[*scaled, *kept]).logits,
+            run(model, batch, edits=[*scaled, *plain_patterns]).logits,
         )
     )
     centred = [x - x.mean() for x in (before, after, frozen)]

@@ -65,13 +65,13 @@ def with_valid_choices(
     return view, tuple(notes)
 
 
-def not_offered(field: str, value: object, values: Collection[str]) -> str:
+def not_offered(field: str, value: object, values: Collection[Any]) -> str:
     """The message about a value that is not in the list of a field."""
-    listed = ", ".join(choice for choice in values if choice)
+    listed = ", ".join(str(choice) for choice in values if choice)
     return f"{field}={shorten(value)} is not available here; the values are {listed or 'none'}."
 
 
-def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[str]]:
+def _values(view: View, model: interp.Transformer) -> Mapping[str, Collection[Any]]:
     """The values of each field that has a list of them."""
     return {
         "attention": ATTENTIONS if len(model.stacks) > 1 else ("",),

@@ -58,7 +58,7 @@ def dictionaries_of(name: str) -> tuple[str, ...]:
 
 
 @lru_cache(MAX_DICTIONARIES)
-def _dictionary(source: str) -> interp.dictionaries.Dictionary:
+def _dictionary(source: str) -> dictionaries.Dictionary:
     return dictionaries.load(source)
 
 

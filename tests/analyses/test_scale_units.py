@@ -36,8 +36,8 @@ def test_the_change_is_that_of_a_run_with_edits(factor):
         edits.scale("post", factor, layer=1, unit=0, pos=2),
     ]
     plain, edited = run(model, tokens, record="pattern"), run(model, tokens, edits=scaled)
-    kept = [edits.patch(plain.cache, "pattern", layer=layer) for layer in range(2)]
-    frozen = run(model, tokens, edits=[*scaled, *kept])
+    plain_patterns = [edits.patch(plain.cache, "pattern", layer=layer) for layer in range(2)]
+    frozen = run(model, tokens, edits=[*scaled, *plain_patterns])
     before, after, fixed = (
         x.logits[0, -1].double() - x.logits[0, -1].double().mean() for x in (plain, edited, frozen)
     )
