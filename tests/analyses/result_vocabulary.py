@@ -355,6 +355,7 @@ VOCABULARY = {
         "tokens": "labels of the tokens of each prompt",
         "top_token": "label of the most probable token",
         "unit": "unit of the metric",
+        "scaled": "names of units of a graph that are scaled",
         "units": "kind of what is ablated",
         "variant": "which of mask and positions are kept",
         "variants": "the column variant",
