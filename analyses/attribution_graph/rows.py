@@ -135,32 +135,28 @@ class Rows:
     def of(self, readers: Readers) -> Float[Tensor, "row column"]:
         """What readers read of each source; a row sums to all that its reader reads."""
         frozen, n = self.frozen, len(readers.pos)
+        order = readers.before.argsort(descending=True, stable=True)
+        before_readers = readers.before[order]
         out = frozen.vectors.new_zeros(n, self.columns.n)
-        out[:, self.columns.bias] = readers.bias
+        out[:, self.columns.bias] = readers.bias[order]
+        # The walk begins with the last readers; others join where their sub-layer is reached.
         demand = frozen.vectors.new_zeros(n, *frozen.vectors.shape[1:])
-        upper = len(frozen.parts) + 1
+        demand[torch.arange(n), readers.pos[order]] = readers.direction[order]
         for before, end in reversed(self.groups):
-            self._begin(readers, demand, (before, upper))
-            upper = before + 1
-            for where, values in self._terms((before, end), demand):
-                out[:, where] += values
-            added = torch.zeros_like(demand)
+            some = slice(0, int((before_readers > before).sum()))
+            walking = demand[some]
+            for where, values in self._terms((before, end), walking):
+                out[some, where] += values
+            added = torch.zeros_like(walking)
             for branch in self.attentions(before):
-                carried, bias = self._carried(branch, demand)
+                carried, bias = self._carried(branch, walking)
                 added += carried
-                out[:, self.columns.bias] += bias
-            demand += added
-        self._begin(readers, demand, (0, upper))
+                out[some, self.columns.bias] += bias
+            walking += added
         out[:, : self.columns.n_pos] += self._of_embeddings(demand)
-        return out
+        return out[order.argsort()]
 
     # ---- steps of the walk ---------------------------------------------------------------------
-
-    def _begin(self, readers: Readers, demand: Demand, between: tuple[int, int]) -> None:
-        """Add the directions of readers whose first sub-layer comes next."""
-        least, upper = between
-        rows = ((readers.before > least) & (readers.before < upper)).nonzero()[:, 0]
-        demand[rows, readers.pos[rows]] += readers.direction[rows]
 
     def _terms(
         self, group: tuple[int, int], demand: Demand

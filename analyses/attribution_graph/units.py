@@ -13,6 +13,7 @@ error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Cir
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -147,6 +148,7 @@ class Features:
         self.layer, self.dictionary, self._place = branch.layer, dictionary, place
         self.pos, self.index = features.nonzero().unbind(1)
         self.activation = self.reading = features[self.pos, self.index]
+        self._counts: list[int] = (features != 0).sum(1).tolist()
         error = replace(place, point=Point.FEATURES_ERROR)
         self.error: Float[Tensor, "pos d_model"] | None = frozen.at(error)
         b_dec, b_out = dictionary.b_dec.to(features.dtype), branch.step.f.b_out
@@ -161,8 +163,11 @@ class Features:
 
     def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
-        by_feature = direction @ self.dictionary.w_dec.to(direction.dtype).mT
-        return by_feature[:, self.pos, self.index] * self.activation
+        w_dec = self.dictionary.w_dec.to(direction.dtype)
+        # Few of the features are active at a position, so that others are not multiplied.
+        of_positions = zip(direction.unbind(1), self.index.split(self._counts), strict=True)
+        effects = [at @ w_dec[index].mT for at, index in of_positions]
+        return torch.cat(effects, 1) * self.activation
 
     def readers(
         self, which: Which
