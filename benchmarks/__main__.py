@@ -28,6 +28,7 @@ from benchmarks.conductance import conductance
 from benchmarks.corpus import corpus
 from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
+from benchmarks.graphs import graphs
 from benchmarks.harvest import harvest
 from benchmarks.imports import importing
 from benchmarks.loading import loading
@@ -65,6 +66,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "conductance": conductance,
     "corpus": corpus,
     "explorer": explorer,
+    "graphs": graphs,
     "harvest": harvest,
     "import": importing,
     "loading": loading,
