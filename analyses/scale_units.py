@@ -10,7 +10,7 @@ and gates, so that the second run is nearer to it (Ameisen et al. 2025, "Circuit
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -33,6 +33,7 @@ from interp import DictionaryTransformer, Transformer, edits, run
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
+from interp.integers import at_least
 from interp.metrics import Position, as_position, columns_read
 from interp.model import MLP, Attention, Batch, Network
 from interp.points import Place, Point
@@ -99,6 +100,7 @@ class ScaledUnits(Result):
 
     def summary(self, top: int = 10) -> str:
         """The conclusion, and the change of each logit."""
+        top = at_least(1, top, "top")
         places = places_of([*self.effect.tolist(), *self.effect_frozen.tolist()])
         rows = [
             f"{row['token']}: {signed(row['effect'], places)} logits, with patterns kept "
@@ -164,6 +166,7 @@ def scale_units(
     if len(batch.ids) != 1:
         raise InvalidInput(f"Units are those of one prompt; got {len(batch.ids)} prompts.")
     scaled = _edits(model, batch, units, float(factor))
+    named = None if targets is None else _named(model, targets)
     column = int(columns_read(batch, as_position(pos))[0])
     attentions = [
         Place(step.f.points.pattern, layer)
@@ -183,7 +186,7 @@ def scale_units(
         )
     )
     centred = [x - x.mean() for x in (before, after, frozen)]
-    ids = _targets(model, targets, before, centred[1] - centred[0])
+    ids = _largest(before, centred[1] - centred[0]) if named is None else named
     value = centred[0][ids]
     return ScaledUnits(
         scaled=tuple(units),
@@ -205,7 +208,8 @@ def _edits(model: Transformer, batch: Batch, units: Sequence[str], factor: float
     Raises:
         InvalidInput: see :func:`scale_units`.
     """
-    if isinstance(units, str) or not units:
+    listed = cast("list[object]", units) if isinstance(units, list | tuple) else []
+    if not listed or not all(isinstance(name, str) for name in listed):
         raise InvalidInput(f'units={shorten(units)} should be a list of names, such as ["L1N5@3"].')
     if len({*units}) < len(units):
         raise InvalidInput(f"units={shorten(units)} names a unit twice.")
@@ -250,19 +254,21 @@ def _places_of_units(model: Network, letter: str) -> dict[int, tuple[Place, int]
     }
 
 
-def _targets(
-    model: Transformer,
-    targets: Tokens | None,
-    logits: Float[Tensor, " vocab"],
-    change: Float[Tensor, " vocab"],
-) -> Int[Tensor, " logit"]:
-    """The tokens that were named; else the most probable ones, and those that change most."""
-    if targets is None:
-        top = min(TOP, len(logits))
-        probable, changed = (x.topk(top).indices.tolist() for x in (logits, change.abs()))
-        return torch.tensor([*dict.fromkeys([*probable, *changed])])
+def _named(model: Transformer, targets: Tokens) -> Int[Tensor, " logit"]:
+    """The tokens that were named."""
     n = len(targets) if isinstance(targets, list | tuple) else 1
+    if not n:
+        raise InvalidInput("targets=[] names no token; leave it out for ten of them.")
     return token_ids(model, targets, n, "targets").cpu()
+
+
+def _largest(
+    logits: Float[Tensor, " vocab"], change: Float[Tensor, " vocab"]
+) -> Int[Tensor, " logit"]:
+    """The most probable tokens, and those that change most."""
+    top = min(TOP, len(logits))
+    probable, changed = (x.topk(top).indices.tolist() for x in (logits, change.abs()))
+    return torch.tensor([*dict.fromkeys([*probable, *changed])])
 
 
 def _logits(logits: Tensor | None, column: int) -> Float[Tensor, " vocab"]:

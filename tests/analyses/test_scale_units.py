@@ -5,7 +5,6 @@ import pytest
 import torch
 from architectures import assert_close, build, tokens_of
 from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, odd
-from declared import prompts as kinds
 from declared.prompts import row_of
 from permuted import NORMALIZING_THE_STREAM
 
@@ -195,7 +194,7 @@ DECLARED = Declared(
         },
     ),
     command=Without("it takes one prompt"),
-    of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES),
+    of_each_prompt=EachPrompt(numbers_of_prompts, {"texts": "with neurons: none"}),
     of_each_pair=Without("it takes models with one stack"),
     symmetric=Symmetric(
         {"": of_case}, not_compared=("token", "id"), refused=NORMALIZING_THE_STREAM

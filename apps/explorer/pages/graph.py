@@ -82,12 +82,8 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         asked.append(ask("graph pattern", lambda: _pattern_question(view, model)))
     if view.units == "features" and DICTIONARIES in view.asked:
         texts = [prompt.text for prompt in examples(view.model)][:READ_TEXTS]
-        asked.append(
-            ask(
-                DICTIONARIES,
-                lambda: _of_units(view, question(check_dictionaries, view.model, texts)),
-            )
-        )
+        checked = _of_units(view, question(check_dictionaries, view.model, texts))
+        asked.append(ask(DICTIONARIES, lambda: checked, long=True))
     return asked
 
 
