@@ -143,7 +143,7 @@ def test_the_keyboard_alone_leads_from_page_to_page(visitor, server):
     visitor.page.keyboard.press("p")
     until_address(visitor, "pinned", "")
     tab_until(visitor, "own.getAttribute('role') === 'radio' && own.innerText === 'Prompt'")
-    for name in ("Heads", "Why", "Patch", "Weights"):
+    for name in ("Heads", "Why", "Graph", "Patch", "Weights"):
         visitor.page.keyboard.press("ArrowRight")
         visitor.page.wait_for_function(f"document.activeElement.innerText === '{name}'")
     visitor.page.keyboard.press("Enter")
