@@ -292,7 +292,7 @@ class AttributionGraph(Result):
             columns=[f"{n} {token}" for n, token in enumerate(self.tokens)],
             rows=rows,
             root=[*places].index(logits[0].name) if has_root else None,
-            least=sizes[: min(DRAWN, len(sizes))][-1] if sizes and has_root else 0.0,
+            least=sizes[:DRAWN][-1] if sizes and has_root else 0.0,
         )
 
     figure = plotted(drawing)

@@ -54,16 +54,12 @@ def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, 
 
 def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier"]:
     """What each carrier brings to each reader from all sources together."""
-    frozen, n = rows.frozen, len(readers.pos)
-    sums = frozen.vectors.new_zeros(n, len(rows.carriers))
-    for carrier, writer in enumerate(rows.heads, start=1):
-        written = (frozen.vectors[writer, readers.pos] * readers.direction).sum(-1)
-        sums[:, carrier] = torch.where(readers.before > writer, written, 0.0)
-    total = torch.zeros_like(readers.bias)
-    for writer, vectors in enumerate(frozen.vectors):
+    sums = rows.frozen.vectors.new_zeros(len(readers.pos), len(rows.carriers))
+    sums[:, 0] = readers.bias
+    carrier_of = {writer: carrier for carrier, writer in enumerate(rows.heads, start=1)}
+    for writer, vectors in enumerate(rows.frozen.vectors):
         written = (vectors[readers.pos] * readers.direction).sum(-1)
-        total += torch.where(readers.before > writer, written, 0.0)
-    sums[:, 0] = total + readers.bias - sums[:, 1:].sum(1)
+        sums[:, carrier_of.get(writer, 0)] += torch.where(readers.before > writer, written, 0.0)
     return sums.double().cpu()
 
 

@@ -69,7 +69,7 @@ def effects(edges: Edges, start: Numbers, reading: Numbers, clamped: Sequence[in
         edges: the edges.
         start: p, which is 0 but for logits.
         reading: what each unit reads; 1 for logits, whose edges are in their unit already.
-        clamped: nodes whose activations are set, so that no path goes on through them. Of these,
+        clamped: nodes whose activations are set, so that no path leads through them. Of these,
             the contributions sum to that of all of them together.
     """
     passes = torch.ones_like(start)

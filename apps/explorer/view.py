@@ -39,7 +39,9 @@ TRACED = re.compile(r"[\w.]{1,40}@\d{1,6}(?: → [\w.]{1,40}@\d{1,6})?", re.ASCI
 NODE = re.compile(r"[^\x00-\x1f]{1,200}")
 GROUP_NAME = re.compile(r"[\w -]{1,30}")
 """The name of a group of units of a graph."""
-GROUP = re.compile(r"[\w -]{1,30}=L\d{1,4}[NF]\d{1,8}@\d{1,6}(\+L\d{1,4}[NF]\d{1,8}@\d{1,6})*")
+UNIT_NAME = re.compile(r"L\d{1,4}[NF]\d{1,8}@\d{1,6}")
+"""The name of a unit of a graph: a neuron or a feature at a position."""
+GROUP = re.compile(rf"{GROUP_NAME.pattern}={UNIT_NAME.pattern}(\+{UNIT_NAME.pattern})*")
 MAX_FACTOR = 10.0
 """Largest factor by which units are scaled."""
 TERM = re.compile(r"[\w. ]{1,60} × [\w. ]{1,60}", re.ASCII)

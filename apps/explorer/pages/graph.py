@@ -6,7 +6,6 @@ click on a line, which heads carry it, and a head's pattern. Units can be groupe
 group is switched off or scaled: the change that the graph predicts stands beside the measured one.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
@@ -37,7 +36,7 @@ from apps.explorer.pages.target import direct_settings, where
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
-from apps.explorer.view import GROUP_NAME, MAX_FACTOR, Head, View
+from apps.explorer.view import GROUP_NAME, MAX_FACTOR, UNIT_NAME, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, view_of
@@ -55,7 +54,6 @@ MOST = 16
 """Largest number of edges, and of tokens, that are listed."""
 READ_TEXTS = 64
 """Number of texts on which a unit and dictionaries are measured."""
-UNIT = re.compile(r"(?P<unit>L\d+[NF]\d+)@(?P<pos>\d+)")
 ARROW = " → "
 
 
@@ -75,14 +73,12 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     )
     if _scaled_units(view) and SCALED in view.asked:
         asked.append(ask(SCALED, lambda: _scaled_question(view, model), long=True))
-    unit = UNIT.fullmatch(view.node)
-    if unit is not None and UNIT_TEXTS in view.asked:
-        asked.append(ask(UNIT_TEXTS, lambda: _texts_question(view, unit["unit"]), long=True))
+    if UNIT_NAME.fullmatch(view.node) and UNIT_TEXTS in view.asked:
+        asked.append(ask(UNIT_TEXTS, lambda: _texts_question(view), long=True))
     if ARROW in view.node and view.head is not None:
         asked.append(ask("graph pattern", lambda: _pattern_question(view, model)))
     if view.units == "features" and DICTIONARIES in view.asked:
-        texts = [prompt.text for prompt in examples(view.model)][:READ_TEXTS]
-        checked = _of_units(view, question(check_dictionaries, view.model, texts))
+        checked = _of_units(view, question(check_dictionaries, view.model, _texts(view)))
         asked.append(ask(DICTIONARIES, lambda: checked, long=True))
     return asked
 
@@ -119,9 +115,13 @@ def _scaled_question(view: View, model: interp.Transformer) -> Question:
     return _of_units(view, question(scale_units, view.model, inputs.batch, units, **settings))
 
 
-def _texts_question(view: View, unit: str) -> Question:
-    texts = [prompt.text for prompt in examples(view.model)][:READ_TEXTS]
-    return _of_units(view, question(top_texts, view.model, texts, of=unit, top=8))
+def _texts_question(view: View) -> Question:
+    unit = view.node.partition("@")[0]
+    return _of_units(view, question(top_texts, view.model, _texts(view), of=unit, top=8))
+
+
+def _texts(view: View) -> list[str]:
+    return [prompt.text for prompt in examples(view.model)][:READ_TEXTS]
 
 
 def _pattern_question(view: View, model: interp.Transformer) -> Question:
@@ -138,7 +138,7 @@ def groups_of(view: View) -> dict[str, list[str]]:
 def _scaled_units(view: View) -> list[str]:
     """The units of the chosen group, or the chosen unit."""
     chosen = groups_of(view).get(view.node)
-    return chosen or ([view.node] if UNIT.fullmatch(view.node) else [])
+    return chosen or ([view.node] if UNIT_NAME.fullmatch(view.node) else [])
 
 
 # ---- views -----------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ def controls(view: View, model: interp.Transformer) -> None:
             DICTIONARIES,
             help="Variance, sparsity and loss of the dictionaries on the model's prompts.",
         )
-    unit, groups = UNIT.fullmatch(view.node), groups_of(view)
-    if unit is not None:
+    groups = groups_of(view)
+    if UNIT_NAME.fullmatch(view.node):
         if examples(view.model):
             ask_switch(
                 "Texts", UNIT_TEXTS, help="Where the unit is most active on the model's prompts."
