@@ -18,7 +18,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
-from analyses.methods.heads import pattern_at, value_weights
+from analyses.methods.heads import output_factor, pattern_at, value_weights, written_norms
 from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
 from interp.edits import Edit
@@ -373,7 +373,9 @@ def _patterns(
     for layer, (place, v) in zip(layers, places, strict=True):
         pattern = pattern_at(cache, place)
         if weighted:
-            pattern = value_weights(kind.layers[layer], pattern, cache[v])
+            attn = kind.layers[layer]
+            norms = written_norms(output_factor(attn), attn.values(cache[v]))
+            pattern = value_weights(pattern, norms)
         patterns.append(pattern[0][:, queries][:, :, keys].cpu())
     return tuple(patterns)
 

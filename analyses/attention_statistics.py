@@ -22,6 +22,7 @@ iterator: then only the moments of each number are kept, which are merged exactl
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,17 @@ from analyses.methods.heads import (
     NORMALIZED,
     VARIANCE,
     WEIGHTINGS,
+    AveragesOfLayers,
     Classes,
     Measured,
-    QueryAverages,
     offsets_by_name,
+    output_factor,
     pattern_at,
     selected_tokens,
     tokens_of_classes,
-    uniform_weights,
     value_weights,
     visible_keys,
+    written_norms,
 )
 from analyses.results import (
     Drawing,
@@ -68,7 +70,7 @@ from interp.execution import Provenance
 from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
-from interp.prompts import by_length, no_texts, pools_of
+from interp.prompts import Pool, by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
 
 NAMED = 3
@@ -77,6 +79,8 @@ FARTHEST = 2**16
 """The largest number of offsets."""
 CHUNK = 2**24
 """The most attention weights of a layer that are formed at a time."""
+RECORDED = 2**28
+"""The most bytes of queries, keys and values that a forward records; one prompt may take more."""
 ROWS = 128
 """The most prompts at a time, which are of similar length, so that little is spent on padding."""
 WINDOW = 1024
@@ -403,17 +407,18 @@ def _of_stream(
     chosen.check_stream()
     totals: list[Moments] | None = None
     n_prompts, are_bos, digest, names = 0, True, hashlib.sha256(), tuple[str, ...]()
+    read = 0
     for pool in pools_of(model, prompts, WINDOW):
         pool.digest(digest)
-        parts, names = _of_batches(model, kind, pool.batches, chosen, None)
+        within_pool = None if report is None else partial(_report_within, report, read, pool)
+        parts, names = _of_batches(model, kind, pool.batches, chosen, within_pool)
+        read = pool.done
         moments = [Moments.of(part.movedim(-2, -1)) for part in parts]
         if totals is not None:
             moments = [total.merged(new) for total, new in zip(totals, moments, strict=True)]
         totals = moments
         n_prompts += len(pool.sources)
         are_bos = are_bos and BOS in names
-        if report is not None:
-            report(pool.done, pool.total)
     if totals is None:
         raise no_texts()
     value, uniform = (each.mean.where(each.n > 0, torch.nan).unsqueeze(-2) for each in totals)
@@ -424,6 +429,11 @@ def _of_stream(
     return StreamedAttention(
         value, uniform, statistics, kind.name, provenance, totals[0], n_prompts
     )
+
+
+def _report_within(report: Progress, read: int, pool: Pool, done: int, total: int) -> None:
+    """Report the part of a corpus that is measured, with ``done`` of ``total`` rows of a pool."""
+    report(read + (pool.done - read) * done // total, pool.total)
 
 
 def _of_batches(
@@ -454,14 +464,17 @@ def _of_batches(
             "the name of another statistic. Rename the class."
         )
     n_heads = kind.layers[0].n_heads
+    projected = sum((attn.n_heads + 2 * attn.kv_heads) * attn.d_head for attn in kind.layers)
+    most_tokens = RECORDED // (projected * model.dtype.itemsize)
+    factors = [output_factor(attn) for attn in kind.layers]
     order, parts = list[Tensor](), list[_Measured]()
-    for rows, texts in by_length(batches, ROWS, CHUNK // n_heads):
+    for rows, texts in by_length(batches, ROWS, CHUNK // n_heads, most_tokens):
         counted_queries = _on_the_left(chosen[rows], query_batch.rows(rows))
         members = {
             name: _on_the_left(each[rows], key_batch.rows(rows)) for name, each in named.items()
         }
         measured = Measured(counted_queries, start, near, {}, members, kind.is_cross)
-        parts.append(_measure(model, kind, [*texts], measured))
+        parts.append(_measure(model, kind, [*texts], measured, factors))
         order.append(rows)
         if report is not None:
             report(sum(map(len, order)), len(chosen))
@@ -489,7 +502,11 @@ def _begin_with_bos(model: Transformer, batch: Batch) -> bool:
 
 @torch.no_grad()
 def _measure(
-    model: Transformer, kind: Attentions, batches: list[Batch], measured: Measured
+    model: Transformer,
+    kind: Attentions,
+    batches: list[Batch],
+    measured: Measured,
+    factors: Sequence[Tensor],
 ) -> _Measured:
     """``[weighting layer head prompt statistic]``, and for uniform weights ``[layer prompt …]``."""
     context, n_key = model.contexts(batches)[kind.query], batches[kind.key].ids.shape[1]
@@ -497,17 +514,13 @@ def _measure(
     wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
     reported = [n for n, name in enumerate(measured.names) if name != VARIANCE]
+    averages_of_layers = AveragesOfLayers(measured)
     values: list[Tensor] = []
     uniform: list[Tensor] = []
-    for attn, (place, v) in zip(kind.layers, places, strict=True):
+    for attn, factor, (place, v) in zip(kind.layers, factors, places, strict=True):
         pattern = pattern_at(cache, place)
-        averages = QueryAverages(measured, visible_keys(attn, context, n_key), pattern.dtype)
-        weightings = (
-            pattern,
-            value_weights(attn, pattern, cache[v]),
-            uniform_weights(averages.visible, pattern.dtype),
-        )
-        *means, control = (averages.of_all(weights)[..., reported] for weights in weightings)
-        values.append(torch.stack(means))
-        uniform.append(control[:, 0])
+        averages = averages_of_layers.of(visible_keys(attn, context, n_key), pattern.dtype)
+        both = pattern, value_weights(pattern, written_norms(factor, attn.values(cache[v])))
+        values.append(torch.stack([averages.of_all(each)[..., reported] for each in both]))
+        uniform.append(averages.of_uniform[..., reported])
     return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)

@@ -14,12 +14,12 @@ from analyses.methods.heads import (
     FIRST,
     NORMALIZED,
     VARIANCE,
+    AveragesOfLayers,
     Measured,
     QueryAverages,
     offsets_by_name,
     output_factor,
     pattern_at,
-    uniform_weights,
     visible_keys,
     written_norms,
 )
@@ -313,7 +313,7 @@ class _Layers:
         self.measured = (plan.repeated if totals is None else plan.measured)(kind, batches)
         names = [*self.measured.cells] if totals is None else self.measured.names
         self.columns = [plan.statistics.index(name) for name in names]
-        self.masks: list[tuple[QueryAverages, Tensor, tuple[Tensor, Tensor] | None]] = []
+        self.averages = AveragesOfLayers(self.measured)
 
     def statistics(
         self, layer: int, attn: Attention, visible: Tensor
@@ -321,7 +321,7 @@ class _Layers:
         """The statistics of a layer, and those of uniform weights."""
         pattern_place, v_place = self.kind.places(layer)
         pattern = pattern_at(self.cache, pattern_place)
-        averages, uniform, uniform_distances = self._of_mask(visible, pattern.dtype)
+        averages = self.averages.of(visible, pattern.dtype)
         factor = self.plan.factors[self.kind.name, layer]
         norms = written_norms(factor, attn.values(self.cache[v_place]))
         n_heads = pattern.shape[1]
@@ -341,9 +341,12 @@ class _Layers:
             total = weighted.sum(-1, keepdim=True)
             weighted /= total.where(total > 0, 1)
             value[WEIGHTED, heads, rows] = measure(weighted, rows).transpose(0, 1).double().cpu()
-        if self.totals is not None and uniform_distances is not None:
-            _add_sides(self.plan, self.totals.distances[1, units], uniform_distances)
-        return value, uniform
+        if self.totals is None:
+            return value, torch.full((1, 1, len(pattern), len(self.columns)), torch.nan).double()
+        if not self.kind.is_cross:
+            sides = averages.uniform_by_distance
+            _add_sides(self.plan, self.totals.distances[1, units], sides)
+        return value, averages.of_uniform[None, None].double().cpu()
 
     def written(self, layer: int) -> Float[Tensor, "head text"]:
         """‖z W_O‖ over the norm of the stream, the mean over the tokens of each text."""
@@ -354,27 +357,6 @@ class _Layers:
         share = written_norms(factor, z) / norms.where(norms > 0, torch.nan)[:, None]
         mean = share.where(real[:, None], 0).sum(-1) / real.sum(-1)[:, None]
         return mean.T.double().cpu()
-
-    def _of_mask(
-        self, visible: Tensor, dtype: torch.dtype
-    ) -> tuple[QueryAverages, Tensor, tuple[Tensor, Tensor] | None]:
-        for each in self.masks:
-            if torch.equal(each[0].visible, visible):
-                return each
-        averages = QueryAverages(self.measured, visible, dtype)
-        if self.totals is None:
-            uniform = torch.full((1, 1, len(visible), len(self.columns)), torch.nan).double()
-            self.masks.append((averages, uniform, None))
-            return self.masks[-1]
-        weights = uniform_weights(visible, dtype)
-        uniform = averages.of_all(weights).transpose(0, 1)[None].double().cpu()
-        sides: tuple[Tensor, Tensor] | None = None
-        if not self.kind.is_cross:
-            for rows, heads in averages.parts(1):
-                both = averages.by_distance(weights[rows, heads], rows)
-                sides = both if sides is None else (sides[0] + both[0], sides[1] + both[1])
-        self.masks.append((averages, uniform, sides))
-        return self.masks[-1]
 
     def _add_distances(
         self, averages: QueryAverages, part: Tensor, rows: slice, units: slice

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.cache.compact import cheaper_formed, compacted, converted, is_fresh, storage_of
-from interp.cache.derive import Derivation
+from interp.cache.derive import Derivation, weights_of
 from interp.cache.format import Contents, write_contents
 from interp.cache.shapes import in_bytes, listing
 from interp.edits import EditSite, Selection
@@ -194,7 +194,7 @@ class Cache:
         if place in self._stored:
             return self._stored[place].clone()
         derived, stored = self._derived(place), self._stored.unchecked().values()
-        others = chain(stored, self._model.parameters(), self._model.buffers())
+        others = chain(stored, weights_of(self._model).values())
         return derived if is_fresh(derived, others) else derived.clone()
 
     def part(self, name: PlaceLike, select: Selection) -> Tensor:

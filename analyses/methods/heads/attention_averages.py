@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.cache import Cache
 from interp.errors import InvalidInput
 from interp.metrics import at_least_float32
-from interp.model import Attention, Context, KeyHeads, Matrix
+from interp.model import Attention, Context, Matrix
 from interp.points import Place
 
 Visible = Bool[Tensor, "batch query key"]
@@ -53,9 +53,14 @@ def uniform_weights(visible: Visible, dtype: torch.dtype) -> Matrix:
     return (weights / weights.sum(-1, keepdim=True))[:, None]
 
 
-def value_weights(attn: Attention, pattern: Matrix, v: KeyHeads) -> Matrix:
-    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros for queries where the sum is zero."""
-    weights = pattern * written_norms(output_factor(attn), attn.values(v))[:, :, None, :]
+def value_weights(pattern: Matrix, norms: Float[Tensor, "batch head key"]) -> Matrix:
+    """A_ij ‖v_j W_O‖ / Σ_j A_ij ‖v_j W_O‖; zeros for queries where the sum is zero.
+
+    Args:
+        pattern: A.
+        norms: ‖v_j W_O‖, as :func:`written_norms` gives them.
+    """
+    weights = pattern * norms[:, :, None, :]
     total = weights.sum(-1, keepdim=True)
     return weights / total.where(total > 0, 1)
 

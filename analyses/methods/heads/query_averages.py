@@ -11,12 +11,15 @@ patterns are taken in parts that stay in the processor's cache.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import torch
 from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from analyses.methods.heads.attention_averages import uniform_weights
 
 ENTROPY, NORMALIZED, DISTANCE = "entropy", "normalized entropy", "distance"
 VARIANCE = "distance variance"
@@ -171,6 +174,11 @@ class QueryAverages:
             by_rows.setdefault(rows.start, []).append(self.of(weights[rows, heads], rows))
         return torch.cat([torch.cat(each, 1) for each in by_rows.values()])
 
+    @cached_property
+    def of_uniform(self) -> Float[Tensor, "prompt statistic"]:
+        """Each statistic of equal weights on all visible keys."""
+        return self.of_all(uniform_weights(self.visible, self._dtype))[:, 0]
+
     def _distances(
         self, weights: Weights, sums: Float[Tensor, "prompt head query column"]
     ) -> tuple[Float[Tensor, "prompt head query"], Float[Tensor, "prompt head query"]]:
@@ -200,6 +208,16 @@ class QueryAverages:
         later = torch.triu(weights, 1, out=part).flip(-1, -2)
         return before, self._diagonals(later, counted.flip(-1))
 
+    @cached_property
+    def uniform_by_distance(
+        self,
+    ) -> tuple[Float[Tensor, "1 distance"], Float[Tensor, "1 distance"]]:
+        """The mass at each distance of equal weights on all visible keys."""
+        weights = uniform_weights(self.visible, self._dtype)
+        sides = [self.by_distance(weights[rows], rows) for rows, _ in self.parts(1)]
+        before, after = (torch.stack(side).sum(0) for side in zip(*sides, strict=True))
+        return before, after
+
     def _diagonals(
         self, weights: Weights, counted: Bool[Tensor, "prompt query"]
     ) -> Float[Tensor, "head distance"]:
@@ -214,6 +232,26 @@ class QueryAverages:
         shifted[..., n:] = weights.flatten(2)
         sums = counted[:, None, None].to(weights.dtype) @ shifted.view(prompts, heads, n, n + 1)
         return sums[:, :, 0, 1:].flip(-1).sum(0)
+
+
+class AveragesOfLayers:
+    """The averages of several layers; layers whose queries see the same keys share them.
+
+    Args:
+        measured: the statistics.
+    """
+
+    def __init__(self, measured: Measured) -> None:
+        self._measured = measured
+        self._of_masks: list[QueryAverages] = []
+
+    def of(self, visible: Marks, dtype: torch.dtype) -> QueryAverages:
+        """The averages of a layer whose queries see these keys."""
+        for averages in self._of_masks:
+            if torch.equal(averages.visible, visible):
+                return averages
+        self._of_masks.append(QueryAverages(self._measured, visible, dtype))
+        return self._of_masks[-1]
 
 
 def _number(
