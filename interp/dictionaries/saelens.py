@@ -204,21 +204,33 @@ def _architecture_of(dictionary: Dictionary) -> tuple[str, dict[str, Tensor]]:
         InvalidInput: it has no name for it.
     """
     activation, is_skip = dictionary.activation, isinstance(dictionary, SkipDictionary)
-    is_tied = torch.equal(dictionary.b_in, dictionary.b_dec) and not is_skip
-    is_transcoder = not is_tied and not bool(dictionary.b_in.any())
-    kind = "skip_transcoder" if is_skip else "transcoder"
-    if is_transcoder and isinstance(activation, ReLU):
-        return kind, {}
-    if is_transcoder and isinstance(activation, JumpReLU):
-        return f"jumprelu_{kind}", {"threshold": activation.threshold}
-    if is_tied and isinstance(activation, ReLU):
-        return "standard", {}
-    if is_tied and isinstance(activation, JumpReLU):
-        return "jumprelu", {"threshold": activation.threshold}
-    if is_tied and isinstance(activation, TopK):
-        return "topk", {}
+    changes_size = len(dictionary.b_in) != len(dictionary.b_dec)
+    is_transcoder = is_skip or changes_size or dictionary.reads != dictionary.writes
+    subtracts_b_dec = not is_transcoder and torch.equal(dictionary.b_in, dictionary.b_dec)
+    name = _name_of(activation, is_skip=is_skip, is_transcoder=is_transcoder)
+    if name is not None and (subtracts_b_dec or not bool(dictionary.b_in.any())):
+        is_jump = isinstance(activation, JumpReLU)
+        return name, {"threshold": activation.threshold} if is_jump else {}
     what = "transcoder" if is_transcoder else "dictionary"
+    kind = str(activation) if isinstance(activation, TopK) else type(activation).__name__
+    subtracted = "b_dec" if subtracts_b_dec else "another vector than b_dec"
+    subtracted = subtracted if bool(dictionary.b_in.any()) else "nothing"
     raise InvalidInput(
-        f"SAELens has no {what} with {type(activation).__name__}; those that it has: autoencoders "
-        "with ReLU, TopK and JumpReLU that subtract b_dec, and transcoders with ReLU and JumpReLU."
+        f"SAELens has no {what} with {kind} that subtracts {subtracted}. It has autoencoders with "
+        "ReLU, TopK (without negative values) and JumpReLU, which may subtract b_dec, and "
+        "transcoders with ReLU and JumpReLU, which subtract nothing."
     )
+
+
+def _name_of(activation: Activation, *, is_skip: bool, is_transcoder: bool) -> str | None:
+    """SAELens's name of an architecture; ``None`` where it has none."""
+    kind = "skip_transcoder" if is_skip else "transcoder"
+    match activation:
+        case ReLU():
+            return kind if is_transcoder else "standard"
+        case JumpReLU():
+            return f"jumprelu_{kind}" if is_transcoder else "jumprelu"
+        case TopK(keeps_negative=False) if not is_transcoder:
+            return "topk"
+        case _:
+            return None

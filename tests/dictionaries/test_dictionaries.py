@@ -7,6 +7,7 @@
 
 import json
 import shutil
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,16 @@ FOLDERS = {
 BOUND = 1e-6
 """Of differences in float32, relative to the largest number."""
 SAELENS, SPARSIFY = FOLDERS["saelens-jumprelu"], FOLDERS["sparsify-topk"]
+
+STREAM = "blocks.0.hook_resid_post"
+AROUND = ("blocks.0.hook_mlp_in", "blocks.0.hook_mlp_out")
+ACTIVATIONS = [
+    ReLU(),
+    JumpReLU(torch.linspace(0, 1, 16, dtype=torch.float64)),
+    TopK(3),
+    TopK(3, keeps_negative=True),
+    GroupMax(4),
+]
 
 
 def drawn(activation, *, d_in=6, n_features=16, d_out=6, b_in=True) -> Dictionary:
@@ -69,6 +80,41 @@ def test_a_dictionary_computes_what_its_library_computes(name):
     assert_close(written, reference["written"], BOUND)
     assert 0 < (features > 0).float().mean() < 1
     assert (features - reference["features"].roll(1, -1)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("reads_and_writes", [(STREAM, STREAM), AROUND], ids=["stream", "mlp"])
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize("subtracts", ["b_dec", "nothing", "another vector"])
+@pytest.mark.parametrize(
+    "activation", ACTIVATIONS, ids=["relu", "jumprelu", "topk", "topk-signed", "groupmax"]
+)
+def test_a_saved_dictionary_is_the_same_or_refused(
+    activation, subtracts, skips, reads_and_writes, tmp_path
+):
+    """Reading gives the same function at the same places, whatever SAELens has a name for."""
+    reads, writes = reads_and_writes
+    dictionary = replace(drawn(activation, b_in=subtracts == "b_dec"), reads=reads, writes=writes)
+    if subtracts == "another vector":
+        dictionary = replace(dictionary, b_in=dictionary.b_dec + 1)
+    if skips:
+        parts = {field.name: getattr(dictionary, field.name) for field in fields(dictionary)}
+        dictionary = SkipDictionary(**parts, w_skip=dictionary.w_enc[:, :6])
+    is_transcoder = skips or reads != writes
+    has_name = isinstance(activation, ReLU | JumpReLU) or (
+        isinstance(activation, TopK) and not activation.keeps_negative and not is_transcoder
+    )
+    subtracts_what_it_may = subtracts == "nothing" or (subtracts == "b_dec" and not is_transcoder)
+    if not (has_name and subtracts_what_it_may):
+        with pytest.raises(InvalidInput, match="SAELens has no"):
+            dictionaries.save(dictionary, tmp_path / "saved")
+        assert not (tmp_path / "saved").exists()
+        return
+    dictionaries.save(dictionary, tmp_path / "saved")
+    read = dictionaries.load(tmp_path / "saved", dtype=torch.float64)
+    assert (read.reads, read.writes) == (reads, writes)
+    x = torch.randn(9, 6, dtype=torch.float64)
+    assert torch.equal(read.encode(x), dictionary.encode(x))
+    assert_close(read.reconstruct(x), dictionary.reconstruct(x), 1e-14)  # W_skip is transposed
 
 
 def test_every_kind_is_compared():
