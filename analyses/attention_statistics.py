@@ -22,7 +22,6 @@ iterator: then only the moments of each number are kept, which are merged exactl
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ from interp.execution import Provenance
 from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
-from interp.prompts import Pool, by_length, no_texts, pools_of
+from interp.prompts import by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
 
 NAMED = 3
@@ -406,12 +405,11 @@ def _of_stream(
     """The moments over prompts of which ``WINDOW`` are in memory at a time."""
     chosen.check_stream()
     totals: list[Moments] | None = None
-    n_prompts, are_bos, digest, names = 0, True, hashlib.sha256(), tuple[str, ...]()
-    read = 0
+    n_prompts, read, are_bos = 0, 0, True
+    digest, names = hashlib.sha256(), tuple[str, ...]()
     for pool in pools_of(model, prompts, WINDOW):
         pool.digest(digest)
-        within_pool = None if report is None else partial(_report_within, report, read, pool)
-        parts, names = _of_batches(model, kind, pool.batches, chosen, within_pool)
+        parts, names = _of_batches(model, kind, pool.batches, chosen, pool.progress(report, read))
         read = pool.done
         moments = [Moments.of(part.movedim(-2, -1)) for part in parts]
         if totals is not None:
@@ -429,11 +427,6 @@ def _of_stream(
     return StreamedAttention(
         value, uniform, statistics, kind.name, provenance, totals[0], n_prompts
     )
-
-
-def _report_within(report: Progress, read: int, pool: Pool, done: int, total: int) -> None:
-    """Report the part of a corpus that is measured, with ``done`` of ``total`` rows of a pool."""
-    report(read + (pool.done - read) * done // total, pool.total)
 
 
 def _of_batches(
@@ -514,9 +507,7 @@ def _measure(
     wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
     reported = [n for n, name in enumerate(measured.names) if name != VARIANCE]
-    averages_of_layers = AveragesOfLayers(measured)
-    values: list[Tensor] = []
-    uniform: list[Tensor] = []
+    averages_of_layers, values, uniform = AveragesOfLayers(measured), list[Tensor](), list[Tensor]()
     for attn, factor, (place, v) in zip(kind.layers, factors, places, strict=True):
         pattern = pattern_at(cache, place)
         averages = averages_of_layers.of(visible_keys(attn, context, n_key), pattern.dtype)

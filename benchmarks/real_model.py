@@ -157,7 +157,8 @@ def _explorer(model: str) -> Iterator[Cost]:
 def _pages(visitor: Visit, measured: Callable[[str, float], Cost]) -> Iterator[Cost]:
     """Open the other pages that read the prompt, each until all of its jobs have ended."""
     _ask(visitor, SENTENCE.format(a="Mary", b="John", s="John"))
-    for page, view in {"Why": "components", "Patch": "patching", "Prompt": "tokens"}.items():
+    pages = {"Why": "components", "Graph": "graph", "Patch": "patching", "Prompt": "tokens"}
+    for page, view in pages.items():
         began = time.perf_counter()
         visitor.page.get_by_role("radio", name=page).click()
         drawn = f"[data-view={view}][data-ready=true]"

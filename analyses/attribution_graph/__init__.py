@@ -104,7 +104,8 @@ class AttributionGraph(Result):
         effect: what the source contributes to what the target reads; of logits, in logits.
         share: its size, as a share of all that the target reads.
         terms: the part of each edge that each carrier carries; they sum to it.
-        carriers: ``bypass``, and the heads, each for the routes of which it is the last head.
+        carriers: ``bypass``, the heads, and the skips of transcoders, each for the routes of which
+            it is the last one.
         value: what each logit reads: the logit minus the mean of all logits, before any soft-cap.
         probability: the probability of each logit's token.
         target: the label of each logit's token.
@@ -443,7 +444,9 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             with 95 % of the probability.
         pos: the position whose logits are read, as in :func:`analyses.trace_paths`.
         units: what the nodes of an MLP are: its neurons; or, of ``interp.with_dictionaries(model,
-            transcoders)``, the features of its transcoder, and the error that it leaves.
+            transcoders)``, the features of its transcoder, and the error that it leaves. The
+            transcoder reads what the MLP reads, and writes what it writes, before or after a norm
+            of its output; a skip carries edges, as heads do.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.

@@ -1,11 +1,12 @@
 """Which heads carry each edge: sources are propagated up the frozen model, to where targets read.
 
     part_h(target, source) = z_h(source)_i · W_O,h · D        bypass = source_i · D
+    part_skip(target, source) = norm(source)_i · W_skip · D
 
 A source is a vector of the stream at its position. With patterns and divisors fixed, each head h
 writes z_h W_O,h for it, at every position; a target at position i reads this along its direction D.
 So the part of h is all that reaches the target with h as the last head on the route, and the bypass
-is what no head carries: the source itself, where it stands at the target's position. The parts sum
+is what nothing carries: the source itself, where it stands at the target's position. The parts sum
 to the edge. All sources of a batch are propagated together, in one forward without softmax.
 """
 
@@ -60,6 +61,14 @@ def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier
     for writer, vectors in enumerate(rows.frozen.vectors):
         written = (vectors[readers.pos] * readers.direction).sum(-1)
         sums[:, carrier_of.get(writer, 0)] += torch.where(readers.before > writer, written, 0.0)
+    for carrier, number in enumerate(rows.skips, start=1 + len(rows.heads)):
+        branch = rows.frozen.branches[number]
+        skipped = rows.frozen.normalized_input(branch) @ rows.skip(number)
+        skipped = _of_units(rows, number, skipped, slice(None))
+        read = (skipped[readers.pos] * readers.direction).sum(-1)
+        read = torch.where(readers.before >= branch.writers.stop, read, 0.0)
+        sums[:, carrier] += read
+        sums[:, 0] -= read
     return sums.double().cpu()
 
 
@@ -95,6 +104,8 @@ class _Walk:
             written = torch.zeros_like(self.stream)
             for branch in self.rows.attentions(before):
                 written += self._through_heads(branch)
+            for number in self.rows.skips_after(before):
+                written += self._through_skip(number)
             for writer in range(before, end):
                 if self.frozen.parts[writer].kind == "bias":
                     self._add_bias(self.frozen.vectors[writer], before)
@@ -115,16 +126,17 @@ class _Walk:
             if units is None or units.error is None:
                 self._place(first, self.frozen.vectors[branch.writers[0]], branch.before)
             else:
-                self._place(first, self._normed(branch, units.error, slice(None)), branch.before)
+                error = _of_units(rows, number, units.error, slice(None))
+                self._place(first, error, branch.before)
         if units is None:
             return
         if units.bias is not None:
-            everywhere = units.bias.expand_as(self.stream[0])
-            self._add_bias(self._normed(branch, everywhere, slice(None)), branch.before)
+            self._add_bias(_of_units(rows, number, units.bias, slice(None)), branch.before)
         inside = rows.inside(number, self.sources).nonzero()[:, 0]
         which = self.sources[inside] - rows.first[number]
         pos = units.pos[which]
-        self._enter(inside, pos, self._normed(branch, units.written(which), pos), branch.before)
+        written = _of_units(rows, number, units.written(which), pos)
+        self._enter(inside, pos, written, branch.before)
 
     def _place(self, first: int, vectors: Float[Tensor, "pos d_model"], before: int) -> None:
         """Sources with one column for each position, from a first one on."""
@@ -170,7 +182,22 @@ class _Walk:
         z = einsum(pattern, v, "head query key, source key head d -> source query head d")
         self._read(branch, z, W_O)
         written = einsum(z, W_O, "source query head d, head d m -> source query m")
-        return self._normed(branch, written, slice(None))
+        return _after_output_norm(self.rows, branch, written, slice(None))
+
+    def _through_skip(self, number: int) -> Stream:
+        """What the skip of a sub-layer's units writes for each source; its parts are added."""
+        branch, W_skip = self.frozen.branches[number], self.rows.skip(number)
+        normed, constant = self._normalized_input(branch)
+        written = normed @ W_skip
+        if constant is not None:
+            written[self.is_bias] += constant @ W_skip
+        written = _of_units(self.rows, number, written, slice(None))
+        readers, carrier = self.readers, 1 + len(self.rows.heads) + self.rows.skips.index(number)
+        edges = (readers.before[self.reader] >= branch.writers.stop).nonzero()[:, 0]
+        reader = self.reader[edges]
+        at_readers = written[self.source[edges], readers.pos[reader]]
+        self.out[edges, carrier] += (at_readers * readers.direction[reader]).sum(-1)
+        return written
 
     def _read(self, branch: Branch, z: Tensor, W_O: Tensor) -> None:
         """Add the parts of these heads to the edges whose targets read them."""
@@ -193,12 +220,20 @@ class _Walk:
         scale = self.frozen.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
         return _by_scale(norm, self.stream, scale)
 
-    def _normed(self, branch: Branch, x: Tensor, at: Tensor | slice) -> Tensor:
-        """What a sub-layer writes after its output norm, without the bias of the norm."""
-        normed = output_norm(branch.layer, branch.step)
-        if normed is None:
-            return x
-        return _by_scale(normed[0], x, self.frozen.at(normed[1])[at])[0]
+
+def _of_units(rows: Rows, number: int, x: Tensor, at: Tensor | slice) -> Tensor:
+    """What units write as what the sub-layer adds to the stream, without the bias of its norm."""
+    if rows.units[number].writes_after_norm:
+        return x
+    return _after_output_norm(rows, rows.frozen.branches[number], x, at)
+
+
+def _after_output_norm(rows: Rows, branch: Branch, x: Tensor, at: Tensor | slice) -> Tensor:
+    """What a sub-layer writes after its output norm, without the bias of the norm."""
+    normed = output_norm(branch.layer, branch.step)
+    if normed is None:
+        return x
+    return _by_scale(normed[0], x, rows.frozen.at(normed[1])[at])[0]
 
 
 def _by_scale(norm: ScaledNorm, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:

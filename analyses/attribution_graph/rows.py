@@ -8,9 +8,9 @@ a sub-layer's output is pulled back through each head to the positions that it a
 with patterns and divisors of norms fixed, and is multiplied by what each unit writes there. MLPs
 are not passed through: their units are nodes. The products and the constants sum to the reading.
 
-An edge has a part for each head, and a bypass through no head, which sum to it. A route through
-several heads belongs to the last of them, the one nearest to the target: its value is what the
-target reads, whatever carried the information to that head's position.
+An edge has a part for each head, one for the skip of each transcoder that has one, and a bypass
+through none of these; they sum to it. A route through several belongs to the last of them, the one
+nearest to the target: its value is what the target reads, whatever carried the information there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from interp.points import Place, Point
 Demand = Float[Tensor, "row pos d_model"]
 """A direction of the stream at each position, for each row."""
 BYPASS = "bypass"
-"""The part of an edge that no head carries."""
+"""The part of an edge that no head and no skip carries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,8 @@ class Rows:
     Attributes:
         columns: what the entries of a row are about.
         heads: the heads, by their indices among the writers.
-        carriers: what an edge is split by: the bypass, then every head.
+        skips: the index among the branches of each sub-layer whose units have a skip.
+        carriers: what an edge is split by: the bypass, then every head, then every skip.
         errors: the row of each sub-layer with an error among those of :class:`Columns`, by its
             index among the branches.
         first: the first column of the units of each sub-layer, likewise.
@@ -108,7 +109,10 @@ class Rows:
             tuple(len(each.pos) for each in units.values()),
         )
         self.heads = [n for n, part in enumerate(frozen.parts) if part.kind == "head"]
-        self.carriers = (BYPASS, *(frozen.parts[writer].name for writer in self.heads))
+        self.skips = [number for number, each in units.items() if each.skip is not None]
+        names = [frozen.parts[writer].name for writer in self.heads]
+        mlps = [frozen.parts[frozen.branches[number].writers[0]].name for number in self.skips]
+        self.carriers = (BYPASS, *names, *(f"{mlp} skip" for mlp in mlps))
         self.first = dict(zip(units, self._starts(), strict=True))
         befores = sorted({branch.before for branch in frozen.branches})
         self.groups = [*zip(befores, [*befores[1:], len(frozen.parts)], strict=True)]
@@ -152,6 +156,10 @@ class Rows:
                 carried, bias = self._carried(branch, walking)
                 added += carried
                 out[some, self.columns.bias] += bias
+            for number in self.skips_after(before):
+                skipped, bias = self._skipped(number, walking)
+                added += skipped
+                out[some, self.columns.bias] += bias
             walking += added
         out[:, : self.columns.n_pos] += self._of_embeddings(demand)
         return out[order.argsort()]
@@ -178,7 +186,7 @@ class Rows:
     def _of_units(self, number: int, demand: Demand) -> Iterator[tuple[slice | int, Tensor]]:
         """Columns and what the units of a sub-layer, and their bias, write along directions."""
         first, units = self.first[number], self.units[number]
-        g = self.before_output_norm(self.frozen.branches[number], demand, slice(None))
+        g = self.at_units(number, demand)
         yield slice(first, first + len(units.pos)), units.effects(g)
         if units.bias is not None:
             yield self.columns.bias, (g * units.bias).sum((1, 2))
@@ -188,10 +196,16 @@ class Rows:
         units = self.units.get(number)
         if units is None or units.error is None:
             return (demand * self.frozen.vectors[branch.writers[0]]).sum(-1)
-        return (self.before_output_norm(branch, demand, slice(None)) * units.error).sum(-1)
+        return (self.at_units(number, demand) * units.error).sum(-1)
 
     def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
         return (demand * self.frozen.vectors[: self.n_entry].sum(0)).sum(-1)
+
+    def at_units(self, number: int, demand: Demand) -> Demand:
+        """A direction of what a sub-layer adds to the stream, as one of what its units write."""
+        if self.units[number].writes_after_norm:
+            return demand
+        return self.before_output_norm(self.frozen.branches[number], demand, slice(None))
 
     def before_output_norm(
         self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
@@ -221,6 +235,23 @@ class Rows:
         pulled, constant = self._pulled(branch, direction, slice(None))
         return pulled, constant.sum(-1) + einsum(by_value, b, "row key head d, head d -> row")
 
+    def _skipped(self, number: int, demand: Demand) -> tuple[Demand, Float[Tensor, " row"]]:
+        """What the skip of a sub-layer's units reads for what it writes along directions."""
+        direction = self.at_units(number, demand) @ self.skip(number).mT
+        pulled, constant = self._pulled(self.frozen.branches[number], direction, slice(None))
+        return pulled, constant.sum(-1)
+
+    def skip(self, number: int) -> Float[Tensor, "d_model d_model"]:
+        """W_skip of a sub-layer's units.
+
+        Raises:
+            TypeError: they have none.
+        """
+        skip = self.units[number].skip
+        if skip is None:
+            raise TypeError(f"The units of sub-layer {number} have no skip.")
+        return skip
+
     def _pulled(
         self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
     ) -> tuple[Tensor, Tensor]:
@@ -241,6 +272,10 @@ class Rows:
             for branch in self.frozen.branches
             if branch.before == before and isinstance(branch.step.f, Attention)
         ]
+
+    def skips_after(self, before: int) -> list[int]:
+        """The sub-layers with a skip that read the stream after so many writers."""
+        return [number for number in self.skips if self.frozen.branches[number].before == before]
 
     def _error(self, number: int, branch: Branch) -> bool:
         """Whether a sub-layer writes something that is no unit, head or bias."""

@@ -1,12 +1,16 @@
 """What the nodes of a sub-layer are: units that read its input and write its output.
 
-    output = Σ_units activation · writer + error + bias        reading = input · reader + constant
+    output = Σ_units activation · writer + error + bias (+ input · W_skip)
+    reading = input · reader + constant
 
 A unit is linear once the run is frozen: its activation is proportional to its reading, which is a
 sum over what wrote the stream. Neurons are such units, with error 0: the writer is a row of W_out,
 the reader a column of W_in, and activation / reading = post / pre stays as in the run (RelP, Jafari
 et al. 2025). Features of a transcoder are others: its decoder writes, its encoder reads, and the
-error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Circuit Tracing").
+error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Circuit Tracing"). Of
+a transcoder with a skip, input · W_skip passes by the features, and so carries edges, as heads do.
+The output is that of the MLP or, where a norm follows, what this norm makes of it, as the
+transcoder was trained.
 :class:`Units` is all that a graph asks of them.
 """
 
@@ -43,6 +47,9 @@ class Units(Protocol):
         error: what the sub-layer writes at each position besides units and biases; ``None`` for 0.
         bias: what units write at each position in addition to the bias of the sub-layer; ``None``
             for 0.
+        writes_after_norm: whether units write what the sub-layer adds to the stream, after the norm
+            of its output, if there is one.
+        skip: W_skip; ``None`` without one.
     """
 
     kind: str
@@ -52,7 +59,9 @@ class Units(Protocol):
     activation: Float[Tensor, " unit"]
     reading: Float[Tensor, " unit"]
     error: Float[Tensor, "pos d_model"] | None
-    bias: Float[Tensor, " d_model"] | None
+    bias: Float[Tensor, "pos d_model"] | None
+    writes_after_norm: bool
+    skip: Float[Tensor, "d_model d_model"] | None
 
     def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
         """What units write: activation · writer."""
@@ -83,7 +92,9 @@ class Neurons:
 
     kind: str = "neuron"
     error: Float[Tensor, "pos d_model"] | None = None
-    bias: Float[Tensor, " d_model"] | None = None
+    bias: Float[Tensor, "pos d_model"] | None = None
+    writes_after_norm: bool = False
+    skip: Float[Tensor, "d_model d_model"] | None = None
 
     def __init__(self, frozen: FrozenModel, branch: Branch) -> None:
         if not isinstance(branch.step.f, MLP):
@@ -142,8 +153,6 @@ class Features:
     def __init__(
         self, frozen: FrozenModel, branch: Branch, place: Place, dictionary: Dictionary
     ) -> None:
-        if not isinstance(branch.step.f, MLP):
-            raise TypeError(f"The sub-layer of layer {branch.layer} is no MLP.")
         features = frozen.at(place)
         self.layer, self.dictionary, self._place = branch.layer, dictionary, place
         self.pos, self.index = features.nonzero().unbind(1)
@@ -151,10 +160,20 @@ class Features:
         self._counts: list[int] = (features != 0).sum(1).tolist()
         error = replace(place, point=Point.FEATURES_ERROR)
         self.error: Float[Tensor, "pos d_model"] | None = frozen.at(error)
-        b_dec, b_out = dictionary.b_dec.to(features.dtype), branch.step.f.b_out
-        self.bias: Float[Tensor, " d_model"] | None = (
-            b_dec if b_out is None else b_dec - b_out.to(features.dtype)
+        self.writes_after_norm = place.norm == branch.step.points.writes.label
+        self.bias: Float[Tensor, "pos d_model"] | None = self._bias(frozen, branch)
+        self.skip: Float[Tensor, "d_model d_model"] | None = (
+            dictionary.w_skip.to(features.dtype) if isinstance(dictionary, SkipDictionary) else None
         )
+
+    def _bias(self, frozen: FrozenModel, branch: Branch) -> Float[Tensor, "pos d_model"]:
+        """``b_dec``, less the biases of the sub-layer, which are writers by themselves."""
+        like, f = frozen.vectors[0], branch.step.f
+        b_dec = self.dictionary.b_dec.to(like.dtype).expand_as(like)
+        if self.writes_after_norm:
+            return b_dec - frozen.biases(branch).sum(0)
+        b_out = f.b_out if isinstance(f, MLP) else None
+        return b_dec if b_out is None else b_dec - b_out.to(like.dtype)
 
     def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
         """See :meth:`Units.written`."""
@@ -200,11 +219,17 @@ def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
     units: dict[int, Units] = {}
     for number, branch in enumerate(frozen.branches):
         f = branch.step.f
-        output = Place(f.out, branch.layer) if isinstance(f, MLP) else None
-        if output in of_output:
-            place, dictionary = of_output[output]
+        points = {f.out, branch.step.points.writes} if isinstance(f, MLP) else set[Point]()
+        outputs = [of_output.get(Place(point, branch.layer)) for point in points]
+        of_branch = [output for output in outputs if output is not None]
+        if len(of_branch) > 1:
+            raise InvalidInput(
+                f"Two transcoders write what the MLP of layer {branch.layer} writes, before and "
+                "after a norm; a graph takes one of them: attach the other to another view."
+            )
+        for place, dictionary in of_branch:
             source = replace(branch.step.source(), layer=branch.layer)
-            _check_transcoder(dictionary, dictionary.places(model)[0], source)
+            _check_transcoder(dictionary.places(model)[0], source)
             units[number] = Features(frozen, branch, place, dictionary)
     if not units:
         raise InvalidInput(
@@ -214,7 +239,7 @@ def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
     return units
 
 
-def _check_transcoder(dictionary: Dictionary, reads: Place, source: Place) -> None:
+def _check_transcoder(reads: Place, source: Place) -> None:
     """Check that features are linear in the normalized input of the MLP.
 
     Raises:
@@ -224,8 +249,4 @@ def _check_transcoder(dictionary: Dictionary, reads: Place, source: Place) -> No
         raise InvalidInput(
             f"A graph takes transcoders that read {source}, the input of the MLP; one reads "
             f"{reads}."
-        )
-    if isinstance(dictionary, SkipDictionary):
-        raise InvalidInput(
-            "A graph does not take transcoders with a skip, whose linear path passes by features."
         )

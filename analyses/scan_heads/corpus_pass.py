@@ -162,7 +162,7 @@ class CorpusPass:
         report: Progress | None,
         cancelled: Callable[[], bool] | None,
     ) -> bool:
-        done, counts = 0, self.totals.counts
+        done, counts, report_rows = 0, self.totals.counts, pool.progress(report, read)
         for number, (rows, batches) in enumerate(self.plan.forwards(pool.batches, self.rows)):
             done += len(rows)
             if number < counts["batches"]:
@@ -172,8 +172,8 @@ class CorpusPass:
             counts["batches"] = number + 1
             self._keep(pool, rows, batches)
             self._save()
-            if report is not None:
-                report(read + (pool.done - read) * done // len(pool.sources), pool.total)
+            if report_rows is not None:
+                report_rows(done, len(pool.sources))
             # A result needs a text of two tokens, and the shortest texts are read first.
             if cancelled is not None and self.has_values and cancelled():
                 return False

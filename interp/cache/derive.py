@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -181,21 +180,15 @@ def sources_of(model: Network, place: Place, stored: Collection[Place]) -> set[P
 
 
 def weights_of(model: Network) -> dict[str, Tensor]:
-    """Parameters and buffers by name; the tensor of a parametrized weight has another name.
-
-    Every reading of a derived tensor asks for them, and ``named_parameters`` takes five times as
-    long: its generators are nested as deeply as the modules.
-    """
-    weights: dict[str, Tensor] = {}
+    """Parameters and buffers by name; the tensor of a parametrized weight has another name."""
+    weights: dict[str, Tensor | None] = {}
     modules: list[tuple[str, Module]] = [("", model)]
-    while modules:
+    while modules:  # the nested generators of named_parameters take five times as long
         path, module = modules.pop()
-        for name, weight in chain(module._parameters.items(), module._buffers.items()):
-            if weight is not None:
-                weights[path + name] = weight
-        parts = module._modules.items()
-        modules += [(f"{path}{name}.", part) for name, part in parts if part is not None]
-    return weights
+        tensors = vars(module)["_parameters"] | vars(module)["_buffers"]
+        weights |= {path + name: tensor for name, tensor in tensors.items()}
+        modules += [(f"{path}{name}.", part) for name, part in module.named_children()]
+    return {name: weight for name, weight in weights.items() if weight is not None}
 
 
 def _versions_of(model: Network) -> dict[str, WeightVersion]:

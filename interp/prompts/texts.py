@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
 from interp.errors import InvalidInput, InvalidTokens, shorten
-from interp.io import is_file
+from interp.io import Progress, is_file
 from interp.model import PAD, Batch, TokenInput, is_text
 from interp.prompts.records import READERS, records_of
 from interp.prompts.saved_dataset import is_dataset
@@ -48,6 +48,13 @@ class Pool:
         """Indices and batches of up to ``rows`` texts, fewer of long ones; the shortest first."""
         for part, texts in by_length(self.batches, rows, CELLS):
             yield part.cpu() + self.first, texts
+
+    def progress(self, report: Progress | None, before: int) -> Progress | None:
+        """Progress over its rows as progress over the corpus, of which ``before`` was read."""
+        if report is None:
+            return None
+        amount = self.done - before
+        return lambda done, rows: report(before + amount * done // rows, self.total)
 
     def digest(self, running: Any) -> None:  # noqa: ANN401 - a hash of hashlib
         """Add each text to a hash, independently of padding."""

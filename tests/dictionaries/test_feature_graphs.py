@@ -23,12 +23,21 @@ LAWS = ["test_rows_sum_to_what_neurons_and_logits_read", "test_heads_and_bypass_
 BOUND = 1e-9
 
 
-def transcoder(width: int, reads: str, writes: str, layer: int) -> Dictionary:
+SKIP, AFTER_NORM = "skip", "after norm"
+VARIANTS = [
+    *((name, ()) for name in ("gpt2", "llama", "neox", "gemma2", "set-encoder")),
+    *((name, (SKIP,)) for name in ("gpt2", "neox", "gemma2", "set-encoder")),
+    *(("gemma2", options) for options in ((AFTER_NORM,), (SKIP, AFTER_NORM))),
+]
+"""Models, and what their transcoders have."""
+
+
+def transcoder(width: int, reads: str, writes: str, layer: int, *, skip: bool) -> Dictionary:
     """A transcoder with random weights: ReLU, gated or TopK, in turn."""
     generator = torch.Generator().manual_seed(layer)
     draw = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
     gated = Gated(draw(N_FEATURES), draw(N_FEATURES) / 9, draw(N_FEATURES).abs())
-    return Dictionary(
+    made = Dictionary(
         w_enc=draw(width, N_FEATURES),
         b_enc=draw(N_FEATURES),
         b_in=draw(width),
@@ -38,29 +47,32 @@ def transcoder(width: int, reads: str, writes: str, layer: int) -> Dictionary:
         reads=reads,
         writes=writes,
     )
+    return SkipDictionary(**vars(made), w_skip=draw(width, width) / 3) if skip else made
 
 
 @cache
-def transcoded(name: str) -> DictionaryTransformer:
+def transcoded(name: str, options: tuple[str, ...] = ()) -> DictionaryTransformer:
     """A model with a transcoder of each MLP."""
     model = build(name)
     made: list[Dictionary] = []
     for layer, step in model.stacks[0].branches():
         if step.part == "mlp":
-            source, output = step.source(), Place(step.f.out)
+            output = Place(step.points.writes if AFTER_NORM in options else step.f.out)
+            source = step.source()
             reads, writes = (
                 model.names.hooks[replace(place, layer=layer)] for place in (source, output)
             )
-            made.append(transcoder(model.d_model, reads, writes, layer))
+            made.append(transcoder(model.d_model, reads, writes, layer, skip=SKIP in options))
     return interp.with_dictionaries(model, made)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "neox", "gemma2", "set-encoder"])
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
 @pytest.mark.parametrize("law", LAWS)
-def test_the_laws_of_graphs_hold_for_features(law, name, monkeypatch):
+def test_the_laws_of_graphs_hold_for_features(law, name, options, monkeypatch):
     graphs = import_module("tests.analyses.test_attribution_graph")
-    monkeypatch.setattr(graphs, "build", transcoded)
-    monkeypatch.setattr(graphs, "neurons_of", lambda frozen: features_of(transcoded(name), frozen))
+    view = transcoded(name, options)
+    monkeypatch.setattr(graphs, "build", lambda _name: view)
+    monkeypatch.setattr(graphs, "neurons_of", lambda frozen: features_of(view, frozen))
     getattr(graphs, law)(name)
 
 
@@ -99,10 +111,8 @@ def test_features_read_what_their_activations_are():
 def test_transcoders_that_a_graph_can_not_take_are_refused():
     model, view, tokens = build("gpt2"), transcoded("gpt2"), tokens_of("gpt2")[0][:1]
     first = next(iter(view.dictionaries().values()))
-    skip = SkipDictionary(**vars(first), w_skip=torch.eye(12, dtype=torch.float64))
     wrong = [
         (model, "takes a model with transcoders"),
-        (interp.with_dictionaries(model, skip), "transcoders with a skip"),
         (
             interp.with_dictionaries(model, replace(first, reads="blocks.0.hook_mlp_in")),
             "the input of the MLP",

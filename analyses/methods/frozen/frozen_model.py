@@ -102,6 +102,21 @@ class FrozenModel:
             self._tensors[place] = at_least_float32(self.cache[place][0, self.real])
         return self._tensors[place]
 
+    def normalized_input(self, branch: Branch) -> Float[Tensor, "pos d_model"]:
+        """What a sub-layer reads: the stream before it, after its norm."""
+        x, norm = self.vectors[: branch.before].sum(0), branch.step.input_norm
+        if not isinstance(norm, ScaledNorm):
+            return x
+        scale = self.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
+        return norm.by_scale(x[None], scale[None])[0]
+
+    def biases(self, branch: Branch) -> Float[Tensor, "bias pos d_model"]:
+        """What the biases of a sub-layer and of the norm of its output add to the stream."""
+        end = branch.writers.stop
+        while end < len(self.parts) and self.parts[end].kind == "bias":
+            end += 1
+        return self.vectors[branch.writers.stop : end]
+
     def attention(self, branch: Branch) -> FrozenAttention:
         """The attention of a sub-layer."""
         attention, layer = branch.step.f, branch.layer
