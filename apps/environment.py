@@ -20,7 +20,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
 
     Args:
         model: the model that was run.
-        kernels: the operations that :func:`interp.execution.operations_taken` recorded.
+        kernels: the operations that :class:`interp.execution.OperationLog` recorded.
     """
     return {
         "code": code(),

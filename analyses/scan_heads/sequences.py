@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import torch
 from jaxtyping import Float, Int
@@ -147,15 +148,13 @@ def _cells(
                 weight, key = pattern.topk(min(MOST, pattern.shape[-1]), dim=-1)
                 stored = (weight > LEAST) & real[:, None, :, None]
                 first = plan.units[kind.name, layer].start
-                for row, text in enumerate(chosen.tolist()):
-                    for head in range(pattern.shape[1]):
-                        query, rank = stored[row, head].nonzero().unbind(-1)
-                        cells = query, key[row, head, query, rank], weight[row, head, query, rank]
-                        parts[(first + head) * n + text] = (
-                            cells[0].short().cpu(),
-                            cells[1].short().cpu(),
-                            cells[2].half().cpu(),
-                        )
+                # In the order of texts, then of heads.
+                columns = stored.nonzero()[:, 2].short(), key[stored].short(), weight[stored].half()
+                lengths = stored.sum((2, 3)).flatten().tolist()
+                of_each = zip(*(column.cpu().split(lengths) for column in columns), strict=True)
+                texts_and_heads = product(chosen.tolist(), range(pattern.shape[1]))
+                for (text, head), cells in zip(texts_and_heads, of_each, strict=True):
+                    parts[(first + head) * n + text] = cells
     each = [parts[at] for at in range(units * n)]
     lengths = torch.tensor([0, *(len(query) for query, _, _ in each)])
     query, key, weight = (torch.cat(column) for column in zip(*each, strict=True))

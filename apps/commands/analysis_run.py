@@ -22,7 +22,7 @@ from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
-from interp.execution import operations_taken
+from interp.execution import OperationLog
 from interp.loading import AUTO, kernel_of, load
 from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
 from interp.sweeps import Budget
@@ -34,6 +34,9 @@ METRICS_READ = {
     "prob": ("target",),
 }
 """The fields of prompts that a metric reads."""
+
+LOGGED = 2.0
+"""Seconds for which the operations of an analysis are recorded, which makes each of them slower."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     settings, file = _read_prompts(settings, model)
     prompts = () if file is None else file.prompts
     budget = settings.memory or budget or Budget.of(model, None).nbytes
+    log = OperationLog()
     inputs = Inputs(
         model,
         prompts,
@@ -183,11 +187,11 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
         settings.rows,
         settings.memory,
         budget,
-        progress,
+        partial(_report, log, time.monotonic() + LOGGED, progress),
         earlier=earlier or {},
     )
     analysis = partial(settings.spec.analysis, **settings.options)
-    with operations_taken() as taken:
+    with log:
         if out is None or not settings.spec.is_resumable:
             result = analysis(inputs)
         else:
@@ -202,11 +206,21 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
         result,
         file,
         _report_prompts(model, prompts, settings, result),
-        environment(model, [*taken]),
+        environment(model, [*log.operations]),
         budget,
         started,
         time.monotonic() - begin,
     )
+
+
+def _report(
+    log: OperationLog, end: float, progress: Progress | None, done: int, total: int
+) -> None:
+    """Report progress, and end the log of operations when its time is over."""
+    if time.monotonic() > end:
+        log.end()
+    if progress is not None:
+        progress(done, total)
 
 
 def _read_prompts(

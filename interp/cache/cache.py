@@ -333,7 +333,8 @@ class Cache:
         """
         groups = cheaper_formed(self._model, self._recorded, dict(self._stored))
         for smaller, sources in () if groups and self._derive.is_stale else groups:
-            self.keep(smaller)
+            for place in smaller:
+                self._stored[place] = self._derived(place, self._derive.unchecked)
             for place in sources:
                 del self._stored[place]
         self._stored = Stored(compacted(dict(self._stored)))
@@ -433,13 +434,14 @@ class Cache:
             )
         return self._gradients[place].clone()
 
-    def _derived(self, place: Place) -> Tensor:
+    def _derived(self, place: Place, derive: Callable[..., Tensor] | None = None) -> Tensor:
         """The tensor derived from the stored ones; it may share memory with them."""
+        derive = derive or self._derive
 
         def read(source: Place) -> Tensor:
             return self._placement.as_computed(self._stored[source], self._model)
 
-        return self._placement.placed(self._derive(place, self._stored, read))
+        return self._placement.placed(derive(place, self._stored, read))
 
 
 def _with_version_counter(tensor: Tensor) -> Tensor:

@@ -59,6 +59,10 @@ class Derivation:
             StaleCache: the weights have changed since the run.
         """
         self.require_weights(place)
+        return self.unchecked(place, stored, read)
+
+    def unchecked(self, place: Place, stored: Stored, read: Read) -> Tensor:
+        """The same without a check of the weights, for many places after one check."""
         contexts = self.contexts
         if self.keep_graph:  # otherwise masks and biases, which are shared, would share their graph
             contexts = {stack: context.stored() for stack, context in contexts.items()}

@@ -10,7 +10,7 @@ from interp.execution.generate import (
     generate,
     with_start,
 )
-from interp.execution.machine import device_name, operations_of_forward, operations_taken, processor
+from interp.execution.machine import OperationLog, device_name, operations_of_forward, processor
 from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
 from interp.execution.prepared import Start, logits_of
 from interp.execution.provenance import Provenance, precision, versions
@@ -20,6 +20,7 @@ from interp.execution.run import Run, run, run_edited, run_measured
 __all__ = [
     "Estimate",
     "LiveBytes",
+    "OperationLog",
     "Plan",
     "Provenance",
     "Recorder",
@@ -43,7 +44,6 @@ __all__ = [
     "measured_free_bytes",
     "naming_first_nan",
     "operations_of_forward",
-    "operations_taken",
     "place_edits",
     "precision",
     "processor",

@@ -1,13 +1,11 @@
 """The hardware that a forward runs on, and the PyTorch operations that it uses."""
 
 import platform
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from interp.model import Network
 
@@ -33,32 +31,33 @@ def operations_of_forward(model: Network) -> tuple[str, ...]:
     Args:
         model: a model that reads tokens.
     """
-    with torch.no_grad(), operations_taken() as taken:
+    with torch.no_grad(), OperationLog() as log:
         model(*[[[0, 0]] for _ in model.stacks])
-    return tuple(taken)
+    return tuple(log.operations)
 
 
-@contextmanager
-def operations_taken() -> Generator[dict[str, None]]:
-    """Record the PyTorch operations that compute products and attention within the ``with`` block.
+class OperationLog(TorchDispatchMode):
+    """Records the PyTorch operations that compute products and attention within its ``with`` block.
 
-    Yields:
-        Their names, such as ``aten.addmm``, in the order in which this thread first called them;
-        complete when the block ends.
+    Every operation takes some microseconds longer, so the log can be ended before the block.
+
+    Attributes:
+        operations: their names, such as ``aten.addmm``, in the order in which they were first
+            called in this thread.
     """
-    with _OperationLog() as log:
-        yield log.operations
-
-
-class _OperationLog(TorchDispatchMode):
-    """Records the PyTorch operations that compute matrix products and attention."""
 
     PRODUCTS = ("mm", "linear", "attention")
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, and the check of it would take longer than the log."""
+        return False
 
     def __init__(self) -> None:
         super().__init__()
         self.operations: dict[str, None] = {}
         self._seen: set[Any] = set()
+        self._is_ended = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's signature
         """Record the operation and call it unchanged."""
@@ -68,3 +67,14 @@ class _OperationLog(TorchDispatchMode):
             if any(part in name for part in self.PRODUCTS) and "reorder" not in name:
                 self.operations[name] = None
         return func(*args, **(kwargs or {}))
+
+    def end(self) -> None:
+        """Record no more; without effect within the block of another mode."""
+        if not self._is_ended and _get_current_dispatch_mode() is self:
+            self._is_ended = True
+            super().__exit__(None, None, None)
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - as of any context
+        """End the log, if it has not ended."""
+        if not self._is_ended:
+            super().__exit__(*error)
