@@ -85,7 +85,7 @@ class DirectLogitAttribution(Result):
             tokens of the source, then those of the target.
         target: label of each prompt's target.
         distractor: label of each prompt's distractor; ``None`` if there is none.
-        by: ``component``, ``head`` or ``source``.
+        by: ``component``, ``head``, ``source`` or ``feature``.
         soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` if none.
         provenance: model, tokens and settings that the numbers depend on.
     """
@@ -117,7 +117,8 @@ class DirectLogitAttribution(Result):
         """One row per term, largest size first; by source, one row per prompt, head and token.
 
         Columns:
-            name, kind, layer, head: the term (without ``head`` by component).
+            name, kind, layer, head, unit: the term (without ``head`` by component; ``unit``, the
+                index of a feature, by feature only).
             effect, low, high: the mean term over prompts and its 95 % interval, in logits.
             size: mean of |effect|, in which effects of opposite sign do not cancel.
             n, p, q, significant: as in ``ablate_heads``, for a mean other than zero.
@@ -163,7 +164,7 @@ class DirectLogitAttribution(Result):
         return _with_integers(prompt_frame(self._cells, effect=self.effect, control=self.control))
 
     def drawing(self, prompt: int = 0) -> Drawing:
-        """By component, bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
+        """Bars; by head, layers × heads; by source, heads × tokens of ``prompt``.
 
         Raises:
             InvalidInput: there is no such prompt.
@@ -171,7 +172,7 @@ class DirectLogitAttribution(Result):
         prompt = within(0, len(self.value) - 1, prompt, "prompt")
         if self.by_source is not None:
             return self._source_drawing(self.by_source, prompt)
-        return self._component_drawing() if self.by == "component" else self._head_drawing()
+        return self._head_drawing() if self.by == "head" else self._component_drawing()
 
     figure = plotted(drawing)
 
@@ -224,7 +225,7 @@ class DirectLogitAttribution(Result):
 
     @property
     def _cells(self) -> dict[str, Sequence[object]]:
-        axes = ("name", "kind", "layer", "head")
+        axes = ("name", "kind", "layer", "head", "unit")
         cells = {axis: [getattr(part, axis) for part in self.parts] for axis in axes}
         return {
             axis: values
@@ -405,7 +406,10 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         pos: the position whose logits are read, among the tokens of each prompt. ``None`` for the
             last, or in an encoder that of the prompt's mask token.
         by: ``component`` sums the heads of a layer; ``head`` has a row for each head;
-            ``source`` also has each head's term by the token that it attends to.
+            ``source`` also has each head's term by the token that it attends to. ``feature``, of
+            ``interp.with_dictionaries(model, dictionaries)``, has a row for each feature that is
+            active at the position, and for the error and bias of each dictionary, in place of the
+            MLP or the heads that it is of.
         seed: seed for the tokens that are drawn for the control.
 
     Returns:
@@ -486,4 +490,4 @@ def _sides_text(row: Mapping[Any, Any], places: int) -> str:
 
 def _with_integers(frame: pd.DataFrame) -> pd.DataFrame:
     """Make layers and heads integers, of which some may be missing."""
-    return frame.astype({name: "Int64" for name in ("layer", "head") if name in frame})
+    return frame.astype({name: "Int64" for name in ("layer", "head", "unit") if name in frame})

@@ -8,17 +8,29 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.attribution import Part, TokenLogits, heads_together, places_of_logits
+from analyses.direct_logit_attribution.feature_terms import (
+    feature_walk,
+    outputs_of,
+    places_of_features,
+)
+from analyses.methods.attribution import (
+    Part,
+    StreamWalk,
+    TokenLogits,
+    heads_together,
+    places_of_logits,
+)
 from interp.cache import Cache
 from interp.errors import InvalidInput
 from interp.execution import run
 from interp.metrics import at_least_float32, parts_of_rows
 from interp.model import Batch, Network
 
-BY = ("component", "head", "source")
+BY = ("component", "head", "source", "feature")
 SOURCES = ("sources", "sources_of_target")
 ROWS = 64
 """Prompts run at a time, at most."""
+Terms = dict[Part, Float[Tensor, " prompt"]]
 Ids = Int[Tensor, "token prompt"]
 """The target of each prompt, then its distractor, if there is one."""
 
@@ -63,21 +75,26 @@ def attribute_logits(
         batches: the prompts of each stack.
         column: the column of each prompt whose logits are read.
         ids: the tokens.
-        by: ``component`` sums the heads of a layer; ``head`` and ``source`` do not.
+        by: ``component`` sums the heads of a layer; ``head`` and ``source`` do not; ``feature``
+            also splits outputs into features of dictionaries.
         seed: seed for the random tokens of the control.
 
     Raises:
         InvalidInput: the logits are not linear in the stream, or one is not finite.
     """
     drawn = _drawn(ids, model.config.n_logits, seed)
-    parts: tuple[Part, ...] = ()
+    outputs = outputs_of(model) if by == "feature" else {}
+    record = places_of_logits(model, sources=by == "source") + places_of_features(outputs)
+    walk = feature_walk(outputs) if outputs else StreamWalk
+    terms: dict[str, list[Terms]] = defaultdict(list)
     numbers: dict[str, list[Tensor]] = defaultdict(list)
     shape = (*batches[-1].ids.shape, model.config.n_logits)
     for rows in parts_of_rows(shape, model.device, most=ROWS):
         some = [batch.rows(rows) for batch in batches]
-        cache = run(model, *some, record=places_of_logits(model, sources=by == "source")).cache
+        cache = run(model, *some, record=record).cache
         logits, random_logits, target = (
-            TokenLogits(model, cache, column[rows], of[:, rows]) for of in (ids, drawn, ids[:1])
+            TokenLogits(model, cache, column[rows], of[:, rows], walk)
+            for of in (ids, drawn, ids[:1])
         )
         _check_finite(logits.values(), cache)
         by_part = {"terms": logits.terms(), "control": random_logits.terms()}
@@ -90,10 +107,12 @@ def attribute_logits(
             if len(ids) > 1:
                 numbers["sources_of_target"].append(_by_key(target.sources(), some))
         numbers["values"].append(logits.values())
-        for name, terms in by_part.items():
-            numbers[name].append(torch.stack([*terms.values()], -1))
-        parts = tuple(by_part["terms"])
-    tensors = {name: at_least_float32(torch.cat(each)).cpu() for name, each in numbers.items()}
+        for name, of_rows in by_part.items():
+            terms[name].append(of_rows)
+    parts = _in_order(terms["terms"])
+    tensors = {name: torch.cat(each) for name, each in numbers.items()}
+    tensors |= {name: _stacked(parts, each) for name, each in terms.items()}
+    tensors = {name: at_least_float32(each).cpu() for name, each in tensors.items()}
     by_source = {name: tensors[name].transpose(0, 1) for name in SOURCES if name in tensors}
     return AttributedLogits(
         parts=parts,
@@ -104,6 +123,30 @@ def attribute_logits(
         sources=by_source.get("sources"),
         sources_of_target=by_source.get("sources_of_target"),
     )
+
+
+def _in_order(batches: Sequence[Terms]) -> tuple[Part, ...]:
+    """The parts of all batches in the order of the forward; their active features differ."""
+    groups: dict[Part, set[Part]] = {}
+    for terms in batches:
+        features = set[Part]()
+        for part in terms:
+            if part.kind == "feature":
+                features.add(part)
+            else:
+                groups[part] = groups.get(part, set()) | features
+                features = set[Part]()
+    by_unit = {part: sorted(some, key=lambda each: each.unit or 0) for part, some in groups.items()}
+    return tuple(each for part, features in by_unit.items() for each in (*features, part))
+
+
+def _stacked(parts: Sequence[Part], batches: Sequence[Terms]) -> Float[Tensor, "prompt term"]:
+    """The terms of all batches; 0 for features that are not active in a batch."""
+    rows: list[Tensor] = []
+    for terms in batches:
+        none = torch.zeros_like(next(iter(terms.values())))
+        rows.append(torch.stack([terms.get(part, none) for part in parts], -1))
+    return torch.cat(rows)
 
 
 def _check_finite(logits: Float[Tensor, " row"], cache: Cache) -> None:

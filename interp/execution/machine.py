@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp.model import Network
 
@@ -70,7 +71,8 @@ class OperationLog(TorchDispatchMode):
 
     def end(self) -> None:
         """Record no more; without effect within the block of another mode."""
-        if not self._is_ended and _get_current_dispatch_mode() is self:
+        innermost = _python_dispatch._get_current_dispatch_mode()  # pyright: ignore[reportPrivateUsage]
+        if not self._is_ended and innermost is self:
             self._is_ended = True
             super().__exit__(None, None, None)
 

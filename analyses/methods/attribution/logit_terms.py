@@ -21,6 +21,7 @@ from analyses.methods.attribution.stream_terms import (
     Part,
     StepDirections,
     StreamWalk,
+    Walk,
     of_heads,
     places_of_stream,
 )
@@ -36,7 +37,11 @@ Terms = dict[Part, Float[Tensor, " batch"]]
 
 
 def logit_terms(
-    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
+    model: Network,
+    cache: Cache,
+    direction: Direction,
+    column: Int[Tensor, " batch"],
+    walk: Walk = StreamWalk,
 ) -> Terms:
     """The terms of ``norm(x)·direction`` at one column of each row.
 
@@ -45,6 +50,7 @@ def logit_terms(
         cache: cache of a run that recorded :func:`places_of_terms`.
         direction: vector that the final norm's output is multiplied by, ``[batch d_model]``.
         column: the column of each row.
+        walk: what splits outputs into terms.
 
     Returns:
         The terms in the unit of the logits, in the order of the forward; biases of norms last.
@@ -53,12 +59,16 @@ def logit_terms(
         InvalidInput: a masked-language head is between the stream and the logits, or they are those
             of the mean of all patches.
     """
-    terms = walk_from_logits(model, cache, direction, column).terms()
+    terms = walk_from_logits(model, cache, direction, column, walk).terms()
     return {part: values[:, 0] for part, values in terms.items()}
 
 
 def walk_from_logits(
-    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
+    model: Network,
+    cache: Cache,
+    direction: Direction,
+    column: Int[Tensor, " batch"],
+    walk: Walk = StreamWalk,
 ) -> StreamWalk:
     """The direction of each row, pulled back from the logits to the embeddings.
 
@@ -67,7 +77,7 @@ def walk_from_logits(
     check_linear_logits(model)
     stack = model.stacks[-1]
     rows = torch.arange(len(column), device=column.device)
-    return StreamWalk(stack, cache, rows, column).from_end(direction[:, None])
+    return walk(stack, cache, rows, column).from_end(direction[:, None])
 
 
 def direction_at_mlp(

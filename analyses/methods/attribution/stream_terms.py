@@ -10,7 +10,7 @@ approximation. W does not depend on the position: the divisors are kept apart, a
 position (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,18 +46,21 @@ class Part:
 
     Attributes:
         name: head ``L1H4``, MLP ``L1MLP`` (its neurons), embedding ``embed``; biases of attention
-            ``L1.b_O``, of an MLP ``L1.b_out``, of a norm ``L1.ln1.bias`` and ``b_U``. In an
+            ``L1.b_O``, of an MLP ``L1.b_out``, of a norm ``L1.ln1.bias`` and ``b_U``; feature of a
+            dictionary ``L1F17``, its error ``L1 error`` and bias ``L1.b_dec``. In an
             encoder–decoder names begin with ``decoder.`` or, for heads of cross-attention,
             ``cross.``.
         kind: the kind of part.
         layer: index of its block, or ``None``.
         head: index of the head in its layer, or ``None`` (including all heads, ``L1 heads``).
+        unit: index of the feature in its dictionary, or ``None``.
     """
 
     name: str
-    kind: Literal["embedding", "head", "mlp", "bias"]
+    kind: Literal["embedding", "head", "mlp", "bias", "feature", "error"]
     layer: int | None = None
     head: int | None = None
+    unit: int | None = None
 
     def __str__(self) -> str:
         """The name."""
@@ -78,12 +81,14 @@ class StepDirections:
         step: the step.
         W: the directions, without the divisors of norms.
         factor: 1 / the product of the divisors on the way, for each cell.
+        after_norm: W and factor of what the step adds, after the norm of its output, if it has one.
     """
 
     layer: int
     step: Step
     W: Directions
     factor: Factor
+    after_norm: tuple[Directions, Factor]
 
     @property
     def directions(self) -> Float[Tensor, "cell r d_model"]:
@@ -213,7 +218,8 @@ class StreamWalk:
         for branch in reversed(step.branches):
             whole = self._directions, self._factor
             self._through_block_norm(branch.norms.output, layer)
-            self.written.append(StepDirections(layer, branch, self._directions, self._factor))
+            at_output = self._directions, self._factor
+            self.written.append(StepDirections(layer, branch, *at_output, after_norm=whole))
             self._directions, self._factor = whole
         self._through_block_norm(step.norms.base, layer)
 
@@ -283,6 +289,10 @@ class StreamWalk:
             return {}
         read = written.W @ bias.to(written.W.dtype)
         return {Part(name, "bias", layer): read * written.factor[:, None]}
+
+
+Walk = Callable[[Stack, Cache, Columns, Columns], StreamWalk]
+"""What makes a walk: :class:`StreamWalk`, or a class whose terms are others."""
 
 
 def of_heads(name: str, layer: int, values: Float[Tensor, "head cell *more"]) -> dict[Part, Tensor]:

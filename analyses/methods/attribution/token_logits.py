@@ -17,6 +17,7 @@ from analyses.methods.attribution.logit_terms import (
     places_of_terms,
     source_terms,
 )
+from analyses.methods.attribution.stream_terms import StreamWalk, Walk
 from interp.cache import Cache
 from interp.metrics import at_least_float32
 from interp.model import Network, Unembedding, unembedding_of
@@ -32,12 +33,14 @@ class TokenLogits:
         cache: cache of a run that recorded :func:`places_of_logits`.
         column: the column of each row.
         ids: the token of each row; for a difference, also the token whose logit is subtracted.
+        walk: what splits outputs into terms.
     """
 
     model: Network
     cache: Cache
     column: Int[Tensor, " batch"]
     ids: Int[Tensor, "token batch"]
+    walk: Walk = StreamWalk
 
     def values(self) -> Float[Tensor, " batch"]:
         """The logits or differences, as the model computes them from its last stream."""
@@ -61,7 +64,7 @@ class TokenLogits:
             InvalidInput: the logits are not linear in the stream.
         """
         w, bias = logit_direction(unembedding_of(self.model), *self.ids)
-        return logit_terms(self.model, self.cache, w, self.column) | bias
+        return logit_terms(self.model, self.cache, w, self.column, self.walk) | bias
 
     def sources(self) -> dict[Part, Float[Tensor, "batch key"]]:
         """The term of each head by the token that it attends to."""
