@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,6 +23,7 @@ from apps.devices import parse_device
 from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.execution import OperationLog
+from interp.io import as_progress
 from interp.loading import AUTO, kernel_of, load
 from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
 from interp.sweeps import Budget
@@ -187,7 +188,7 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
         settings.rows,
         settings.memory,
         budget,
-        partial(_report, log, time.monotonic() + LOGGED, progress),
+        partial(_report, log, time.monotonic() + LOGGED, as_progress(progress, settings.spec.name)),
         earlier=earlier or {},
     )
     analysis = partial(settings.spec.analysis, **settings.options)
@@ -214,13 +215,13 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
 
 
 def _report(
-    log: OperationLog, end: float, progress: Progress | None, done: int, total: int
+    log: OperationLog, end: float, show: Callable[[int, int], None] | None, done: int, total: int
 ) -> None:
     """Report progress, and end the log of operations when its time is over."""
     if time.monotonic() > end:
         log.end()
-    if progress is not None:
-        progress(done, total)
+    if show is not None:
+        show(done, total)
 
 
 def _read_prompts(
