@@ -140,7 +140,7 @@ def _in_order(batches: Sequence[Terms]) -> tuple[Part, ...]:
     return tuple(each for part, features in by_unit.items() for each in (*features, part))
 
 
-def _stacked(parts: Sequence[Part], batches: Sequence[Terms]) -> Float[Tensor, "prompt term"]:
+def _stacked(parts: Sequence[Part], batches: Sequence[Terms]) -> Float[Tensor, "every_prompt term"]:
     """The terms of all batches; 0 for features that are not active in a batch."""
     rows: list[Tensor] = []
     for terms in batches:
