@@ -34,7 +34,6 @@ from threading import Timer
 from typing import Any, Literal
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 import interp
@@ -43,7 +42,7 @@ from apps.defaults import default_prompts
 from benchmarks.limits import CPU_ATTENTION, FLOPS_OF_ONE
 from benchmarks.machine import load_average
 from benchmarks.table import write_between
-from interp.execution import processor
+from interp.execution import DispatchMode, processor
 from interp.prompts import read_prompts
 
 MARKERS = ("<!-- costs of every command -->", "<!-- end of costs -->")
@@ -360,7 +359,7 @@ def unit() -> None:
     print(products.multiply_adds * sum(len(model.to_tokens(text)[0]) for text in texts))
 
 
-class Products(TorchDispatchMode):
+class Products(DispatchMode):
     """Counts the multiply-adds of matrix products and attention within the ``with`` block.
 
     :func:`benchmarks.limits.multiply_adds` counts the same, but delays each operation by more.

@@ -18,13 +18,13 @@ from textwrap import fill
 from typing import Any
 
 import pandas as pd
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 import analyses
 import interp
 from analyses.results import Result
 from apps.method_text import module_of, paragraphs, question
+from interp.execution import DispatchMode
 from tools.figure_svg import figure_svg
 from tools.site.roles import without_roles
 
@@ -92,7 +92,7 @@ The pages are written by `make analyses`, on bundled models; the same calls take
 """
 
 
-class Products(TorchDispatchMode):
+class Products(DispatchMode):
     """Counts the operations of matrix products, those of fused attention included."""
 
     def __init__(self) -> None:

@@ -61,13 +61,13 @@ def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier
     for writer, vectors in enumerate(rows.frozen.vectors):
         written = (vectors[readers.pos] * readers.direction).sum(-1)
         sums[:, carrier_of.get(writer, 0)] += torch.where(readers.before > writer, written, 0.0)
-    for carrier, number in enumerate(rows.skips, start=1 + len(rows.heads)):
+    for number in rows.skips:
         branch = rows.frozen.branches[number]
         skipped = rows.frozen.normalized_input(branch) @ rows.skip(number)
         skipped = _of_units(rows, number, skipped, slice(None))
         read = (skipped[readers.pos] * readers.direction).sum(-1)
         read = torch.where(readers.before >= branch.writers.stop, read, 0.0)
-        sums[:, carrier] += read
+        sums[:, rows.carrier_of_skip(number)] += read
         sums[:, 0] -= read
     return sums.double().cpu()
 
@@ -192,7 +192,7 @@ class _Walk:
         if constant is not None:
             written[self.is_bias] += constant @ W_skip
         written = _of_units(self.rows, number, written, slice(None))
-        readers, carrier = self.readers, 1 + len(self.rows.heads) + self.rows.skips.index(number)
+        readers, carrier = self.readers, self.rows.carrier_of_skip(number)
         edges = (readers.before[self.reader] >= branch.writers.stop).nonzero()[:, 0]
         reader = self.reader[edges]
         at_readers = written[self.source[edges], readers.pos[reader]]

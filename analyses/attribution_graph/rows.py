@@ -273,6 +273,10 @@ class Rows:
             if branch.before == before and isinstance(branch.step.f, Attention)
         ]
 
+    def carrier_of_skip(self, number: int) -> int:
+        """The index of the skip of a sub-layer's units among the carriers."""
+        return 1 + len(self.heads) + self.skips.index(number)
+
     def skips_after(self, before: int) -> list[int]:
         """The sub-layers with a skip that read the stream after so many writers."""
         return [number for number in self.skips if self.frozen.branches[number].before == before]

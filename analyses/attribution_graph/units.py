@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from analyses.methods.attribution import written_points
 from analyses.methods.frozen import Branch, FrozenModel
 from interp import DictionaryTransformer, edits
 from interp.dictionaries import Dictionary, Gated, SkipDictionary
@@ -218,8 +219,8 @@ def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
     of_output = {(d.places(model)[1]): (place, d) for place, d in attached.items()}
     units: dict[int, Units] = {}
     for number, branch in enumerate(frozen.branches):
-        f = branch.step.f
-        points = {f.out, branch.step.points.writes} if isinstance(f, MLP) else set[Point]()
+        is_mlp = isinstance(branch.step.f, MLP)
+        points = {*written_points(branch.step)} if is_mlp else set[Point]()
         outputs = [of_output.get(Place(point, branch.layer)) for point in points]
         of_branch = [output for output in outputs if output is not None]
         if len(of_branch) > 1:

@@ -16,6 +16,7 @@ from analyses.direct_logit_attribution.feature_terms import (
 from analyses.methods.attribution import (
     Part,
     StreamWalk,
+    Terms,
     TokenLogits,
     heads_together,
     places_of_logits,
@@ -30,7 +31,6 @@ BY = ("component", "head", "source", "feature")
 SOURCES = ("sources", "sources_of_target")
 ROWS = 64
 """Prompts run at a time, at most."""
-Terms = dict[Part, Float[Tensor, " prompt"]]
 Ids = Int[Tensor, "token prompt"]
 """The target of each prompt, then its distractor, if there is one."""
 
@@ -101,7 +101,7 @@ def attribute_logits(
         if len(ids) > 1:
             by_part["of_target"] = target.terms()
         if by == "component":
-            by_part = {name: heads_together(terms) for name, terms in by_part.items()}
+            by_part = {name: heads_together(of_rows) for name, of_rows in by_part.items()}
         if by == "source":
             numbers["sources"].append(_by_key(logits.sources(), some))
             if len(ids) > 1:

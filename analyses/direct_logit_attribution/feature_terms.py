@@ -23,6 +23,7 @@ from analyses.methods.attribution import (
     StepDirections,
     StreamWalk,
     Walk,
+    written_points,
 )
 from analyses.methods.components import FeatureNames, components_of
 from interp import DictionaryTransformer
@@ -94,10 +95,8 @@ def outputs_of(model: Network) -> Outputs:
 
 def places_of_output(stack: Stack, layer: int, step: Step) -> list[Place]:
     """What a sub-layer writes, what is added to the stream, and the z of an attention."""
-    raw = step.points.raw if step.norms.output is not None else None
-    points = [raw or step.points.writes, step.points.writes]
-    points += [step.f.points.z] if isinstance(step.f, Attention) else []
-    return [Place(point, layer, stack=stack.name_in_places) for point in points]
+    z = [step.f.points.z] if isinstance(step.f, Attention) else []
+    return [Place(at, layer, stack=stack.name_in_places) for at in (*written_points(step), *z)]
 
 
 def places_of_features(outputs: Outputs) -> list[Place]:

@@ -10,7 +10,13 @@ from interp.execution.generate import (
     generate,
     with_start,
 )
-from interp.execution.machine import OperationLog, device_name, operations_of_forward, processor
+from interp.execution.machine import (
+    DispatchMode,
+    OperationLog,
+    device_name,
+    operations_of_forward,
+    processor,
+)
 from interp.execution.plan import Plan, as_edits, place_edits, resolve_edits
 from interp.execution.prepared import Start, logits_of
 from interp.execution.provenance import Provenance, precision, versions
@@ -18,6 +24,7 @@ from interp.execution.recorder import Recorder
 from interp.execution.run import Run, run, run_edited, run_measured
 
 __all__ = [
+    "DispatchMode",
     "Estimate",
     "LiveBytes",
     "OperationLog",

@@ -16,13 +16,13 @@ from weakref import finalize
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from interp.cache import storage_of
 from interp.edits import Edit, EditSite
 from interp.errors import OutOfResources
 from interp.execution.free_bytes import free_bytes, size_of
+from interp.execution.machine import DispatchMode
 from interp.execution.plan import Change
 from interp.execution.prepared import Options, Prepared, execute, prepare
 from interp.model import Attention, Batch, Experts, Network
@@ -194,7 +194,7 @@ def _log_probabilities(logits: Tensor, batch: Batch) -> Tensor:  # noqa: ARG001 
     return logits.log_softmax(-1).sum()
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(DispatchMode):
     """Counts the bytes of live storages that operations have created.
 
     Args:

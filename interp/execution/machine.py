@@ -37,10 +37,17 @@ def operations_of_forward(model: Network) -> tuple[str, ...]:
     return tuple(log.operations)
 
 
-class OperationLog(TorchDispatchMode):
-    """Records the PyTorch operations that compute products and attention within its ``with`` block.
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode without PyTorch's guard against its compiler, which slows every operation."""
 
-    Every operation takes some microseconds longer, so the log can be ended before the block.
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled within the mode."""
+        return False
+
+
+class OperationLog(DispatchMode):
+    """Records the PyTorch operations that compute products and attention within its ``with`` block.
 
     Attributes:
         operations: their names, such as ``aten.addmm``, in the order in which they were first
@@ -48,11 +55,6 @@ class OperationLog(TorchDispatchMode):
     """
 
     PRODUCTS = ("mm", "linear", "attention")
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: nothing is compiled here, and the check of it would take longer than the log."""
-        return False
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +72,7 @@ class OperationLog(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def end(self) -> None:
-        """Record no more; without effect within the block of another mode."""
+        """Stop recording, which slows operations; without effect in the block of another mode."""
         innermost = _python_dispatch._get_current_dispatch_mode()  # pyright: ignore[reportPrivateUsage]
         if not self._is_ended and innermost is self:
             self._is_ended = True

@@ -1,37 +1,19 @@
 """A logit as a sum of terms of features: they are those of the output that a dictionary is of."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from architectures import assert_close, build, tokens_of
+from test_attached import drawn
 from test_feature_graphs import AFTER_NORM, SKIP, transcoded
 
 import interp
 from analyses import direct_logit_attribution
 from interp import Place, Point, edits, run
-from interp.dictionaries import Dictionary, DictionaryTransformer, TopK
+from interp.dictionaries import Dictionary, DictionaryTransformer
 from interp.errors import InvalidInput
 
-N_FEATURES = 9
 BOUND = 1e-10
 ANSWERS = {"target": 3, "distractor": 5}
-
-
-def autoencoder(width: int, hook: str) -> Dictionary:
-    """An autoencoder with random weights."""
-    generator = torch.Generator().manual_seed(width)
-    draw = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    return Dictionary(
-        w_enc=draw(width, N_FEATURES),
-        b_enc=draw(N_FEATURES),
-        b_in=draw(width),
-        w_dec=draw(N_FEATURES, width),
-        b_dec=draw(width),
-        activation=TopK(4),
-        reads=hook,
-        writes=hook,
-    )
 
 
 def of_attention(name: str, point: Point) -> DictionaryTransformer:
@@ -40,10 +22,8 @@ def of_attention(name: str, point: Point) -> DictionaryTransformer:
     made: list[Dictionary] = []
     for layer, step in model.stacks[0].branches():
         if step.part == "attn":
-            f = step.f
-            width = f.n_heads * f.d_head if point is Point.Z else model.d_model
-            output = f.points.z if point is Point.Z else step.points.writes
-            made.append(autoencoder(width, model.names.hooks[Place(output, layer)]))
+            place = Place(step.f.points.z if point is Point.Z else step.points.writes, layer)
+            made.append(drawn(model, place, place))
     return interp.with_dictionaries(model, made)
 
 
@@ -105,18 +85,17 @@ def test_a_term_is_what_a_feature_writes_along_the_direction_of_the_logits():
 
 def test_what_can_not_be_split_is_refused():
     model, view, tokens = build("gpt2"), transcoded("gpt2"), tokens_of("gpt2")[0][:1]
-    stream = autoencoder(model.d_model, "blocks.0.hook_resid_post")
+    post_norm, stream = build("gemma2"), Place(Point.RESID_POST, 0)
+    outputs = [Place(point, 0) for point in (Point.MLP_OUT, Point.MLP_RAW)]
+    twice = [drawn(post_norm, output, output) for output in outputs]
     for of, message in [
         (model, "takes a model with dictionaries"),
-        (interp.with_dictionaries(model, stream), "which is no term of the stream"),
         (
-            interp.with_dictionaries(
-                build("gemma2"),
-                [
-                    replace(autoencoder(build("gemma2").d_model, hook), activation=TopK(2))
-                    for hook in ("blocks.0.hook_mlp_out", "blocks.0.hook_mlp_raw")
-                ],
-            ),
+            interp.with_dictionaries(model, drawn(model, stream, stream)),
+            "which is no term of the stream",
+        ),
+        (
+            interp.with_dictionaries(post_norm, twice),
             "Two dictionaries are of what one sub-layer writes",
         ),
     ]:

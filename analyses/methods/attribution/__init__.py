@@ -10,6 +10,7 @@ from analyses.methods.attribution.edges import (
 )
 from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
+    Terms,
     check_linear_logits,
     direction_at_mlp,
     heads_together,
@@ -31,6 +32,7 @@ from analyses.methods.attribution.stream_terms import (
     Walk,
     places_of_stream,
     point_of_terms,
+    written_points,
 )
 from analyses.methods.attribution.token_logits import TokenLogits, places_of_logits, unembedding_of
 
@@ -50,6 +52,7 @@ __all__ = [
     "Split",
     "StepDirections",
     "StreamWalk",
+    "Terms",
     "TokenLogits",
     "Vectors",
     "Walk",
@@ -68,4 +71,5 @@ __all__ = [
     "steps_and_tolerance",
     "unembedding_of",
     "walk_from_logits",
+    "written_points",
 ]

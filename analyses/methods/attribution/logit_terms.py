@@ -33,15 +33,12 @@ from interp.points import Place
 
 Direction = Float[Tensor, "batch d_model"]
 TokenIds = Int[Tensor, " batch"]
+Column = Int[Tensor, " batch"]
 Terms = dict[Part, Float[Tensor, " batch"]]
 
 
 def logit_terms(
-    model: Network,
-    cache: Cache,
-    direction: Direction,
-    column: Int[Tensor, " batch"],
-    walk: Walk = StreamWalk,
+    model: Network, cache: Cache, direction: Direction, column: Column, walk: Walk = StreamWalk
 ) -> Terms:
     """The terms of ``norm(x)·direction`` at one column of each row.
 
@@ -64,11 +61,7 @@ def logit_terms(
 
 
 def walk_from_logits(
-    model: Network,
-    cache: Cache,
-    direction: Direction,
-    column: Int[Tensor, " batch"],
-    walk: Walk = StreamWalk,
+    model: Network, cache: Cache, direction: Direction, column: Column, walk: Walk = StreamWalk
 ) -> StreamWalk:
     """The direction of each row, pulled back from the logits to the embeddings.
 
@@ -81,7 +74,7 @@ def walk_from_logits(
 
 
 def direction_at_mlp(
-    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"], layer: int
+    model: Network, cache: Cache, direction: Direction, column: Column, layer: int
 ) -> Direction:
     """The vector that the output of a layer's MLP is multiplied by in ``norm(x)·direction``.
 
@@ -140,7 +133,7 @@ def heads_together(terms: Terms) -> Terms:
 
 
 def source_terms(
-    model: Network, cache: Cache, direction: Direction, column: Int[Tensor, " batch"]
+    model: Network, cache: Cache, direction: Direction, column: Column
 ) -> dict[Part, Float[Tensor, "batch key"]]:
     """The term of each head, by the token that it attends to: A_ij · v_j W_O · w.
 

@@ -218,8 +218,8 @@ class StreamWalk:
         for branch in reversed(step.branches):
             whole = self._directions, self._factor
             self._through_block_norm(branch.norms.output, layer)
-            at_output = self._directions, self._factor
-            self.written.append(StepDirections(layer, branch, *at_output, after_norm=whole))
+            at_output = StepDirections(layer, branch, self._directions, self._factor, whole)
+            self.written.append(at_output)
             self._directions, self._factor = whole
         self._through_block_norm(step.norms.base, layer)
 
@@ -303,6 +303,12 @@ def of_heads(name: str, layer: int, values: Float[Tensor, "head cell *more"]) ->
 def point_of_terms(step: Step) -> Point:
     """The point of the tensor that the terms of a sub-layer are computed from."""
     return step.f.out if isinstance(step.f, Experts) else step.f.hidden_point
+
+
+def written_points(step: Step) -> tuple[Point, Point]:
+    """The output of a sub-layer, and what it adds to the stream: after a norm of the output."""
+    raw = step.points.raw if step.norms.output is not None else None
+    return raw or step.points.writes, step.points.writes
 
 
 def places_of_stream(model: Network, stack: Stack, layers: int | None = None) -> list[Place]:
