@@ -465,15 +465,17 @@ def table(frame: pd.DataFrame) -> str:
     """The first rows of a table."""
     count = f"`result.to_frame()` has {len(frame):,} rows"
     rest = ", of which these are the first:" if len(frame) > ROWS else ":"
-    rows = [[cell(value) for value in row] for row in frame.head(ROWS).itertuples(index=False)]
+    texts = {name: [cell(value, name) for value in frame[name].head(ROWS)] for name in frame}
+    rows = [*zip(*texts.values(), strict=True)]
     return f"{count.replace(',', ' ')}{rest}\n\n{markdown_table([*frame.columns], rows)}"
 
 
-def cell(value: object) -> str:
-    """A value of a table, as Markdown."""
+def cell(value: object, column: str) -> str:
+    """A value of a table, as Markdown; p-values magnify rounding, and have a digit less."""
     if value is None or value != value:  # noqa: PLR0124 - not a number
         return ""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    digits = 2 if column in {"p", "q"} else 3
+    text = f"{value:.{digits}g}" if isinstance(value, float) else str(value)
     return re.sub(r"([\\`*_|<\[\]])", r"\\\1", text)
 
 

@@ -83,6 +83,8 @@ MOST_DRAWN, MOST_DRAWN_NODES = 1000, 150
 """The same of a graph of one logit on a page, whose readers choose how many they see."""
 DRAWN_LOGITS = 3
 """The most logits that a figure draws."""
+ROUNDED = 10_000
+"""Numbers of active units from which on they are said in thousands."""
 LEAST_PROBABILITY = 0.5
 """The probability of the graph's logits below which they are no prediction."""
 LEAST_REPLACEMENT = 0.5
@@ -317,7 +319,7 @@ class AttributionGraph(Result):
         replacement, complete = _both(self.replacement_score), _both(self.completeness_score)
         lines = [
             self.headline(),
-            f"{counted(active, 'active unit')}, {filled} with rows, {units} in the graph; pruning "
+            f"{_active(active)}, {filled} with rows, {units} in the graph; pruning "
             f"takes the replacement score from {replacement}, the completeness from {complete}",
         ]
         if self.predicted.n:
@@ -391,6 +393,11 @@ class AttributionGraph(Result):
 
     def _signed_shares(self) -> list[float]:
         return (self.share * self.effect.sign()).tolist()
+
+
+def _active(n: int) -> str:
+    """The number of active units; where it is large, rounding decides which of them are 0."""
+    return counted(n, "active unit") if n < ROUNDED else f"about {round(n, -3)} active units"
 
 
 def _both(scores: Float[Tensor, " two"]) -> str:

@@ -1,12 +1,13 @@
 """The explorer in a real browser: links, Back, jobs, keys, errors, and nothing sent elsewhere."""
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FloatRect, Locator, expect
 
 import interp
 from analyses import ablate, attention_pattern
@@ -312,7 +313,7 @@ def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server
     visitor.page.go_back()
     expect(visitor.page.get_by_text("heads so far")).to_have_count(0, timeout=TIMEOUT)
     visitor.finish()
-    assert "def+f" not in visitor.page.url
+    visitor.page.wait_for_url(lambda url: "def+f" not in url, timeout=TIMEOUT)
 
 
 @pytest.mark.slow
@@ -400,6 +401,17 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
+def until_larger(drawn: Locator, side: str, before: FloatRect) -> FloatRect:
+    """The box of an element once it is larger than before; there is none while it is replaced."""
+    end = time.monotonic() + TIMEOUT / 1000
+    while time.monotonic() < end:
+        box = drawn.bounding_box()
+        if box and box[side] > before[side]:
+            return box
+        drawn.page.wait_for_timeout(50)
+    raise AssertionError(f"{side} of {drawn} is still {before[side]}")
+
+
 @pytest.mark.slow
 def test_1536_heads_are_on_one_screen(chromium, many):
     """Map, pattern and evidence in the window; few small patterns; folding, zoom and ranking."""
@@ -417,13 +429,12 @@ def test_1536_heads_are_on_one_screen(chromium, many):
         assert heads.locator("[role=listbox]").get_attribute("aria-label").startswith("1536 heads")
         heads.get_by_role("button", name="fold").click()
         map_ = heads.locator(".w-scored .w-over")
-        folded = map_.bounding_box()["height"]
+        folded = map_.bounding_box()
         map_.click(position={"x": 60, "y": 60})  # in the first group, which opens
-        assert map_.bounding_box()["height"] > folded
+        grown = until_larger(map_, "height", folded)
         assert int(chosen_head(visitor).split(",")[0]) < 6
-        wide = map_.bounding_box()["width"]
         heads.get_by_role("button", name="larger cells").click()
-        assert map_.bounding_box()["width"] > wide
+        until_larger(map_, "width", grown)
         heads.get_by_text("all", exact=True).click()
         # As high as the box and a little more, however many patterns there are.
         assert heads.locator(".w-all canvas").first.bounding_box()["height"] < 1200
