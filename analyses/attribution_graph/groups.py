@@ -36,7 +36,8 @@ def groups_by_tokens(units: Sequence[GraphNode]) -> dict[str, list[str]]:
         [len({*a} & {*b}) >= LEAST_TOKENS * max(len(a), 1) for b in promoted] for a in promoted
     ]
     names = [" ".join(tokens[:NAMED]) for tokens in promoted]
-    return _groups(units, torch.tensor(alike), names)
+    matrix = torch.tensor(alike, dtype=torch.bool).reshape(len(units), len(units))
+    return _groups(units, matrix, names)
 
 
 def groups_by_sources(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Literal
 
 import streamlit as st
@@ -378,7 +378,8 @@ def grouped(view: View, graph: AttributionGraph, by: Literal["tokens", "sources"
     members: dict[str, list[str]] = {}
     for title, units in graph.groups(by).items():
         name = (NOT_IN_NAMES.sub(" ", title).strip() or by)[:LONGEST_NAME].rstrip()
-        distinct = next(x for x in (name, *(f"{name} {n}" for n in count(2))) if x not in members)
+        numbered = chain([name], (f"{name} {n}" for n in count(2)))
+        distinct = next(each for each in numbered if each not in members)
         longer = _with_groups(view, {**members, distinct: units})
         if len(",".join(longer.groups)) > MAX_TEXT:
             break
