@@ -28,6 +28,7 @@ from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
 from analyses.attribution_graph.filling import Filling, bytes_of_rows
+from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
 from analyses.attribution_graph.influence import (
     Edges,
     completeness,
@@ -37,6 +38,7 @@ from analyses.attribution_graph.influence import (
 )
 from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
+from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers, Rows
 from analyses.attribution_graph.units import features_of, neurons_of
 from analyses.methods.attribution import logit_direction, unembedding_of
@@ -59,7 +61,7 @@ from interp import Transformer, run
 from interp.errors import InvalidInput, OutOfResources, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.io import cancellable
+from interp.io import as_progress, cancellable
 from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import MLP, Batch
 from interp.sweeps import check_options
@@ -94,6 +96,7 @@ PATTERNS = "patterns are fixed: where heads attend, by queries and keys, is no p
 UNITS = ("neuron", "feature")
 """The kinds of nodes that are units."""
 Names = tuple[str, str]
+Groups = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,7 +222,12 @@ class AttributionGraph(Result):
         return edge, carrier
 
     def to_neuronpedia(
-        self, slug: str, *, scan: str | None = None, prompt: str | None = None
+        self,
+        slug: str,
+        *,
+        scan: str | None = None,
+        prompt: str | None = None,
+        groups: Groups | None = None,
     ) -> dict[str, Any]:
         """The graph as the JSON of Neuronpedia's and Anthropic's viewers, for :func:`json.dumps`.
 
@@ -235,19 +243,21 @@ class AttributionGraph(Result):
             slug: the name of the graph in the viewer.
             scan: what the viewer takes for the model; by default its name.
             prompt: the text of the prompt; by default the labels of its tokens.
+            groups: names of nodes that viewers show as one, by the name of their group.
 
         Raises:
-            InvalidInput: there is no such slug, or a number of the graph is not finite.
+            InvalidInput: there is no such slug, a number of the graph is not finite, or a group has
+                a node that the graph does not have.
         """
         from analyses.attribution_graph.to_file import file_of  # noqa: PLC0415 - it reads this class
 
-        return file_of(self, slug, scan, prompt).to_dict()
+        return file_of(self, slug, scan, prompt, groups or {}).to_dict()
 
     def more_frames(self) -> dict[str, pd.DataFrame]:
         """The tables of nodes and of the parts of edges."""
         return {"nodes": self.to_node_frame(), "carriers": self.to_carrier_frame()}
 
-    def drawing(self, groups: Mapping[str, Sequence[str]] | None = None) -> Network:
+    def drawing(self, groups: Groups | None = None) -> Network:
         """Tokens across, layers upwards: the nodes and edges with the most influence.
 
         Of a graph of one logit, these are the lines that lead to it from a size on, which pages
@@ -385,6 +395,27 @@ class AttributionGraph(Result):
             changes.append((factor - 1.0) * float(contributed))
         return torch.tensor(changes, dtype=torch.float64)
 
+    def groups(self, by: Literal["tokens", "sources"]) -> dict[str, list[str]]:
+        """Units that belong together, by the name of their group: for :meth:`drawing`.
+
+        Args:
+            by: ``tokens``: units that promote nearly the same tokens; ``sources``: units that read
+                nearly the same of the same nodes. See :mod:`analyses.attribution_graph.groups`.
+
+        Raises:
+            InvalidInput: ``by`` is something else.
+        """
+        ranked = sorted(self.nodes, key=lambda node: -node.influence)
+        units = [node for node in ranked if node.kind in UNITS]
+        if by == "tokens":
+            return groups_by_tokens(units)
+        if by != "sources":
+            raise InvalidInput(f'by={shorten(by)} should be "tokens" or "sources".')
+        read: dict[str, dict[str, float]] = {}
+        for (source, target), effect in zip(self.edges, self.effect.tolist(), strict=True):
+            read.setdefault(target, {})[source] = effect
+        return groups_by_sources(units, read)
+
     # ---- parts of texts and figures ------------------------------------------------------------
 
     def _of_units(self, name: str) -> Float[Tensor, " node"]:
@@ -418,11 +449,9 @@ def _row_of(node: GraphNode) -> str:
 def _note_of(node: GraphNode) -> str:
     text = f"{percent(node.influence)} of the influence; contributes "
     text += f"{number(node.effect, 3, sign=True)} logits"
-    return (
-        text
-        if node.exact != node.exact
-        else f"{text}; without it, the answer loses {number(node.exact, 3, sign=True)}"
-    )
+    if node.exact == node.exact:
+        text += f"; without it, the answer loses {number(node.exact, 3, sign=True)}"
+    return f"{text}; promotes {node.promoted_tokens}" if node.promoted_tokens else text
 
 
 def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keyword
@@ -463,9 +492,10 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         seed: seed for the draws.
         memory: bytes that stored rows, and the forwards of the checks, may take; by default 2 GiB
             for rows, and for the forwards as :func:`interp.sweep`.
-        progress: called with ``(removals done, removals in total)``.
-        cancelled: called during the checks; if it returns True, removals that are left are not
-            measured.
+        progress: called with ``(rows computed, max_nodes)``, then with ``(removals done, removals
+            in total)``.
+        cancelled: called after each batch of rows, and during the checks; if it returns True
+            there, removals that are left are not measured.
 
     Raises:
         InvalidInput: several prompts; the model has two stacks, clips its queries, keys and values,
@@ -496,10 +526,11 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     if units == "neurons":
         _check_memory(model, batch, max_nodes, memory)
     with cancellable(cancelled), torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), named, units, max_nodes)
-        placed = traced.placed
+        traced = _Traced(model, batch, int(column[0]), named, units)
+        placed = traced.filled(max_nodes, as_progress(progress, "rows"))
         edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
         nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
+        nodes = with_promoted(placed, nodes, unembedding_of(model), model.label)
         terms = terms_of(placed, edges, traced.logits)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
@@ -532,7 +563,6 @@ class _Traced:
     """The rows of one prompt.
 
     Attributes:
-        placed: where the nodes are.
         logits: what the logits read.
         probability: the probability of each.
         labels: the label of each logit's token.
@@ -546,7 +576,6 @@ class _Traced:
         column: int,
         named: Int[Tensor, " logit"] | None,
         units: str,
-        max_nodes: int,
     ) -> None:
         done = run(model, batch, record=places_of_run(model))
         if done.logits is None:
@@ -566,16 +595,20 @@ class _Traced:
         pos = int((real == column).nonzero())
         frozen = FrozenModel(model, done.cache, real)
         is_neurons = units == "neurons"
-        rows = Rows(frozen, neurons_of(frozen) if is_neurons else features_of(model, frozen))
+        self.rows = Rows(frozen, neurons_of(frozen) if is_neurons else features_of(model, frozen))
+        self.pos, self.ids = pos, ids
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
-        start = self.probability / self.probability.sum()
-        filling = Filling(rows, self.logits, start)
-        filling.fill(max_nodes)
-        self.placed = Placed(filling.filled(), rows, pos, ids, start)
         self.labels = [model.label(token) for token in ids.tolist()]
         is_image = batch.images is not None
         labels = map(str, range(len(real))) if is_image else model.to_labels(batch.ids[0, real])
         self.tokens = [*labels]
+
+    def filled(self, max_nodes: int, progress: Progress | None) -> Placed:
+        """Where the nodes are, once the rows of up to ``max_nodes`` units are computed."""
+        start = self.probability / self.probability.sum()
+        filling = Filling(self.rows, self.logits, start)
+        filling.fill(max_nodes, progress)
+        return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
 
 
 def _read_by_logits(

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from analyses.attribution_graph.influence import Edges, with_rest
 from analyses.attribution_graph.rows import Columns, Readers, Rows
+from analyses.results import Progress
+from interp.io import check_cancelled
 
 STORED = 1e-4
 """The share of a row from which an entry is stored."""
@@ -83,8 +85,12 @@ class Filling:
         self.units = torch.zeros(0, dtype=torch.long)
         self._store(rows.of(logits), 0)
 
-    def fill(self, most: int) -> None:
-        """Fill the rows of up to ``most`` units."""
+    def fill(self, most: int, progress: Progress | None = None) -> None:
+        """Fill the rows of up to ``most`` units, and report how many have one.
+
+        Raises:
+            Cancelled: the work was cancelled between two batches of rows.
+        """
         together = min(MOST_TOGETHER, max(1, BATCH_BYTES // (8 * self.columns.n)))
         while len(self.units) < most:
             candidates = self.influence()[self.columns.first_unit :]
@@ -97,6 +103,9 @@ class Filling:
             self.units = torch.cat([self.units, chosen])
             at = self.rows.readers(chosen.to(self.rows.frozen.vectors.device))
             self._store(self.rows.of(at), first)
+            check_cancelled()
+            if progress is not None:
+                progress(len(self.units), most)
 
     def influence(self) -> Float[Tensor, " column"]:
         """The influence of each source by the rows so far."""

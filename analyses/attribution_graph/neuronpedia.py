@@ -115,6 +115,7 @@ class NodeDetail:
     value: float | None
     exact: float | None
     exact_frozen: float | None
+    promoted_tokens: str = ""
 
 
 @dataclass(frozen=True)

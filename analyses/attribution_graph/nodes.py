@@ -41,6 +41,8 @@ class GraphNode:
             the graph, what the answer loses without it.
         exact: what the answer loses if the unit is set to zero; NaN if that was not measured.
         exact_frozen: the same with all patterns as they were.
+        promoted_tokens: labels of the tokens whose logits a unit raises most, through the final
+            norm alone; empty for other nodes.
     """
 
     name: str
@@ -55,6 +57,7 @@ class GraphNode:
     effect: float = 0.0
     exact: float = nan
     exact_frozen: float = nan
+    promoted_tokens: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,12 @@ not. Viewers know no types but those of :data:`analyses.attribution_graph.neuron
 neurons have that of features, and biases and the rest that of errors, at the entry of the model.
 """
 
+from collections.abc import Mapping
 from math import isnan
 
 import torch
 
-from analyses.attribution_graph import AttributionGraph
+from analyses.attribution_graph import AttributionGraph, Groups
 from analyses.attribution_graph.neuronpedia import (
     EMBEDDING,
     ENTRY,
@@ -29,7 +30,7 @@ from analyses.attribution_graph.neuronpedia import (
     Supplement,
 )
 from analyses.attribution_graph.nodes import GraphNode
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, nearest, shorten
 
 MOST_CHARACTERS = 200
 """The most characters of a slug."""
@@ -38,7 +39,7 @@ NEVER_PRUNED = ("bias", "rest", "logit")
 
 
 def file_of(
-    graph: AttributionGraph, slug: str, scan: str | None, prompt: str | None
+    graph: AttributionGraph, slug: str, scan: str | None, prompt: str | None, groups: Groups
 ) -> NeuronpediaGraph:
     """The file of a graph; see :meth:`AttributionGraph.to_neuronpedia`."""
     if not 0 < len(slug) <= MOST_CHARACTERS or not slug.isprintable():
@@ -48,6 +49,7 @@ def file_of(
     nodes = _nodes(graph)
     ids = {node.name: entry.node_id for node, entry in zip(graph.nodes, nodes, strict=True)}
     pairs = zip(graph.edges, graph.effect.tolist(), strict=True)
+    grouped = [[name, *(_id_of(ids, node) for node in names)] for name, names in groups.items()]
     return NeuronpediaGraph(
         slug=slug,
         scan=graph.provenance.model if scan is None else scan,
@@ -56,8 +58,8 @@ def file_of(
         nodes=nodes,
         links=tuple(FileLink(ids[source], ids[target], x) for (source, target), x in pairs),
         q_params={
-            "pinnedIds": [],
-            "supernodes": [],
+            "pinnedIds": [node_id for _, *group in grouped for node_id in group],
+            "supernodes": grouped,
             "linkType": "both",
             "clickedId": "",
             "sg_pos": "",
@@ -75,6 +77,17 @@ def file_of(
         },
         supplement=_supplement(graph),
     )
+
+
+def _id_of(ids: Mapping[str, str], name: str) -> str:
+    """The id of a node.
+
+    Raises:
+        InvalidInput: the graph has no such node.
+    """
+    if name not in ids:
+        raise InvalidInput(f"The graph has no node {shorten(name)}.{nearest(name, ids)}")
+    return ids[name]
 
 
 def _nodes(graph: AttributionGraph) -> tuple[FileNode, ...]:
@@ -191,6 +204,7 @@ def _detail(node: GraphNode) -> NodeDetail:
         value=_or_none(node.value),
         exact=_or_none(node.exact),
         exact_frozen=_or_none(node.exact_frozen),
+        promoted_tokens=node.promoted_tokens,
     )
 
 

@@ -1,5 +1,7 @@
 """Attribution graphs: exact sums, influence, known circuits, removals, and what is refused."""
 
+from inspect import unwrap
+
 import pandas as pd
 import pytest
 import torch
@@ -10,13 +12,15 @@ from declared.prompts import row_of
 from permuted import NORMALIZING_THE_STREAM, tables_of
 
 import interp
-from analyses import attribution_graph, trace_paths
+from analyses import AttributionGraph, attribution_graph, trace_paths
 from analyses.attribution_graph.carriers import Cells, parts_of_edges, sums_of_carriers
 from analyses.attribution_graph.checks import Predicted
+from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
 from analyses.attribution_graph.influence import Edges, influence
+from analyses.attribution_graph.nodes import GraphNode
 from analyses.attribution_graph.rows import Readers, Rows
 from analyses.attribution_graph.units import neurons_of
-from analyses.methods.frozen import FrozenModel, places_of_run
+from analyses.methods.frozen import FrozenModel, output_norm, places_of_run
 from interp import run
 from interp.errors import InvalidInput, InvalidTokens, OutOfResources
 
@@ -260,6 +264,81 @@ def test_a_graph_whose_predictions_fail_is_marked():
     assert Predicted.of(effects, 1.5 * effects).slope == pytest.approx(1.5)
 
 
+# ---- units: what they promote, and groups of them --------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "olmo2"])
+def test_promoted_tokens_are_those_whose_logits_rise_most_through_the_final_norm(name):
+    """With the divisors of the run, where the graph takes 1: they change no order."""
+    model = build(name)
+    tokens = tokens_of(name)[0][:1]
+    graph = attribution_graph(model, tokens, check=0, max_nodes=20, node_share=1.0)
+    cache = run(model, tokens, record=places_of_run(model)).cache
+    (batch,) = model.batches(tokens)
+    frozen = FrozenModel(model, cache, batch.is_real[0].nonzero()[:, 0])
+    units = [node for node in graph.nodes if node.kind == "neuron"]
+    assert len(units) > 5
+    for unit in units:
+        step = model.stacks[0].blocks[unit.layer]
+        written = unit.activation * step.mlp.W_out[unit.neuron].to(frozen.vectors)
+        branch = next(
+            each
+            for each in frozen.branches
+            if each.layer == unit.layer and hasattr(each.step.f, "W_out")
+        )
+        directions = model.unembed.W_U.mT.to(written)
+        scale = cache["final_scale"][0, unit.pos].to(written)
+        directions, _ = model.stacks[0].final_norm.pull_back(directions, scale)
+        normed = output_norm(branch.layer, branch.step)
+        if normed is not None:
+            norm, place = normed
+            directions, _ = norm.pull_back(directions, frozen.at(place)[unit.pos])
+        ids = (directions @ written).topk(5).indices.tolist()
+        assert unit.promoted_tokens == " ".join(map(model.label, ids))
+
+
+def made_up(name, promoted):
+    return GraphNode(name, "neuron", promoted_tokens=promoted)
+
+
+def test_units_that_promote_the_same_tokens_or_read_the_same_are_one_group():
+    units = [
+        made_up("a", "x y z u v"), made_up("b", "v u z q r"), made_up("c", "x y q r s"),
+        made_up("d", "1 2 3 4 5"), made_up("e", "1 2 3 4 6"), made_up("f", "x y w a b"),
+    ]  # fmt: skip
+    assert groups_by_tokens(units) == {"x y": ["a", "b"], "1 2": ["d", "e"]}
+    read = {
+        "a": {"embed@0": 2.0, "embed@1": 1.0}, "b": {"embed@0": 4.0, "embed@1": 2.5},
+        "c": {"embed@0": -2.0, "embed@1": -1.0}, "d": {"embed@1": 1.0}, "e": {"embed@1": 7.0},
+    }  # fmt: skip
+    assert groups_by_sources(units, read) == {"of embed@0": ["a", "b"], "of embed@1": ["d", "e"]}
+    twice = [*units[:2], made_up("g", "x y 7 8 9"), made_up("h", "x y 7 8 9")]
+    assert groups_by_tokens(twice) == {"x y": ["a", "b"], "x y #2": ["g", "h"]}
+    assert groups_by_tokens([]) == groups_by_sources([], {}) == {}
+
+
+def test_groups_of_a_graph_are_drawn_as_one_node_and_written_to_its_file():
+    graph = attribution_graph(interp.load("python-4l"), TEXT, check=0)
+    groups = graph.groups("tokens")
+    grouped = [name for names in groups.values() for name in names]
+    assert groups
+    assert len({*grouped}) == len(grouped)
+    with pytest.raises(InvalidInput, match=r'by=.layers. should be "tokens" or "sources"'):
+        unwrap(AttributionGraph.groups)(graph, "layers")  # without the check of annotations
+    params = graph.to_neuronpedia("name", groups=groups)["qParams"]
+    names = {
+        node["node_id"]: x.name
+        for node, x in zip(graph.to_neuronpedia("name")["nodes"], graph.nodes, strict=True)
+    }
+    assert {name: [names[x] for x in ids] for name, *ids in params["supernodes"]} == groups
+    assert [names[x] for x in params["pinnedIds"]] == grouped
+    with pytest.raises(InvalidInput, match="no node 'L9N9@9'"):
+        graph.to_neuronpedia("name", groups={"wrong": ["L9N9@9"]})
+    by_source = graph.groups("sources")
+    assert by_source
+    assert by_source != groups
+
+
 # ---- what is refused ------------------------------------------------------------------------
 
 
@@ -320,6 +399,8 @@ DECLARED = Declared(
     of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
     of_each_pair=Without("it takes models with one stack"),
     symmetric=Symmetric(
-        {"": of_case}, not_compared=("token", "neuron"), refused=NORMALIZING_THE_STREAM
+        {"": of_case},
+        not_compared=("token", "neuron", "promoted_tokens"),
+        refused=NORMALIZING_THE_STREAM,
     ),
 )

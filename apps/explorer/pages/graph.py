@@ -6,8 +6,12 @@ click on a line, which heads carry it, and a head's pattern. Units can be groupe
 group is switched off or scaled: the change that the graph predicts stands beside the measured one.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
+from itertools import chain, count
+from typing import Literal
 
 import streamlit as st
 
@@ -36,7 +40,8 @@ from apps.explorer.pages.target import direct_settings, where
 from apps.explorer.pages.view_inputs import inputs_of
 from apps.explorer.questions import Question, question
 from apps.explorer.state import change
-from apps.explorer.view import GROUP_NAME, MAX_FACTOR, UNIT_NAME, Head, View
+from apps.explorer.store import STORE
+from apps.explorer.view import GROUP_NAME, MAX_FACTOR, MAX_TEXT, UNIT_NAME, Head, View
 from apps.frame_table import table_of_frame
 from apps.presentation import table
 from apps.widget.pictures import table_view, view_of
@@ -54,6 +59,16 @@ MOST = 16
 """Largest number of edges, and of tokens, that are listed."""
 READ_TEXTS = 64
 """Number of texts on which a unit and dictionaries are measured."""
+MOST_PROMOTING = 3
+"""Number of units of a group of which the promoted tokens are listed."""
+GROUPED_BY: dict[Literal["tokens", "sources"], str] = {
+    "tokens": "promote nearly the same tokens",
+    "sources": "read nearly the same of the same nodes",
+}
+"""What units of a group have in common; see :meth:`analyses.AttributionGraph.groups`."""
+NOT_IN_NAMES = re.compile(r"[^\w -]+")
+LONGEST_NAME = 27
+"""Number of characters of the name of a group, without its number."""
 ARROW = " → "
 
 
@@ -191,6 +206,8 @@ def _around(view: View, graph: AttributionGraph) -> list[ViewData]:
     if rows.empty:
         return []
     order = rows["share"].sort_values(ascending=False, kind="stable").index
+    promoted = {node.promoted_tokens: None for node in graph.nodes if node.name in names}
+    promotes = " / ".join([tokens for tokens in promoted if tokens][:MOST_PROMOTING])
     columns = rows.loc[order, ["name", "effect", "share", "carrier", "carried"]].head(MOST)
     return [
         table_view(
@@ -198,7 +215,8 @@ def _around(view: View, graph: AttributionGraph) -> list[ViewData]:
             f"What {view.node} reads, and what reads it",
             table_of_frame(columns),
             "The largest shares. effect: what the writer adds to what the reader reads; carrier: "
-            "the head with the largest part of it, or the bypass.",
+            "the head with the largest part of it, or the bypass."
+            f"{promotes and f' Through the final norm alone, it promotes {promotes}.'}",
         )
     ]
 
@@ -315,19 +333,11 @@ def controls(view: View, model: interp.Transformer) -> None:
             DICTIONARIES,
             help="Variance, sparsity and loss of the dictionaries on the model's prompts.",
         )
-    groups = groups_of(view)
-    if UNIT_NAME.fullmatch(view.node):
-        if examples(view.model):
-            ask_switch(
-                "Texts", UNIT_TEXTS, help="Where the unit is most active on the model's prompts."
-            )
-        write("Group", "group", help="The name of the group that the chosen unit joins or leaves.")
-        is_member = view.node in groups.get(view.group, [])
-        st.button(
-            "Leave group" if is_member else "Join group",
-            on_click=lambda: change(_with_member(view, view.node, joins=not is_member)),
-            disabled=not GROUP_NAME.fullmatch(view.group),
+    if UNIT_NAME.fullmatch(view.node) and examples(view.model):
+        ask_switch(
+            "Texts", UNIT_TEXTS, help="Where the unit is most active on the model's prompts."
         )
+    _group_controls(view, model)
     if _scaled_units(view):
         number_field("Factor", "factor", (-MAX_FACTOR, MAX_FACTOR))
         ask_switch(
@@ -338,6 +348,53 @@ def controls(view: View, model: interp.Transformer) -> None:
         )
 
 
+def _group_controls(view: View, model: interp.Transformer) -> None:
+    """Groups of units that are alike, and the group of the chosen unit."""
+    groups = groups_of(view)
+    with st.container(horizontal=True):
+        for by, alike in GROUPED_BY.items():
+            st.button(
+                f"Group by {by}",
+                on_click=partial(_group, view, model, by),
+                help=f"Draw units that {alike} as one node; the strongest one leads.",
+            )
+        if groups:
+            st.button("Ungroup", on_click=partial(change, groups=(), node=""))
+    if UNIT_NAME.fullmatch(view.node):
+        write("Group", "group", help="The name of the group that the chosen unit joins or leaves.")
+        is_member = view.node in groups.get(view.group, [])
+        st.button(
+            "Leave group" if is_member else "Join group",
+            on_click=lambda: change(_with_member(view, view.node, joins=not is_member)),
+            disabled=not GROUP_NAME.fullmatch(view.group),
+        )
+
+
+def grouped(view: View, graph: AttributionGraph, by: Literal["tokens", "sources"]) -> View:
+    """The view with the units of a graph grouped by what they have in common.
+
+    Groups are left out from the first one on that does not fit into the address.
+    """
+    members: dict[str, list[str]] = {}
+    for title, units in graph.groups(by).items():
+        name = (NOT_IN_NAMES.sub(" ", title).strip() or by)[:LONGEST_NAME].rstrip()
+        numbered = chain([name], (f"{name} {n}" for n in count(2)))
+        distinct = next(each for each in numbered if each not in members)
+        longer = _with_groups(view, {**members, distinct: units})
+        if len(",".join(longer.groups)) > MAX_TEXT:
+            break
+        members[distinct] = units
+    return _with_groups(view, members)
+
+
+def _group(view: View, model: interp.Transformer, by: Literal["tokens", "sources"]) -> None:
+    """Group the units of the graph, if it has been computed."""
+    known = (STORE.get(_graph_question(view, model, check)) for check in (CHECKS, 0))
+    graph = next((each for each in known if each is not None), None)
+    if graph is not None:
+        change(replace(grouped(view, graph, by), node=""))
+
+
 def _with_member(view: View, unit: str, *, joins: bool) -> View:
     """The view with a unit in the named group, or without it; a unit is in one group."""
     members = {
@@ -345,6 +402,10 @@ def _with_member(view: View, unit: str, *, joins: bool) -> View:
     }
     if joins:
         members[view.group] = [*members.get(view.group, []), unit]
+    return _with_groups(view, members)
+
+
+def _with_groups(view: View, members: Mapping[str, Sequence[str]]) -> View:
     groups = tuple(f"{name}={'+'.join(units)}" for name, units in members.items() if units)
     return replace(view, groups=groups)
 

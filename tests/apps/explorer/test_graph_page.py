@@ -1,6 +1,7 @@
 """The page Graph: the graph is that of the analysis, and units can be grouped and scaled."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import interp
 from analyses import attribution_graph, scale_units
 from analyses.results.number_text import number
 from apps.explorer import offered
-from apps.explorer.pages.graph import GRAPH_PAGE, SCALED, UNIT_TEXTS
+from apps.explorer.pages.graph import GRAPH_PAGE, SCALED, UNIT_TEXTS, grouped, groups_of
 from apps.explorer.view import Head, from_address
 
 NAME = "python-4l"
@@ -142,6 +143,34 @@ def test_a_group_is_one_node_and_is_scaled_together(first):
     assert rows["change of the logit, predicted by the graph"] == number(predicted, 3, sign=True)
     assert more[SCALED].scaled == tuple(names)
     assert any(names[0] in row[0] for row in views["around"]["rows"])
+
+
+@pytest.mark.parametrize("by", ["tokens", "sources"])
+def test_units_that_are_alike_are_grouped_at_once(first, by):
+    """Their names fit into the address; so do as many groups as it has room for."""
+    view, results = first
+    graph = results["graph"]
+    grouped_view = grouped(view, graph, by)
+    assert from_address(grouped_view.to_address()) == (grouped_view, ())
+    groups = [*groups_of(grouped_view).values()]
+    assert groups
+    assert groups == [*graph.groups(by).values()][: len(groups)]
+    names = {node["name"] for node in drawn(grouped_view, results)["graph"]["nodes"]}
+    assert {*groups_of(grouped_view)} & names
+    members = {unit for units in groups for unit in units}
+    many = {f"{n} x": [*members][:20] for n in range(100)}
+    graph_of_many = SimpleNamespace(groups=lambda _by: many)
+    fitting = grouped(view, graph_of_many, by)
+    assert 0 < len(fitting.groups) < 100
+    assert from_address(fitting.to_address()) == (fitting, ())
+
+
+def test_a_chosen_unit_names_the_tokens_that_it_promotes(first):
+    view, results = first
+    node = largest_feature(results["graph"])
+    around = drawn(replace(view, node=node.name), results)["around"]
+    assert node.promoted_tokens
+    assert node.promoted_tokens in around["note"]
 
 
 def test_the_code_of_a_question_attaches_the_dictionaries(first):
