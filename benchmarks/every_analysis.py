@@ -2,6 +2,7 @@
 
     python -m benchmarks.every_analysis                                  # all rows; the table
     python -m benchmarks.every_analysis --only ablate --only lens        # measures these rows again
+    python -m benchmarks.every_analysis --only heads --uncounted         # time without counting
     python -m benchmarks.every_analysis --docs docs/reference/costs.md   # and writes it there
 
 Each command runs with its default options in a process of its own, on 32 of the minimal pairs that
@@ -12,7 +13,8 @@ measured, so that an interrupted table goes on where it stopped. A command that 
 A forward is a plain one over all of a command's input, with logits at every position. Forwards are
 counted by their multiply-adds in matrix products, so that one that restarts in the middle of the
 model, or reads the logits of the last position only, is a part of a forward. A backward pass counts
-about as much as a forward.
+about as much as a forward. Counting delays commands of many small operations: ``--uncounted``
+measures time and memory again without it, and takes the forwards of the row before.
 """
 
 import argparse
@@ -26,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,6 +61,7 @@ CORES = 2
 GRACE = 60.0
 """Seconds that an interrupted process has to end."""
 CHILD = (sys.executable, "-c", "from benchmarks.every_analysis import child; child()")
+PLAIN = (sys.executable, "-c", "import sys; from apps.cli import main; main(sys.argv[1:])")
 UNIT = (sys.executable, "-c", "from benchmarks.every_analysis import unit; unit()")
 SKIPPED = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages"}
 """Folders of the standard library whose docstrings are not read."""
@@ -200,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bytes", type=int, default=BYTES, help="size of the text; default: 1 MB")
     parser.add_argument("--limit", type=float, default=20, help="minutes a row; default: 20")
     parser.add_argument("--out", type=Path, default=ROWS, help="JSON lines")
+    parser.add_argument("--uncounted", action="store_true", help="keep the numbers of forwards")
     parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
     options = parser.parse_args(arguments)
     load = load_average()
@@ -207,7 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         inputs = Inputs(options.model, options.pairs, options.bytes, Path(temporary))
         rows = {cost.name: cost for cost in read(options.out) if inputs.are_of(cost)}
         for name in options.only or [name for name in COMMANDS if name not in rows]:
-            cost = measured(name, inputs, 60 * options.limit)
+            cost = measured(name, inputs, 60 * options.limit, counts=not options.uncounted)
+            if options.uncounted and name in rows:
+                cost = replace(cost, forwards=rows[name].forwards)
             append(options.out, cost)
             rows[name] = cost
             print(" | ".join(cost.cells()), flush=True)
@@ -289,17 +295,18 @@ class Inputs:
         return [*words, "--model", self.model]
 
 
-def measured(name: str, inputs: Inputs, limit: float) -> Cost:
+def measured(name: str, inputs: Inputs, limit: float, *, counts: bool = True) -> Cost:
     """Run a command in a process of its own until it ends, or for ``limit`` seconds."""
     command, folder = COMMANDS[name], inputs.folder
     out, counted, errors = folder / f"out of {name}", folder / "counted", folder / "errors"
     words = inputs.words(command) + (["--out", str(out)] if command.writes else [])
-    whole = _forward_of(inputs.model, inputs.file(command.reads))
+    whole = _forward_of(inputs.model, inputs.file(command.reads)) if counts else 1
+    start = [*CHILD, str(counted)] if counts else [*PLAIN]
     counted.unlink(missing_ok=True)
     began = time.perf_counter()
     with Path(os.devnull).open("w") as nowhere, errors.open("w") as stderr:
         process = subprocess.Popen(
-            [*CHILD, str(counted), *words],
+            [*start, *words],
             stdout=nowhere,
             stderr=stderr,
         )

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,7 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
     options = parser.parse_args(arguments)
     load = load_average()
-    costs = [*_commands(options.model), *_explorer(options.model)]
+    costs: list[Cost] = []
+    for cost in chain(_commands(options.model), _explorer(options.model)):
+        print(cost, file=sys.stderr, flush=True)
+        costs.append(cost)
     table = to_markdown(costs, load)
     print(table)
     if options.docs:
@@ -140,7 +143,7 @@ def _explorer(model: str) -> Iterator[Cost]:
         yield measured("a prompt of one's own", began)
         visitor.finish()
         began = time.perf_counter()
-        visitor.page.get_by_role("radio", name="Weights").click()
+        visitor.page.get_by_role("radio", name="Weights", exact=True).click()
         visitor.page.wait_for_selector("[data-view=OV_out][data-ready=true]", timeout=600_000)
         yield measured("what a head writes, on Weights", began)
         visitor.finish()
@@ -160,7 +163,7 @@ def _pages(visitor: Visit, measured: Callable[[str, float], Cost]) -> Iterator[C
     pages = {"Why": "components", "Graph": "graph", "Patch": "patching", "Prompt": "tokens"}
     for page, view in pages.items():
         began = time.perf_counter()
-        visitor.page.get_by_role("radio", name=page).click()
+        visitor.page.get_by_role("radio", name=page, exact=True).click()
         drawn = f"[data-view={view}][data-ready=true]"
         visitor.page.wait_for_selector(drawn, timeout=TIMEOUT)
         yield measured(f"the page {page}", began)
@@ -170,7 +173,7 @@ def _pages(visitor: Visit, measured: Callable[[str, float], Cost]) -> Iterator[C
 
 def _ask(visitor: Visit, text: str) -> None:
     """Open the page Heads, type a prompt and wait until its patterns are shown."""
-    visitor.page.get_by_role("radio", name="Heads").click()
+    visitor.page.get_by_role("radio", name="Heads", exact=True).click()
     visitor.page.get_by_label("Prompt", exact=True).fill(text)
     visitor.page.get_by_role("button", name="Run").click()
     asked = "text => new URL(location.href).searchParams.get('text') === text"

@@ -34,6 +34,7 @@ ADDRESSES: dict[str, dict[str, str]] = {
     "prompt": {"page": "prompt", "model": "python-4l"},
     "heads": {"page": "heads", "model": "python-4l"},
     "why": {"page": "why", "model": "python-2l"},
+    "graph": {"page": "graph", "model": "python-4l", "units": "features"},
     "patch": {"page": "patch", "model": "python-2l"},
     "weights": {"page": "weights", "model": "python-2l", "head": "L1H0"},
     "composition": {"page": "weights", "model": "python-2l", "weights": "composition"},

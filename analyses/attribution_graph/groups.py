@@ -51,7 +51,7 @@ def groups_by_sources(
     """
     sources = sorted({source for of_source in read.values() for source in of_source})
     rows = [[read.get(unit.name, {}).get(source, 0.0) for source in sources] for unit in units]
-    terms = torch.tensor(rows, dtype=torch.float64).reshape(len(units), -1)
+    terms = torch.tensor(rows, dtype=torch.float64).reshape(len(units), len(sources))
     directions = terms / terms.norm(dim=1, keepdim=True).clamp_min(torch.finfo(terms.dtype).tiny)
     names = [f"of {sources[n]}" for n in terms.abs().argmax(1).tolist()] if sources else []
     return _groups(units, directions @ directions.mT >= LEAST_COSINE, names)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -18,6 +20,7 @@ from apps.commands.written_run import difference
 from interp.errors import InvalidInput
 from interp.kernels import choice as kernel
 
+PAGE = (Path(__file__).parents[2] / "docs/how-to/repeat.md").read_text(encoding="utf-8")
 ABLATE = ["ablate", "--model", "rasp-reverse", "--memory", "300kB"]
 HEADS = ["heads", "--model", "rasp-reverse", "--rows", "2"]
 PATCH = [
@@ -231,6 +234,8 @@ def test_a_command_without_partial_results_leaves_those_of_another(command, tmp_
 def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(command):
     """And the help of each command states whether it is one."""
     resumable = {spec.name for spec in COMMANDS if spec.is_resumable}
+    listed = re.findall(r"Partial results are saved by the commands .*?:(.*?)\.", PAGE, re.DOTALL)
+    assert {*re.findall("`(.+?)`", listed[0])} == resumable
     assert resumable == {
         *("ablate", "patch", "paths", "attribute", "nodes", "erase", "head-effects", "heads"),
     }
