@@ -603,7 +603,7 @@ class _Traced:
         labels = map(str, range(len(real))) if is_image else model.to_labels(batch.ids[0, real])
         self.tokens = [*labels]
 
-    def filled(self, max_nodes: int, progress: Progress | None) -> Placed:
+    def filled(self, max_nodes: int, progress: Callable[[int, int], None] | None) -> Placed:
         """Where the nodes are, once the rows of up to ``max_nodes`` units are computed."""
         start = self.probability / self.probability.sum()
         filling = Filling(self.rows, self.logits, start)

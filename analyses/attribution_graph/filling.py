@@ -14,8 +14,7 @@ from torch import Tensor
 
 from analyses.attribution_graph.influence import Edges, with_rest
 from analyses.attribution_graph.rows import Columns, Readers, Rows
-from analyses.results import Progress
-from interp.io import check_cancelled
+from interp.io import Progress, check_cancelled
 
 STORED = 1e-4
 """The share of a row from which an entry is stored."""
