@@ -465,8 +465,8 @@ def table(frame: pd.DataFrame) -> str:
     """The first rows of a table."""
     count = f"`result.to_frame()` has {len(frame):,} rows"
     rest = ", of which these are the first:" if len(frame) > ROWS else ":"
-    texts = {name: [cell(value, name) for value in frame[name].head(ROWS)] for name in frame}
-    rows = [*zip(*texts.values(), strict=True)]
+    columns = [[cell(x, name) for x in frame[name].head(ROWS)] for name in map(str, frame)]
+    rows = [*zip(*columns, strict=True)]
     return f"{count.replace(',', ' ')}{rest}\n\n{markdown_table([*frame.columns], rows)}"
 
 
