@@ -27,8 +27,6 @@ LISTED = 0.2
 """Edges are listed from this share of the threshold of nodes on."""
 GROWTH = 1.5
 """The factor of the threshold while too many nodes are above it."""
-SMALLEST = torch.finfo(torch.float32).tiny
-"""Sizes below float32's smallest normal number count as 0, as some kernels round them to 0."""
 STEPS = 200
 """Largest number of steps of the search for single paths."""
 Node = tuple[int, int]
@@ -261,8 +259,8 @@ class Tracer:
 
 
 def _is_large(sizes: Tensor, threshold: float) -> Tensor:
-    """Which sizes reach a threshold and :data:`SMALLEST`; of an answer of 0 nothing is traced."""
-    return sizes >= max(threshold, SMALLEST)
+    """Which sizes reach a threshold, and are above what some kernels of float32 round to 0."""
+    return sizes >= max(threshold, torch.finfo(torch.float32).tiny)
 
 
 def _contributions(

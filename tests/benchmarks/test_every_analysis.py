@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -36,8 +37,10 @@ def test_an_interrupted_table_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     rows = {cost.name: cost for cost in (LENS, VERIFY)}
     monkeypatch.setattr(costs, "COMMANDS", {name: costs.COMMANDS[name] for name in rows})
 
-    def measure(name, inputs, limit):
+    def measure(name, inputs, limit, *, counts):
         assert (inputs.model, limit) == (MODEL, 1200)
+        if not counts:
+            return replace(rows[name], seconds=1.0, forwards=None)
         if len(measured) == 1:
             measured.append("interrupted")
             raise KeyboardInterrupt
@@ -55,6 +58,9 @@ def test_an_interrupted_table_goes_on_where_it_stopped(tmp_path, monkeypatch, ca
     assert [line.split(" | ")[0] for line in table[3:5]] == ["| lens", "| verify"]
     assert costs.main([*words, "--only", "verify"]) == 0
     assert measured[3:] == ["verify"]
+    assert costs.main([*words, "--only", "lens", "--uncounted"]) == 0
+    uncounted = costs.read(tmp_path / "costs.jsonl")[-1]
+    assert uncounted == replace(LENS, seconds=1.0)
     assert costs.main([*words, "--pairs", "4", "--only", "lens"]) == 0
     assert "| verify | weights" in capsys.readouterr().out
 
