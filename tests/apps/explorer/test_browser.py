@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -401,15 +401,15 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def until_larger(drawn: Locator, side: str, before: FloatRect) -> FloatRect:
-    """The box of an element once it is larger than before; there is none while it is replaced."""
-    end = time.monotonic() + TIMEOUT / 1000
+def box_of(drawn: Locator, is_so: Callable[[FloatRect], bool] = lambda _: True) -> FloatRect:
+    """The box of an element once it is so; there is none while the element is replaced."""
+    end, box = time.monotonic() + TIMEOUT / 1000, None
     while time.monotonic() < end:
         box = drawn.bounding_box()
-        if box and box[side] > before[side]:
+        if box is not None and is_so(box):
             return box
         drawn.page.wait_for_timeout(50)
-    raise AssertionError(f"{side} of {drawn} is still {before[side]}")
+    raise AssertionError(f"the box of {drawn} is still {box}")
 
 
 @pytest.mark.slow
@@ -420,24 +420,23 @@ def test_1536_heads_are_on_one_screen(chromium, many):
         heads = visitor.view("heads")
         heads.locator("[role=option]").first.wait_for(timeout=TIMEOUT)
         for pane in (".w-scored", ".w-right", ".w-evidence"):
-            box = heads.locator(pane).bounding_box()
+            box = box_of(heads.locator(pane))
             assert box["y"] >= 0
             assert box["y"] + box["height"] <= 900
-        canvas = heads.locator(".w-all canvas").first.bounding_box()
-        assert canvas["height"] < 300
+        assert box_of(heads.locator(".w-all canvas").first)["height"] < 300
         assert heads.locator("[role=option]").count() < 60
         assert heads.locator("[role=listbox]").get_attribute("aria-label").startswith("1536 heads")
         heads.get_by_role("button", name="fold").click()
         map_ = heads.locator(".w-scored .w-over")
-        folded = map_.bounding_box()
+        folded = box_of(map_)
         map_.click(position={"x": 60, "y": 60})  # in the first group, which opens
-        grown = until_larger(map_, "height", folded)
+        grown = box_of(map_, lambda box: box["height"] > folded["height"])
         assert int(chosen_head(visitor).split(",")[0]) < 6
         heads.get_by_role("button", name="larger cells").click()
-        until_larger(map_, "width", grown)
+        box_of(map_, lambda box: box["width"] > grown["width"])
         heads.get_by_text("all", exact=True).click()
         # As high as the box and a little more, however many patterns there are.
-        assert heads.locator(".w-all canvas").first.bounding_box()["height"] < 1200
+        assert box_of(heads.locator(".w-all canvas").first)["height"] < 1200
         assert not visitor.complaints
 
 
