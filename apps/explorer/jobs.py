@@ -21,9 +21,7 @@ from interp.errors import Cancelled, InterpError, OutOfResources
 from interp.io import cancellable, return_freed_memory
 
 FIRST_SLICE = 0.1
-"""Seconds after which there is a first partial result."""
-PATIENCE = 0.15
-"""Seconds from the start of a job within which a page that draws waits for its first result."""
+"""Seconds after which the first partial result is shown."""
 LONGEST_SLICE = 3.0
 ABANDONED = 5.0
 """Seconds after which a job that no page polls pauses."""
@@ -60,7 +58,6 @@ class Job:
         active: whether a worker is computing it now, or will at once.
         can_retry: after an error, whether another attempt could succeed.
         turn: number of its place in the queue; an older place is passed over.
-        began: the time at which it was first asked for.
     """
 
     question: Question
@@ -77,13 +74,6 @@ class Job:
     active: bool = False
     can_retry: bool = True
     turn: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    def wait(self) -> None:
-        """Wait for the first result, until :data:`PATIENCE` after the job began at most."""
-        end = self.began + PATIENCE
-        while self.running and self.result is None and time.monotonic() < end:
-            time.sleep(PATIENCE / 30)
 
     @property
     def should_pause(self) -> bool:

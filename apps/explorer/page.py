@@ -58,21 +58,19 @@ class Ask:
         name: the name by which the page finds the answer.
         question: the question, or the reason why it can't be asked.
         long: whether it runs as a job, with progress and partial results.
-        fast: whether a job has its first result so soon that the page waits for it.
         after: questions that are answered first, unless they fail or the visitor cancels them.
     """
 
     name: str
     question: Question | str
     long: bool = False
-    fast: bool = False
     after: tuple[Question, ...] = ()
 
 
-def ask(name: str, make: Callable[[], Question], *, long: bool = False, fast: bool = False) -> Ask:
+def ask(name: str, make: Callable[[], Question], *, long: bool = False) -> Ask:
     """A question of a page; an error in making it is shown on the page."""
     try:
-        return Ask(name, make(), long, fast)
+        return Ask(name, make(), long)
     except InterpError as error:
         return Ask(name, str(error), long)
 
@@ -143,22 +141,22 @@ class Results:
     def of(cls, asked: Sequence[Ask], jobs: Jobs) -> "Results":
         """Answer the quick questions, start the long ones, and collect the results so far."""
         results = cls()
-        started: list[tuple[Ask, Job]] = []
         for request in asked:
             if isinstance(request.question, str):
                 results.errors[request.name] = request.question
                 continue
             results.questions[request.name] = request.question
             if request.long:
-                is_off = is_cancelled(request.question)
-                job = jobs.poll(request.question, session_name(), cancelled=is_off)
-                started.append((request, job))
+                results._add_job(
+                    request.name,
+                    jobs.poll(
+                        request.question,
+                        session_name(),
+                        cancelled=is_cancelled(request.question),
+                    ),
+                )
             else:
                 results._run(request.name, request.question, jobs)
-        for request, job in started:
-            if request.fast:
-                job.wait()
-            results._add_job(request.name, job)
         return results
 
     def _add_job(self, name: str, job: Job) -> None:

@@ -48,10 +48,7 @@ def sweep_asks(
     }
     every: dict[str, dict[str, object]] = {**(first if preview else {}), name: {}}
     return in_turn(
-        [
-            ask(each, partial(make, settings), long=True, fast=not preview)
-            for each, settings in every.items()
-        ]
+        [ask(each, partial(make, settings), long=True) for each, settings in every.items()]
     )
 
 
