@@ -86,7 +86,7 @@ MOST_DRAWN, MOST_DRAWN_NODES = 1000, 150
 DRAWN_LOGITS = 3
 """The most logits that a figure draws."""
 ROUNDED = 10_000
-"""Numbers of active units from which on they are said in thousands."""
+"""The number of active units from which it is rounded to thousands."""
 LEAST_PROBABILITY = 0.5
 """The probability of the graph's logits below which they are no prediction."""
 LEAST_REPLACEMENT = 0.5

@@ -7,19 +7,19 @@ make of the unit is no part of it (Geva et al. 2022, "Transformer Feed-Forward L
 Predictions by Promoting Concepts in the Vocabulary Space").
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from analyses.attribution_graph.nodes import GraphNode, Placed
+from analyses.methods.circuits import top_columns
 from analyses.methods.frozen import output_norm
+from interp.linalg import LowRank
 from interp.model import Norm, Unembedding
 
-BLOCK = 4096
-"""Number of tokens whose logits are computed at a time."""
 MOST_PROMOTED = 5
 """Number of tokens that are named of each unit."""
 
@@ -38,37 +38,32 @@ def with_promoted(
         unembed: the unembedding of the model.
         label: the label of a token.
     """
-    named, of_branch = dict(nodes), dict[int, list[tuple[int, int]]]()
+    of_branch = dict[int, dict[int, int]]()
     for number in nodes:
         if placed.ends.is_unit[number]:
             branch, at = placed.unit(number)
-            of_branch.setdefault(branch, []).append((number, at))
-    for branch, units in of_branch.items():
-        which = torch.tensor([at for _, at in units], device=unembed.W_U.device)
-        ids = _promoted(placed, branch, which, unembed).tolist()
-        for (number, _), row in zip(units, ids, strict=True):
-            named[number] = replace(nodes[number], promoted_tokens=" ".join(map(label, row)))
-    return named
+            of_branch.setdefault(branch, {})[number] = at
+    if not of_branch:
+        return dict(nodes)
+    written = torch.cat(
+        [_read(placed, branch, [*units.values()]) for branch, units in of_branch.items()]
+    )
+    ids, _ = top_columns(LowRank(written, unembed.W_U.to(written.dtype)), MOST_PROMOTED)
+    numbers = [number for units in of_branch.values() for number in units]
+    return dict(nodes) | {
+        number: replace(nodes[number], promoted_tokens=" ".join(map(label, row)))
+        for number, row in zip(numbers, ids.tolist(), strict=True)
+    }
 
 
-def _promoted(
-    placed: Placed, branch: int, which: Int[Tensor, " chosen"], unembed: Unembedding
-) -> Int[Tensor, "chosen token"]:
-    """The tokens that some units of a sub-layer promote, the most promoted first."""
+def _read(placed: Placed, branch: int, chosen: Sequence[int]) -> Float[Tensor, "chosen d_model"]:
+    """What the unembedding reads of some units of a sub-layer, but for divisors of norms."""
     frozen, units = placed.rows.frozen, placed.rows.units[branch]
-    written = units.written(which)
+    written = units.written(torch.tensor(chosen, device=units.pos.device))
     normed = output_norm(frozen.branches[branch].layer, frozen.branches[branch].step)
     if normed is not None and not units.writes_after_norm:
         written = _linear(normed[0], written)
-    written = _linear(frozen.stack.final_norm, written)
-    logits, ids = written[:, :0], which[:, None][:, :0]
-    for first in range(0, unembed.W_U.shape[1], BLOCK):
-        block = written @ unembed.W_U[:, first : first + BLOCK].to(written.dtype)
-        numbers = torch.arange(first, first + block.shape[1], device=ids.device)
-        every = torch.cat([logits, block], 1)
-        logits, order = every.topk(min(MOST_PROMOTED, every.shape[1]))
-        ids = torch.cat([ids, numbers.expand_as(block)], 1).gather(1, order)
-    return ids
+    return _linear(frozen.stack.final_norm, written)
 
 
 def _linear(norm: Norm, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
