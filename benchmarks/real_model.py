@@ -2,11 +2,14 @@
 
     python -m benchmarks.real_model MODEL                        # prints the table
     python -m benchmarks.real_model MODEL --docs docs/speed.md  # and writes it there
+    python -m benchmarks.real_model MODEL --walk                 # only the walk of ten steps
 
 Each step runs in a process of its own, as a user would start it: Python that loads and runs the
 model, the commands with their default options on eight pairs of prompts about two names, and the
 explorer in Chromium with a prompt typed by hand. The memory of a step is the largest resident set
-of its process; that of the explorer is the server's.
+of its process; that of the explorer is the server's. A walk of ten steps, in an explorer started
+anew, leads from a prompt typed by hand to a story that opens as a file; each step waits for no job
+but those whose results it shows.
 """
 
 import argparse
@@ -21,18 +24,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from playwright.sync_api import Browser
 
 from benchmarks.machine import load_average
 from benchmarks.memory import high_water, resident
 from benchmarks.table import write_between
 from interp.execution import processor
-from tools.browser import TIMEOUT, Visit, chromium, served, visit
+from tools.browser import TIMEOUT, Served, Visit, chromium, served, visit
 
 MARKERS = ("<!-- figures of a real model -->", "<!-- end of a real model -->")
 N_PAIRS, N_PROMPTS = 8, 50
 NAMES = ("Mary", "John", "Tom", "James", "Paul")
 SENTENCE = "When {a} and {b} went to the store, {s} gave a drink to"
 OWN_PROMPT = "The capital of France is"
+WALKED = "When Anna and Peter sat down for lunch, Peter handed the bread to"
 LOAD = "import sys, interp; model = interp.load(sys.argv[1])"
 PREDICT = f"""{LOAD}
 logits = model(model.to_tokens("{SENTENCE.format(a="Mary", b="John", s="John")}"))
@@ -60,10 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model")
     parser.add_argument("model", help="a name such as smollm2-135m, or a folder")
     parser.add_argument("--docs", type=Path, help="a page with the markers of this table")
+    parser.add_argument("--walk", action="store_true", help="only the walk, which is not written")
     options = parser.parse_args(arguments)
+    if options.walk and options.docs:
+        parser.error("--docs writes the whole table: leave out --walk")
     load = load_average()
     costs: list[Cost] = []
-    for cost in chain(_commands(options.model), _explorer(options.model)):
+    whole = [] if options.walk else [_commands(options.model), _explorer(options.model)]
+    for cost in chain(*whole, _walk(options.model)):
         print(cost, file=sys.stderr, flush=True)
         costs.append(cost)
     table = to_markdown(costs, load)
@@ -163,12 +172,96 @@ def _pages(visitor: Visit, measured: Callable[[str, float], Cost]) -> Iterator[C
     pages = {"Why": "components", "Graph": "graph", "Patch": "patching", "Prompt": "tokens"}
     for page, view in pages.items():
         began = time.perf_counter()
-        visitor.page.get_by_role("radio", name=page, exact=True).click()
-        drawn = f"[data-view={view}][data-ready=true]"
-        visitor.page.wait_for_selector(drawn, timeout=TIMEOUT)
+        _turn_to(visitor, page, view)
         yield measured(f"the page {page}", began)
         visitor.finish()
         yield measured(f"and all of the page {page}", began)
+
+
+def _walk(model: str) -> Iterator[Cost]:
+    """From a prompt typed by hand to a story that opens without the explorer, in ten steps."""
+    with served(model) as server, chromium() as browser, visit(browser, server) as visitor:
+        steps = chain(
+            _walk_to_differences(visitor, server), _walk_to_story(visitor, server, browser)
+        )
+        began = time.perf_counter()
+        for number, step in enumerate(steps, 1):
+            now = time.perf_counter()
+            yield Cost(f"walk {number}: {step}", now - began, high_water(server.process.pid))
+            began = now
+
+
+def _walk_to_differences(visitor: Visit, server: Served) -> Iterator[str]:
+    """The steps on the page Heads, each named when it is done."""
+    page, heads = visitor.page, visitor.view("heads")
+
+    def shown(text: str) -> None:
+        heads.get_by_text(text).first.wait_for(state="attached", timeout=TIMEOUT)
+
+    visitor.open(server.url)
+    yield "open the explorer, which asks a question of its own"
+    _ask(visitor, WALKED)
+    yield "type a prompt; its prediction and all patterns"
+    shown("hatched")
+    yield "all heads' effects, estimated"
+    shown("against their measured effects")
+    yield "the ten largest, measured"
+    heads.locator(".w-evidence [role=option]").first.click()
+    page.wait_for_url(lambda url: "head=" in url, timeout=TIMEOUT)
+    visitor.settle()
+    _add_to_story(visitor, "The head with the largest effect.")
+    yield "choose the first of the ranking; add the view to a story"
+    plot = heads.locator(".w-plot[tabindex='0']").first
+    plot.press("s")
+    plot.press("p")
+    page.get_by_text("Ablate L").first.click()
+    page.get_by_role("radio", name="A − B").click()
+    page.wait_for_selector("[data-view=heads][data-title^='A − B']", timeout=TIMEOUT)
+    visitor.settle()
+    _add_to_story(visitor, "What changes without this head.")
+    page.get_by_role("button", name="Unpin").click()
+    yield "pin, ablate this head, A − B; add it to the story"
+
+
+def _walk_to_story(visitor: Visit, server: Served, browser: Browser) -> Iterator[str]:
+    """The steps on the other pages, each named when it is done."""
+    page = visitor.page
+    _turn_to(visitor, "Why", "components")
+    yield "why: contributions to the answer"
+    _turn_to(visitor, "Graph", "graph")
+    _add_to_story(visitor, "The neurons of the answer.")
+    yield "the attribution graph; add it to the story"
+    _turn_to(visitor, "Patch", "patching")
+    yield "patch the prompt with one of its names swapped"
+    _turn_to(visitor, "Story", "heads")
+    visitor.finish()
+    with page.expect_download(timeout=TIMEOUT) as download:
+        page.get_by_role("button", name="HTML page", exact=True).click()
+    file = server.log.with_name("story.html")
+    download.value.save_as(file)
+    with visit(browser, server) as reader:
+        reader.page.goto(file.as_uri())
+        reader.page.wait_for_selector("[data-view=heads][data-ready=true]", timeout=TIMEOUT)
+    yield "export the story, with all of its jobs done, and open the file"
+
+
+def _turn_to(visitor: Visit, page: str, view: str) -> None:
+    """Choose a page and wait until one of its views is drawn."""
+    visitor.page.get_by_role("radio", name=page, exact=True).click()
+    drawn = f"[data-view={view}][data-ready=true]"
+    visitor.page.wait_for_selector(drawn, timeout=TIMEOUT)
+    visitor.settle()
+
+
+def _add_to_story(visitor: Visit, sentence: str) -> None:
+    """Add what the page shows to the story."""
+    field = visitor.page.get_by_label("A sentence about this view", exact=True)
+    if not field.is_visible():
+        visitor.page.locator("[class*=st-key-story_panel] summary").click()
+    field.fill(sentence)
+    visitor.page.get_by_role("button", name="Add this view").click()
+    visitor.page.get_by_text("Added.").wait_for(timeout=TIMEOUT)
+    visitor.settle()
 
 
 def _ask(visitor: Visit, text: str) -> None:
