@@ -18,7 +18,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from analyses.methods.components import Replacements, components_named
-from analyses.methods.heads import output_factor, pattern_at, value_weights, written_norms
+from analyses.methods.heads import output_norms, pattern_at, value_weights
 from analyses.results import Drawing, Heatmap, Result, as_bytes, fixed, reduced
 from interp import Transformer, run
 from interp.edits import Edit
@@ -374,7 +374,7 @@ def _patterns(
         pattern = pattern_at(cache, place)
         if weighted:
             attn = kind.layers[layer]
-            norms = written_norms(output_factor(attn), attn.values(cache[v]))
+            norms = output_norms(attn, attn.values(cache[v]))
             pattern = value_weights(pattern, norms)
         patterns.append(pattern[0][:, queries][:, :, keys].cpu())
     return tuple(patterns)

@@ -25,8 +25,6 @@ NAMES = (
 )
 FRAME = 0.016
 """Limit in seconds of a change in the browser."""
-LONGEST = 120_000
-"""Milliseconds after which a wait is given up."""
 VISITORS = 3
 """Number of visitors who open the page, after the first."""
 HEADS = "[data-view=heads]"
@@ -136,7 +134,7 @@ def _seconds_to_open(visitor: Any, address: str) -> float:  # noqa: ANN401 - a v
     """Seconds from requesting the address until the patterns are drawn."""
     began = time.perf_counter()
     visitor.page.goto(address)
-    visitor.page.wait_for_selector(f"{HEADS}[data-ready=true]", timeout=LONGEST)
+    visitor.wait_for(f"{HEADS}[data-ready=true]")
     visitor.settle()
     taken = time.perf_counter() - began
     visitor.finish()
@@ -153,7 +151,7 @@ def _rows(
     page = visitor.page
 
     def drawn(selector: str) -> None:
-        page.wait_for_selector(f"{selector}[data-ready=true]", timeout=LONGEST)
+        visitor.wait_for(f"{selector}[data-ready=true]")
         visitor.settle()
 
     def seconds(act: Act, times: int) -> list[float]:
@@ -195,14 +193,12 @@ def _rows(
     yield row("another prompt", seconds(asks, min(rounds, len(prompts))), case.prediction)
     began = time.perf_counter()
     page.get_by_role("radio", name="zero").click()
-    scores = visitor.view("heads").locator(".w-scored")
-    scores.get_by_text("zero ablation").first.wait_for(state="attached", timeout=LONGEST)
+    scores = f"{HEADS}[data-ready=true] .w-scored"
+    visitor.wait_for(scores, "zero ablation")
     if case.estimate is not None:
-        scores.get_by_text("hatched").first.wait_for(state="attached", timeout=LONGEST)
+        visitor.wait_for(scores, "hatched")
         yield row("estimates of all heads", [time.perf_counter() - began], case.estimate)
-        scores.get_by_text("against their measured effects").first.wait_for(
-            state="attached", timeout=LONGEST
-        )
+        visitor.wait_for(scores, "against their measured effects")
     yield row("first measured heads", [time.perf_counter() - began], case.measured)
     visitor.finish()
 

@@ -42,6 +42,7 @@ LOAD = "import sys, interp; model = interp.load(sys.argv[1])"
 PREDICT = f"""{LOAD}
 logits = model(model.to_tokens("{SENTENCE.format(a="Mary", b="John", s="John")}"))
 print(model.to_string(logits[0, -1].argmax()[None]))"""
+HEADS = "[data-view=heads][data-ready=true]"
 RUN = "import sys; from apps.cli import main; main(sys.argv[1:])"
 
 
@@ -153,7 +154,7 @@ def _explorer(model: str) -> Iterator[Cost]:
         visitor.finish()
         began = time.perf_counter()
         visitor.page.get_by_role("radio", name="Weights", exact=True).click()
-        visitor.page.wait_for_selector("[data-view=OV_out][data-ready=true]", timeout=600_000)
+        visitor.wait_for("[data-view=OV_out][data-ready=true]")
         yield measured("what a head writes, on Weights", began)
         visitor.finish()
         yield measured("and all of the page Weights", began)
@@ -195,16 +196,13 @@ def _walk_to_differences(visitor: Visit, server: Served) -> Iterator[str]:
     """The steps on the page Heads, each named when it is done."""
     page, heads = visitor.page, visitor.view("heads")
 
-    def shown(text: str) -> None:
-        heads.get_by_text(text).first.wait_for(state="attached", timeout=TIMEOUT)
-
     visitor.open(server.url)
     yield "open the explorer, which asks a question of its own"
     _ask(visitor, WALKED)
     yield "type a prompt; its prediction and all patterns"
-    shown("hatched")
+    visitor.wait_for(HEADS, "hatched")
     yield "all heads' effects, estimated"
-    shown("against their measured effects")
+    visitor.wait_for(HEADS, "against their measured effects")
     yield "the ten largest, measured"
     heads.locator(".w-evidence [role=option]").first.click()
     page.wait_for_url(lambda url: "head=" in url, timeout=TIMEOUT)
@@ -216,7 +214,7 @@ def _walk_to_differences(visitor: Visit, server: Served) -> Iterator[str]:
     plot.press("p")
     page.get_by_text("Ablate L").first.click()
     page.get_by_role("radio", name="A − B").click()
-    page.wait_for_selector("[data-view=heads][data-title^='A − B']", timeout=TIMEOUT)
+    visitor.wait_for("[data-view=heads][data-title^='A − B']")
     visitor.settle()
     _add_to_story(visitor, "What changes without this head.")
     page.get_by_role("button", name="Unpin").click()
@@ -241,15 +239,14 @@ def _walk_to_story(visitor: Visit, server: Served, browser: Browser) -> Iterator
     download.value.save_as(file)
     with visit(browser, server) as reader:
         reader.page.goto(file.as_uri())
-        reader.page.wait_for_selector("[data-view=heads][data-ready=true]", timeout=TIMEOUT)
+        reader.page.wait_for_selector(HEADS, timeout=TIMEOUT)
     yield "export the story, with all of its jobs done, and open the file"
 
 
 def _turn_to(visitor: Visit, page: str, view: str) -> None:
     """Choose a page and wait until one of its views is drawn."""
     visitor.page.get_by_role("radio", name=page, exact=True).click()
-    drawn = f"[data-view={view}][data-ready=true]"
-    visitor.page.wait_for_selector(drawn, timeout=TIMEOUT)
+    visitor.wait_for(f"[data-view={view}][data-ready=true]")
     visitor.settle()
 
 
@@ -271,7 +268,7 @@ def _ask(visitor: Visit, text: str) -> None:
     visitor.page.get_by_role("button", name="Run").click()
     asked = "text => new URL(location.href).searchParams.get('text') === text"
     visitor.page.wait_for_function(asked, arg=text, timeout=TIMEOUT)
-    visitor.page.wait_for_selector("[data-view=heads][data-ready=true]", timeout=TIMEOUT)
+    visitor.wait_for(HEADS)
     visitor.settle()
 
 

@@ -28,6 +28,17 @@ OFFLINE = f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {HOST}"
 """A switch of Chromium; intercepting each request in Python would slow every page."""
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
 DRAWN = "[data-view][data-ready=true]"
+APPEARS = """([selector, text]) => {
+  const hosts = document.querySelectorAll("[data-testid=stBidiComponentIsolated]");
+  const roots = [document, ...[...hosts].map((host) => host.shadowRoot ?? host)];
+  return roots.some((root) => [...root.querySelectorAll(selector)].some(
+    (element) => element.textContent.includes(text)));
+}"""
+"""Whether an element with a text exists, in the document or in a component's shadow root. It is
+tried at each frame, where a selector of Playwright is tried twice a second."""
+IDLE = (
+    f"""() => document.querySelector("{SETTLED}") && !document.querySelector("[data-stale=true]")"""
+)
 TIMEOUT = 120_000
 """Longest wait, in milliseconds."""
 INTERVAL, QUIET = 100, 500
@@ -72,13 +83,16 @@ class Visit:
     def open(self, url: str) -> None:
         """Go to an address and wait until its views are drawn."""
         self.page.goto(url)
-        self.page.wait_for_selector(DRAWN, timeout=TIMEOUT)
+        self.wait_for(DRAWN)
         self.settle()
+
+    def wait_for(self, selector: str, text: str = "") -> None:
+        """Wait until an element that contains a text exists."""
+        self.page.wait_for_function(APPEARS, arg=[selector, text], timeout=TIMEOUT)
 
     def settle(self) -> None:
         """Wait until the script has ended and nothing on the page is stale."""
-        self.page.wait_for_selector(SETTLED, timeout=TIMEOUT)
-        self.page.wait_for_selector("[data-stale=true]", state="detached", timeout=TIMEOUT)
+        self.page.wait_for_function(IDLE, timeout=TIMEOUT)
 
     def finish(self) -> None:
         """Wait until no job is running for some time, since none is visible between two runs."""

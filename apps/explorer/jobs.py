@@ -14,6 +14,7 @@ from threading import Lock, Thread, current_thread
 
 import interp
 from analyses.results import Progress, Result
+from apps.explorer.garbage import freeze_imported
 from apps.explorer.messages import message_of
 from apps.explorer.questions import Question
 from apps.explorer.store import Store
@@ -304,6 +305,7 @@ class Jobs:
             ended = self._slice(job, seconds) if job.active else True
             if ended:
                 return_freed_memory()
+                freeze_imported()
             with self._lock:
                 job.active = job.running = False
                 if not (ended or self._stops(job)):

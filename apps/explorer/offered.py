@@ -3,7 +3,6 @@
 No other model is ever loaded: links name models, and must not be able to read files.
 """
 
-import gc
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,10 +10,11 @@ from threading import Lock
 
 import interp
 from apps.devices import default_device
+from apps.explorer.garbage import freeze_lasting_objects
 from interp import dictionaries
 from interp.errors import ModelLoadError, shorten
 from interp.loading import AT_STEP, AUTO, MODEL_FOLDER, bundled, hub, installed, load, steps_of
-from interp.weights import weight_hash
+from interp.weights import assume_constant_weights, weight_hash
 
 MAX_DICTIONARIES = 64
 """Number of dictionaries that stay loaded."""
@@ -134,10 +134,7 @@ def model_of(name: str) -> interp.Transformer:
 def _load(name: str, device: str) -> interp.Transformer:
     model = load(name, device, kernel=AUTO)
     # Every result has the hash; later it takes a comparison of versions.
+    assume_constant_weights(model)
     weight_hash(model)
-    # Streamlit collects garbage after each run of its script, several times a second while a job is
-    # polled. No other thread runs meanwhile, so it should not visit modules and tokenizers.
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    freeze_lasting_objects()
     return model

@@ -182,7 +182,12 @@ def show(page: Page, body: Callable[[Page], None] | None = None) -> None:
         body: function that shows its views, if that is more than to mount them.
     """
     begin_drawing()
-    st.fragment(body or _body)(page)
+    st.fragment(_body_and_progress)(page, body or _body)
+
+
+def _body_and_progress(page: Page, body: Callable[[Page], None]) -> None:
+    """Both in one fragment, so that jobs that a click starts are polled without a whole rerun."""
+    body(page)
     with st.container(key=PROGRESS):
         watch(lambda: _jobs_of(page), JOBS)
 

@@ -12,7 +12,7 @@ from apps.explorer.messages import errors_on_page
 from apps.explorer.questions import Question
 from apps.explorer.state import address_differs, rerun, session_name, went_back
 
-POLL = 0.4
+POLL = 0.2
 """Seconds between two polls of the jobs."""
 
 States = dict[str, object]
@@ -20,15 +20,13 @@ States = dict[str, object]
 
 
 def begin_drawing() -> None:
-    """Record that nothing is drawn yet, and that the jobs that the page starts will be polled."""
-    st.session_state["drawn"], st.session_state["watched"] = None, True
+    """Record that nothing is drawn yet."""
+    st.session_state["drawn"] = None
 
 
 def note_drawn(states: States) -> None:
-    """Record the states of the jobs whose results a page has drawn; poll new jobs if needed."""
-    before, st.session_state["drawn"] = st.session_state["drawn"], states
-    if states != before and not st.session_state["watched"]:
-        rerun()
+    """Record the states of the jobs whose results a page has drawn."""
+    st.session_state["drawn"] = states
 
 
 def watch(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:

@@ -117,11 +117,7 @@ def precision(model: Network) -> str:
 def versions() -> dict[str, str]:
     """Versions of Python, torch and interp."""
     try:
-        interp_version = version("interp")
+        installed = version("interp")
     except PackageNotFoundError:
-        interp_version = "source"
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "interp": interp_version,
-    }
+        installed = "source"
+    return {"python": platform.python_version(), "torch": torch.__version__, "interp": installed}

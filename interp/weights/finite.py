@@ -4,7 +4,7 @@ from math import isfinite
 
 from interp.errors import InvalidInput
 from interp.model import Network
-from interp.weights.hash import weight_sums
+from interp.weights.hash import weight_state
 
 
 def check_finite_weights(model: Network) -> None:
@@ -16,10 +16,8 @@ def check_finite_weights(model: Network) -> None:
     Raises:
         InvalidInput: a weight holds NaN or infinity; the message names it.
     """
-    weights = dict(model.named_parameters())
-    for (name, weight), total in zip(
-        weights.items(), weight_sums([*weights.values()]), strict=True
-    ):
+    _, sums = weight_state(model)
+    for (name, weight), total in zip(model.named_parameters(), sums, strict=True):
         # A sum of finite numbers may overflow.
         if isfinite(total) or bool(weight.isfinite().all()):
             continue

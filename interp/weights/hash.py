@@ -21,11 +21,7 @@ def weight_hash(model: Network) -> str:
     """
     if any(map(is_parametrized, model.modules())):
         return _compute_hash(model)
-    weights = list(model.parameters())
-    version = (
-        tuple((weight.data_ptr(), version_of(weight)) for weight in weights),
-        weight_sums(weights),
-    )
+    version = weight_state(model)
     entry = _KNOWN.get(model)
     if entry is None or entry[0] != version:
         entry = _KNOWN[model] = (version, _compute_hash(model))
@@ -34,6 +30,21 @@ def weight_hash(model: Network) -> str:
 
 _KNOWN: WeakKeyDictionary[Network, tuple[object, str]] = WeakKeyDictionary()
 """The version and the hash of the weights of each model that was hashed."""
+_CONSTANT: WeakKeyDictionary[Network, tuple[object, tuple[float, ...]]] = WeakKeyDictionary()
+"""The versions and sums of the weights of each model whose weights are assumed to be constant."""
+
+
+def weight_state(model: Network) -> tuple[object, tuple[float, ...]]:
+    """The addresses and versions of all weights, and their sums."""
+    weights = list(model.parameters())
+    versions = tuple((weight.data_ptr(), version_of(weight)) for weight in weights)
+    constant = _CONSTANT.get(model)
+    return constant if constant and constant[0] == versions else (versions, weight_sums(weights))
+
+
+def assume_constant_weights(model: Network) -> None:
+    """Spare analyses their passes over the weights; writes through ``weight.data`` go unnoticed."""
+    _CONSTANT[model] = weight_state(model)
 
 
 def _compute_hash(model: Network) -> str:
@@ -56,8 +67,7 @@ AT_A_TIME = 2**20
 @torch.no_grad()
 def weight_sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
     """The sum of each weight in float64, read from the device at once."""
-    # In one tensor: separate sums would lie between the converted values, whose memory could then
-    # not be reused.
+    # In one tensor: separate sums would lie between converted values, and keep their memory apart.
     sums = torch.zeros(len(weights), dtype=torch.float64, device=weights[0].device)
     for number, weight in enumerate(map(torch.atleast_1d, weights)):
         rows = max(1, AT_A_TIME * len(weight) // max(1, weight.numel()))

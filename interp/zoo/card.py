@@ -7,6 +7,7 @@ programs and to ``README.md`` for people.
 import json
 import re
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -93,8 +94,8 @@ def read_card(folder: Path) -> Card:
     if not (folder / FILE).exists():
         raise ModelLoadError(f"{folder} holds no {FILE}: this model has no card.")
     try:
-        fields = without_version(read_json(folder / FILE, MAX_BYTES), NEWEST, "card")
-        card = build(Card, _current_fields(fields), "card")
+        changed = (folder / FILE).stat()
+        card = _read(folder / FILE, changed.st_mtime_ns, changed.st_size)
     except UNREADABLE as error:
         raise ModelLoadError(f"{folder / FILE} can't be read: {reason(error)}") from error
     bundled = bundled_prompts()
@@ -105,6 +106,13 @@ def read_card(folder: Path) -> Card:
                 f"{', '.join(bundled)}."
             )
     return card
+
+
+@lru_cache(64)
+def _read(file: Path, _modified: int, _size: int) -> Card:
+    """The card in a file; the explorer asks for it several times a page."""
+    fields = without_version(read_json(file, MAX_BYTES), NEWEST, "card")
+    return build(Card, _current_fields(fields), "card")
 
 
 def _current_fields(fields: dict[str, Any]) -> dict[str, Any]:

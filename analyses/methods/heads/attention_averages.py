@@ -18,6 +18,8 @@ from interp.points import Place
 
 Visible = Bool[Tensor, "batch query key"]
 Each = Float[Tensor, "batch head query"]
+MULTIPLIED_OUT = 2**22
+"""The most numbers of x W_O that are computed for their norms."""
 
 
 def pattern_at(cache: Cache, place: Place) -> Matrix:
@@ -80,6 +82,15 @@ def written_norms(
         x: values, or z.
     """
     return (at_least_float32(x).transpose(1, 2) @ factor).norm(dim=-1)
+
+
+def output_norms(
+    attn: Attention, x: Float[Tensor, "batch pos head d_head"]
+) -> Float[Tensor, "batch head pos"]:
+    """‖x W_O‖ of each head; of few positions without the factor, which takes longer."""
+    if x.shape[:3].numel() * attn.W_O.shape[-1] > MULTIPLIED_OUT:
+        return written_norms(output_factor(attn), x)
+    return (at_least_float32(x).transpose(1, 2) @ at_least_float32(attn.W_O)).norm(dim=-1)
 
 
 def entropy(weights: Matrix) -> Each:

@@ -6,6 +6,7 @@ texts on which it attends most.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import streamlit as st
 
@@ -67,7 +68,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
         *_ablation_asks(view, model),
         ask("statistics", lambda: _statistics(view, model), long=True),
     ]
-    if has_roles(model):
+    if _has_roles(model):
         questions.append(ask(ROLES, lambda: question(head_roles, view.model, rows=ROWS), long=True))
     questions += [*why_there_asks(view, model), *steps_asks(view, model)]
     if TEXTS in view.asked and examples(view.model):
@@ -75,6 +76,16 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
     if view.edit or view.subtract:
         questions.append(ask(EDITED, lambda: prediction_question(view, model)))
     return questions
+
+
+_HAS_ROLES: WeakKeyDictionary[interp.Transformer, bool] = WeakKeyDictionary()
+
+
+def _has_roles(model: interp.Transformer) -> bool:
+    """Whether roles can be measured; found once, since it reads the whole vocabulary."""
+    if model not in _HAS_ROLES:
+        _HAS_ROLES[model] = has_roles(model)
+    return _HAS_ROLES[model]
 
 
 def views(view: View, model: interp.Transformer, results: Mapping[str, Result]) -> list[ViewData]:
