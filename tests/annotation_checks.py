@@ -23,7 +23,7 @@ EVERYTHING = jaxtyping.jaxtyped
 """jaxtyping's own decorator."""
 BY_BEARTYPE = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 """Raises what jaxtyping raises: a TypeError."""
-CALLS_CHECKED = 25
+CALLS_CHECKED = 10
 """Of a function that has axes or may have them, in each test."""
 calls: Counter[Callable[..., Any]] = Counter()
 """In the test that runs."""

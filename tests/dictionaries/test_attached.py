@@ -106,6 +106,15 @@ LAWS: dict[str, tuple[tuple[object, ...], ...]] = {
 CASES = [(law, rest) for law, several in LAWS.items() for rest in several]
 
 
+def in_turn() -> list[object]:
+    """Every law on every view, of which two each in turn are not slow."""
+    return [
+        pytest.param(law, rest, name, marks=[] if (turn - n) % 3 == 0 else [pytest.mark.slow])
+        for n, (law, rest) in enumerate(CASES)
+        for turn, name in enumerate(VIEWED)
+    ]
+
+
 def law_of(name: str) -> tuple[object, Callable[..., None]]:
     """The module and the function of a law."""
     module, _, function = name.partition(".")
@@ -113,8 +122,9 @@ def law_of(name: str) -> tuple[object, Callable[..., None]]:
     return laws, getattr(laws, function)
 
 
-@pytest.mark.parametrize("name", VIEWED)
-@pytest.mark.parametrize(("law", "rest"), CASES, ids=lambda part: str(part).rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("law", "rest", "name"), in_turn(), ids=lambda part: str(part).rpartition(".")[2]
+)
 def test_the_laws_of_activations_hold_for_features(law, rest, name, monkeypatch):
     laws, holds = law_of(law)
     monkeypatch.setattr(laws, "build", viewed)
