@@ -21,6 +21,13 @@ class Units(StrEnum):
     FEATURES = "features"
 
 
+class Grouping(StrEnum):
+    """What the units of a group have in common."""
+
+    TOKENS = "tokens"
+    SOURCES = "sources"
+
+
 Prompt = Annotated[str, typer.Argument(help="The text whose next token is traced.")]
 Target = Annotated[
     list[str] | None,
@@ -51,6 +58,13 @@ Out = Annotated[
     Path | None,
     typer.Option(help="Output folder for tables, page and JSON.", show_default="write no files"),
 ]
+Group = Annotated[
+    Grouping | None,
+    typer.Option(
+        help="Units that viewers show as one node: those that promote, or read, nearly the same.",
+        show_default="none",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the units that are drawn for the check.")]
 
 
@@ -63,6 +77,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     dictionary: Dictionaries = None,
     max_nodes: MaxNodes = 300,
     check: Check = 16,
+    group: Group = None,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Out = None,
@@ -94,13 +109,16 @@ def graph(  # noqa: PLR0913 - the options of one command
             progress=tick,
         )
     print_stdout(result.summary())
+    groups = result.groups(group.value) if group else {}
+    for name, units_of_group in groups.items():
+        print_stdout(f"{name}: {', '.join(units_of_group)}")
     if out is None:
         return
     slug = out.name or "graph"
     with atomic_folder(out) as new:
         for name, frame in (("edges", result.to_frame()), ("nodes", result.to_node_frame())):
             (new / f"{name}.csv").write_text(csv_text(frame), encoding="utf-8", newline="")
-        file = result.to_neuronpedia(slug, scan=model, prompt=prompt)
+        file = result.to_neuronpedia(slug, scan=model, prompt=prompt, groups=groups)
         (new / GRAPH_FILE).write_text(json.dumps(file), encoding="utf-8")
         write_report(Report(result, [ReportPrompt(result.tokens)], {}), new / "report.html")
     print_stdout(f"{out}: edges.csv, nodes.csv, report.html, {GRAPH_FILE}.")

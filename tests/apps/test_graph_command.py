@@ -12,12 +12,16 @@ TEXT = "def f(self, name):\n    self.name ="
 def test_a_graph_of_features_is_written_as_a_viewer_reads_it(command, tmp_path):
     names = [f"python-4l/mlp-{layer}" for layer in range(4)]
     words = [word for name in names for word in ("--dictionary", name)]
-    few = ["--max-nodes", "30", "--check", "2", "--target", " name"]
+    few = ["--max-nodes", "30", "--check", "2", "--target", " name", "--group", "sources"]
     done = command("graph", TEXT, "--model", "python-4l", *words, *few, "--out", tmp_path / "g")
     assert done.exit_code == 0, done.output
     assert "NOT RELIABLE" in done.stdout
     data = json.loads((tmp_path / "g" / "neuronpedia.json").read_text())
     read = NeuronpediaGraph.from_json(data)
+    assert data["qParams"]["supernodes"]
+    for name, *members in data["qParams"]["supernodes"]:
+        assert len(members) > 1
+        assert f"{name}: " in done.stdout
     assert (read.slug, read.scan, read.prompt) == ("g", "python-4l", TEXT)
     nodes = pd.read_csv(tmp_path / "g" / "nodes.csv")
     assert len(nodes) == len(read.nodes)
