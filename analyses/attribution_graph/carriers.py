@@ -7,7 +7,8 @@ A source is a vector of the stream at its position. With patterns and divisors f
 writes z_h W_O,h for it, at every position; a target at position i reads this along its direction D.
 So the part of h is all that reaches the target with h as the last head on the route, and the bypass
 is what nothing carries: the source itself, where it stands at the target's position. The parts sum
-to the edge. All sources of a batch are propagated together, in one forward without softmax.
+to the edge. All sources of a batch are propagated together, in one forward without softmax: from
+the sub-layer where the first of them enters, and with causal attention from its position.
 """
 
 from typing import NamedTuple
@@ -22,8 +23,11 @@ from analyses.methods.frozen import Branch, output_norm
 from interp.model import ScaledNorm
 from interp.points import Place, Point
 
+SOURCES_BYTES = 2**24
+"""The most bytes of the streams that are propagated together: few, as their sources then enter near
+to one another."""
 BATCH_BYTES = 2**26
-"""The most bytes of one tensor of the sources that are propagated together, and of their parts."""
+"""The most bytes of one tensor of their parts."""
 Stream = Float[Tensor, "source pos d_model"]
 
 
@@ -45,8 +49,10 @@ def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, 
     out = torch.zeros(len(cells.column), n_carriers, dtype=torch.float64)
     sources = cells.column.unique()
     n_pos, d_model = rows.frozen.vectors.shape[1:]
-    size = max(1, BATCH_BYTES // (rows.frozen.vectors.element_size() * n_pos * d_model))
-    for batch in sources.split(size):
+    size = max(1, SOURCES_BYTES // (rows.frozen.vectors.element_size() * n_pos * d_model))
+    ends = torch.searchsorted(sources, torch.tensor(rows.starts, device=sources.device))
+    alike = [part for part in sources.tensor_split(ends.cpu()) if len(part)]
+    for batch in (batch for part in alike for batch in part.split(size)):
         for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(BATCH_BYTES // d_model):
             walk = _Walk(rows, readers, batch, Cells(*(each[few] for each in cells)))
             out[few] = walk.parts().double().cpu()
@@ -92,7 +98,12 @@ class _Walk:
         self.source = torch.searchsorted(self.sources, cells.column.to(device))
         self.is_bias = (self.sources == rows.columns.bias).nonzero()[:, 0]
         like = self.frozen.vectors
-        self.stream = like.new_zeros(len(self.sources), *like.shape[1:])
+        self.first = 0 if rows.is_bidirectional else int(rows.positions(self.sources).min())
+        self.positions = slice(self.first, None)
+        self.stream = like.new_zeros(len(self.sources), like.shape[1] - self.first, like.shape[2])
+        self.is_empty = not len(
+            self.is_bias
+        )  # to which norms and values add from the first layer on
         self.out = like.new_zeros(len(self.reader), len(rows.carriers))
 
     def parts(self) -> Float[Tensor, "edge carrier"]:
@@ -101,11 +112,7 @@ class _Walk:
         from_bias = (self.source[:, None] == self.is_bias).any(1)
         self.out[:, 0] += torch.where(from_bias, self.readers.bias[self.reader], 0.0)
         for before, end in self.rows.groups:
-            written = torch.zeros_like(self.stream)
-            for branch in self.rows.attentions(before):
-                written += self._through_heads(branch)
-            for number in self.rows.skips_after(before):
-                written += self._through_skip(number)
+            written = 0 if self.is_empty else self._carried(before)
             for writer in range(before, end):
                 if self.frozen.parts[writer].kind == "bias":
                     self._add_bias(self.frozen.vectors[writer], before)
@@ -114,6 +121,15 @@ class _Walk:
                     self._add_units(number, branch)
             self.stream += written
         return self.out
+
+    def _carried(self, before: int) -> Stream:
+        """What the heads and skips that read the stream after so many writers write."""
+        written = torch.zeros_like(self.stream)
+        for branch in self.rows.attentions(before):
+            written += self._through_heads(branch)
+        for number in self.rows.skips_after(before):
+            written += self._through_skip(number)
+        return written
 
     # ---- sources, where they enter the stream --------------------------------------------------
 
@@ -148,7 +164,8 @@ class _Walk:
         """Add sources to the stream, and to the bypass of edges to readers at their position."""
         if not len(which):
             return
-        self.stream[which, pos] += vectors
+        self.is_empty = False
+        self.stream[which, pos - self.first] += vectors
         index = torch.full_like(self.sources, -1)
         index[which] = torch.arange(len(which), device=which.device)
         at = index[self.source]
@@ -178,11 +195,12 @@ class _Walk:
         v = einsum(normed, W, "source key m, head m d -> source key head d")
         constants = b if constant is None else b + constant @ W
         v[self.is_bias] += constants
-        pattern = self.frozen.attention(branch).pattern.to(v.dtype)
+        pattern = self.frozen.attention(branch).pattern[:, self.positions, self.positions]
+        pattern = pattern.to(v.dtype)
         z = einsum(pattern, v, "head query key, source key head d -> source query head d")
         self._read(branch, z, W_O)
         written = einsum(z, W_O, "source query head d, head d m -> source query m")
-        return _after_output_norm(self.rows, branch, written, slice(None))
+        return _after_output_norm(self.rows, branch, written, self.positions)
 
     def _through_skip(self, number: int) -> Stream:
         """What the skip of a sub-layer's units writes for each source; its parts are added."""
@@ -191,26 +209,31 @@ class _Walk:
         written = normed @ W_skip
         if constant is not None:
             written[self.is_bias] += constant @ W_skip
-        written = _of_units(self.rows, number, written, slice(None))
+        written = _of_units(self.rows, number, written, self.positions)
         readers, carrier = self.readers, self.rows.carrier_of_skip(number)
-        edges = (readers.before[self.reader] >= branch.writers.stop).nonzero()[:, 0]
+        edges = self._edges_after(branch)
         reader = self.reader[edges]
-        at_readers = written[self.source[edges], readers.pos[reader]]
+        at_readers = written[self.source[edges], readers.pos[reader] - self.first]
         self.out[edges, carrier] += (at_readers * readers.direction[reader]).sum(-1)
         return written
 
     def _read(self, branch: Branch, z: Tensor, W_O: Tensor) -> None:
         """Add the parts of these heads to the edges whose targets read them."""
-        readers = self.readers
-        edges = (readers.before[self.reader] >= branch.writers.stop).nonzero()[:, 0]
+        readers, edges = self.readers, self._edges_after(branch)
         g = self.rows.before_output_norm(branch, readers.direction, readers.pos)
         along = einsum(g, W_O, "row m, head d m -> row head d")
         carriers = torch.tensor([self.rows.heads.index(w) + 1 for w in branch.writers])
         each = max(1, BATCH_BYTES // (z[0, 0].numel() * z.element_size()))
         for few in edges.split(each):
             reader = self.reader[few]
-            parts = (z[self.source[few], readers.pos[reader]] * along[reader]).sum(-1)
+            at_readers = z[self.source[few], readers.pos[reader] - self.first]
+            parts = (at_readers * along[reader]).sum(-1)
             self.out[few[:, None], carriers.to(few.device)] += parts
+
+    def _edges_after(self, branch: Branch) -> Int[Tensor, " edge"]:
+        """The edges whose targets read a sub-layer, where something may have reached it."""
+        before, pos = self.readers.before[self.reader], self.readers.pos[self.reader]
+        return ((before >= branch.writers.stop) & (pos >= self.first)).nonzero()[:, 0]
 
     def _normalized_input(self, branch: Branch) -> tuple[Stream, Tensor | None]:
         """The stream after the input norm without its bias, and this bias."""
@@ -218,7 +241,7 @@ class _Walk:
         if not isinstance(norm, ScaledNorm):
             return self.stream, None
         scale = self.frozen.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
-        return _by_scale(norm, self.stream, scale)
+        return _by_scale(norm, self.stream, scale[self.positions])
 
 
 def _of_units(rows: Rows, number: int, x: Tensor, at: Tensor | slice) -> Tensor:

@@ -293,6 +293,30 @@ class Rows:
             starts.append(starts[-1] + n)
         return starts[:-1]
 
+    @property
+    def starts(self) -> list[int]:
+        """The first column of embeddings, errors and units of each sub-layer, and the bias."""
+        columns = self.columns
+        return [*range(0, columns.bias + 1, columns.n_pos), *self.first.values()]
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether a position may read later ones."""
+        masks = (
+            branch.step.f.masking.mask
+            for branch in self.frozen.branches
+            if isinstance(branch.step.f, Attention)
+        )
+        return any(mask.is_bidirectional for mask in masks)
+
+    def positions(self, columns: Int[Tensor, " row"]) -> Int[Tensor, " row"]:
+        """The position of each column; 0 for the bias, which is at all of them."""
+        pos = (columns % self.columns.n_pos) * (columns < self.columns.bias)
+        for number, units in self.units.items():
+            inside = self.inside(number, columns)
+            pos[inside] = units.pos[columns[inside] - self.first[number]]
+        return pos
+
     def inside(self, number: int, columns: Int[Tensor, " row"]) -> Bool[Tensor, " row"]:
         """Which columns are those of the units of a sub-layer."""
         first = self.first[number]
