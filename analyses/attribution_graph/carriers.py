@@ -101,9 +101,8 @@ class _Walk:
         self.first = 0 if rows.is_bidirectional else int(rows.positions(self.sources).min())
         self.positions = slice(self.first, None)
         self.stream = like.new_zeros(len(self.sources), like.shape[1] - self.first, like.shape[2])
-        self.is_empty = not len(
-            self.is_bias
-        )  # to which norms and values add from the first layer on
+        # To the bias, norms and values add from the first sub-layer on.
+        self.is_empty = not len(self.is_bias)
         self.out = like.new_zeros(len(self.reader), len(rows.carriers))
 
     def parts(self) -> Float[Tensor, "edge carrier"]:

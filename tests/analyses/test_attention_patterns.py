@@ -3,11 +3,13 @@
 import pandas as pd
 import pytest
 import torch
+from architectures import assert_close
 from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, example, odd, small
 from declared.prompts import row_of
 
 import interp
 from analyses import attention_pattern, attention_patterns, attention_statistics
+from analyses.methods.heads import attention_averages
 from interp.config import AttentionConfig, NormConfig, PositionsConfig, StackConfig
 from interp.errors import InvalidInput
 
@@ -54,6 +56,18 @@ def test_what_it_refuses(model):
         attention_pattern(model, "ab", 7, 0)
     with pytest.raises(InvalidInput, match="one prompt"):
         attention_pattern(model, ["ab", "cd"], 0, 0)
+
+
+def test_norms_of_outputs_are_those_by_the_factor(monkeypatch):
+    """Of few positions x W_O is multiplied out, of many the factor of W_O is."""
+    attn = interp.load("python-2l").double().blocks[0].attn
+    shape = (2, 5, attn.n_heads, attn.d_head)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    multiplied_out = attention_averages.output_norms(attn, x)
+    monkeypatch.setattr(attention_averages, "MULTIPLIED_OUT", 0)
+    by_factor = attention_averages.output_norms(attn, x)
+    assert_close(multiplied_out, by_factor)
+    assert not by_factor.equal(multiplied_out)
 
 
 class TestAllHeads:

@@ -79,6 +79,7 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 
 _HAS_ROLES: WeakKeyDictionary[interp.Transformer, bool] = WeakKeyDictionary()
+"""Whether roles can be measured, of each model that was asked for."""
 
 
 def _has_roles(model: interp.Transformer) -> bool:
