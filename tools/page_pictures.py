@@ -26,6 +26,7 @@ PAGES: dict[str, dict[str, str]] = {
     "prompt": {},
     "heads": {"head": "L1H0"},
     "why": {},
+    "graph": {},
     "patch": {},
     "weights": {"head": "L1H0"},
     "corpus": {"head": "L1H0", "corpus": "repeated"},

@@ -4,7 +4,7 @@
     make screenshots SHOTS="--only heads,why --out /tmp/pictures"
 
 The screenshots are for review by a person: an overlapping label, a figure without unit and an empty
-corner are defects. ``--readme`` also writes the three screenshots of the README.
+corner are defects. ``--docs`` also writes the screenshots of the documentation.
 """
 
 import argparse
@@ -44,9 +44,9 @@ ADDRESSES: dict[str, dict[str, str]] = {
     "encoder": {"page": "prompt", "model": "python-mlm"},
 }
 FOLDER = Path("docs/images")
-IN_README = ("smollm2", "heads", "why", "patch")
+IN_DOCS = ("smollm2", "heads", "why", "patch", "graph", "prompt")
 FIRST = ("light", 1280)
-"""Colour scheme and width of the screenshots in the README."""
+"""Colour scheme and width of the screenshots in the documentation."""
 REPORT: ViewportSize = {"width": 1000, "height": 800}
 """The window of a report."""
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     missing = {*PACKAGED} - {*installed()}
     available = [name for name, fields in ADDRESSES.items() if fields["model"] not in missing]
     parser.add_argument("--only", default=",".join(available), help="names, separated by commas")
-    parser.add_argument("--readme", action="store_true", help=f"also write {FOLDER}")
+    parser.add_argument("--docs", action="store_true", help=f"also write {FOLDER}")
     parser.add_argument("--report", type=Path, help="take a picture of this report instead")
     options = parser.parse_args(arguments)
     if options.report:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 file = options.out / f"{name}-{width}-{scheme}.png"
                 visitor.page.screenshot(path=file, full_page=True)
                 print(file)
-                if options.readme and name in IN_README and (scheme, width) == FIRST:
+                if options.docs and name in IN_DOCS and (scheme, width) == FIRST:
                     visitor.page.screenshot(path=FOLDER / f"explorer-{name}.png")
 
 
