@@ -154,7 +154,7 @@ class Features:
     def __init__(
         self, frozen: FrozenModel, branch: Branch, place: Place, dictionary: Dictionary
     ) -> None:
-        features = frozen.at(place)
+        features = frozen.read(place)  # dense, so not kept
         self.layer, self.dictionary, self._place = branch.layer, dictionary, place
         self.pos, self.index = features.nonzero().unbind(1)
         self.activation = self.reading = features[self.pos, self.index]

@@ -29,6 +29,8 @@ from interp.model import MLP, Attention, Network, Norm, ScaledNorm
 from interp.points import Place, Point
 
 Directions = Float[Tensor, "answer d_model"]
+KEPT_BYTES = 2**29
+"""The most bytes of patterns that are kept; those of further layers are formed when asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +92,24 @@ class FrozenModel:
         self._tensors: dict[Place, Tensor] = {}
         written, self.branches = written_by(model, self.at)
         self.parts = tuple(written)
-        self.vectors = torch.stack([*written.values()])
+        first = next(iter(written.values()))
+        self.vectors = first.new_empty(len(written), *first.shape)
+        for number, part in enumerate(self.parts):
+            self.vectors[number] = written.pop(part)  # and freed, before the next is copied
         self.entry = dict(zip(self.parts, entry_of(model), strict=False))
         self.end = Place(self.stack.end.point, len(self.stack.blocks) - 1)
         self.branch_of = {writer: branch for branch in self.branches for writer in branch.writers}
         self._attentions: dict[int, FrozenAttention] = {}
+        self._kept = 0
+
+    def read(self, place: Place) -> Tensor:
+        """The tensor at a place, at the positions of the prompt."""
+        return at_least_float32(self.cache[place][0, self.real])
 
     def at(self, place: Place) -> Tensor:
-        """The tensor at a place, at the positions of the prompt; derived once."""
+        """The same, derived once and kept."""
         if place not in self._tensors:
-            self._tensors[place] = at_least_float32(self.cache[place][0, self.real])
+            self._tensors[place] = self.read(place)
         return self._tensors[place]
 
     def normalized_input(self, branch: Branch) -> Float[Tensor, "pos d_model"]:
@@ -122,13 +132,17 @@ class FrozenModel:
         attention, layer = branch.step.f, branch.layer
         if not isinstance(attention, Attention):
             raise TypeError(f"The sub-layer of layer {layer} is no attention.")
-        if layer not in self._attentions:
-            at = attention.points
-            q, k, v = (self.at(Place(point, layer)) for point in (at.q, at.k, at.v))
-            whole = at_least_float32(self.cache[Place(at.pattern, layer)][0])
-            pattern = whole[:, self.real][..., self.real]
-            self._attentions[layer] = FrozenAttention(attention, q, k, v, pattern)
-        return self._attentions[layer]
+        if layer in self._attentions:
+            return self._attentions[layer]
+        at = attention.points
+        q, k, v = (self.at(Place(point, layer)) for point in (at.q, at.k, at.v))
+        whole = at_least_float32(self.cache[Place(at.pattern, layer)][0])
+        pattern = whole[:, self.real][..., self.real]
+        frozen = FrozenAttention(attention, q, k, v, pattern)
+        if self._kept + pattern.nbytes <= KEPT_BYTES:
+            self._attentions[layer] = frozen
+            self._kept += pattern.nbytes
+        return frozen
 
     def read_by_logits(self, direction: Directions, pos: int) -> Reading:
         """What the logits at a position read, along a direction of the final norm's output."""
