@@ -4,6 +4,7 @@ If the address differs from the one that was last written, as after Back, the ad
 precedence. Nothing is written on the first visit, since that would add an entry to the history.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_hex
@@ -13,6 +14,8 @@ import streamlit as st
 
 from apps.explorer.view import View, from_address
 
+LAG = 1.0
+"""Seconds within which the browser's messages have the address that was written last."""
 OUTER = (
     *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
     *("chat", "heads", "ablated", "pinned", "subtract"),
@@ -81,13 +84,18 @@ def address_differs() -> bool:
 
 
 def went_back() -> bool:
-    """Whether the address differs from the one that was last written, in two consecutive checks.
+    """Whether the address has differed from the one that was last written for :data:`LAG`.
 
-    In a single check, it may belong to a message that was sent before the address was written.
+    In a single check, it may belong to a message that was sent before the address was written, and
+    in several while the browser is busy.
     """
-    state, differs = st.session_state, address_differs()
-    state["differed"], before = differs, state.get("differed", False)
-    return differs and before
+    state, now = st.session_state, time.monotonic()
+    if not address_differs():
+        state["differs_since"] = None
+        return False
+    since = state.get("differs_since")
+    state["differs_since"] = now if since is None else since
+    return since is not None and now - since >= LAG
 
 
 def outer(view: View) -> tuple[object, ...]:
