@@ -15,11 +15,11 @@ frozen_model = sys.modules[FrozenModel.__module__]
 
 def test_patterns_that_are_not_kept_give_the_same_graph(monkeypatch):
     model, prompt = interp.load("python-2l"), "def f(self):\n    return self"
-    kept = attribution_graph(model, prompt, max_nodes=20, check=0)
+    expected = attribution_graph(model, prompt, max_nodes=20, check=0)
     monkeypatch.setattr(frozen_model, "KEPT_BYTES", 0)
     formed_anew = attribution_graph(model, prompt, max_nodes=20, check=0)
-    assert kept.edges == formed_anew.edges
-    assert_close(formed_anew.terms, kept.terms)
+    assert expected.edges == formed_anew.edges
+    assert_close(formed_anew.terms, expected.terms)
 
 
 def test_patterns_are_kept_up_to_a_number_of_bytes(monkeypatch):
