@@ -7,7 +7,7 @@
 
 Each command runs with its default options in a process of its own, on 32 of the minimal pairs that
 the model's card names, or on 1 MB of English text. A row is appended to ``--out`` as soon as it is
-measured, so that an interrupted table goes on where it stopped. A command that takes longer than
+measured, so that an interrupted table is continued. A command that takes longer than
 ``--limit`` is interrupted, and marked in its row.
 
 A forward is a plain one over all of a command's input, with logits at every position. Forwards are

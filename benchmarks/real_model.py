@@ -195,7 +195,6 @@ def _walk(model: str) -> Iterator[Cost]:
 def _walk_to_differences(visitor: Visit, server: Served) -> Iterator[str]:
     """The steps on the page Heads, each named when it is done."""
     page, heads = visitor.page, visitor.view("heads")
-
     visitor.open(server.url)
     yield "open the explorer, which asks a question of its own"
     _ask(visitor, WALKED)

@@ -14,7 +14,7 @@ node sum to what it reads.
 What the graph can't show: patterns are fixed, so how queries and keys choose where a head attends
 is no part of it; nor what later parts do if a node is missing. So units are set to zero, one at a
 time, and what the answer loses is compared with what the graph predicts, with patterns that move
-and with patterns kept. A graph whose predictions fail says so in its headline.
+and with patterns kept. Where predictions fail, the headline begins with "NOT RELIABLE".
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -138,7 +138,7 @@ class Supplement:
 
     Attributes:
         version: the version of this format.
-        headline: the headline of the graph, which says so if its predictions fail.
+        headline: the headline of the graph, with a warning if its predictions fail.
         failures: why the graph should not be relied on; empty if nothing speaks against it.
         notes: notes on how the numbers were computed.
         carriers: ``bypass``, and the heads.

@@ -41,8 +41,8 @@ WAIT = 0.05
 class Job:
     """An analysis that is running, waiting, cancelled or finished.
 
-    Sessions share jobs: a job that one session cancelled goes on, without a break, as long as
-    another one shows it.
+    Sessions share jobs: a job that one session cancelled keeps running, without a break, as long
+    as another one shows it.
 
     Attributes:
         question: the question that it answers.
@@ -198,7 +198,7 @@ class Jobs:
         """Stop a job after the current batch; keep partial results.
 
         A job that waits for its turn is taken out of the queue at once. If another session shows
-        the job, it goes on, and keeps its place in the queue.
+        the job, it keeps running, or its place in the queue.
         """
         with self._lock:
             job = self._jobs.get(question)

@@ -153,7 +153,7 @@ def cut_text(
 
     Args:
         model: the model.
-        text: the text, as it was entered.
+        text: the text that the user entered.
         stack: the stack that reads it.
         view: the view, which says how it is read.
     """

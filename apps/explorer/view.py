@@ -223,7 +223,7 @@ class View:
         """The query parameters of an address: all fields that differ from their defaults.
 
         A prompt that does not fit is left out, with everything that refers to it, and so are pasted
-        texts; the address says so.
+        texts; a field of the address marks this.
         """
         if not self.fits_address:
             return View(page=self.page, model=self.model).to_address() | {OMITTED: "text"}

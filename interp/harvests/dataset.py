@@ -225,7 +225,7 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         return tensors[f"{name}.token"][start:end].long()
 
     def document(self, text: int) -> int:
-        """The index of the text as it was given; texts longer than the context were cut.
+        """The index of the text in the corpus; texts longer than the context were cut.
 
         Raises:
             InvalidInput: there is no such text.

@@ -138,7 +138,7 @@ KINDS = {
 
 
 def is_word(texts, i, j):
-    """Whether between two tokens, each goes on the word of the one before it."""
+    """Whether each token between two positions continues the word of the token before it."""
     first, last = min(i, j), max(i, j)
     return all(texts[n][-1].isalnum() and texts[n + 1][0].isalnum() for n in range(first, last))
 

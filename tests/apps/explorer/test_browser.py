@@ -302,7 +302,7 @@ def test_a_pinned_view_stands_beside_the_current_one_on_one_scale(visitor, serve
 
 @pytest.mark.slow
 def test_a_new_prompt_while_a_sweep_runs_keeps_what_was_computed(visitor, server):
-    """Asked again, the first sweep goes on from its cells; titles are those of the prompt shown."""
+    """Asked again, the first sweep resumes from its cells; titles are those of the prompt shown."""
     first = server.address(model="python-4l", page="heads", prompts="examples")
     visitor.open(first)
     visitor.page.get_by_label("Prompt", exact=True).fill("def f(x):")
