@@ -9,7 +9,6 @@ import torch
 
 from interp.executors.transfer import Snapshot
 from interp.executors.worker_server import Settings
-from interp.sweeps import Budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +54,14 @@ class Event:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Groups of a job for a worker.
+    """Groups of a job, or a batch of a pass, for a worker.
 
     Attributes:
-        header: the job; ``None`` if the worker's last request was of the same job.
-        budget: the budget of the sweep.
-        groups: the groups, pickled.
+        header: the job, or the function; ``None`` if the worker's last request was of the same.
+        groups: the groups or the batch, pickled.
     """
 
     header: bytes | None
-    budget: Budget
     groups: Sequence[bytes]
 
 
@@ -91,6 +88,10 @@ class Backend(ABC):
     @abstractmethod
     def events(self, timeout: float) -> list[Event]:
         """Wait until something happens, at most ``timeout`` seconds."""
+
+    @abstractmethod
+    def kill(self, worker: int) -> None:
+        """End a worker that does not answer; events will say that it has ended."""
 
     @abstractmethod
     def why_none(self) -> str:

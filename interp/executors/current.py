@@ -1,24 +1,27 @@
-"""Which executor the sweeps of a block of code use."""
+"""Which executor the sweeps and passes of a block of code use."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 
 from interp.errors import InvalidInput, nearest, shorten
+from interp.executors.passes import map_here
 from interp.executors.pool import WorkerPool
 from interp.executors.processes import Processes
 from interp.executors.ray_cluster import Ray
 from interp.model import Network
 from interp.sweeps import CURRENT, Executor, Job, Outcome
 
+Label, Batch, Result = TypeVar("Label"), TypeVar("Batch"), TypeVar("Result")
 KINDS: dict[str, type[Processes] | type[Ray]] = {"processes": Processes, "ray": Ray}
 """The executors that have a name, besides ``local``."""
 
 
 @contextmanager
 def use(*, executor: object) -> Generator[object]:
-    """Let all sweeps of a block use an executor, those inside of analyses included.
+    """Let all sweeps and passes of a block use an executor, those inside of analyses included.
 
     It holds for this thread (and this task of asyncio) alone, and ends with the block, also when
     that raises; blocks may be nested. Workers of an executor that is named are started by the first
@@ -53,8 +56,50 @@ def use(*, executor: object) -> Generator[object]:
             chosen.close()
 
 
+def map_batches(
+    model: Network,
+    function: Callable[[Batch], Result],
+    batches: Iterable[tuple[Label, Batch]],
+) -> Generator[tuple[Label, Result]]:
+    """Yield ``function(batch)`` for each batch, in their order, on the executor of this context.
+
+    Without workers, each is computed here when it is asked for. Workers get the function once, and
+    each batch is read when one can take it, at most four for each worker ahead of the result that
+    is used; batches may thus be more than memory holds. A worker that ends is replaced and its batch
+    run again. The results are the same bit for bit, if workers have as many threads; those of a GPU
+    arrive on the CPU.
+
+    Args:
+        model: the model. Where the function refers to it, or to its modules and weights, it gets
+            those of the worker.
+        function: a function of a module, a partial of one, or with cloudpickle any function. Its
+            results are sent back.
+        batches: each batch with a label, which stays here: it names the batch in messages.
+
+    Yields:
+        Each label with the result of its batch.
+
+    Raises:
+        InvalidInput: the function can't be sent.
+        WorkerFailed: a batch has ended three workers; the results before it were yielded.
+
+    Examples:
+        >>> model = interp.load("python-2l")
+        >>> texts = [("first", "def f(x):"), ("second", "class A:")]
+        >>> for label, loss in interp.executors.map_batches(model, len, texts):
+        ...     print(label, loss)
+        first 9
+        second 8
+    """
+    chosen = CURRENT.get()
+    if isinstance(chosen, WorkerPool):
+        yield from chosen.map(model, function, batches)
+    else:
+        yield from map_here(function, batches)
+
+
 def current_name() -> str:
-    """The executor of the sweeps of this context, as text."""
+    """The executor of this context, as text."""
     chosen = CURRENT.get()
     return chosen if isinstance(chosen, str) else repr(chosen)
 

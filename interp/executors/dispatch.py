@@ -1,25 +1,22 @@
-"""Distributes the groups of a sweep over workers, and replaces those that end.
+"""Sends parts of work to workers, and replaces those that end or do not answer.
 
-A worker gets parts of a quarter of a second, two at a time, so that it never waits for the driver
-and the driver never holds more than that. It stays with its job, whose baseline it has computed, as
-long as the job has groups left; then it opens the next one, or joins the one that has most left.
+A worker has two parts at a time, one that it runs and one that waits, so that it never waits for
+the driver and the driver never holds more than that. What the parts are made of, a sweep
+(:mod:`interp.executors.sweep_dispatch`) or a pass (:mod:`interp.executors.passes`) decides.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import ceil
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from interp.errors import InvalidInput, OutOfResources, WorkerFailed
 from interp.executors.backend import Backend, Event, ModelSpec, Request
-from interp.executors.jobs import OpenJob, Part
+from interp.executors.jobs import Opened, Part
 from interp.executors.transfer import loads
 from interp.executors.worker_server import Facts, Reply
-from interp.sweeps import Job, Outcome, Worker
 
-SECONDS = 0.25
-"""Duration of a part that is aimed at."""
 AT_A_TIME = 2
 """Number of parts that a worker has at a time: one that runs, and one that waits."""
 TRIES = 3
@@ -37,14 +34,18 @@ class WorkerState:
         facts: its process and machine; ``None`` until it has said hello.
         loads: the models that it was asked to load and has not loaded yet, in order.
         parts: the parts that it was sent, in order; it runs the first.
-        job: the job of the last of them.
+        opened: the job or pass of the last of them.
+        since: when it began to run the first of them, at the earliest.
+        is_overdue: whether it was ended as it did not answer.
     """
 
     place: int
     facts: Facts | None = None
     loads: deque[ModelSpec] = field(default_factory=deque[ModelSpec])
     parts: deque[Part] = field(default_factory=deque[Part])
-    job: OpenJob | None = None
+    opened: Opened | None = None
+    since: float = 0.0
+    is_overdue: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -59,25 +60,25 @@ class WorkerState:
 
 @dataclass(eq=False)
 class StartedWorkers:
-    """The workers of an executor, across sweeps.
+    """The workers of an executor, across sweeps and passes.
 
     Attributes:
         backend: how they are started and reached.
         n: number of workers.
         patience: seconds within which the first worker must have started and loaded the model.
+        job_timeout: seconds within which a worker must answer a part; ``None`` for any time.
         states: the workers that have been started, by their numbers.
         model: the model that they load.
-        unclaimed: outcomes of parts that a cancelled sweep did not wait for, by their digests.
+        unclaimed: outcomes that a cancelled sweep or pass did not wait for, by their digests.
     """
 
     backend: Backend
     n: int
     patience: float
+    job_timeout: float | None = None
     states: dict[int, WorkerState] = field(default_factory=dict[int, WorkerState])
     model: ModelSpec | None = None
-    unclaimed: dict[bytes, tuple[Outcome, ...]] = field(
-        default_factory=dict[bytes, tuple[Outcome, ...]]
-    )
+    unclaimed: dict[bytes, tuple[Any, ...]] = field(default_factory=dict[bytes, tuple[Any, ...]])
     _last_number: int = field(default=0, init=False)
     _failed_starts: int = field(default=0, init=False)
     _waiting_since: float = field(default=0.0, init=False)
@@ -98,12 +99,12 @@ class StartedWorkers:
         self.model = model
         self.unclaimed.clear()
         for number, state in self.states.items():
-            state.job = None
+            state.opened = None
             if state.facts is not None:
                 self._load(number, model)
 
     def drain(self) -> None:
-        """Collect the outcomes of parts that a stopped sweep left with the workers."""
+        """Collect the outcomes of parts that a stopped sweep or pass left with the workers."""
         while any(state.parts for state in self.states.values()):
             event = self.next_event()
             if event is not None and event.kind == "done":
@@ -113,7 +114,9 @@ class StartedWorkers:
 
     def take(self, event: Event) -> tuple[Part, Reply]:
         """The part that a worker has run, whose outcomes are now unclaimed, and its reply."""
-        part, reply = self.states[event.worker].parts.popleft(), loads(event.value)
+        state = self.states[event.worker]
+        part, reply = state.parts.popleft(), loads(event.value)
+        state.since = time.monotonic()
         digests = [group.digest for group in part.serialized]
         self.unclaimed.update(zip(digests, reply.outcomes, strict=False))
         return part, reply
@@ -131,11 +134,14 @@ class StartedWorkers:
             if event is not None:
                 self.replace(event)
 
-    def next_event(self) -> Event | None:
+    def next_event(self, wait: float = POLL) -> Event | None:
         """Wait for the next part that is done, or worker that has ended; ``None`` after a while.
 
         What else happens is handled here. Events that arrive together are returned one by one, so
         that none is lost if a sweep stops in between.
+
+        Args:
+            wait: the most seconds to wait.
 
         Raises:
             InvalidInput: a worker has another version of interp, PyTorch or the weights.
@@ -147,7 +153,8 @@ class StartedWorkers:
         else:
             self._check_time(self._waiting_since, 1)
         if not self._inbox:
-            self._inbox.extend(self.backend.events(POLL))
+            self._inbox.extend(self.backend.events(wait))
+            self._end_overdue()
         while self._inbox:
             event = self._inbox.popleft()
             if event.worker not in self.states:
@@ -157,8 +164,37 @@ class StartedWorkers:
             elif event.kind == "loaded":
                 self._check_model(event)
             else:
-                return event
+                return self._with_reason(event)
         return None
+
+    def send(self, number: int, part: Part) -> None:
+        """Send a part to a worker."""
+        state = self.states[number]
+        header = None if state.opened is part.opened else part.opened.header
+        state.opened = part.opened
+        if not state.parts:
+            state.since = time.monotonic()
+        state.parts.append(part)
+        self.backend.run(number, Request(header, [group.data for group in part.serialized]))
+
+    def _end_overdue(self) -> None:
+        """End workers that have not answered in time; answers that have arrived were read before."""
+        if self.job_timeout is None:
+            return
+        answered, now = {event.worker for event in self._inbox}, time.monotonic()
+        for number, state in self.states.items():
+            is_late = bool(state.parts) and now - state.since > self.job_timeout
+            if is_late and not state.is_overdue and number not in answered:
+                state.is_overdue = True
+                self.backend.kill(number)
+
+    def _with_reason(self, event: Event) -> Event:
+        """An event, with the reason why the driver ended the worker, if it did."""
+        if event.kind != "ended" or not self.states[event.worker].is_overdue:
+            return event
+        return replace(
+            event, value=f"did not answer within {self.job_timeout:g} s (job_timeout=) and was ended"
+        )
 
     def replace(self, event: Event) -> WorkerState:
         """Start a worker in place of one that has ended, whose state is returned.
@@ -225,131 +261,39 @@ class StartedWorkers:
             raise OutOfResources(f"{what} ready within {waited:.0f} s. {self.backend.why_none()}")
 
 
-class Dispatch:
-    """One sweep over workers.
+class Dispatch(ABC):
+    """Work over workers, in parts.
 
     Args:
         started: the workers.
-        jobs: the jobs.
-        work: what runs them locally: the model and the budget.
         limit: maximum number of workers that run at a time, for memory.
     """
 
-    def __init__(
-        self, started: StartedWorkers, jobs: Sequence[Job], work: Worker, limit: int
-    ) -> None:
-        self.started, self.work, self.limit = started, work, limit
-        self.unopened = deque(jobs)
-        self.opened: list[OpenJob] = []
+    def __init__(self, started: StartedWorkers, limit: int) -> None:
+        self.started, self.limit = started, limit
         self.again: deque[Part] = deque()
-        self.given_up: list[Part] = []
         self.reason = ""
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcomes as they arrive.
-
-        Raises:
-            WorkerFailed: a part has ended three workers; raised when the others are done.
-            InterpError: what a worker raised.
-        """
-        while True:
-            for state in self._free():
-                yield from self._fill(*state)
-            if not self._is_waiting:
-                break
-            event = self.started.next_event()
-            if event is not None and event.kind == "done":
-                yield from self._done(event)
-            elif event is not None:
-                self._ended(event)
-        if self.given_up:
-            raise WorkerFailed(
-                f"A job ended {TRIES} workers and was given up, the others are done: "
-                f"{self.given_up[0]}"
-                + (f"; and {len(self.given_up) - 1} more jobs" if len(self.given_up) > 1 else "")
-                + f". The last worker {self.reason}."
-            )
-
-    @property
-    def _is_waiting(self) -> bool:
-        parts = any(state.parts for state in self.started.states.values())
-        return bool(parts or self.again or self.unopened or self._has_groups())
-
-    def _has_groups(self) -> bool:
-        self.opened = [opened for opened in self.opened if opened.groups]
-        return bool(self.opened)
-
-    def _free(self) -> list[tuple[int, WorkerState]]:
+    def free(self) -> list[tuple[int, WorkerState]]:
         """The workers that can take a part; those with fewer parts first."""
         states = [pair for pair in self.started.states.items() if pair[1].place < self.limit]
         free = [pair for pair in states if pair[1].is_ready and len(pair[1].parts) < AT_A_TIME]
         return sorted(free, key=lambda pair: len(pair[1].parts))
 
-    def _fill(self, number: int, state: WorkerState) -> Iterator[Outcome]:
-        """Send a worker its next part; yield what an earlier sweep has already computed."""
-        while (part := self._next(state)) is not None:
-            yield from self._claimed(part)
-            if part.serialized:
-                self._send(number, state, part)
-                return
-
-    def _claimed(self, part: Part) -> Iterator[Outcome]:
-        """Yield the outcomes that are there, and leave the other groups to the part."""
-        ready = [group for group in part.serialized if group.digest in self.started.unclaimed]
-        part.serialized = [group for group in part.serialized if group not in ready]
-        for group in ready:
-            yield from self.started.unclaimed.pop(group.digest)
-
-    def _send(self, number: int, state: WorkerState, part: Part) -> None:
-        header = None if state.job is part.opened else part.opened.header
-        groups = [group.data for group in part.serialized]
-        state.job = part.opened
-        state.parts.append(part)
-        self.started.backend.run(number, Request(header, self.work.budget, groups))
-
-    def _next(self, state: WorkerState) -> Part | None:
-        if self.again:
-            return self.again.popleft()
-        opened = self._job_for(state)
-        return None if opened is None else Part(opened, opened.take(self._size(opened)))
-
-    def _job_for(self, state: WorkerState) -> OpenJob | None:
-        """The worker's own job, a new one, or the one with most groups left."""
-        if state.job is not None and state.job in self.opened and state.job.groups:
-            return state.job
-        while self.unopened:
-            opened = OpenJob.of(self.unopened.popleft(), self.work)
-            if opened.groups:
-                self.opened.append(opened)
-                return opened
-        if not self._has_groups():
-            return None
-        return max(self.opened, key=lambda opened: len(opened.groups))
-
-    def _size(self, opened: OpenJob) -> int:
-        """Number of groups of the next part."""
-        known = [job.seconds for job in (opened, *self.opened) if job.seconds is not None]
-        if not known:
-            return 1
-        left = sum(len(job.groups) for job in self.opened)
-        equal = (
-            left if self.unopened else ceil(left / (AT_A_TIME * min(self.limit, self.started.n)))
-        )
-        return max(1, min(round(SECONDS / max(known[0], 1e-6)), equal))
-
-    def _done(self, event: Event) -> Iterator[Outcome]:
-        part, reply = self.started.take(event)
-        if reply.error is not None:
-            raise reply.error
-        part.opened.seconds = reply.seconds / len(part.serialized)
-        yield from self._claimed(part)
-
-    def _ended(self, event: Event) -> None:
+    def ended(self, event: Event) -> None:
         """Replace a worker; what it ran is run again, group by group, at most three times."""
-        parts = self.started.replace(event).parts
+        state = self.started.replace(event)
+        parts = state.parts
         if not parts:
             return
-        self.reason = event.value
+        self.reason = f"worker, {event.worker} ({state.name}), {event.value}"
         for part in parts.popleft().singly():
-            (self.again if part.failures < TRIES else self.given_up).append(part)
+            if part.failures < TRIES:
+                self.again.append(part)
+            else:
+                self.give_up(part)
         self.again.extend(parts)
+
+    @abstractmethod
+    def give_up(self, part: Part) -> None:
+        """Take note of a part that has ended three workers."""

@@ -8,25 +8,52 @@ groups travel together changes nothing but the time.
 import hashlib
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 from interp.executors.transfer import dumps
-from interp.executors.worker_server import Group, Outline, SentCase, labels
-from interp.sweeps import Case, Job, Worker, groups_of
+from interp.executors.worker_server import Group, Outline, SentCase, SentJob, labels
+from interp.sweeps import Job, Worker, groups_of
 
 
 @dataclass(frozen=True, eq=False)
 class SerializedGroup:
-    """One group as it is sent.
+    """One group of a job, or one batch of a pass, as it is sent.
 
     Attributes:
-        cases: its cases.
-        data: the group, pickled.
+        source: the cases of the group; of a pass, see :class:`interp.executors.passes.Item`.
+        data: the group or the batch, pickled.
         digest: of everything that its outcome depends on, besides the model.
     """
 
-    cases: tuple[Case, ...]
+    source: Any
     data: bytes
     digest: bytes
+
+    @classmethod
+    def of(cls, source: object, content: object, opened: bytes) -> "SerializedGroup":
+        """A group of what ``opened`` is the digest of."""
+        data = dumps(content)
+        return cls(source, data, digest_of(opened + data))
+
+
+def digest_of(data: bytes) -> bytes:
+    """A hash of some bytes."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+@runtime_checkable
+class Opened(Protocol):
+    """What parts belong to: a job of a sweep, or a pass.
+
+    Attributes:
+        header: what a worker needs before the first part, pickled.
+    """
+
+    header: bytes
+
+    def name_of(self, group: SerializedGroup) -> str:
+        """A group or batch in messages."""
+        ...
 
 
 @dataclass(eq=False)
@@ -47,13 +74,14 @@ class OpenJob:
     _digest: bytes = field(default=b"", init=False)
 
     def __post_init__(self) -> None:
-        self._digest = hashlib.blake2b(self.header, digest_size=16).digest()
+        self._digest = digest_of(self.header)
 
     @classmethod
     def of(cls, job: Job, work: Worker) -> "OpenJob":
         """Form the groups of a job."""
         groups = deque(groups_of(work.restart_map, job, work.copies(job)))
-        return cls(job, dumps(replace(job, cases=outlines(job, work), done=frozenset())), groups)
+        sent = replace(job, cases=outlines(job, work), done=frozenset())
+        return cls(job, dumps(SentJob(sent, work.budget)), groups)
 
     def take(self, count: int) -> list[SerializedGroup]:
         """The next groups, at most ``count``, as they are sent."""
@@ -67,9 +95,13 @@ class OpenJob:
             SentCase(c.index, c.for_rows(self.job.rows, self.job.n), c.restarts, c.split)
             for c in cases
         )
-        data = dumps((sent, first_column))
-        digest = hashlib.blake2b(self._digest + data, digest_size=16).digest()
-        return SerializedGroup(cases, data, digest)
+        return SerializedGroup.of(cases, (sent, first_column), self._digest)
+
+    def name_of(self, group: SerializedGroup) -> str:
+        """Cases and prompts."""
+        first, *others = self.job.rows
+        more = f" and {len(others)} more" if others else ""
+        return f"{labels(group.source)} on prompt {first}{more}"
 
 
 def outlines(job: Job, work: Worker) -> tuple[Outline, ...]:
@@ -86,15 +118,15 @@ def outlines(job: Job, work: Worker) -> tuple[Outline, ...]:
 
 @dataclass(eq=False)
 class Part:
-    """Groups of one job that a worker runs in one go.
+    """Groups of one job, or a batch of a pass, that a worker runs in one go.
 
     Attributes:
-        opened: their job.
+        opened: their job or pass.
         serialized: the groups.
         failures: how often a worker ended while it ran them.
     """
 
-    opened: OpenJob
+    opened: Opened
     serialized: list[SerializedGroup]
     failures: int = 0
 
@@ -103,7 +135,5 @@ class Part:
         return [Part(self.opened, [group], self.failures + 1) for group in self.serialized]
 
     def __str__(self) -> str:
-        """Cases and prompts."""
-        first, *others = self.opened.job.rows
-        more = f" and {len(others)} more" if others else ""
-        return f"{labels(self.serialized[0].cases)} on prompt {first}{more}"
+        """The first of its groups, in messages."""
+        return self.opened.name_of(self.serialized[0])

@@ -7,14 +7,16 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import SupportsFloat, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 import torch
 
 from interp.errors import InvalidInput, shorten
 from interp.execution import free_bytes, size_of
 from interp.executors.backend import Backend, ModelSpec
-from interp.executors.dispatch import Dispatch, StartedWorkers
+from interp.executors.dispatch import StartedWorkers
+from interp.executors.passes import Function, OpenPass, PassDispatch
+from interp.executors.sweep_dispatch import SweepDispatch
 from interp.executors.transfer import Snapshot
 from interp.executors.worker_server import Settings
 from interp.integers import at_least
@@ -25,25 +27,30 @@ from interp.weights import weight_hash
 Pool = TypeVar("Pool", bound="WorkerPool")
 SHARE = 0.25
 """Share of a machine's free memory that the forwards of its workers may take by default."""
+JOB_TIMEOUT = 3600.0
+"""Seconds within which a worker must answer by default: far more than any forward should take."""
 
 
 class WorkerPool(ABC):
-    """An executor whose workers are started by its first sweep, and end when it is closed.
+    """An executor whose workers are started by its first sweep or pass, and end when it is closed.
 
-    All sweeps of one model use the same workers, which have loaded it once; the next model takes
+    All sweeps and passes of one model use the same workers, which have loaded it once; the next model takes
     its place. Several threads may use one pool, one after the other. It is closed by :meth:`close`,
     at the end of a ``with`` block, with the program, or when it is no longer referenced.
 
     Attributes:
         workers: number of workers; ``None`` if the cluster decides.
         threads: threads of PyTorch in each worker, which affect rounding.
+        job_timeout: seconds within which a worker must answer what it was sent, before it is ended
+            and replaced; ``None`` for any time.
     """
 
     workers: int | None
     threads: int | None
 
-    def __init__(self, source: str | None, timeout: object) -> None:
+    def __init__(self, source: str | None, timeout: object, job_timeout: object) -> None:
         self._source, self._timeout = source, positive(timeout, "timeout") or 0.0
+        self.job_timeout = positive(job_timeout, "job_timeout")
         self._started: StartedWorkers | None = None
         self._model: tuple[Callable[[], Network | None], tuple[object, ...]] | None = None
         self._lock, self._owner = threading.Lock(), 0
@@ -73,7 +80,25 @@ class WorkerPool(ABC):
             started = self._started_workers(work.restart_map.model)
             limit = self._limit(listed, work)
             started.start(limit)
-            yield from Dispatch(started, listed, work, limit).outcomes()
+            yield from SweepDispatch(started, listed, work, limit).outcomes()
+            started.unclaimed.clear()
+
+    def map(
+        self, model: Network, function: Function, batches: Iterable[tuple[Any, Any]]
+    ) -> Generator[tuple[Any, Any]]:
+        """As :func:`map_batches`, on these workers.
+
+        Raises:
+            InvalidInput: the function can't be sent, or a worker has other versions or weights.
+            WorkerFailed: a batch has ended three workers, or an exception that is not of this
+                package was raised on one.
+            OutOfResources: no worker could be started in time.
+        """
+        with self._alone():
+            started = self._started_workers(model)
+            started.start(started.n)
+            opened = OpenPass.of(function, model)
+            yield from PassDispatch(started, opened, batches, started.n).results()
             started.unclaimed.clear()
 
     def prepare(self, model: Network, *, every: bool = False) -> None:
@@ -122,8 +147,8 @@ class WorkerPool(ABC):
         """
         if self._owner == threading.get_ident():
             raise InvalidInput(
-                f"{self!r} is running a sweep, which started another one, such as in its metric; "
-                "give the inner sweep executor='local'."
+                f"{self!r} is running a sweep or a pass, which started another one, such as in its "
+                "metric; give the inner one executor='local', or interp.use(executor='local')."
             )
         with self._lock:
             self._owner = threading.get_ident()
@@ -136,7 +161,7 @@ class WorkerPool(ABC):
         """The workers, which load the model if they have another one."""
         if self._started is None:
             backend, n = self._start(model)
-            self._started = StartedWorkers(backend, n, self._timeout)
+            self._started = StartedWorkers(backend, n, self._timeout, self.job_timeout)
             weakref.finalize(self, self._started.close)
         self._started.drain()  # before another model is loaded
         weights, settings = weight_hash(model), Settings.here()

@@ -7,6 +7,7 @@ driver by a pair of sockets, and ends when the driver's end is closed: also if t
 import os
 import pickle
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import torch
 
 from interp.errors import InvalidInput, shorten
 from interp.executors.backend import Backend, Event, ModelSpec, Request
-from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
+from interp.executors.pool import JOB_TIMEOUT, WorkerPool, checked_number, positive, workers_within
 from interp.model import Network
 
 GRACE = 5.0
@@ -51,6 +52,9 @@ class Processes(WorkerPool):
         source: what each worker loads the model from, as :func:`interp.load` takes it; by default
             it gets that of this process.
         timeout: seconds within which the first worker must have loaded the model.
+        job_timeout: seconds within which a worker must answer what it was sent, which is about a
+            quarter of a second of work, or a single forward or batch; otherwise it is ended and
+            replaced, and another one gets the same again. ``None`` waits for any time.
 
     Raises:
         InvalidInput: ``workers`` or ``threads`` is not an integer of at least 1, or there are no
@@ -70,8 +74,9 @@ class Processes(WorkerPool):
         memory: object = None,
         source: str | None = None,
         timeout: object = 300.0,
+        job_timeout: object = JOB_TIMEOUT,
     ) -> None:
-        super().__init__(source, timeout)
+        super().__init__(source, timeout, job_timeout)
         self.devices = None if devices is None else checked_devices(devices)
         self._memory = positive(memory, "memory")
         self._requested = checked_number(workers, "workers"), checked_number(threads, "threads")
@@ -93,7 +98,7 @@ class Processes(WorkerPool):
         on_gpu = torch.device(devices[0]).type != "cpu"
         self._n_gpus = len(devices) if on_gpu else 0
         n = self._requested[0] or (len(devices) if on_gpu else self.workers or 1)
-        return ProcessBackend(devices, self.threads or 1), n
+        return ProcessBackend(devices, self.threads or 1, self.job_timeout), n
 
     def _at_once(self, need: int, budget: int) -> int:
         if self._n_gpus:
@@ -148,15 +153,21 @@ class ProcessBackend(Backend):
     Args:
         devices: the devices, which workers take in turn.
         threads: threads of PyTorch in each.
+        patience: seconds after which a process that reads nothing, or stops in the middle of an
+            answer, is ended; ``None`` waits for any time.
     """
 
-    def __init__(self, devices: Sequence[str], threads: int) -> None:
-        self._devices, self._threads = devices, threads
+    def __init__(self, devices: Sequence[str], threads: int, patience: float | None = None) -> None:
+        self._devices, self._threads, self._patience = devices, threads, patience
         self._processes: dict[int, _Process] = {}
 
     def start(self, worker: int, place: int) -> None:
         """Start a process, in a group of its own, which Ctrl-C in a terminal does not reach."""
         ours, theirs = socket.socketpair()
+        if self._patience is not None:
+            limit = struct.pack("@ll", *divmod(int(self._patience * 1e6), 10**6))
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                ours.setsockopt(socket.SOL_SOCKET, option, limit)
         args = (theirs.fileno(), worker, self._threads, self._devices[place % len(self._devices)])
         code = START.format(path=sys.path, args=", ".join(map(repr, args)))
         with theirs:
@@ -183,13 +194,17 @@ class ProcessBackend(Backend):
 
     def run(self, worker: int, request: Request) -> None:
         """Send groups of a job."""
-        self._send(worker, ("run", request.header, request.budget, [*request.groups]))
+        self._send(worker, ("run", request.header, [*request.groups]))
 
     def events(self, timeout: float) -> list[Event]:
         """Wait for messages, and for connections that are closed."""
         workers = {each.connection: number for number, each in self._processes.items()}
         ready = wait([*workers], timeout)
         return [self._event(workers[end]) for end in ready if isinstance(end, Connection)]
+
+    def kill(self, worker: int) -> None:
+        """Kill a process, whose connection is then closed."""
+        self._processes[worker].process.kill()
 
     def why_none(self) -> str:
         """What may be the reason that no process gets ready."""
@@ -211,6 +226,9 @@ class ProcessBackend(Backend):
         try:
             self._processes[worker].connection.send_bytes(pickle.dumps(message))
         except (BrokenPipeError, ConnectionResetError):
+            return False
+        except BlockingIOError:  # it has read nothing for as long as a job may take
+            self.kill(worker)
             return False
         return True
 

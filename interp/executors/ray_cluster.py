@@ -19,7 +19,13 @@ import torch
 
 from interp.errors import InvalidInput, OutOfResources, first_line, shorten
 from interp.executors.backend import Backend, Event, ModelSpec, Request
-from interp.executors.pool import WorkerPool, checked_number, positive, workers_within
+from interp.executors.pool import (
+    JOB_TIMEOUT,
+    WorkerPool,
+    checked_number,
+    positive,
+    workers_within,
+)
 from interp.executors.transfer import mapped
 from interp.executors.worker_server import Settings, WorkerServer
 from interp.model import Network
@@ -73,6 +79,7 @@ class Ray(WorkerPool):
         source: what each worker loads the model from, as :func:`interp.load` takes it, such as a
             folder that all machines have; by default it gets that of this process.
         timeout: seconds within which the first worker must have loaded the model.
+        job_timeout: as for :class:`Processes`.
 
     Raises:
         InvalidInput: Ray is not installed, or a number is not positive.
@@ -93,8 +100,9 @@ class Ray(WorkerPool):
         memory: object = None,
         source: str | None = None,
         timeout: object = 300.0,
+        job_timeout: object = JOB_TIMEOUT,
     ) -> None:
-        super().__init__(source, timeout)
+        super().__init__(source, timeout, job_timeout)
         if not is_installed("ray"):
             raise InvalidInput(MISSING)
         self.workers = checked_number(workers, "workers")
@@ -289,8 +297,8 @@ class RayBackend(Backend):
         self._expect(worker, "loaded", loaded)
 
     def run(self, worker: int, request: Request) -> None:
-        """Send groups of a job."""
-        reply = self._actors[worker].run.remote(request.header, request.budget, [*request.groups])
+        """Send groups of a job, or a batch."""
+        reply = self._actors[worker].run.remote(request.header, [*request.groups])
         self._expect(worker, "done", reply)
 
     def events(self, timeout: float) -> list[Event]:
@@ -305,6 +313,10 @@ class RayBackend(Backend):
             )
         events = [self._event(reference) for reference in ready]
         return [event for event in events if event is not None]
+
+    def kill(self, worker: int) -> None:
+        """Kill an actor, upon which its replies are errors."""
+        self._ray.kill(self._actors[worker])
 
     def why_none(self) -> str:
         """The resources that each worker asks for, and those that the cluster has."""

@@ -2,8 +2,9 @@
 
 A model is a small pickle and one block of bytes with all of its weights, which the workers of a
 machine map into memory instead of copying it. A job is a pickle with its tensors as plain bytes.
-Functions travel by value if cloudpickle is installed. Pickles go only from a driver to the workers
-that it started, and back.
+Functions travel by value if cloudpickle is installed; the modules and weights of the model that they
+refer to are sent as names, and are those of the worker there. Pickles go only from a driver to the
+workers that it started, and back.
 """
 
 import io
@@ -48,6 +49,35 @@ class _Block:
     on_device: bool
 
 
+@dataclass(frozen=True)
+class _Named:
+    """Stands for a module, a parameter or a buffer of the model.
+
+    Attributes:
+        name: its name in the model; empty for the model itself.
+        is_module: whether it is a module.
+    """
+
+    name: str
+    is_module: bool
+
+    def of(self, model: nn.Module) -> object:
+        """The part of this name."""
+        if self.is_module:
+            return model.get_submodule(self.name)
+        module, _, name = self.name.rpartition(".")
+        return getattr(model.get_submodule(module), name)
+
+
+def _parts(model: nn.Module | None) -> dict[int, _Named]:
+    """The names of all parts of a model, by the identity of each."""
+    if model is None:
+        return {}
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    names = {id(tensor): _Named(name, is_module=False) for name, tensor in tensors}
+    return names | {id(part): _Named(name, is_module=True) for name, part in model.named_modules()}
+
+
 def _from_bytes(dtype: torch.dtype, shape: tuple[int, ...], data: bytes, device: object) -> Tensor:
     """A tensor from its bytes in row-major order."""
     if not data:
@@ -87,11 +117,12 @@ def _pickler() -> Any:  # noqa: ANN401 - a class
 
     class Pickler(base):
         reduce_tensor: Callable[[Tensor], Reduced]
+        parts: dict[int, _Named]
 
         def persistent_id(self, value: object) -> object:
             if value is _DEVICE:
                 return "device"
-            return value if isinstance(value, _Block) else None
+            return value if isinstance(value, _Block) else self.parts.get(id(value))
 
         def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as pickle calls it
             if _is_plain(value):
@@ -111,13 +142,17 @@ class _Unpickler(pickle.Unpickler):
         return self.resolve(pid)
 
 
-def dumps(value: object) -> bytes:
+def dumps(value: object, model: nn.Module | None = None) -> bytes:
     """Pickle a value with the bytes of its tensors; those on a GPU go to the worker's device.
+
+    Args:
+        value: the value.
+        model: a model whose parts, where the value refers to them, are replaced by their names.
 
     Raises:
         InvalidInput: it holds something that can't be pickled.
     """
-    return _pickled(value, _as_bytes)
+    return _pickled(value, _as_bytes, model)
 
 
 def _as_bytes(tensor: Tensor) -> Reduced:
@@ -127,14 +162,18 @@ def _as_bytes(tensor: Tensor) -> Reduced:
     return _from_bytes, (tensor.dtype, tuple(tensor.shape), data, where)
 
 
-def loads(data: bytes, device: torch.device | str = "cpu") -> Any:  # noqa: ANN401 - what was pickled
-    """The inverse of :func:`dumps`."""
+def loads(
+    data: bytes, device: torch.device | str = "cpu", model: nn.Module | None = None
+) -> Any:  # noqa: ANN401 - what was pickled
+    """The inverse of :func:`dumps`; named parts are those of ``model``."""
     unpickler = _Unpickler(io.BytesIO(data))
-    unpickler.resolve = lambda _: device
+    unpickler.resolve = lambda pid: pid.of(model) if isinstance(pid, _Named) else device  # pyright: ignore[reportArgumentType]
     return unpickler.load()
 
 
-def _pickled(value: object, reduce_tensor: Callable[[Tensor], Reduced]) -> bytes:
+def _pickled(
+    value: object, reduce_tensor: Callable[[Tensor], Reduced], model: nn.Module | None = None
+) -> bytes:
     """The pickle of a value.
 
     Raises:
@@ -142,14 +181,14 @@ def _pickled(value: object, reduce_tensor: Callable[[Tensor], Reduced]) -> bytes
     """
     file = io.BytesIO()
     pickler = _pickler()(file, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.reduce_tensor = reduce_tensor
+    pickler.reduce_tensor, pickler.parts = reduce_tensor, _parts(model)
     try:
         pickler.dump(value)
     except InterpError:
         raise
     except Exception as error:  # what an object's own methods raise
         raise InvalidInput(
-            f"This sweep can't be sent to workers: {type(error).__name__}: {first_line(error)}. "
+            f"This can't be sent to workers: {type(error).__name__}: {first_line(error)}. "
             "Functions defined in a script or a notebook need cloudpickle: pip install "
             "'interp[processes]'. A function must not use open files, locks or connections."
         ) from error

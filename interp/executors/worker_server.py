@@ -2,7 +2,8 @@
 
 A request is a job (its prompts and its metric) with some of its groups: cases that run as one
 forward. Which cases run as one was decided by the driver, from the whole job, so the values do not
-depend on which worker computes them, nor on how many there are.
+depend on which worker computes them, nor on how many there are. Or it is a function and a batch of
+a pass (see :mod:`interp.executors.passes`).
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -125,9 +126,12 @@ def _backends() -> tuple[Any, ...]:
 
 
 @cache
-def code_digest() -> str:
-    """The first digits of the SHA-256 of interp's Python files."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256(platform.python_version().encode())
+def code_digest(package: str = "interp") -> str:
+    """The first digits of the SHA-256 of a package's Python files."""
+    file = import_module(package).__file__
+    if file is None or Path(file).name != "__init__.py":
+        return ""
+    root, digest = Path(file).parent, hashlib.sha256(platform.python_version().encode())
     for file in sorted(root.rglob("*.py")):
         digest.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
@@ -138,12 +142,12 @@ class Reply:
     """The answer of a worker to one request.
 
     Attributes:
-        outcomes: one per group, in order: rows of numbers.
+        outcomes: one per group, in order: rows of numbers; of a pass, what the function returned.
         seconds: the time that the groups took, without the baseline.
         error: what was raised instead.
     """
 
-    outcomes: tuple[tuple[Outcome, ...], ...] = ()
+    outcomes: tuple[tuple[Any, ...], ...] = ()
     seconds: float = 0.0
     error: BaseException | None = None
 
@@ -171,6 +175,67 @@ class PartWorker(Worker):
         return labels(group[0])
 
 
+@runtime_checkable
+class Sent(Protocol):
+    """What a header holds: a job, or the function of a pass."""
+
+    def opened(self, worker: PartWorker) -> "Running":
+        """Prepare for groups or batches."""
+        ...
+
+
+@runtime_checkable
+class Running(Protocol):
+    """What a header holds, prepared by a worker."""
+
+    def outcomes(self, group: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a group, or a batch
+        """The outcomes of a group, or of a batch."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SentJob:
+    """A job as it is sent, with outlines of its cases.
+
+    Attributes:
+        job: the job.
+        budget: the memory that its forwards may take.
+    """
+
+    job: Job
+    budget: Budget
+
+    def opened(self, worker: PartWorker) -> "RunningJob":
+        """Compute the baseline."""
+        worker.budget = self.budget
+        try:
+            return RunningJob(worker, self.job, worker.baseline(self.job))
+        except InterpError:
+            raise
+        except Exception as error:  # of a function given as the metric
+            raise WorkerFailed(f"Without an edit: {text_of(error)}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class RunningJob:
+    """A job with its baseline."""
+
+    worker: PartWorker
+    job: Job
+    baseline: Any
+
+    def outcomes(self, group: Group) -> tuple[Outcome, ...]:
+        """The outcomes of a group; an error that depends on the case names it."""
+        try:
+            return tuple(self.worker.run(self.job, self.baseline, group))
+        except Exception as error:
+            if isinstance(error, InterpError) and not isinstance(error, HookFailed):
+                raise  # the message names the case where it depends on it
+            kind = HookFailed if isinstance(error, HookFailed) else WorkerFailed
+            case = self.worker.case_that_fails(self.job, self.baseline, group)
+            raise kind(f"{case}: {text_of(error)}") from error
+
+
 SHOWN = 3
 """Maximum number of cases that a message names."""
 
@@ -183,7 +248,7 @@ def labels(cases: Sequence[Case]) -> str:
 
 @dataclass
 class WorkerServer:
-    """One worker: a model, and the baseline of the job that it runs.
+    """One worker: a model, and what it runs.
 
     Attributes:
         number: its number.
@@ -195,7 +260,7 @@ class WorkerServer:
     threads: int | None
     device: str = "cpu"
     _worker: PartWorker | None = field(default=None, init=False)
-    _opened: Any = field(default=None, init=False)
+    _running: Running | None = field(default=None, init=False)
     _facts: Facts = field(default_factory=Facts.here, init=False)
 
     def __post_init__(self) -> None:
@@ -225,50 +290,35 @@ class WorkerServer:
 
     def take(self, model: Network) -> str:
         """Use a model; its weight hash."""
-        self._opened = None
+        self._running = None
         self._worker = PartWorker(RestartMap(model), Budget.of(model, None))
         return weight_hash(model)
 
-    def run(self, header: bytes | None, budget: Budget, groups: Sequence[bytes]) -> bytes:
-        """Run some groups of a job; the pickle of a :class:`Reply`.
+    def run(self, header: bytes | None, groups: Sequence[bytes]) -> bytes:
+        """Run some groups of a job, or a batch; the pickle of a :class:`Reply`.
 
         Args:
-            header: the job with outlines of its cases; ``None`` if it is that of the last call,
-                whose baseline is then used.
-            budget: the budget of the sweep.
-            groups: pickles of groups.
+            header: a :class:`Sent` job or function, pickled; ``None`` if it is that of the last
+                call.
+            groups: pickles of groups, or of a batch.
         """
         try:
-            return dumps(self._run(header, budget, groups))
+            return dumps(self._run(header, groups))
         except Exception as error:  # reported to the driver
             return dumps(Reply(error=self._portable(error)))
 
-    def _run(self, header: bytes | None, budget: Budget, groups: Sequence[bytes]) -> Reply:
+    def _run(self, header: bytes | None, groups: Sequence[bytes]) -> Reply:
         worker = self._worker
         if worker is None:
             raise WorkerFailed("No model was loaded before the first job.")
-        worker.budget = budget
         if header is not None:
-            self._opened = None  # free its memory before the next baseline is computed
-            job = loads(header, self.device)
-            try:
-                self._opened = job, worker.baseline(job)
-            except InterpError:
-                raise
-            except Exception as error:  # of a function given as the metric
-                raise WorkerFailed(f"Without an edit: {text_of(error)}") from error
-        job, baseline = self._opened
-        begin, outcomes = time.perf_counter(), list[tuple[Outcome, ...]]()
-        for data in groups:
-            group: Group = loads(data, self.device)
-            try:
-                outcomes.append(tuple(worker.run(job, baseline, group)))
-            except Exception as error:
-                if isinstance(error, InterpError) and not isinstance(error, HookFailed):
-                    raise  # the message names the case where it depends on it
-                kind = HookFailed if isinstance(error, HookFailed) else WorkerFailed
-                case = worker.case_that_fails(job, baseline, group)
-                raise kind(f"{case}: {text_of(error)}") from error
+            self._running = None  # free its memory before the next baseline is computed
+            sent: Sent = loads(header, self.device, worker.restart_map.model)
+            self._running = sent.opened(worker)
+        if self._running is None:
+            raise WorkerFailed("What the last header holds could not be prepared.")
+        begin = time.perf_counter()
+        outcomes = [self._running.outcomes(loads(data, self.device)) for data in groups]
         return Reply(tuple(outcomes), time.perf_counter() - begin)
 
     def _portable(self, error: Exception, when: str = "") -> BaseException:
