@@ -1,22 +1,28 @@
 """The pass over a corpus: its texts in batches, what is kept of them, and where it was stopped."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from analyses.scan_heads.measure import Plan, add_batch
+from analyses.scan_heads.measure import Forward, Plan, measured
 from analyses.scan_heads.partial import PartialScan
 from analyses.scan_heads.sequences import LONGEST, Text
 from analyses.scan_heads.totals import Sizes, Totals
 from interp import Transformer
 from interp.errors import InvalidInput, OutOfResources
 from interp.execution import free_bytes, size_of
+from interp.executors import map_batches
 from interp.integers import as_seed, at_least, within
 from interp.io import Progress
+from interp.model import Batch
 from interp.prompts import Pool, pools_of
 from interp.weights import weight_hash
 
@@ -70,6 +76,28 @@ def check_memory(plan: Plan, sizes: Sizes, memory: object) -> None:
             f"{size_of(sizes.nbytes)}; {size_of(int(allowed))} are allowed. Give fewer offsets=, a "
             "smaller sample=, or more memory=."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class TextsRead:
+    """The texts of a forward.
+
+    Attributes:
+        pool: the texts that were read with them.
+        number: number of the forward in its pool.
+        rows: which texts of the pool they are.
+        batches: their tokens.
+        n_done: number of texts of the pool in this forward and those before it.
+    """
+
+    pool: Pool
+    number: int
+    rows: Int[Tensor, " row"]
+    batches: tuple[Batch, ...]
+    n_done: int
+
+    def __str__(self) -> str:
+        return self.pool.names(self.rows)
 
 
 class CorpusPass:
@@ -136,48 +164,76 @@ class CorpusPass:
         cancelled: Callable[[], bool] | None,
     ) -> bool:
         """Measure all texts that were not measured before; False if it was cancelled."""
-        read, counts = 0, self.totals.counts
-        for pool in pools_of(self.plan.model, texts, POOL, self.plan.max_length):
-            goes_on = pool.first >= counts["first"]
-            if goes_on and not counts["batches"]:
-                self._check_digest()
-            pool.digest(self._digest)
-            if goes_on:
-                self._check_digest()
-                counts["cut"] += 0 if counts["batches"] else pool.n_cut
-                if not self._read_pool(pool, read, report, cancelled):
-                    return False
-                counts["first"], counts["batches"] = pool.first + len(pool.sources), 0
+        counts, model = self.totals.counts, self.plan.model
+        read, pools = self._pass_over(pools_of(model, texts, POOL, self.plan.max_length))
+        function = partial(measured, self.plan, self.totals.sizes)
+        current: Pool | None = None
+        with closing(map_batches(model, function, self._forwards(pools))) as results:
+            for texts_read, totals in results:
+                pool = texts_read.pool
+                if pool is not current:
+                    read = read if current is None else current.done
+                    current = pool
+                    self._begin(pool)
+                self.totals.add(totals)
+                counts["batches"] = texts_read.number + 1
+                self._keep(pool, texts_read.rows, texts_read.batches)
+                if texts_read.n_done == len(pool.sources):
+                    self._end(pool)
                 self._save()
-            else:
-                self._keep(pool, torch.arange(len(pool.sources)), pool.batches)
-            read = pool.done
+                report_rows = pool.progress(report, read)
+                if report_rows is not None:
+                    report_rows(texts_read.n_done, len(pool.sources))
+                # A result needs a text of two tokens, and the shortest texts are read first.
+                if cancelled is not None and self.has_values and cancelled():
+                    return False
         self._check_digest()
         return True
 
-    def _read_pool(
-        self,
-        pool: Pool,
-        read: int,
-        report: Progress | None,
-        cancelled: Callable[[], bool] | None,
-    ) -> bool:
-        done, counts, report_rows = 0, self.totals.counts, pool.progress(report, read)
-        for number, (rows, batches) in enumerate(self.plan.forwards(pool.batches, self.rows)):
-            done += len(rows)
-            if number < counts["batches"]:
-                self._keep(pool, rows, batches)
-                continue
-            add_batch(self.plan, self.totals, batches, rows.cpu() + pool.first)
-            counts["batches"] = number + 1
+    def _pass_over(self, pools: Iterator[Pool]) -> tuple[int, Iterator[Pool]]:
+        """Read the texts that a stopped scan has measured; how much it was, and the other pools."""
+        counts, read = self.totals.counts, 0
+        for pool in pools:
+            forwards = list(self.plan.forwards(pool.batches, self.rows))
+            is_last = pool.first == counts["first"] and counts["batches"] == len(forwards)
+            if pool.first >= counts["first"] and not is_last:
+                return read, chain([pool], pools)
+            if is_last:  # of a scan that was stopped between its last forward and its end
+                self._begin(pool)
+                self._end(pool)
+            else:
+                pool.digest(self._digest)
+                self._keep(pool, torch.arange(len(pool.sources)), pool.batches)
+            read = pool.done
+        return read, iter(())
+
+    def _forwards(self, pools: Iterator[Pool]) -> Iterator[tuple[TextsRead, Forward]]:
+        """The texts of each forward that is left."""
+        n_before = self.totals.counts["batches"]
+        for pool in pools:
+            n_done = 0
+            for number, (rows, batches) in enumerate(self.plan.forwards(pool.batches, self.rows)):
+                n_done += len(rows)
+                if number >= n_before:
+                    numbers = rows.cpu() + pool.first
+                    yield TextsRead(pool, number, rows, batches, n_done), (numbers, batches)
+            n_before = 0
+
+    def _begin(self, pool: Pool) -> None:
+        """Add the texts of a pool to the hash, and keep those that a stopped scan has measured."""
+        n_before = self.totals.counts["batches"]
+        if not n_before:
+            self._check_digest()
+        pool.digest(self._digest)
+        self._check_digest()
+        self.totals.counts["cut"] += 0 if n_before else pool.n_cut
+        for rows, batches in islice(self.plan.forwards(pool.batches, self.rows), n_before):
             self._keep(pool, rows, batches)
-            self._save()
-            if report_rows is not None:
-                report_rows(done, len(pool.sources))
-            # A result needs a text of two tokens, and the shortest texts are read first.
-            if cancelled is not None and self.has_values and cancelled():
-                return False
-        return True
+
+    def _end(self, pool: Pool) -> None:
+        """All texts of a pool are measured."""
+        counts = self.totals.counts
+        counts["first"], counts["batches"] = pool.first + len(pool.sources), 0
 
     def _save(self) -> None:
         self._resumed = None

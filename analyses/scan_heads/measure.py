@@ -1,7 +1,7 @@
 """Measures one batch of texts: a forward with fused attention, then the patterns layer by layer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import torch
@@ -26,7 +26,7 @@ from analyses.methods.heads import (
 from analyses.results import Moments
 from analyses.scan_heads.cells import OF_REPETITION, TokenKinds, cells_of, in_random_order
 from analyses.scan_heads.massive import count_massive
-from analyses.scan_heads.totals import Totals, lower_ends, priority
+from analyses.scan_heads.totals import Sizes, Totals, lower_ends, priority
 from interp import Transformer, run
 from interp.cache import Cache
 from interp.metrics import at_least_float32
@@ -60,6 +60,10 @@ class Plan:
     max_length: int
     shuffled: int
     seed: int
+
+    def __getstate__(self) -> dict[str, object]:
+        """The attributes that are given; what follows from them, workers compute themselves."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def attentions(self) -> tuple[Attentions, ...]:
@@ -194,18 +198,20 @@ class Plan:
         return Place(point, layer, stack=stacks[stack].name if len(stacks) > 1 else None)
 
 
+Forward = tuple[Int[Tensor, " text"], tuple[Batch, ...]]
+"""The numbers of some texts in the corpus, and their tokens in each stack, padded on the right."""
+
+
 @torch.no_grad()
-def add_batch(
-    plan: Plan, totals: Totals, batches: Sequence[Batch], numbers: Int[Tensor, " text"]
-) -> None:
-    """Measure some texts and add their numbers to the totals.
+def measured(plan: Plan, sizes: Sizes, forward: Forward) -> Totals:
+    """The numbers of some texts.
 
     Args:
         plan: what is measured.
-        totals: the numbers so far.
-        batches: the texts of each stack, padded on the right.
-        numbers: numbers of the texts in the corpus.
+        sizes: the sizes of what is kept.
+        forward: the texts.
     """
+    totals, (numbers, batches) = Totals(sizes), forward
     value, control = _values(plan, batches, totals)
     shuffled = [row for row, number in enumerate(numbers.tolist()) if number % plan.shuffled == 0]
     if shuffled and not plan.reads_images:
@@ -218,7 +224,9 @@ def add_batch(
         columns = [n for n, name in enumerate(plan.statistics) if name in OF_REPETITION]
         places = torch.tensor(shuffled)[:, None], torch.tensor(columns)
         control[:, :, places[0], places[1]] = repeated[..., columns]
-    _add_values(totals, value, control)
+    totals.value = Moments.of(value.transpose(-1, -2))
+    has = ~control.isnan()
+    totals.control = torch.stack([control.where(has, 0).sum(2), has.sum(2).double()])
     totals.draw(numbers, value[PLAIN].transpose(0, 1), plan.seed)
     counts = totals.counts
     counts["texts"] += len(numbers)
@@ -228,12 +236,7 @@ def add_batch(
         for stack, batch in enumerate(batches):
             tokens = batch.ids[batch.is_real].cpu()
             totals.tokens[stack] += tokens.bincount(minlength=totals.tokens.shape[1])
-
-
-def _add_values(totals: Totals, value: Tensor, control: Tensor) -> None:
-    totals.value = totals.value.merged(Moments.of(value.transpose(-1, -2)))
-    has = ~control.isnan()
-    totals.control += torch.stack([control.where(has, 0).sum(2), has.sum(2).double()])
+    return totals
 
 
 @torch.no_grad()

@@ -11,10 +11,9 @@ import torch
 from analyses.scan_heads.assemble import head_scan
 from analyses.scan_heads.corpus_pass import CorpusPass, check_memory, planned
 from analyses.scan_heads.effects import check_effects
-from analyses.scan_heads.measure import add_batch
+from analyses.scan_heads.measure import measured
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted, check_same
 from analyses.scan_heads.result import HeadScan
-from analyses.scan_heads.totals import Totals
 from interp import Transformer
 from interp.errors import InvalidInput
 from interp.execution import size_of
@@ -50,7 +49,7 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     than ``max_length`` is cut into several. Patterns are formed for one layer at a time, after a
     forward with fused attention. A scan that was cancelled or stopped has ``partial``, from which
     ``resume`` continues with the same numbers, bit for bit; the texts that were read before are
-    read again, but not run.
+    read again, but not run. With :func:`interp.use`, forwards run on workers, with the same numbers.
 
     Args:
         model: the model; of an encoder–decoder, all three attentions are measured.
@@ -178,7 +177,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     """
     check_finite_weights(model)
     plan, sizes = planned(model, offsets, max_length, sample, shuffled, seed)
-    rows, totals = at_least(1, rows, "rows"), Totals(sizes)
+    rows, tokens = at_least(1, rows, "rows"), 0
     pool = next(iter(pools_of(model, texts, FEW, max_length)), None)
     if pool is None:
         raise no_texts()
@@ -186,8 +185,8 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     batches = [batch.rows(few) for batch in pool.batches]
     began = perf_counter()
     for numbers, some in plan.forwards(batches, rows):
-        add_batch(plan, totals, some, numbers.cpu())
+        tokens += measured(plan, sizes, (numbers.cpu(), some)).counts["tokens"]
     seconds = perf_counter() - began
     is_known = isinstance(texts, str) or not hasattr(texts, "__next__")
     whole = pool.total / pool.done * len(pool.sources) / len(few) if is_known else nan
-    return ScanEstimate(seconds * whole, totals.counts["tokens"] / seconds, sizes.nbytes)
+    return ScanEstimate(seconds * whole, tokens / seconds, sizes.nbytes)

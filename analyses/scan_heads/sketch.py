@@ -36,8 +36,18 @@ class Sketch:
         """Add masses of some units, whose keys may occur several times."""
         mass = mass.double().cpu()
         self.total[units] += mass.sum(1)
+        self._add(units, keys.cpu(), mass)
+
+    def merge(self, other: "Sketch") -> None:
+        """Add the masses of another sketch of the same units, with its error."""
+        self.total += other.total
+        self.error += other.error
+        used = int((other.mass > 0).sum(1).max())  # the largest come first
+        self._add(slice(None), other.keys[:, :used], other.mass[:, :used])
+
+    def _add(self, units: slice, keys: Tensor, mass: Tensor) -> None:
         keys, mass = _summed(
-            torch.cat([self.keys[units], keys.cpu()], 1), torch.cat([self.mass[units], mass], 1)
+            torch.cat([self.keys[units], keys], 1), torch.cat([self.mass[units], mass], 1)
         )
         size = self.keys.shape[1]
         largest, places = mass.topk(size + 1)

@@ -128,6 +128,23 @@ class Totals:
         self.values: Float[Tensor, "text unit statistic"] = torch.empty(0, *shape[1:], dtype=double)
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
 
+    def add(self, other: "Totals") -> None:
+        """Add the numbers of further texts, as they are of these texts alone."""
+        self.value = self.value.merged(other.value)
+        self.control += other.control
+        self.distances += other.distances
+        self.tokens += other.tokens
+        for name, sketch in self.sketches.items():
+            sketch.merge(other.sketches[name])
+        n, first, largest, _ = other.massive
+        self.massive[0] += n
+        self.massive[1] += first
+        larger = largest > self.massive[2]
+        self.massive[2:] = other.massive[2:].where(larger, self.massive[2:])
+        self._offer(other.sampled, other.priorities, other.values)
+        for name in COUNTS:
+            self.counts[name] += other.counts[name]
+
     def draw(
         self, numbers: Int[Tensor, " text"], values: Float[Tensor, "text unit statistic"], seed: int
     ) -> None:
@@ -137,7 +154,10 @@ class Totals:
         texts are divided into batches.
         """
         drawn = torch.tensor([priority(number, seed) for number in numbers.tolist()])
-        priorities = torch.cat([self.priorities, drawn])
+        self._offer(numbers, drawn, values)
+
+    def _offer(self, numbers: Tensor, priorities: Tensor, values: Tensor) -> None:
+        priorities = torch.cat([self.priorities, priorities])
         lowest = priorities.argsort(stable=True)[: self.sizes.sample]
         self.priorities = priorities[lowest]
         self.sampled = torch.cat([self.sampled, numbers])[lowest]

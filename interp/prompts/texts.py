@@ -49,6 +49,12 @@ class Pool:
         for part, texts in by_length(self.batches, rows, CELLS):
             yield part.cpu() + self.first, texts
 
+    def names(self, rows: Int[Tensor, " row"]) -> str:
+        """Where some of its texts were read, for messages."""
+        first, *others = rows.tolist()
+        more = f" and {len(others)} more texts" if others else ""
+        return f"{self.sources[first]}{more}"
+
     def progress(self, report: Progress | None, before: int) -> Progress | None:
         """Progress over its rows as progress over the corpus, of which ``before`` was read."""
         if report is None:
