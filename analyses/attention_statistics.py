@@ -20,14 +20,16 @@ iterator: then only the moments of each number are kept, which are merged exactl
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.methods.heads import (
@@ -66,10 +68,11 @@ from analyses.results import (
 from interp import Transformer, run
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
+from interp.executors import map_batches
 from interp.integers import within
 from interp.io import Progress, as_progress
 from interp.model import AttentionName, Attentions, Batch, attentions_of, tokens_first
-from interp.prompts import by_length, no_texts, pools_of
+from interp.prompts import Pool, by_length, no_texts, pools_of
 from interp.weights import check_finite_weights
 
 NAMED = 3
@@ -84,7 +87,7 @@ ROWS = 128
 """The most prompts at a time, which are of similar length, so that little is spent on padding."""
 WINDOW = 1024
 """Number of prompts of a file or an iterator that are in memory at a time."""
-_Measured = tuple[Tensor, Tensor]
+_Parts = tuple[Tensor, Tensor]
 """Numbers of attention, and of uniform weights; see :func:`_measure`."""
 
 
@@ -363,8 +366,10 @@ def attention_statistics(  # noqa: PLR0913 - the settings of one analysis, by ke
     chosen = _Chosen(classes, within(1, FARTHEST, offsets, "offsets"), queries)
     if isinstance(prompts, Iterator | Path):
         return _of_stream(model, kind, prompts, chosen, report)
-    batches = model.batches(prompts)
-    parts, statistics = _of_batches(model, kind, batches, chosen, report)
+    batches = tuple(model.batches(prompts))
+    n = len(batches[0].ids)
+    pool = Pool(batches, 0, tuple(f"prompt {row}" for row in range(n)), 0, n, n)
+    ((_, parts, statistics),) = _of_pools(model, kind, [pool], chosen, report)
     return AttentionStatistics(*parts, statistics, attention, Provenance.of(model, *batches))
 
 
@@ -402,15 +407,14 @@ def _of_stream(
     chosen: _Chosen,
     report: Progress | None,
 ) -> StreamedAttention:
-    """The moments over prompts of which ``WINDOW`` are in memory at a time."""
+    """The moments over prompts of which few windows are in memory at a time."""
     chosen.check_stream()
     totals: list[Moments] | None = None
-    n_prompts, read, are_bos = 0, 0, True
+    n_prompts, are_bos = 0, True
     digest, names = hashlib.sha256(), tuple[str, ...]()
-    for pool in pools_of(model, prompts, WINDOW):
+    pools = pools_of(model, prompts, WINDOW)
+    for pool, parts, names in _of_pools(model, kind, pools, chosen, report):
         pool.digest(digest)
-        parts, names = _of_batches(model, kind, pool.batches, chosen, pool.progress(report, read))
-        read = pool.done
         moments = [Moments.of(part.movedim(-2, -1)) for part in parts]
         if totals is not None:
             moments = [total.merged(new) for total, new in zip(totals, moments, strict=True)]
@@ -429,15 +433,62 @@ def _of_stream(
     )
 
 
-def _of_batches(
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The prompts of a forward.
+
+    Attributes:
+        pool: the prompts that were read with them.
+        rows: which of these they are.
+        statistics: the names of what is measured.
+    """
+
+    pool: Pool
+    rows: Int[Tensor, " row"]
+    statistics: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.pool.names(self.rows)
+
+
+_Texts = tuple[tuple[Batch, ...], Measured]
+"""The tokens of the prompts of a forward, and what is measured of them."""
+
+
+def _of_pools(
     model: Transformer,
     kind: Attentions,
-    batches: Sequence[Batch],
-    settings: _Chosen,
+    pools: Iterable[Pool],
+    chosen: _Chosen,
     report: Progress | None,
-) -> tuple[_Measured, tuple[str, ...]]:
-    """The numbers of each prompt of some batches, and the names of the statistics."""
-    query_batch, key_batch = batches[kind.query], batches[kind.key]
+) -> Iterator[tuple[Pool, _Parts, tuple[str, ...]]]:
+    """Yield the numbers of each prompt of some prompts, and the names of the statistics."""
+    forwards = (each for pool in pools for each in _forwards(model, kind, pool, chosen))
+    function = partial(_measure, model, kind, [output_factor(attn) for attn in kind.layers])
+    order, parts, read = list[Tensor](), list[_Parts](), 0
+    with closing(map_batches(model, function, forwards)) as results:
+        for some, measured in results:
+            order.append(some.rows)
+            parts.append(measured)
+            done, n = sum(map(len, order)), len(some.pool.sources)
+            report_rows = some.pool.progress(report, read)
+            if report_rows is not None:
+                report_rows(done, n)
+            if done < n:
+                continue
+            prompt, read = torch.cat(order).argsort().cpu(), some.pool.done
+            values, uniform = (
+                torch.cat(each, dim=-2)[..., prompt, :] for each in zip(*parts, strict=True)
+            )
+            order, parts = [], []
+            yield some.pool, (values, uniform), some.statistics
+
+
+def _forwards(
+    model: Transformer, kind: Attentions, pool: Pool, settings: _Chosen
+) -> Iterator[tuple[_Rows, _Texts]]:
+    """The prompts of each forward, with what is measured of them."""
+    query_batch, key_batch = pool.batches[kind.query], pool.batches[kind.key]
     chosen = query_batch.is_real
     if settings.queries is not None:
         chosen = selected_tokens(settings.queries, query_batch, "queries=")
@@ -459,23 +510,13 @@ def _of_batches(
     n_heads = kind.layers[0].n_heads
     projected = sum((attn.n_heads + 2 * attn.kv_heads) * attn.d_head for attn in kind.layers)
     most_tokens = RECORDED // (projected * model.dtype.itemsize)
-    factors = [output_factor(attn) for attn in kind.layers]
-    order, parts = list[Tensor](), list[_Measured]()
-    for rows, texts in by_length(batches, ROWS, CHUNK // n_heads, most_tokens):
+    for rows, texts in by_length(pool.batches, ROWS, CHUNK // n_heads, most_tokens):
         counted_queries = _on_the_left(chosen[rows], query_batch.rows(rows))
         members = {
             name: _on_the_left(each[rows], key_batch.rows(rows)) for name, each in named.items()
         }
         measured = Measured(counted_queries, start, near, {}, members, kind.is_cross)
-        parts.append(_measure(model, kind, [*texts], measured, factors))
-        order.append(rows)
-        if report is not None:
-            report(sum(map(len, order)), len(chosen))
-    prompt = torch.cat(order).argsort()
-    values, uniform = (
-        torch.cat(each, dim=-2)[..., prompt, :].cpu() for each in zip(*parts, strict=True)
-    )
-    return (values, uniform), statistics
+        yield _Rows(pool, rows, statistics), (texts, measured)
 
 
 # ---- what is measured ---------------------------------------------------------------------------
@@ -495,14 +536,11 @@ def _begin_with_bos(model: Transformer, batch: Batch) -> bool:
 
 @torch.no_grad()
 def _measure(
-    model: Transformer,
-    kind: Attentions,
-    batches: list[Batch],
-    measured: Measured,
-    factors: Sequence[Tensor],
-) -> _Measured:
+    model: Transformer, kind: Attentions, factors: Sequence[Tensor], some: _Texts
+) -> _Parts:
     """``[weighting layer head prompt statistic]``, and for uniform weights ``[layer prompt …]``."""
-    context, n_key = model.contexts(batches)[kind.query], batches[kind.key].ids.shape[1]
+    batches, measured = some
+    context, n_key = model.contexts([*batches])[kind.query], batches[kind.key].ids.shape[1]
     places = [kind.places(layer) for layer in range(len(kind.layers))]
     wanted, end = [place for pair in places for place in pair], len(model.stacks[-1].blocks)
     cache = run(model, *batches, record=wanted, stop_at_layer=end).cache  # no logits
@@ -514,4 +552,4 @@ def _measure(
         both = pattern, value_weights(pattern, written_norms(factor, attn.values(cache[v])))
         values.append(torch.stack([averages.of_all(each)[..., reported] for each in both]))
         uniform.append(averages.of_uniform[..., reported])
-    return torch.stack(values, 1).transpose(2, 3), torch.stack(uniform)
+    return torch.stack(values, 1).transpose(2, 3).cpu(), torch.stack(uniform).cpu()

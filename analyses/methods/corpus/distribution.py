@@ -58,6 +58,16 @@ class Distribution:
         self.smallest = self.smallest.minimum(values.amin(-1).double())
         self.largest = self.largest.maximum(values.amax(-1).double())
 
+    def merge(self, other: "Distribution") -> None:
+        """Add the values of another distribution of the same units."""
+        device = self.counts.device
+        self.counts += other.counts.to(device)
+        self.n += other.n
+        self.total += other.total.to(device)
+        self.positive += other.positive.to(device)
+        self.smallest = self.smallest.minimum(other.smallest.to(device))
+        self.largest = self.largest.maximum(other.largest.to(device))
+
     def quantiles(self, levels: Sequence[float]) -> Float[Tensor, "unit level"]:
         """The smallest value that at least a share ``level`` of all values do not exceed.
 

@@ -5,8 +5,9 @@ neither on the size of the batches nor on padding.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from analyses.methods.corpus.measures import Measure
 from analyses.methods.corpus.top_cells import TopCells
 from interp.errors import InvalidInput, shorten
 from interp.execution import run
+from interp.executors import map_batches
 from interp.io import ProgressLike, as_progress
 from interp.model import Batch, Stack, TokenInput
 from interp.prompts import Pool, no_texts, pools_of
@@ -120,18 +122,23 @@ def stream_corpus(
     """
     progress = as_progress(progress, "texts")
     totals = _Totals(measure, settings)
-    read = 0
-    for pool in pools_of(model, texts, POOL):
-        totals.add_pool(pool)
-        done = 0
-        for numbers, batches in pool.split(settings.rows):
-            totals.add(pool, numbers, batches)
-            done += len(numbers)
-            if progress is not None:
-                progress(read + (pool.done - read) * done // len(pool.sources), pool.total)
+    current: Pool | None = None
+    done = read = 0
+    forwards = _forwards(pools_of(model, texts, POOL), settings.rows)
+    with closing(map_batches(model, totals.reduction, forwards)) as results:
+        for texts_read, values in results:
+            pool = texts_read.pool
+            if pool is not current:
+                read = read if current is None else current.done
+                current, done = pool, 0
+                totals.add_pool(pool)
+            totals.add(texts_read, values)
+            done += len(texts_read.numbers)
+            report = pool.progress(progress, read)
+            if report is not None:
+                report(done, len(pool.sources))
             if cancelled is not None and cancelled():
                 return totals.result(complete=False)
-        read = pool.done
     return totals.result(complete=True)
 
 
@@ -142,17 +149,104 @@ def values_of(measure: Measure, texts: Text) -> Float[Tensor, "unit row pos key"
     return measure.values(done.cache)
 
 
+@dataclass(frozen=True, eq=False)
+class TextsRead:
+    """The texts of a forward.
+
+    Attributes:
+        pool: the texts that were read with them.
+        numbers: their numbers in the corpus, in ascending order.
+        batches: their tokens.
+    """
+
+    pool: Pool
+    numbers: Int[Tensor, " row"]
+    batches: Text
+
+    def __str__(self) -> str:
+        return self.pool.names(self.numbers - self.pool.first)
+
+
+Forward = tuple[Int[Tensor, " row"], Text]
+"""The numbers and the tokens of some texts."""
+
+
+def _forwards(pools: Iterator[Pool], rows: int) -> Iterator[tuple[TextsRead, Forward]]:
+    """The texts of each forward."""
+    for pool in pools:
+        for numbers, batches in pool.split(rows):
+            yield TextsRead(pool, numbers, batches), (numbers, batches)
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What remains of the values of some texts.
+
+    Attributes:
+        distribution: the distribution of all values.
+        top: the largest of them; of their negatives, if the smallest are asked for.
+        n_tokens: number of tokens whose values they are.
+    """
+
+    distribution: Distribution
+    top: TopCells
+    n_tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Measures some texts; what remains does not depend on their number.
+
+    Attributes:
+        measure: the measure.
+        settings: the settings of the pass.
+    """
+
+    measure: Measure
+    settings: Settings
+
+    @property
+    def n_pos(self) -> int:
+        """The largest number of tokens that have values."""
+        return _longest(self.measure.model.stacks[self.measure.stack])
+
+    @property
+    def n_key(self) -> int:
+        """The largest number of keys of a token."""
+        key_stack = self.measure.key_stack
+        return 1 if key_stack is None else _longest(self.measure.model.stacks[key_stack])
+
+    def empty(self) -> Values:
+        """The values of no texts."""
+        units, device = self.measure.units, self.measure.model.device
+        return Values(Distribution(units, device), TopCells(units, self.settings.top, device), 0)
+
+    @torch.no_grad()
+    def __call__(self, forward: Forward) -> Values:
+        """The values of some texts."""
+        numbers, batches = forward
+        counted = self.measure.counted(batches)
+        if not self.settings.bos:
+            counted = counted & ~self.measure.at_bos(batches)
+        values = values_of(self.measure, batches)[:, counted]
+        row, pos, key = counted.nonzero().unbind(-1)
+        text = numbers.to(row.device)[row]
+        reduced = self.empty()
+        reduced.distribution.add(values)
+        sign = -1 if self.settings.lowest else 1
+        reduced.top.add(sign * values, (text * self.n_pos + pos) * self.n_key + key)
+        return replace(reduced, n_tokens=int(batches[self.measure.stack].is_real.sum()))
+
+
 class _Totals:
     """Accumulates the result over the texts of a corpus."""
 
     def __init__(self, measure: Measure, settings: Settings) -> None:
         self.measure, self.settings = measure, settings
-        model = measure.model
-        self.n_pos = _longest(model.stacks[measure.stack])
-        key_stack = measure.key_stack
-        self.n_key = 1 if key_stack is None else _longest(model.stacks[key_stack])
-        self.distribution = Distribution(measure.units, model.device)
-        self.top = TopCells(measure.units, settings.top, model.device)
+        self.reduction = Reduction(measure, settings)
+        self.n_pos, self.n_key = self.reduction.n_pos, self.reduction.n_key
+        empty = self.reduction.empty()
+        self.distribution, self.top = empty.distribution, empty.top
         self.texts: dict[int, Text] = {}
         self.sources: dict[int, str] = {}
         self.sample: dict[int, Text] = {}
@@ -164,21 +258,13 @@ class _Totals:
         self.n_cut += pool.n_cut
         pool.digest(self.running)
 
-    @torch.no_grad()
-    def add(self, pool: Pool, numbers: Int[Tensor, " row"], batches: Text) -> None:
-        """Measure some texts of a pool; their numbers are in ascending order."""
-        counted = self.measure.counted(batches)
-        if not self.settings.bos:
-            counted = counted & ~self.measure.at_bos(batches)
-        values = values_of(self.measure, batches)[:, counted]
-        row, pos, key = counted.nonzero().unbind(-1)
-        text = numbers.to(row.device)[row]
-        self.distribution.add(values)
-        sign = -1 if self.settings.lowest else 1
-        self.top.add(sign * values, (text * self.n_pos + pos) * self.n_key + key)
-        self.n_texts += len(numbers)
-        self.n_tokens += int(batches[self.measure.stack].is_real.sum())
-        self._keep(pool, numbers, batches)
+    def add(self, texts_read: TextsRead, values: Values) -> None:
+        """Add the values of some texts."""
+        self.distribution.merge(values.distribution)
+        self.top.merge(values.top)
+        self.n_texts += len(texts_read.numbers)
+        self.n_tokens += values.n_tokens
+        self._keep(texts_read.pool, texts_read.numbers, texts_read.batches)
 
     def _keep(self, pool: Pool, numbers: Int[Tensor, " row"], batches: Text) -> None:
         """Keep the texts of the largest values and of the sample, and drop all others."""

@@ -28,8 +28,15 @@ class TopCells:
         if not len(cells):
             return
         largest = largest_of(_rounded(values), min(self.top, len(cells)))
-        value = torch.cat([self.value.to(values.dtype), values.gather(-1, largest)], -1)
-        cell = torch.cat([self.cell, cells[largest]], -1)
+        self._add(values.gather(-1, largest), cells[largest])
+
+    def merge(self, other: "TopCells") -> None:
+        """Add the values of another stream of the same units, with other cells."""
+        self._add(other.value.to(self.value.device), other.cell.to(self.cell.device))
+
+    def _add(self, value: Float[Tensor, "unit few"], cell: Int[Tensor, "unit few"]) -> None:
+        value = torch.cat([self.value.to(value.dtype), value], -1)
+        cell = torch.cat([self.cell, cell], -1)
         order = cell.argsort(-1)
         ranked = _rounded(value).gather(-1, order).argsort(dim=-1, descending=True, stable=True)
         order = order.gather(-1, ranked)
