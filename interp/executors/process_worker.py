@@ -28,14 +28,14 @@ def main(fd: int, number: int, threads: int, device: str) -> None:
     requests: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     worker_server = WorkerServer(number, threads, device)
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    connection.send_bytes(pickle.dumps(("hello", worker_server.facts())))
+    reply: tuple[str, object] = "hello", worker_server.facts()
     while True:
-        name, *args = requests.get()
-        reply = _answer(worker_server, name, args)
         try:
             connection.send_bytes(pickle.dumps(reply))
         except OSError:  # the driver is gone
             os._exit(0)
+        name, *args = requests.get()
+        reply = _answer(worker_server, name, args)
 
 
 def _answer(worker_server: WorkerServer, name: str, args: list[Any]) -> tuple[str, object]:

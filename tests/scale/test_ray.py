@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import torch
 from architectures import assert_close, assert_identical
 from scaled import (
     HEADS,
@@ -23,6 +24,8 @@ from scaled import (
     swept,
 )
 
+import interp
+from analyses import scan_heads
 from interp import sweep
 from interp.errors import InvalidInput, OutOfResources, WorkerFailed
 from interp.executors import Processes, Ray, ray_cluster
@@ -71,6 +74,42 @@ def test_a_worker_that_is_killed_is_replaced(pool, tmp_path):
     assert_close(table.values, sweep(MODEL, TOKENS, HEADS, metric).values)
     assert len(list(tmp_path.iterdir())) == 1
     assert end_within(before, least=1)
+
+
+def test_a_pass_has_the_numbers_of_a_local_one_also_if_a_worker_is_killed(pool):
+    generator = torch.Generator().manual_seed(0)
+    texts = [torch.randint(MODEL.d_vocab, (3 + n % 5,), generator=generator) for n in range(24)]
+    settings, before, steps = {"rows": 2, "sample": 10}, pids(pool), []
+
+    def kill_one(done, total):
+        steps.append(done)
+        if len(steps) == 2:
+            os.kill(before[0], signal.SIGKILL)
+
+    expected = scan_heads(MODEL, iter(texts), **settings)
+    with interp.use(executor=pool):
+        actual = scan_heads(MODEL, iter(texts), **settings, progress=kill_one)
+    assert actual.payload() == expected.payload()
+    assert end_within(before, least=1)
+
+
+def test_a_worker_that_does_not_answer_is_replaced(pool, tmp_path):
+    driver = os.getpid()
+
+    def function(number):
+        if number == 2 and os.getpid() != driver and not list(tmp_path.iterdir()):
+            (tmp_path / "slept").touch()
+            time.sleep(600)
+        return number
+
+    pool.prepare(MODEL, every=True)
+    pool._started.job_timeout = 2.0
+    try:
+        results = [*pool.map(MODEL, function, ((str(n), n) for n in range(6)))]
+    finally:
+        pool._started.job_timeout = pool.job_timeout
+    assert [result for _, result in results] == [*range(6)]
+    assert (tmp_path / "slept").exists()
 
 
 def test_a_job_that_ends_three_workers_is_named_and_the_others_finish(pool, tmp_path):
