@@ -156,7 +156,8 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     seed: int = 0,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
-    resume: LensTraining | None = None,
+    checkpoint: Callable[[Training], None] | None = None,
+    resume: LensTraining | Training | None = None,
 ) -> LensTraining:
     """Train a tuned lens: an affine translator of the stream before each block.
 
@@ -180,8 +181,11 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         seed: seed for the order of the prompts, and for those held out.
         progress: called with ``(steps done, steps in total)``.
         cancelled: called after each step; if it returns True, the result is of the steps done.
-        resume: the result of a cancelled call with the same arguments; the remaining steps are
-            done, and the result is bit-identical to that of a call that was not cancelled.
+        checkpoint: called after each step with the :class:`Training` so far, whose ``save(path)``
+            writes what is needed to continue; the next step changes its tensors.
+        resume: the result of a cancelled call with the same arguments, or a training that was saved
+            (``analyses.train_lens.Training.load(path)``); the remaining steps are done, and the
+            result is bit-identical to that of a call that was not stopped.
 
     Returns:
         The lens, and KL by layer and held-out prompt for this lens and the logit lens.
@@ -199,9 +203,10 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
     """
     check_finite_weights(model)
     settings = Settings(steps, ROWS if rows is None else rows, lr, seed, tokens).checked()
-    if not isinstance(resume, LensTraining | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(resume, LensTraining | Training | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
-            f"resume={shorten(resume)} should be what a cancelled train_lens returned."
+            f"resume={shorten(resume)} should be what a cancelled train_lens returned, or a saved "
+            "training."
         )
     everything = streams_of(model, prompts)
     used, measured = (
@@ -217,7 +222,8 @@ def train_lens(  # noqa: PLR0913 - the settings of one training, by keyword
         settings,
         progress=progress,
         cancelled=cancelled,
-        resume=None if resume is None else resume.training,
+        checkpoint=checkpoint,
+        resume=resume.training if isinstance(resume, LensTraining) else resume,
     )
     control = TunedLens.untrained(model, training.lens.provenance)
     kl = [

@@ -11,26 +11,45 @@ only on the seed and the step's index, so training that was stopped resumes bit-
 same processor.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
+from safetensors import safe_open
 from torch import Tensor
 
 from analyses.methods.lens import TunedLens, decode, translated
 from analyses.train_lens.streams import PromptStreams, Streams, StreamSource, provenance_of
-from interp.errors import InvalidInput, shorten
+from interp.errors import InvalidInput, OutOfResources, reason, shorten
+from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.io import ProgressLike, as_progress
+from interp.io import (
+    DAMAGED,
+    ProgressLike,
+    as_path,
+    as_progress,
+    build,
+    is_file,
+    parse_json,
+    read_header,
+    save_tensors,
+    verify_checksum,
+    without_version,
+    write_whole,
+)
 from interp.metrics import at_least_float32, divergence
 from interp.model import Batch, Network
 
 LOGITS_BYTES = 8 * 2**20
 """By default, the logits of the tokens of a step, in float32, take at most so many bytes: 42 tokens
 of a vocabulary of 49 152."""
+HEADER, VERSION = "interp_lens_training", 1
+"""The entry of the metadata of a file that describes the training."""
 ROWS = 4
 """Prompts per update by default, if all of their tokens may be used."""
 
@@ -121,6 +140,78 @@ class Training:
     optimizer: dict[str, Any]
     settings: Settings
 
+    def __repr__(self) -> str:
+        return f"Training({len(self.kl)} of {self.settings.steps} steps of {self.lens!r})"
+
+    def save(self, path: str | Path) -> None:
+        """Write everything that is needed to continue to a safetensors file, atomically.
+
+        Raises:
+            OutOfResources: the file can't be written.
+        """
+        path, provenance = as_path(path), self.lens.provenance.to_dict()
+        header = {"version": VERSION, "settings": asdict(self.settings), "provenance": provenance}
+        moments = {
+            f"adam.{number}.{name}": tensor
+            for number, each in self.optimizer["state"].items()
+            for name, tensor in each.items()
+        }
+        tensors = {"A": self.lens.A, "b": self.lens.b, "kl": self.kl, **moments}
+        metadata = {HEADER: json.dumps(header)}
+        try:
+            write_whole(path, lambda aside: save_tensors(tensors, aside, metadata))
+        except OSError as error:
+            raise OutOfResources(f"{path} can't be written: {reason(error)}.") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Training":
+        """Read a training that :meth:`save` wrote.
+
+        Raises:
+            InvalidInput: there is no such file, or it is damaged, of another kind or version.
+        """
+        path = as_path(path)
+        if not is_file(path):
+            raise InvalidInput(f"{path} is not a file; Training.save(path) writes one.")
+        try:
+            header = read_header(path)
+            verify_checksum(path, header)
+            if HEADER not in header.metadata:
+                raise ValueError("its metadata is not that of the training of a lens")
+            described = without_version(parse_json(header.metadata[HEADER]), VERSION, "header")
+            about = build(_Header, described, "header")
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name).clone() for name in header.entries}
+            return _from_tensors(about, tensors)
+        except (*DAMAGED, KeyError) as error:
+            raise InvalidInput(
+                f"{path} is not what Training.save(path) writes: {reason(error)}."
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a file of a training holds besides tensors."""
+
+    settings: Settings
+    provenance: Provenance
+
+
+def _from_tensors(about: _Header, tensors: dict[str, Tensor]) -> Training:
+    """A training from the tensors of its file.
+
+    Raises:
+        KeyError: one is missing.
+    """
+    lens = TunedLens(tensors["A"], tensors["b"], about.provenance)
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("adam."):
+            _, number, moment = name.split(".")
+            state.setdefault(int(number), {})[moment] = tensor
+    adam = torch.optim.Adam([lens.A, lens.b], lr=about.settings.lr).state_dict()
+    return Training(lens, tensors["kl"], {**adam, "state": state}, about.settings)
+
 
 def train(
     model: Network,
@@ -129,6 +220,7 @@ def train(
     *,
     progress: ProgressLike = None,
     cancelled: Callable[[], bool] | None = None,
+    checkpoint: Callable[[Training], None] | None = None,
     resume: Training | None = None,
 ) -> Training:
     """Train a lens; the model is not changed.
@@ -139,6 +231,8 @@ def train(
         settings: the settings of the training.
         progress: called after each step with the number of steps done and of all steps.
         cancelled: called after each step; if it returns True, the state so far is returned.
+        checkpoint: called after each step with the state so far, whose tensors the next step
+            changes: it may be saved or copied.
         resume: the result of an earlier call with the same model, prompts and settings.
 
     Raises:
@@ -155,7 +249,7 @@ def train(
         lens.A.copy_(resume.lens.A)
         lens.b.copy_(resume.lens.b)
         optimizer.load_state_dict(deepcopy(resume.optimizer))  # it would share the tensors
-        kl += resume.kl
+        kl += resume.kl.to(lens.A.device)
     for step, rows in enumerate(settings.prompts_of_steps(len(source))):
         if step < len(kl):
             continue
@@ -173,6 +267,8 @@ def train(
         kl.append(losses)
         if progress is not None:
             progress(len(kl), settings.steps)
+        if checkpoint is not None:
+            checkpoint(Training(lens, torch.stack(kl), optimizer.state_dict(), settings))
         if cancelled is not None and cancelled():
             break
     lens.A.grad = lens.b.grad = None

@@ -17,7 +17,7 @@ from analyses.results import Progress, Result
 from apps.commands.command import CommandSpec
 from apps.commands.inputs import Inputs
 from apps.commands.options import FILES
-from apps.commands.partial_run import PartialRun, run_in_slices
+from apps.commands.partial_run import PartialRun, run_in_slices, run_with_checkpoints
 from apps.defaults import LOGIT_DIFF, default_prompts
 from apps.devices import parse_device
 from apps.environment import environment
@@ -200,8 +200,11 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
             computed = {"command": settings.spec.name, **settings.plain(), **content}
             kind = settings.spec.derived.partial or interp.Sweep
             partial_run = PartialRun.beside(out, computed, kind)
-            how = {"resume": resume, "until_now": until_now}
-            result = run_in_slices(analysis, inputs, partial_run, **how)
+            if settings.spec.derived.saves_checkpoints:
+                result = run_with_checkpoints(analysis, inputs, partial_run, resume=resume)
+            else:
+                how = {"resume": resume, "until_now": until_now}
+                result = run_in_slices(analysis, inputs, partial_run, **how)
     return AnalysisRun(
         settings,
         result,

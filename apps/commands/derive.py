@@ -97,7 +97,7 @@ INPUTS: dict[str, Input] = {
 RESERVED = {*SHARED, "debug", "help"}
 """Names that other options of every command have."""
 OTHERS = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-SETTINGS = ("seed", "rows", "memory", "progress", "cancelled", "resume")
+SETTINGS = ("seed", "rows", "memory", "progress", "cancelled", "checkpoint", "resume")
 """Parameters that are filled from the options that all commands share; see ``Inputs.how``."""
 METRICS = ("loss", "logit-diff", "kl")
 OPTIONS: dict[str, Option] = {
@@ -172,6 +172,11 @@ class Derived:
         kinds = _members(parameters["resume"].annotation)
         saved = [kind for kind in kinds if hasattr(kind, "save") and hasattr(kind, "load")]
         return saved[0] if saved else None
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Whether the analysis gives its state while it runs, instead of when it is cancelled."""
+        return "checkpoint" in self.settings
 
     def call(self, inputs: "Inputs", values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as it is
         """Call the analysis with the values of the options, by their own names."""

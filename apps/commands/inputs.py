@@ -60,6 +60,7 @@ class Inputs:
         progress: called with ``(done, total)``.
         cancelled: as for :func:`interp.sweep`.
         resume: as for :func:`interp.sweep`, or what else the analysis is resumed from.
+        checkpoint: called by an analysis that can be resumed with its state so far.
         earlier: results of other analyses on the same model and prompts, by their commands, which
             some analyses can use instead of measuring the same again.
     """
@@ -73,6 +74,7 @@ class Inputs:
     progress: Progress | None = None
     cancelled: Callable[[], bool] | None = None
     resume: Any = None
+    checkpoint: Callable[[Any], None] | None = None
     earlier: Mapping[str, Result] = field(default_factory=dict[str, Result])
 
     def how(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:
@@ -105,8 +107,10 @@ class Inputs:
         }
 
     def how_resumable(self, analysis: Callable[..., object], *excluded: str) -> dict[str, Any]:
-        """As :meth:`how`, with ``cancelled`` and ``resume``; the result may then be partial."""
-        return {**self.how(analysis, *excluded), "cancelled": self.cancelled, "resume": self.resume}
+        """As :meth:`how`, with what stops and resumes it; the result may then be partial."""
+        how = {"cancelled": self.cancelled, "resume": self.resume, "checkpoint": self.checkpoint}
+        takes = inspect.signature(analysis).parameters
+        return self.how(analysis, *excluded) | {name: how[name] for name in how if name in takes}
 
     @property
     def texts(self) -> list[str]:

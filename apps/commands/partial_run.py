@@ -2,10 +2,11 @@
 
 A sweep, or a pass over a corpus, runs in slices: it is cancelled after some seconds, its partial
 result is written beside the output folder, and it is resumed. The numbers stay the same, bit for
-bit, as long as the forwards may use the same memory; so that number is written too.
+bit, as long as the forwards may use the same memory; so that number is written too. A training is
+not cancelled: it gives its state after each step, which is written now and then.
 
     .NAME.interp-kept/run.json             what is computed, and the memory
-    .NAME.interp-kept/sweep.safetensors    what is done: the cells of a sweep, or a scan
+    .NAME.interp-kept/sweep.safetensors    what is done: cells of a sweep, a scan, steps of a training
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Any, Protocol, Self
 
 import interp
 from analyses.results import Progress, Result
+from analyses.train_lens import Training
 from apps.commands.inputs import Inputs
 from interp.errors import InterpError, InvalidInput, WorkerFailed, reason, shorten
 from interp.executors import current_threads, set_threads_of_workers, start_workers
@@ -218,6 +220,55 @@ def run_in_slices(
         partial.write(sweep, budget)
 
 
+class Checkpoints:
+    """Writes the state of a training, at most so often that writing takes a twentieth of the time.
+
+    Args:
+        partial: where it is written.
+        budget: the memory that is written beside it.
+    """
+
+    def __init__(self, partial: PartialRun, budget: int) -> None:
+        self._partial, self._budget = partial, budget
+        self._last, self._wait = time.monotonic(), SLICE
+        self.done = ""
+
+    def __call__(self, state: Partial) -> None:
+        """Write a state, if it is time to."""
+        begin = time.monotonic()
+        if begin - self._last < self._wait:
+            return
+        self._partial.write(state, self._budget)
+        self._last, self.done = time.monotonic(), _how_much(state)
+        self._wait = max(SLICE, PREPARATIONS * (self._last - begin))
+
+
+def run_with_checkpoints(
+    analysis: Callable[[Inputs], Result], inputs: Inputs, partial: PartialRun, *, resume: bool
+) -> Result:
+    """Run an analysis that gives its state while it runs.
+
+    Args:
+        analysis: function of the inputs alone.
+        inputs: the inputs.
+        partial: where the state is kept.
+        resume: whether to start from the state there.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted; the message says how much was kept.
+    """
+    state, budget = None, int(inputs.memory or inputs.budget or 0)
+    if resume and partial.exists:
+        state, budget = partial.read()
+    checkpoints = Checkpoints(partial, budget)
+    try:
+        return analysis(replace(inputs, resume=state, checkpoint=checkpoints))
+    except KeyboardInterrupt as error:
+        if not checkpoints.done:
+            raise
+        raise _with_advice(error, checkpoints.done) from error
+
+
 def _with_advice(error: KeyboardInterrupt | WorkerFailed, done: str) -> BaseException:
     """The error that says how much is done, and how to continue."""
     if isinstance(error, KeyboardInterrupt):
@@ -234,4 +285,6 @@ def _how_much(partial: Any) -> str:  # noqa: ANN401 - a partial result
     """How much of the work a partial result holds."""
     if isinstance(partial, interp.Sweep):
         return f"{int(partial.done.sum())} of {partial.done.numel()} cells"
+    if isinstance(partial, Training):
+        return f"{len(partial.kl)} of {partial.settings.steps} steps"
     return f"{partial.n_texts} texts"

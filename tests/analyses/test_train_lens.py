@@ -10,6 +10,7 @@ from declared import Call, Command, Declared, EachPrompt, Made, Symmetric, examp
 import analyses
 import interp
 from analyses import logit_lens, train_lens
+from analyses.train_lens import Training
 from interp.errors import InvalidInput
 from interp.model import ImageInput
 from training.bpe import encode_corpus
@@ -109,6 +110,38 @@ def test_a_cancelled_call_has_a_result_that_can_be_resumed():
     assert_identical(resumed.tuned_lens, whole.tuned_lens)
     assert_identical(resumed.training_kl, whole.training_kl)
     assert resumed.summary() == whole.summary()
+
+
+def test_a_training_that_was_saved_is_resumed_bit_for_bit(tmp_path):
+    """From any of its checkpoints; not with another setting, nor from a file that was changed."""
+    model, tokens = build("gpt2"), prompts(8)
+    files = []
+
+    def save(training):
+        files.append(tmp_path / str(len(training.kl)))
+        training.save(files[-1])
+
+    whole = train_lens(model, tokens, steps=4, checkpoint=save)
+    assert [file.name for file in files] == ["1", "2", "3", "4"]
+    for file in files:
+        saved = Training.load(file)
+        assert len(saved.kl) == int(file.name)
+        resumed = train_lens(model, tokens, steps=4, resume=saved)
+        assert resumed.lens.digest == whole.lens.digest
+        assert_identical(resumed.tuned_lens, whole.tuned_lens)
+        assert_identical(resumed.training_kl, whole.training_kl)
+    assert saved.lens.digest != Training.load(files[0]).lens.digest
+    for other in ({"steps": 5}, {"steps": 4, "lr": 0.1}, {"steps": 4, "seed": 1}):
+        with pytest.raises(InvalidInput, match="from a call with other"):
+            train_lens(model, tokens, **other, resume=saved)
+    damaged = bytearray(files[0].read_bytes())
+    damaged[-1] ^= 1
+    files[0].write_bytes(damaged)
+    (tmp_path / "lens").write_bytes(b"")
+    whole.lens.save(tmp_path / "lens")
+    for path in (files[0], tmp_path / "lens", tmp_path / "none"):
+        with pytest.raises(InvalidInput, match=r"Training\.save"):
+            Training.load(path)
 
 
 def test_the_lens_of_a_result_can_be_saved(tmp_path):

@@ -122,6 +122,46 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(partial_run, "Slice", Interrupting)
 
 
+LENS = ["train-lens", "--model", "rasp-reverse", "--prompts", "rasp-reverse", "--steps", "6"]
+
+
+def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(command, tmp_path, monkeypatch):
+    """Ctrl-C after its third step; the lens and the tables are those of a whole one."""
+    assert command(*LENS, "--out", tmp_path / "whole").exit_code == 0
+    monkeypatch.setattr(partial_run, "SLICE", 0.0)
+    monkeypatch.setattr(partial_run, "PREPARATIONS", 0)
+    write = partial_run.PartialRun.write
+
+    def stops(partial, state, budget):
+        write(partial, state, budget)
+        if len(state.kl) == 3:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(partial_run.PartialRun, "write", stops)
+        done = command(*LENS, "--out", out)
+    assert done.exit_code == 130
+    assert "Interrupted with 2 of 6 steps done" in " ".join(done.stderr.split())
+    assert not out.exists()
+    other = command(*LENS, "--lr", "0.1", "--out", out, "--resume")
+    assert (other.exit_code, "had lr 0.003, this one has 0.1" in " ".join(other.stderr.split())) == (
+        2,
+        True,
+    )
+    steps = []
+    monkeypatch.setattr(
+        partial_run.PartialRun, "write", lambda _, state, budget: steps.append(len(state.kl))
+    )
+    resumed = command(*LENS, "--out", out, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert steps == [4, 5, 6]
+    assert tables_of(out) == tables_of(tmp_path / "whole")
+    lenses = [(folder / "lens.safetensors").read_bytes() for folder in (out, tmp_path / "whole")]
+    assert lenses[0] == lenses[1]
+    assert not (tmp_path / ".out.interp-kept").exists()
+
+
 def test_ctrl_c_keeps_the_texts_that_were_read(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted(patched)
@@ -238,6 +278,7 @@ def test_the_resumable_commands_are_those_whose_analyses_take_a_partial_result(c
     assert {*re.findall("`(.+?)`", listed[0])} == resumable
     assert resumable == {
         *("ablate", "patch", "paths", "attribute", "nodes", "erase", "head-effects", "heads"),
+        "train-lens",
     }
     for spec in COMMANDS:
         help_text = " ".join(command(spec.name, "--help").stdout.split())
