@@ -49,7 +49,8 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
     than ``max_length`` is cut into several. Patterns are formed for one layer at a time, after a
     forward with fused attention. A scan that was cancelled or stopped has ``partial``, from which
     ``resume`` continues with the same numbers, bit for bit; the texts that were read before are
-    read again, but not run. With :func:`interp.use`, forwards run on workers, with the same numbers.
+    read again, but not run. With :func:`interp.use`, forwards run on workers; the numbers stay the
+    same.
 
     Args:
         model: the model; of an encoder–decoder, all three attentions are measured.

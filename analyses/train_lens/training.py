@@ -213,7 +213,7 @@ def _from_tensors(about: _Header, tensors: dict[str, Tensor]) -> Training:
     return Training(lens, tensors["kl"], {**adam, "state": state}, about.settings)
 
 
-def train(
+def train(  # noqa: PLR0913 - the settings of one training, by keyword
     model: Network,
     prompts: StreamSource | Sequence[Batch],
     settings: Settings,

@@ -43,11 +43,12 @@ def _own(  # noqa: PLR0913 - what a command may say of itself
     folder: str = "{model}-{command}",
     keeps_partial_results: bool = False,
     also_writes: tuple[str, ...] = (),
+    passes_over_texts: bool = False,
     **differs: Option | Input,
 ) -> CommandSpec:
     entry = EntryPoint(name, function, GROUP)
-    partial = keeps_partial_results
-    return CommandSpec(name, entry, help, label, differs, folder, fields, partial, also_writes)
+    kinds = keeps_partial_results, also_writes, passes_over_texts
+    return CommandSpec(name, entry, help, label, differs, folder, fields, *kinds)
 
 
 COMMANDS = (
@@ -81,6 +82,7 @@ COMMANDS = (
         "Average each head's attention: entropy, distance, attention to BOS, previous token, ….\n\n"
         "For the attention pattern of one head on one prompt, use `interp explore`.",
         "Averaging attention",
+        passes_over_texts=True,
         prompts=Input(stream_of_many, ("text",)),
         offsets=AT_LEAST_ONE,
         classes=Option(
@@ -375,6 +377,7 @@ COMMANDS = (
         "analyses:top_texts",
         "Find where in a corpus a head attends most or a neuron is most active.",
         "Reading texts",
+        passes_over_texts=True,
         of=Option(
             default="L0H0",
             help="A head (L1H0), neuron (L0N12), sub-layer (L0MLP) or point "

@@ -50,6 +50,7 @@ class CommandSpec:
         keeps_partial_results: whether ``--resume`` continues it, although its function has no
             parameter ``resume``.
         also_writes: options with further folders that it writes, such as ``site``.
+        passes_over_texts: whether it runs no sweep, but a pass whose forwards workers can run.
     """
 
     name: str
@@ -61,6 +62,7 @@ class CommandSpec:
     fields: tuple[str, ...] | None = None
     keeps_partial_results: bool = False
     also_writes: tuple[str, ...] = ()
+    passes_over_texts: bool = False
 
     @cached_property
     def derived(self) -> Derived:
@@ -94,9 +96,10 @@ class CommandSpec:
         return self.keeps_partial_results or self.derived.is_resumable
 
     @property
-    def sweeps(self) -> bool:
-        """Whether it runs sweeps, whose forward passes an executor can run."""
-        return self.keeps_partial_results or "memory" in self.derived.settings
+    def uses_workers(self) -> bool:
+        """Whether it runs sweeps or a pass over texts, whose forwards an executor can run."""
+        sweeps = self.keeps_partial_results or "memory" in self.derived.settings
+        return sweeps or self.passes_over_texts
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -217,7 +220,9 @@ class CommandSpec:
             kinds["resume"] = (ResumeWithoutEffect, False)
         if not self.reads:
             del kinds["prompts"]
-        for name in {*FURTHER} - {*self.also_writes} | ({*SWEEPING} if not self.sweeps else set()):
+        for name in {*FURTHER} - {*self.also_writes} | (
+            {*SWEEPING} if not self.uses_workers else set()
+        ):
             del kinds[name]
         shared = {
             name: inspect.Parameter(

@@ -13,10 +13,10 @@ from interp.executors import Processes, Ray
 def executor_of_options(
     executor: str | None, workers: int | None = None, address: str | None = None
 ) -> Generator[None]:
-    """Let the sweeps of a block use an executor, which is closed at its end.
+    """Let the sweeps and passes of a block use an executor, which is closed at its end.
 
     Args:
-        executor: the name of an executor; ``None`` for commands that run no sweeps.
+        executor: the name of an executor; ``None`` for commands that use none.
         workers: number of workers.
         address: address of a Ray cluster.
 

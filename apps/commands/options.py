@@ -119,8 +119,8 @@ ExecutorOption = Annotated[
     ExecutorName,
     typer.Option(
         "--executor",
-        help="Where the forward passes of sweeps run: in this process, in several processes of "
-        "this machine, or on a Ray cluster.",
+        help="Where the forward passes of sweeps and of passes over texts run: in this process, in "
+        "several processes of this machine, or on a Ray cluster.",
     ),
 ]
 Workers = Annotated[
@@ -142,7 +142,7 @@ SWEEPING = {
     "workers": (Workers, None),
     "address": (Address, None),
 }
-"""The options of commands that sweep."""
+"""The options of commands whose forwards workers can run."""
 FURTHER = {"site": (Site, None), "headvis": (HeadVis, None)}
 """The options of commands that write more folders than that of their report."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]

@@ -6,7 +6,7 @@ bit, as long as the forwards may use the same memory; so that number is written 
 not cancelled: it gives its state after each step, which is written now and then.
 
     .NAME.interp-kept/run.json             what is computed, and the memory
-    .NAME.interp-kept/sweep.safetensors    what is done: cells of a sweep, a scan, steps of a training
+    .NAME.interp-kept/sweep.safetensors    what is done: cells, texts, or steps
 """
 
 import json

@@ -14,7 +14,9 @@ from interp.executors.ray_cluster import Ray
 from interp.model import Network
 from interp.sweeps import CURRENT, Executor, Job, Outcome
 
-Label, Batch, Result = TypeVar("Label"), TypeVar("Batch"), TypeVar("Result")
+Label = TypeVar("Label")
+Batch = TypeVar("Batch")
+Result = TypeVar("Result")
 KINDS: dict[str, type[Processes] | type[Ray]] = {"processes": Processes, "ray": Ray}
 """The executors that have a name, besides ``local``."""
 
@@ -65,9 +67,9 @@ def map_batches(
 
     Without workers, each is computed here when it is asked for. Workers get the function once, and
     each batch is read when one can take it, at most four for each worker ahead of the result that
-    is used; batches may thus be more than memory holds. A worker that ends is replaced and its batch
-    run again. The results are the same bit for bit, if workers have as many threads; those of a GPU
-    arrive on the CPU.
+    is used; batches may thus be more than memory holds. A worker that ends is replaced and its
+    batch run again. The results are the same bit for bit, if workers have as many threads; those of
+    a GPU arrive on the CPU.
 
     Args:
         model: the model. Where the function refers to it, or to its modules and weights, it gets

@@ -178,7 +178,7 @@ class StartedWorkers:
         self.backend.run(number, Request(header, [group.data for group in part.serialized]))
 
     def _end_overdue(self) -> None:
-        """End workers that have not answered in time; answers that have arrived were read before."""
+        """End workers that are late; answers that have arrived were read before."""
         if self.job_timeout is None:
             return
         answered, now = {event.worker for event in self._inbox}, time.monotonic()
@@ -193,7 +193,8 @@ class StartedWorkers:
         if event.kind != "ended" or not self.states[event.worker].is_overdue:
             return event
         return replace(
-            event, value=f"did not answer within {self.job_timeout:g} s (job_timeout=) and was ended"
+            event,
+            value=f"did not answer within {self.job_timeout:g} s (job_timeout=) and was ended",
         )
 
     def replace(self, event: Event) -> WorkerState:

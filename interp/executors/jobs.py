@@ -43,13 +43,12 @@ def digest_of(data: bytes) -> bytes:
 
 @runtime_checkable
 class Opened(Protocol):
-    """What parts belong to: a job of a sweep, or a pass.
+    """What parts belong to: a job of a sweep, or a pass."""
 
-    Attributes:
-        header: what a worker needs before the first part, pickled.
-    """
-
-    header: bytes
+    @property
+    def header(self) -> bytes:
+        """What a worker needs before the first part, pickled."""
+        ...
 
     def name_of(self, group: SerializedGroup) -> str:
         """A group or batch in messages."""

@@ -34,9 +34,10 @@ JOB_TIMEOUT = 3600.0
 class WorkerPool(ABC):
     """An executor whose workers are started by its first sweep or pass, and end when it is closed.
 
-    All sweeps and passes of one model use the same workers, which have loaded it once; the next model takes
-    its place. Several threads may use one pool, one after the other. It is closed by :meth:`close`,
-    at the end of a ``with`` block, with the program, or when it is no longer referenced.
+    All sweeps and passes of one model use the same workers, which have loaded it once; the next
+    model takes its place. Several threads may use one pool, one after the other. It is closed by
+    :meth:`close`, at the end of a ``with`` block, with the program, or when it is no longer
+    referenced.
 
     Attributes:
         workers: number of workers; ``None`` if the cluster decides.

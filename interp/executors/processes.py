@@ -65,7 +65,7 @@ class Processes(WorkerPool):
         Processes(workers=2, threads=1)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent options, all but the first by keyword
         self,
         workers: int | None = None,
         *,

@@ -2,9 +2,9 @@
 
 A model is a small pickle and one block of bytes with all of its weights, which the workers of a
 machine map into memory instead of copying it. A job is a pickle with its tensors as plain bytes.
-Functions travel by value if cloudpickle is installed; the modules and weights of the model that they
-refer to are sent as names, and are those of the worker there. Pickles go only from a driver to the
-workers that it started, and back.
+Functions travel by value if cloudpickle is installed; the modules and weights of the model that
+they refer to are sent as names, and are those of the worker there. Pickles go only from a driver to
+the workers that it started, and back.
 """
 
 import io
@@ -162,9 +162,7 @@ def _as_bytes(tensor: Tensor) -> Reduced:
     return _from_bytes, (tensor.dtype, tuple(tensor.shape), data, where)
 
 
-def loads(
-    data: bytes, device: torch.device | str = "cpu", model: nn.Module | None = None
-) -> Any:  # noqa: ANN401 - what was pickled
+def loads(data: bytes, device: torch.device | str = "cpu", model: nn.Module | None = None) -> Any:  # noqa: ANN401 - what was pickled
     """The inverse of :func:`dumps`; named parts are those of ``model``."""
     unpickler = _Unpickler(io.BytesIO(data))
     unpickler.resolve = lambda pid: pid.of(model) if isinstance(pid, _Named) else device  # pyright: ignore[reportArgumentType]

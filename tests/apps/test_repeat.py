@@ -145,7 +145,10 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(command, tmp_pa
     assert "Interrupted with 2 of 6 steps done" in " ".join(done.stderr.split())
     assert not out.exists()
     other = command(*LENS, "--lr", "0.1", "--out", out, "--resume")
-    assert (other.exit_code, "had lr 0.003, this one has 0.1" in " ".join(other.stderr.split())) == (
+    assert (
+        other.exit_code,
+        "had lr 0.003, this one has 0.1" in " ".join(other.stderr.split()),
+    ) == (
         2,
         True,
     )

@@ -327,7 +327,9 @@ def test_a_case_and_a_batch_that_are_never_answered_are_named(tmp_path):
 
     metric, late = sleeps_at(4, folders[0], times=9), r"process \d+ on .*did not answer within 1 s"
     with Processes(2, threads=1, job_timeout=1) as pool:
-        with pytest.raises(WorkerFailed, match=rf"ended 3 workers.*Edit 4 \(zero.*{late}") as caught:
+        with pytest.raises(
+            WorkerFailed, match=rf"ended 3 workers.*Edit 4 \(zero.*{late}"
+        ) as caught:
             sweep(MODEL, TOKENS, HEADS, metric, executor=pool, memory=ONE_AT_A_TIME)
         done = caught.value.result.done
         assert done.all(1).tolist() == [case != 4 for case in range(len(HEADS))]

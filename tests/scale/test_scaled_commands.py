@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from scaled import end_within
 from typer.testing import CliRunner
 from waiting_command import PROGRAM
@@ -63,12 +64,26 @@ def test_a_killed_run_goes_on_with_other_workers_and_ends_with_the_same_bytes(tm
 
 
 @pytest.mark.slow
-def test_every_command_that_sweeps_has_the_options():
-    for name in ("ablate", "patch", "paths", "attribute", "nodes", "erase", "trace", "neurons"):
+def test_every_command_that_sweeps_or_reads_texts_has_the_options():
+    sweep = ("ablate", "patch", "paths", "attribute", "nodes", "erase", "trace", "neurons")
+    for name in (*sweep, "heads", "top-texts", "patterns"):
         text = command(name, "--help").output
         assert "--executor" in text, name
         assert "--workers" in text, name
     assert "--executor" not in command("predict", "--help").output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["heads", "--sample", 10, "--rows", 8], ["top-texts", "--of", "L1H1"], ["patterns"]]
+)
+def test_a_pass_over_texts_has_the_tables_of_a_local_run(tmp_path, words):
+    words = [*words, "--model", "python-2l", "--dtype", "float64"]
+    for name, how in (("local", []), ("workers", ["--executor", "processes", "--workers", 2])):
+        done = command(*words, *how, "--out", tmp_path / name)
+        assert done.exit_code == 0, done.output
+    if torch.get_num_threads() == 1:
+        assert tables_of(tmp_path / "workers") == tables_of(tmp_path / "local")
 
 
 @pytest.mark.parametrize(
