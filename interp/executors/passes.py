@@ -50,7 +50,7 @@ class SentFunction:
             defined = defined.func
         module = getattr(defined, "__module__", None) or type(defined).__module__
         package = module.partition(".")[0]
-        return cls(function, package, "" if package == "__main__" else code_digest(package))
+        return cls(function, package, code_digest(package))
 
     def opened(self, _: PartWorker) -> "SentFunction":
         """Check that the code is the same.

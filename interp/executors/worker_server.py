@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -125,10 +127,19 @@ def _backends() -> tuple[Any, ...]:
     return every, every.mkldnn.matmul, every.cuda.matmul
 
 
+def _spec(package: str) -> ModuleSpec | None:
+    """Where a package is found; ``None`` if it is not, as those whose code is not in files."""
+    try:
+        return find_spec(package)
+    except (ImportError, ValueError):
+        return None
+
+
 @cache
 def code_digest(package: str = "interp") -> str:
-    """The first digits of the SHA-256 of a package's Python files."""
-    file = import_module(package).__file__
+    """The first digits of the SHA-256 of a package's Python files; empty without such files."""
+    spec = None if package == "__main__" or not package else _spec(package)
+    file = None if spec is None else spec.origin
     if file is None or Path(file).name != "__init__.py":
         return ""
     root, digest = Path(file).parent, hashlib.sha256(platform.python_version().encode())
