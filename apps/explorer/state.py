@@ -15,7 +15,8 @@ import streamlit as st
 from apps.explorer.view import View, from_address
 
 LAG = 1.0
-"""Seconds within which the browser's messages have the address that was written last."""
+"""Seconds for which an address must differ to be that of Back; the message of Back itself, which
+reruns the whole script, usually comes first."""
 OUTER = (
     *("page", "model", "text", "target", "distractor", "corrupt", "prefix", "hidden", "position"),
     *("chat", "heads", "ablated", "pinned", "subtract"),
@@ -75,6 +76,7 @@ def write_address() -> None:
     address = view.to_address()
     if address != state["address"]:
         st.query_params.from_dict(address)
+        state["received"] = False
     state["address"], state["written"] = address, view
 
 
@@ -84,14 +86,16 @@ def address_differs() -> bool:
 
 
 def went_back() -> bool:
-    """Whether the address has differed from the one that was last written for :data:`LAG`.
+    """Whether the address has differed for :data:`LAG` from the one that was last written.
 
-    In a single check, it may belong to a message that was sent before the address was written, and
-    in several while the browser is busy.
+    Until a message has the address that was last written, messages may have been sent before the
+    browser received it. Messages arrive in order, so later ones that differ mean Back or Forward.
     """
     state, now = st.session_state, time.monotonic()
     if not address_differs():
-        state["differs_since"] = None
+        state["received"], state["differs_since"] = True, None
+        return False
+    if not state.get("received", True):
         return False
     since = state.get("differs_since")
     state["differs_since"] = now if since is None else since

@@ -26,3 +26,14 @@ def test_an_address_that_differs_for_long_is_that_of_back(clock, monkeypatch):
 def test_an_address_that_was_sent_late_is_not(clock, monkeypatch):
     late = [True, True, False, True, True, True, False]
     assert not any(answers(monkeypatch, late))
+
+
+def test_no_address_is_that_of_back_before_the_browser_has_received_the_last_one(
+    clock, monkeypatch
+):
+    """However long its messages are on their way; afterwards, one that differs is."""
+    state.st.session_state["received"] = False
+    late, back = [True] * 50, [True] * 5
+    answered = answers(monkeypatch, [*late, False, *back])
+    assert not any(answered[: len(late) + 1])
+    assert answered[-2:] == [True, True]
