@@ -289,8 +289,13 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The device of the weights; of tokens and logits, if layers lie on several devices."""
         return next(self.parameters()).device
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Each device that holds weights, :attr:`device` first."""
+        return (self.device,)
 
     @property
     def dtype(self) -> torch.dtype:
