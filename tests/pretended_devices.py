@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from interp.execution.free_bytes import _FIXED
 
 CPU = torch.device("cpu")
-COPIES = {"copy_", "set_", "type_as", "is_set_to"}
+COPIES = {"copy_", "set_", "type_as", "grad", "backward"}
 """Functions that read tensors of several devices."""
 ON_CPU_ONLY = {"numpy", "__array__"}
 N_GPUS = 4
@@ -146,7 +146,7 @@ class PretendedDevices(TorchFunctionMode):
             MixedDevices: there are two.
         """
         if name in COPIES:
-            return self.device_of(args[0])
+            return self.device_of(_tensors(args)[0])
         if name in ("__getitem__", "__setitem__"):
             return self._indexed(name, *args)
         tensors = [x for x in _tensors((args, kwargs)) if not x.is_meta]
