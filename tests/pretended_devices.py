@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from interp.execution.free_bytes import _FIXED
 
 CPU = torch.device("cpu")
-COPIES = {"copy_", "set_", "type_as", "grad", "backward"}
+COPIES = {"copy_", "set_", "type_as", "grad", "backward", "_has_compatible_shallow_copy_type"}
 """Functions that read tensors of several devices."""
 ON_CPU_ONLY = {"numpy", "__array__"}
 N_GPUS = 4
@@ -104,7 +104,9 @@ class PretendedDevices(TorchFunctionMode):
         for setting in (*rest, kwargs.pop("device", None), kwargs.pop("other", None)):
             if isinstance(setting, Tensor):
                 there, setting = self.device_of(setting), setting.dtype  # noqa: PLW2901
-            elif isinstance(setting, str | torch.device | int) and not isinstance(setting, bool):
+            elif isinstance(setting, bool):  # whether the copy blocks
+                continue
+            elif isinstance(setting, str | torch.device | int):
                 there = checked(setting)
                 continue
             settings += [] if setting is None else [setting]
@@ -210,7 +212,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 class CPUGenerator(torch.Generator):
     """A generator of the CPU, whatever device it is made for."""
 
-    def __new__(cls, device: object = CPU) -> "CPUGenerator":  # noqa: ARG004 - as torch has it
+    def __new__(cls, device: object = CPU) -> "CPUGenerator":
         """Make it."""
         return super().__new__(cls, CPU)
 

@@ -1,7 +1,7 @@
 """What is kept of each weight that is read, and on which device.
 
-A model that several processes hold together keeps a share; one with ``device_map=`` has a device for
-each layer.
+Of a model that several processes hold together, each keeps a share; with ``device_map=``, each
+layer has its device.
 """
 
 from collections.abc import Callable, Generator

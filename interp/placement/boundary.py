@@ -3,7 +3,7 @@
     the stream x      moved before a layer on another device than the layer before it
     the context       positions and padding: moved once per forward and device
     the KV cache      keys and values stay on the device of their layer
-    edits             a tensor that is edited is moved to the entry's device, edited there, moved back
+    edits             what is edited is moved to the entry's device, edited there, moved back
     recording         tensors are stored where they were computed
 
 Edits, and functions of a user, so see tensors of one device, that of the entry.

@@ -111,7 +111,7 @@ def _check_shared(made: DeviceMap, model: Network) -> None:
 
 def _checked_device(name: Any) -> torch.device:  # noqa: ANN401 - what the caller gave
     try:
-        device = torch.empty(0, device=name).device
+        device = torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InvalidInput(f"device_map= names {shorten(name)}: {first_line(error)}") from error
     if device.type == "meta":
