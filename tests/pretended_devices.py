@@ -67,15 +67,20 @@ class PretendedDevices(TorchFunctionMode):
     ) -> Any:
         """Check and label one call."""
         kwargs, name = dict(kwargs or {}), _name_of(func)
-        if name == "device.__get__":
-            return self.device_of(args[0])
-        if name == "is_cuda.__get__":
-            return self.device_of(args[0]).type == "cuda"
+        if name in ("device.__get__", "is_cuda.__get__"):
+            device = self.device_of(args[0])
+            return device if name == "device.__get__" else device.type == "cuda"
         if name == "data.__set__":
             func(*args)
             return self._label(args[0], self.device_of(args[1]))
         if name in ("to", "cpu", "cuda"):
-            return self._to(name, func, args, kwargs)
+            return self._to(name, args, kwargs)
+        return self._computed(name, func, args, kwargs)
+
+    def _computed(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of a function that does not move tensors, on the device of its arguments."""
         device, args, kwargs = self._requested(name, args, kwargs)
         shared = self._shared(name, args, kwargs)
         if name in ON_CPU_ONLY and shared is not None and shared.type != "cpu":
@@ -85,15 +90,15 @@ class PretendedDevices(TorchFunctionMode):
             for tensor, of in zip(result, _tensors(args[1]), strict=True):
                 self._label(tensor, self.device_of(of))
             return result
-        place = device or shared or CPU
+        arguments = {id(tensor) for tensor in _tensors((args, kwargs))}
         for tensor in _tensors(result):
-            if not any(tensor is other for other in _tensors((args, kwargs))):
-                self._label(tensor, place, new=device is not None)
+            if id(tensor) not in arguments:
+                self._label(tensor, device or shared or CPU, new=device is not None)
         return result
 
     # ---- moving --------------------------------------------------------------------------------
 
-    def _to(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _to(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A tensor on another device, or in another dtype."""
         x, *rest = args
         here = there = self.device_of(x)
@@ -132,9 +137,7 @@ class PretendedDevices(TorchFunctionMode):
             return None, args, kwargs
         first = args[0] if args else None
         if name == "as_tensor" and isinstance(first, Tensor):
-            args = (first.to(device), *args[1:])
-            moved = self._to("to", torch.Tensor.to, (first, device), {})
-            args = (moved, *args[1:])
+            args = (self._to("to", (first, device), {}), *args[1:])
         return device, args, {**kwargs, "device": "cpu"}
 
     # ---- checking ------------------------------------------------------------------------------

@@ -157,8 +157,7 @@ class Cache:
         self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
         self._weight_hash: str | None = None
-        # What several devices computed is moved to one when it is read, so that it can be combined.
-        self._placement = Placement(None if len(self._model.devices) == 1 else self._model.device)
+        self._placement = Placement(self._model.device if self._model.other_devices else None)
 
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":

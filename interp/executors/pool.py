@@ -134,11 +134,10 @@ class WorkerPool(ABC):
 
     def _started_workers(self, model: Network) -> StartedWorkers:
         """The workers, which load the model if they have another one."""
-        if len(model.devices) > 1:
+        if model.other_devices:
             raise InvalidInput(
-                f"The layers of this model lie on {len(model.devices)} devices, and each worker of "
-                "an executor holds the model on one device: sweep it in this process "
-                '(executor="local").'
+                "The layers of this model lie on several devices, and each worker of an executor "
+                'holds the model on one device: sweep it in this process (executor="local").'
             )
         if self._started is None:
             backend, n = self._start(model)

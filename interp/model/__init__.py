@@ -16,7 +16,7 @@ from interp.model.batch import (
     whole_numbers,
 )
 from interp.model.block import Block
-from interp.model.context import Context, KeysValues, KVCacheLike, NoKVCache
+from interp.model.context import Context, KeysValues, NoKVCache
 from interp.model.embedding_kinds import ProjectedTokens, TokenTypes
 from interp.model.experts import Experts, SharedExperts
 from interp.model.images import ImageInput, Patches
@@ -40,7 +40,7 @@ from interp.model.positions.scheme import NoPositions, PositionBias, PositionSch
 from interp.model.recipe import Recipe
 from interp.model.residual import RestartPoint, Step, Sublayer
 from interp.model.shapes import KeyHeads, Logits, Matrix, Stream, fixed_axes
-from interp.model.stack import WHOLE, Span, Stack
+from interp.model.stack import Span, Stack
 from interp.model.tap import Tap, Untouched, untouched
 from interp.model.unembedding import Unembedding
 from interp.model.unembedding_kinds import MaskedHead, ProjectedExit, ProjectedUnembedding
@@ -50,7 +50,6 @@ __all__ = [
     "DEFAULT",
     "MLP",
     "PAD",
-    "WHOLE",
     "ALiBi",
     "Attention",
     "AttentionName",
@@ -67,7 +66,6 @@ __all__ = [
     "GridBias",
     "ImageInput",
     "KVCache",
-    "KVCacheLike",
     "Kernel",
     "KeyHeads",
     "KeysValues",

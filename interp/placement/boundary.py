@@ -11,12 +11,13 @@ Edits, and functions of a user, so see tensors of one device, that of the entry.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.execution import Recorder
-from interp.model import Context, KeysValues, KVCacheLike, Tap, Untouched
+from interp.model import Context, KeysValues, Tap, Untouched
 from interp.points import Place, Point
 
 OwnerOf = Callable[[object], object]
@@ -71,12 +72,12 @@ class MovedKV:
     """The KV cache of a layer on another device.
 
     Attributes:
-        kv_cache: the KV cache of the forward.
+        kv_cache: the KV cache of the forward, of any kind.
         device: the device of the layer.
         owner_of: see :data:`OwnerOf`.
     """
 
-    kv_cache: KVCacheLike
+    kv_cache: Any
     device: torch.device
     owner_of: OwnerOf
 

@@ -15,7 +15,7 @@ from torch import nn
 from interp.config import Config
 from interp.errors import InvalidInput
 from interp.io import Table
-from interp.model import WHOLE, Batch, Block, Context, Span, Stack, Stream, Tap, untouched
+from interp.model import Batch, Block, Context, Span, Stack, Stream, Tap, untouched
 from interp.placement.device_map import DeviceMap
 from interp.placement.remote import RemoteBlock, device_of, remote, run
 from interp.text import Tokenizer
@@ -29,7 +29,11 @@ class PlacedStack(Stack):
     """A stack whose blocks lie on several devices; all else lies on that of the entry."""
 
     def forward(
-        self, batch: Batch, context: Context, tap: Tap = untouched, span: Span = WHOLE
+        self,
+        batch: Batch,
+        context: Context,
+        tap: Tap = untouched,
+        span: Span = Span(),  # noqa: B008 - frozen
     ) -> Stream:
         """The stream after the blocks of ``span``, on the device of the entry."""
         x = self.embed(batch, context, tap) if span.stream is None else span.stream
@@ -100,6 +104,11 @@ class PlacedTransformer(Transformer):
     def devices(self) -> tuple[torch.device, ...]:
         """Each device that holds weights, that of the entry first."""
         return self.placement.devices
+
+    @property
+    def other_devices(self) -> tuple[torch.device, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - as the weights are now
+        """The devices of layers that are on another one than the entry."""
+        return self.devices[1:]
 
     def description(self) -> Table:
         """As that of any model, and where its layers lie."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from architectures import build, build_new
+from architectures import GRIDS, build, build_new
 from pretended_devices import N_GPUS, pretended_devices
 
 import interp
@@ -84,6 +84,7 @@ def test_every_source_is_read_to_its_devices(tmp_path):
         assert models[-1].W_Q.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_a_live_model_is_read_to_its_devices():
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_layer=2, n_embd=12, n_head=3, vocab_size=13, n_positions=16)
@@ -157,8 +158,6 @@ def test_models_whose_layers_share_tensors_are_refused(architecture, message):
 
 def of_kind(name: str) -> interp.Transformer:
     """A pair, or a model of images with biases of its scores."""
-    from architectures import GRIDS  # noqa: PLC0415 - of this test alone
-
     return build_new(name) if name == "t5" else build_new(next(iter(GRIDS.values())))
 
 
@@ -169,7 +168,8 @@ def test_layers_that_share_weights_lie_on_one_device():
     with pretended_devices():
         with pytest.raises(InvalidInput, match="are one weight, which both layers share"):
             place(model, DEVICES)
-        assert place(model, {"embed": "cuda:0", 0: "cuda:1", 1: "cuda:1"}).placement.layers == (CUDA[1], CUDA[1])
+        placed = place(model, {"embed": "cuda:0", 0: "cuda:1", 1: "cuda:1"})
+        assert placed.placement.layers == (CUDA[1], CUDA[1])
 
 
 def test_a_folder_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from architectures import covering
 from declared import Declared, declarations
 from permuted import tables_of
 from placements import on_cpu, spread
@@ -22,7 +23,11 @@ OF_MODELS = {
 }
 REFUSED = {"check_dictionaries", "permutation_covariance"}
 """They read a view with dictionaries; change a copy of the model."""
-SLOW = {"ablate", "attribute_edges", "explain", "order_sensitivity", "trace_paths", "train_lens"}
+FAST = {
+    *("attribute_nodes", "attribution_graph", "composition", "direct_logit_attribution"),
+    *("explain_scores", "logit_lens", "patch_activations", "top_texts"),
+}
+"""Of heads, neurons and weights; in one forward, with gradients, and swept."""
 
 
 def tables(declared: Declared, placed: Any) -> dict[str, pd.DataFrame]:
@@ -41,12 +46,10 @@ def assert_same(tables: dict[str, pd.DataFrame], expected: dict[str, pd.DataFram
         pd.testing.assert_frame_equal(tables[name], table, check_exact=True)
 
 
-def names(*, slow: set[str]) -> list[Any]:
-    every = [name for name in OF_MODELS if name not in REFUSED]
-    return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in every]
+NAMES = [name for name in OF_MODELS if name not in REFUSED]
 
 
-@pytest.mark.parametrize("name", names(slow=SLOW))
+@pytest.mark.parametrize("name", covering(NAMES, FAST))
 def test_an_analysis_mixes_no_devices_and_has_the_same_bits(name):
     expected = tables(OF_MODELS[name], copy.deepcopy)
     with pretended_devices() as devices:
@@ -56,7 +59,7 @@ def test_an_analysis_mixes_no_devices_and_has_the_same_bits(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", names(slow=set()))
+@pytest.mark.parametrize("name", NAMES)
 def test_an_analysis_of_layers_placed_on_the_cpu_has_the_same_bits(name):
     expected, placed = (tables(OF_MODELS[name], made) for made in (copy.deepcopy, on_cpu))
     assert_same(placed, expected)

@@ -35,7 +35,7 @@ ONE_STACK = [
     for name, config in ARCHITECTURES.items()
     if len(config.stacks) == 1 and build(name).stacks[0].ranges is None
 ]
-SOME = ["gpt2", "gpt-oss", "bloom-stream", "gemma2", "electra"]
+SOME = ["gpt2", "gpt-oss", "gemma2"]
 METRIC = metrics.logit_diff(1, 2)
 
 
