@@ -13,7 +13,7 @@ those in functions that PyTorch itself calls.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -221,7 +221,7 @@ class CPUGenerator(torch.Generator):
 
 
 @contextmanager
-def pretended_devices() -> Iterator[PretendedDevices]:
+def pretended_devices() -> Generator[PretendedDevices]:
     """Pretend GPUs in the block, whose free memory and generators are pretended too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(_FIXED, "cuda", FREE)

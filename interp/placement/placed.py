@@ -53,7 +53,7 @@ class PlacedStack(Stack):
 
     def block(self, layer: int) -> RemoteBlock:
         """The block of a layer, as seen from the device of the entry."""
-        remotes: dict[int, RemoteBlock] = vars(self).setdefault("remotes", {})
+        remotes: dict[int, RemoteBlock] = self.__dict__.setdefault("remotes", {})
         layer = range(len(self.blocks))[layer]
         if layer not in remotes:
             # Two threads that both make one use the same.
@@ -65,7 +65,7 @@ class PlacedStack(Stack):
         return self._owners()[id(part)]
 
     def _owners(self) -> dict[int, object]:
-        owners: dict[int, object] = vars(self).setdefault("owners", {})
+        owners: dict[int, object] = self.__dict__.setdefault("owners", {})
         if not owners:
             made = {
                 id(self.placed_block(layer).attn): self.block(layer).attn

@@ -177,3 +177,23 @@ def test_a_folder_is_refused_before_its_weights_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("interp.loading.assemble.own_share", None)
     with pytest.raises(InvalidInput, match="takes models of one stack"):
         interp.load(Path(tmp_path / "pair"), device_map=["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "options"),
+    [
+        ("cpu", "auto", {"device": torch.device("cpu"), "kernel": "auto"}),
+        ("balanced", "auto", {"device_map": "balanced", "kernel": "default"}),
+        ("cuda:0, cuda:2", "default", {"device_map": ["cuda:0", "cuda:2"], "kernel": "default"}),
+    ],
+)
+def test_commands_take_a_device_or_several(device, kernel, options):
+    assert loading_options(device, kernel) == options
+
+
+def test_a_command_runs_a_model_on_several_devices(tmp_path):
+    """``run.json`` names them, and its command repeats the run."""
+    words = ["ov", "--model", NAME, "--device", "cpu,cpu", "--out", str(tmp_path / "ov")]
+    assert main(words) == 0
+    written = json.loads((tmp_path / "ov" / "run.json").read_text(encoding="utf-8"))
+    assert "--device cpu,cpu" in written["command"]
