@@ -3,12 +3,16 @@
 from itertools import combinations
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from architectures import GRIDS, build, build_new
 from pretended_devices import N_GPUS, pretended_devices
 
 import interp
+from apps.commands import commands
+from apps.commands.analysis_run import Settings, run_analysis
+from apps.devices import loading_options
 from interp.errors import InvalidInput
 from interp.placement import DeviceMap, place
 from interp.placement.device_map import shares_of
@@ -191,9 +195,14 @@ def test_commands_take_a_device_or_several(device, kernel, options):
     assert loading_options(device, kernel) == options
 
 
-def test_a_command_runs_a_model_on_several_devices(tmp_path):
-    """``run.json`` names them, and its command repeats the run."""
-    words = ["ov", "--model", NAME, "--device", "cpu,cpu", "--out", str(tmp_path / "ov")]
-    assert main(words) == 0
-    written = json.loads((tmp_path / "ov" / "run.json").read_text(encoding="utf-8"))
-    assert "--device cpu,cpu" in written["command"]
+def test_a_command_runs_a_model_on_several_devices():
+    """With the numbers of one device, and a command line that repeats the run."""
+    spec = commands()["ablate"]
+    parsed = spec.parse([], "test")
+    options = {name: parsed[name] for name in spec.parameters}
+    one, several = (
+        run_analysis(Settings(spec, "induction-by-hand", options=options, device=device))
+        for device in ("cpu", "cpu,cpu")
+    )
+    assert "--device cpu,cpu" in several.settings.shell_command()
+    pd.testing.assert_frame_equal(one.result.to_frame(), several.result.to_frame())
