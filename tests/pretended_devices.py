@@ -157,8 +157,8 @@ class PretendedDevices(TorchFunctionMode):
         tensors = [x for x in _tensors((args, kwargs)) if not x.is_meta]
         devices = {self.device_of(x) for x in tensors if x.ndim or self.device_of(x) != CPU}
         if len(devices) > 1:
-            found = " and ".join(sorted(map(str, devices)))
-            raise MixedDevices(f"{name} has tensors on {found}: expected one device.")
+            named = " and ".join(sorted(map(str, devices)))
+            raise MixedDevices(f"{name} has tensors on {named}: expected one device.")
         return next(iter(devices), CPU if tensors else None)
 
     def _indexed(self, name: str, x: Tensor, index: Any, value: Any = None) -> torch.device:

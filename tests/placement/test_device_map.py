@@ -200,9 +200,9 @@ def test_a_command_runs_a_model_on_several_devices():
     spec = commands()["ablate"]
     parsed = spec.parse([], "test")
     options = {name: parsed[name] for name in spec.parameters}
-    one, several = (
+    single, several = (
         run_analysis(Settings(spec, "induction-by-hand", options=options, device=device))
         for device in ("cpu", "cpu,cpu")
     )
     assert "--device cpu,cpu" in several.settings.shell_command()
-    pd.testing.assert_frame_equal(one.result.to_frame(), several.result.to_frame())
+    pd.testing.assert_frame_equal(single.result.to_frame(), several.result.to_frame())
