@@ -1,9 +1,14 @@
-"""The device named on the command line, checked to be available; free memory."""
+"""The devices named on the command line, checked to be available; free memory."""
+
+from typing import Any
 
 import torch
 
 from interp.errors import InvalidInput
 from interp.execution import free_bytes
+from interp.loading import AUTO
+from interp.model import DEFAULT
+from interp.placement import BALANCED
 
 
 def default_device() -> str:
@@ -36,3 +41,20 @@ def parse_device(name: str) -> torch.device:
     if device.type == "meta":
         raise InvalidInput("--device 'meta' can't compute; use cpu or cuda.")
     return device
+
+
+def loading_options(device: str, kernel: str = DEFAULT) -> dict[str, Any]:
+    """The arguments of :func:`interp.load` for ``--device`` and ``--kernel``.
+
+    Args:
+        device: a device; ``balanced``, for layers on all GPUs; or several devices, with commas.
+        kernel: as for :func:`interp.load`.
+
+    Raises:
+        InvalidInput: a device is not available, or can't hold tensors.
+    """
+    if device != BALANCED and "," not in device:
+        return {"device": parse_device(device), "kernel": kernel}
+    names = BALANCED if device == BALANCED else [name.strip() for name in device.split(",")]
+    # Packed weights, which "auto" may choose, are of a model on one CPU.
+    return {"device_map": names, "kernel": DEFAULT if kernel == AUTO else kernel}

@@ -175,6 +175,6 @@ class Removal:
         )
         if step.norms.output is not None:
             return None
-        bias = None if writer.bias is None else model.get_parameter(writer.bias)
+        bias = None if writer.bias is None else model.get_parameter(writer.bias).to(model.device)
         rest = 0.0 if bias is None else TensorData(bias.detach())
         return Edge((writer.name, reader), Selection(), rest)

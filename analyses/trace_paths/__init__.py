@@ -508,8 +508,8 @@ def _drawn(ids: Int[Tensor, " token"], n_logits: int, seed: int) -> Int[Tensor, 
 def _of_prompts(traced: Sequence[Found], **rest: Any) -> TracedPaths:  # noqa: ANN401 - fields
     """The traces of all prompts together."""
     edges, paths = ([len(getattr(each, name)) for each in traced] for name in ("edges", "paths"))
-    effects = torch.cat([each.effects for each in traced])
-    path_effects = torch.cat([each.path_effects for each in traced])
+    effects = torch.cat([each.effects for each in traced]).cpu()
+    path_effects = torch.cat([each.path_effects for each in traced]).cpu()
     numbers = torch.arange(len(traced))
     return TracedPaths(
         value=torch.cat([each.value for each in traced]).cpu(),

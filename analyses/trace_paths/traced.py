@@ -98,7 +98,7 @@ class Tracer:
         self, frozen: FrozenModel, direction: Directions, pos: int, *, scores: bool
     ) -> None:
         self.frozen, self.scores = frozen, scores
-        self.is_bias = torch.tensor([part.kind == "bias" for part in frozen.parts])
+        self.is_bias = direction.new_tensor([p.kind == "bias" for p in frozen.parts]).bool()
         self.logits: Node = (len(frozen.parts), pos)
         self.of_logits = frozen.read_by_logits(direction, pos)
 

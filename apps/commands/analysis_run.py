@@ -19,7 +19,7 @@ from apps.commands.inputs import Inputs
 from apps.commands.options import FILES
 from apps.commands.partial_run import PartialRun, run_in_slices, run_with_checkpoints
 from apps.defaults import LOGIT_DIFF, default_prompts
-from apps.devices import parse_device
+from apps.devices import loading_options
 from apps.environment import environment
 from apps.report import ReportPrompt
 from interp.execution import OperationLog
@@ -49,7 +49,7 @@ class Settings:
         model: a bundled name, a folder or ``hub:org/name``.
         prompts: a bundled set or a file; ``None`` means the model's own set.
         options: values of the command's own options, by their Python names.
-        device: the device to compute on.
+        device: the device to compute on, or several, as for :func:`apps.devices.loading_options`.
         dtype: the data type to compute in; ``None`` means that of the model.
         kernel: ``default``, ``packed`` or ``auto``, as for :func:`interp.load`; of a run, the one
             that was used, or ``auto`` if there was no choice.
@@ -172,9 +172,8 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     """
     started, begin = datetime.now(UTC), time.monotonic()
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
-    model = load(
-        settings.model, parse_device(settings.device), dtype=dtype, kernel=str(settings.kernel)
-    )
+    options = loading_options(settings.device, str(settings.kernel))
+    model = load(settings.model, dtype=dtype, **options)
     if model.kernel_choice is not None:
         settings = replace(settings, kernel=kernel_of(model))
     settings, file = _read_prompts(settings, model)

@@ -88,13 +88,13 @@ def graph(  # noqa: PLR0913 - the options of one command
     """
     from analyses import attribution_graph  # noqa: PLC0415
     from apps.csv_text import csv_text  # noqa: PLC0415
-    from apps.devices import parse_device  # noqa: PLC0415
+    from apps.devices import loading_options  # noqa: PLC0415
     from apps.report import Report, ReportPrompt, write_report  # noqa: PLC0415
     from interp import dictionaries, with_dictionaries  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
 
-    loaded = load(model, parse_device(device))
+    loaded = load(model, **loading_options(device))
     if dictionary:
         loaded = with_dictionaries(loaded, [dictionaries.load(name) for name in dictionary])
     with progress("Checking the graph") as tick:

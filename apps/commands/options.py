@@ -68,7 +68,12 @@ Prompts = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Output folder, created if missing.")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, …")]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Device: cpu, cuda, cuda:1, …; balanced: layers on all GPUs; cuda:0,cuda:1: on these."
+    ),
+]
 DType = Annotated[
     DTypeName | None,
     typer.Option(help="Data type to compute in.", show_default="that of the model"),

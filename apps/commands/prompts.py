@@ -134,11 +134,11 @@ def _checked(
 ) -> "PromptCheck":
     """The check of prompts, or of those of a file."""
     from analyses.check_prompts import check_prompts  # noqa: PLC0415
-    from apps.devices import parse_device  # noqa: PLC0415
+    from apps.devices import loading_options  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
     from interp.prompts import iter_prompts  # noqa: PLC0415
 
-    loaded = load(model, parse_device(device))
+    loaded = load(model, **loading_options(device))
     if isinstance(prompts, str):
         prompts = iter_prompts(prompts, loaded.chat)
     return check_prompts(loaded, prompts, same_length=same_length)

@@ -36,7 +36,7 @@ class Placement:
     """A device and a dtype.
 
     Attributes:
-        device: the device; ``None`` for the device of the run.
+        device: the device; ``None`` for the device where a tensor was computed.
         dtype: the dtype; ``None`` for the dtype of the run.
     """
 
@@ -157,7 +157,7 @@ class Cache:
         self._stored = Stored(converted(stored, _with_version_counter))
         self._gradients = gradients or {}
         self._weight_hash: str | None = None
-        self._placement = Placement()
+        self._placement = Placement(self._model.device if self._model.other_devices else None)
 
     @classmethod
     def restored(cls, model: Network, contents: Contents) -> "Cache":
@@ -192,7 +192,7 @@ class Cache:
         if place not in self._recorded:
             raise self._not_recorded(place)
         if place in self._stored:
-            return self._stored[place].clone()
+            return self._placement.placed(self._stored[place]).clone()
         derived, stored = self._derived(place), self._stored.unchecked().values()
         others = chain(stored, weights_of(self._model).values())
         return derived if is_fresh(derived, others) else derived.clone()
@@ -432,7 +432,7 @@ class Cache:
                 f"No gradient of {place} was recorded; request it with "
                 "run(..., record=[...], gradients_of=metric)."
             )
-        return self._gradients[place].clone()
+        return self._placement.placed(self._gradients[place]).clone()
 
     def _derived(self, place: Place, derive: Callable[..., Tensor] | None = None) -> Tensor:
         """The tensor derived from the stored ones; it may share memory with them."""

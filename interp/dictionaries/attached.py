@@ -21,6 +21,7 @@ from interp.dictionaries.dictionary import Dictionary
 from interp.errors import InvalidInput, shorten
 from interp.io import Table
 from interp.model import Block, Context, Network, Recipe, RestartPoint, Stream, Tap, untouched
+from interp.placement import PlacedTransformer
 from interp.points import Place, Point
 from interp.transformer import Transformer
 
@@ -275,6 +276,11 @@ def with_dictionaries(
         >>> interp.run(view, "def f(x):", record="features").cache["features", 1].shape
         torch.Size([1, 6, 2048])
     """
+    if isinstance(model, PlacedTransformer):
+        raise InvalidInput(
+            "with_dictionaries takes no model with device_map=: a dictionary would have to lie on "
+            "the device of its layer. Load the model on one device."
+        )
     if type(model) is not Transformer:
         raise InvalidInput(
             f"with_dictionaries takes a Transformer, as interp.load returns it; got "

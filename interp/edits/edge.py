@@ -189,7 +189,7 @@ def term_of(
     """The place that a writer's output is computed from (``None`` for a bias), and the function."""
     place, head = writer.place, writer.head
     if place is None:
-        bias = model.get_parameter(str(writer.parameter))
+        bias = model.get_parameter(str(writer.parameter)).to(model.device)
         return None, lambda _: bias
     if head is None:
         return place, lambda earlier: earlier[place]

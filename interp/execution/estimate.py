@@ -80,7 +80,7 @@ def refuse_too_large(model: Network, prepared: Prepared) -> None:
         OutOfResources: it clearly does not suffice; the message names the largest tensors.
     """
     sizes = {place: prod(model.shape_at(prepared.batches, place)) for place in prepared.returned}
-    free = free_bytes(model.device)
+    free = sum(map(free_bytes, (model.device, *model.other_devices)))
     if sum(sizes.values()) * model.dtype.itemsize < ESTIMATED_SHARE * free:
         return
     estimated = estimate_of(model, prepared)

@@ -73,7 +73,7 @@ class Provenance:
             tokens=_hash_inputs(batches),
             edits=tuple(edit.digest for edit in edits),
             dtype=str(model.dtype).removeprefix("torch."),
-            device=str(model.device),
+            device=", ".join(map(str, (model.device, *model.other_devices))),
             kernel=kernel,
             products=model.products,
             precision=precision(model),

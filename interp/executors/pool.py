@@ -160,6 +160,11 @@ class WorkerPool(ABC):
 
     def _started_workers(self, model: Network) -> StartedWorkers:
         """The workers, which load the model if they have another one."""
+        if model.other_devices:
+            raise InvalidInput(
+                "The layers of this model lie on several devices, and each worker of an executor "
+                'holds the model on one device: sweep it in this process (executor="local").'
+            )
         if self._started is None:
             backend, n = self._start(model)
             self._started = StartedWorkers(backend, n, self._timeout, self.job_timeout)

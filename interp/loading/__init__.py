@@ -1,7 +1,7 @@
 """Load models: bundled ones, folders, models of the hub, live models, nanoGPT checkpoints."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from interp.loading.packaged import PACKAGED, installed, packaged_file
 from interp.loading.pickle_file import check_weights, unpickled
 from interp.loading.registry import families
 from interp.loading.settings import UNBOUNDED
-from interp.loading.shares import reading_shares
+from interp.loading.shares import reading_shares, weights_at
 from interp.loading.source import SafetensorsSource, Source, StateDictSource
 from interp.loading.state_dict import load_state_dict
 from interp.loading.torch_transformer import from_torch
@@ -46,6 +46,7 @@ from interp.transformer import CONFIG, Transformer, TwoTowers, save_folder, weig
 
 AT_STEP = re.compile(r"(?P<model>.+)@(?P<step>\d{1,9})")
 MODEL_FOLDER = Path(__file__).parent.parent / "zoo" / "models"
+DeviceMapLike = str | Sequence[str | torch.device] | Mapping[Any, str | torch.device]
 SOURCES = (
     "a bundled name, a folder with config.json and safetensors, a GGUF file, "
     '"ollama:NAME", "hub:org/name@revision", a live model of transformers, or a checkpoint of '
@@ -74,6 +75,7 @@ def load(  # noqa: PLR0913 - one function for every source
     strict: bool = False,
     config: Config | None = None,
     kernel: str = DEFAULT,
+    device_map: DeviceMapLike | None = None,
 ) -> Transformer:
     """Load a model in evaluation mode.
 
@@ -105,12 +107,22 @@ def load(  # noqa: PLR0913 - one function for every source
             ``"packed"``, that of :func:`interp.packed`; or ``"auto"``: for a model of at least
             64 MiB, the one that is faster on this machine, measured in about a second and kept in
             the user's cache folder (packed weights take as much memory again).
+        device_map: for a model larger than one GPU, the devices that its layers lie on:
+            ``"balanced"`` divides consecutive layers over all GPUs, so that the largest share of
+            the weights is smallest; a list of devices, the same over these; a mapping from
+            ``"embed"`` (embeddings, last norm and unembedding) and each layer to its device. Each
+            weight is read to its own device. ``model.placement`` and ``print(model)`` say where
+            layers lie. Tokens, logits and activations and weights that are read are on the device
+            of ``"embed"``.
 
     Raises:
         ModelLoadError: the model does not exist, its family is not supported, a file is damaged,
             or the weights do not match the configuration.
         InvalidInput: ``variant`` is not a part of a file name, ``source`` has no variants, the
-            kernel is unknown, or it is ``"packed"`` and the model can't be packed.
+            kernel is unknown, or it is ``"packed"`` and the model can't be packed; or
+            ``device_map`` is given with ``device`` or another kernel, names a device or a layer
+            that does not exist, leaves a layer out, or is of a model with two stacks or with
+            weights that layers on different devices share.
 
     Examples:
         >>> interp.load("induction-by-hand")
@@ -122,21 +134,43 @@ def load(  # noqa: PLR0913 - one function for every source
     """
     _check_variant(variant, source, config)
     check_kernel(kernel)
+    _check_device_map(device_map, device, kernel)
     dtype = as_dtype(dtype)
-    if config is not None:
-        model = load_state_dict(source, config, device, dtype, tokenizer, allow_pickle=allow_pickle)
-    elif isinstance(source, str | Path):
-        settings: dict[str, Any] = {
-            "device": "cpu" if device is None else device,
-            "dtype": dtype,
-            "tokenizer": tokenizer,
-        }
-        model = _load_named(
-            source, settings, allow_pickle=allow_pickle, variant=variant, strict=strict
-        )
-    else:
-        model = load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
+    with weights_at(device_map):
+        if config is not None:
+            pickles = {"allow_pickle": allow_pickle}
+            model = load_state_dict(source, config, device, dtype, tokenizer, **pickles)
+        elif isinstance(source, str | Path):
+            settings: dict[str, Any] = {
+                "device": "cpu" if device is None else device,
+                "dtype": dtype,
+                "tokenizer": tokenizer,
+            }
+            model = _load_named(
+                source, settings, allow_pickle=allow_pickle, variant=variant, strict=strict
+            )
+        else:
+            model = load_live(_checked_live(source), tokenizer, dtype, device, strict=strict)
     return with_kernel(model, kernel)
+
+
+def _check_device_map(device_map: object, device: object, kernel: str) -> None:
+    """Refuse options that a device map excludes.
+
+    Raises:
+        InvalidInput: there is such an option.
+    """
+    if device_map is None:
+        return
+    if device is not None:
+        raise InvalidInput(
+            f"device={shorten(device)} and device_map={shorten(device_map)}: device= is one device "
+            "for the whole model, device_map= one for each layer. Give one of them."
+        )
+    if kernel != DEFAULT:
+        raise InvalidInput(
+            f"kernel={shorten(kernel)} is for models on one CPU; leave it out with device_map=."
+        )
 
 
 def _load_named(

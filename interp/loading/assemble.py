@@ -19,7 +19,7 @@ from interp.errors import InvalidInput, ModelLoadError, first_line, shorten
 from interp.loading.family import Family
 from interp.loading.foreign_config import BASE_MODEL, ForeignConfig
 from interp.loading.known_fields import used_fields
-from interp.loading.shares import own_share
+from interp.loading.shares import device_of_weights, own_share, placed
 from interp.loading.source import DTYPES, Source
 from interp.loading.weight import Table, from_key
 from interp.loading.weight_names import canonical_names, unembedding_kind, without_copies
@@ -138,6 +138,7 @@ def build(
     """
     dtype = as_dtype(dtype)
     model = meta_model(config)
+    device_of = device_of_weights(model, device)
     _check_weights(model, table, names, source)
     compute_dtype = dtype or _most_frequent(
         source.dtype(names[k]) for w in table.values() for k in w.keys
@@ -149,17 +150,17 @@ def build(
         if not is_finite(tensor):
             kind = str(compute_dtype).removeprefix("torch.")
             raise ModelLoadError(f"{name} has values that are not finite numbers in {kind}.")
-        parameters[id(parameter)] = nn.Parameter(_moved(tensor, compute_dtype, device))
-    for module in model.modules():
+        parameters[id(parameter)] = nn.Parameter(_moved(tensor, compute_dtype, device_of(name)))
+    for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             module.register_parameter(name, parameters[id(parameter)])
         for name, buffer in module.named_buffers(recurse=False):
             module.register_buffer(
                 name,
-                torch.empty(buffer.shape, dtype=compute_dtype, device=device),
+                torch.empty(buffer.shape, dtype=compute_dtype, device=device_of(f"{path}.")),
                 persistent=False,
             )
-    return model.eval()
+    return placed(model.eval())
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -43,6 +43,9 @@ from interp.points import TOKEN_AXES, Place
 class Network(nn.Module):
     """A Transformer from token ids to logits; every tensor passes through a tap."""
 
+    other_devices: tuple[torch.device, ...] = ()
+    """Devices other than :attr:`device` that hold layers."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -289,7 +292,7 @@ class Network(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The device of the weights; of tokens and logits, if layers lie on several devices."""
         return next(self.parameters()).device
 
     @property
@@ -309,10 +312,7 @@ class Network(nn.Module):
 
     @property
     def products(self) -> str:
-        """The kernel that computes products with weights when no gradient is needed.
-
-        ``default``, or ``packed (oneDNN)`` after :func:`interp.packed`.
-        """
+        """The kernel of products without gradients: ``default``, or ``packed (oneDNN)``."""
         parts = [part for part in self.modules() if isinstance(part, Linear)]
         return " and ".join(sorted({part.products for part in parts}))
 

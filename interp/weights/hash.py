@@ -72,5 +72,5 @@ def weight_sums(weights: Sequence[Tensor]) -> tuple[float, ...]:
     for number, weight in enumerate(map(torch.atleast_1d, weights)):
         rows = max(1, AT_A_TIME * len(weight) // max(1, weight.numel()))
         for part in weight.split(rows):
-            sums[number] += part.sum(dtype=torch.float64)
+            sums[number] += part.sum(dtype=torch.float64).to(sums.device)
     return tuple(sums.tolist())
