@@ -7,6 +7,7 @@ them does::
     features = dictionary.encode(cache[dictionary.places(model)[0]])
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from interp.dictionaries import (
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.folders import advice, check_dtype, local_folder
+from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
 from interp.dictionaries.saelens import save
 from interp.dictionaries.training import (
     DictionarySettings,
@@ -146,12 +147,23 @@ def load_set(
 
     Raises:
         InvalidInput: as for :func:`load`.
-        ModelLoadError: the files are damaged or contradict one another, the set is of another kind,
-            or it reads what is another tensor in models of this package.
+        ModelLoadError: the files are damaged or contradict one another, layers are missing that the
+            configuration or the repository lists (the message names them), the set is of another
+            kind, or it reads what is another tensor in models of this package.
     """
     check_dtype(dtype)
     path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "layer_*.safetensors"])
-    return circuit_tracer.read_set(path, dtype, reads, writes)
+    published = published_in(folder, inside)
+    transcoders = circuit_tracer.read_set(path, dtype, reads, writes, published)
+    is_unknown = published is None and not circuit_tracer.lists_layers(transcoders[0].facts)
+    if is_of_hub(folder) and is_unknown:
+        warnings.warn(
+            f"{folder}: {len(transcoders)} layers were read, which are those in the cache. "
+            f"{circuit_tracer.SETTINGS} does not say how many the set has, and the hub can't be "
+            "asked.",
+            stacklevel=2,
+        )
+    return transcoders
 
 
 __all__ = [

@@ -18,7 +18,15 @@ from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
 from interp.dictionaries.dictionary import Dictionary
-from interp.dictionaries.files import Settings, Tensors, settings_of, sizes_of, take, unpickled_of
+from interp.dictionaries.files import (
+    Settings,
+    Tensors,
+    is_count,
+    settings_of,
+    sizes_of,
+    take,
+    unpickled_of,
+)
 from interp.errors import ModelLoadError, shorten
 
 SETTINGS, WEIGHTS = "config.json", "ae.pt"
@@ -182,7 +190,7 @@ class _Buffers:
         """
         stored = self.tensors["k"]
         k = int(stored) if stored.ndim == 0 and stored.dtype in INTEGERS else None
-        if k is None or not 1 <= k <= self.n_features or self.trainer.get("k", k) != k:
+        if k is None or not is_count(k, self.n_features) or self.trainer.get("k", k) != k:
             raise ModelLoadError(
                 f"{self.path}: k is {shorten(stored.tolist())}, and {SETTINGS} has "
                 f"{shorten(self.trainer.get('k'))}; both should be one integer from 1 to "
