@@ -24,6 +24,7 @@ from interp.dictionaries import (
 )
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
+from interp.dictionaries.claims import EVALUATION, Claim
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
 from interp.dictionaries.saelens import save
@@ -44,8 +45,8 @@ _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
     dictionary_learning.WEIGHTS: dictionary_learning.read_dictionary_learning,
 }
 """Readers by the file of weights that their folders have."""
-_SETTINGS = [saelens.SETTINGS, gemma_scope_2.SETTINGS]
-"""Files of settings that are read beside them."""
+_SETTINGS = [saelens.SETTINGS, gemma_scope_2.SETTINGS, EVALUATION]
+"""Files of settings and evaluations that are read beside them."""
 
 
 BUNDLED = Path(__file__).parent / "weights"
@@ -77,6 +78,9 @@ def load(
     of ``ae.pt``, which is a pickle, only tensors and plain values are read. What would be computed
     otherwise than by the library that wrote the file is refused by name: other architectures,
     normalizations of the input that are not folded into the weights.
+
+    What the folder says of the quality of the dictionary is in ``claims``; what of it can't be
+    read is left out with a warning, as nothing is computed from it.
 
     Args:
         folder: the folder of one dictionary, a name of :func:`bundled`, or
@@ -168,6 +172,7 @@ def load_set(
 
 __all__ = [
     "Activation",
+    "Claim",
     "Dictionary",
     "DictionarySettings",
     "DictionaryTraining",

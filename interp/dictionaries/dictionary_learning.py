@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
+from interp.dictionaries.claims import evaluated_claims
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.files import (
     Settings,
@@ -100,6 +101,7 @@ def read_dictionary_learning(folder: Path, dtype: torch.dtype) -> Dictionary:
         writes=place,
         format=f"dictionary_learning {name}",
         facts=settings,
+        claims=evaluated_claims(folder, n_features),
     )
 
 

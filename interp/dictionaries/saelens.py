@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
+from interp.dictionaries.claims import OF_SAELENS, stated_claims
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.files import (
     Settings,
@@ -83,6 +84,7 @@ def read_saelens(folder: Path, dtype: torch.dtype) -> Dictionary:
         "writes": str(metadata.get("hook_name_out") or "") if is_transcoder else reads,
         "format": f"SAELens {architecture}",
         "facts": metadata,
+        "claims": stated_claims(metadata, OF_SAELENS, n_features, folder / SETTINGS),
     }
     if "W_skip" in tensors:
         return SkipDictionary(**fields, w_skip=tensors["W_skip"].T)
