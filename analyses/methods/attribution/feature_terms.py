@@ -8,7 +8,7 @@ terms replace those of y, and sum to them exactly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from einops import einsum, rearrange
@@ -32,8 +32,11 @@ from interp import DictionaryTransformer
 from interp.cache import Cache
 from interp.dictionaries import Dictionary, SkipDictionary
 from interp.errors import InvalidInput
+from interp.metrics import at_least_float32
 from interp.model import Attention, Network, Stack, Step
-from interp.points import Place, Point
+from interp.points import Place
+
+Written = Float[Tensor, "cell d_out"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +47,26 @@ class WrittenFeatures:
         names: their place and names.
         dictionary: the dictionary.
         reads: what it reads.
+        writes: what it reconstructs.
     """
 
     names: FeatureNames
     dictionary: Dictionary
     reads: Place
+    writes: Place
 
-    @property
-    def error(self) -> Place:
-        """The place of the error."""
-        return replace(self.names.place, point=Point.FEATURES_ERROR)
+    def at(
+        self, cache: Cache, rows: Columns, columns: Columns
+    ) -> tuple[Float[Tensor, "cell feature"], Written, Written]:
+        """The features at some cells, the error, and what a skip writes (zeros without one).
+
+        They are computed at these cells alone, which takes less than those of the whole cache.
+        """
+        x, y = (cache[place][rows, columns].flatten(1) for place in (self.reads, self.writes))
+        features, dictionary = self.dictionary.encode(x), self.dictionary
+        error = at_least_float32(y) - at_least_float32(dictionary.output(features, x))
+        skipped = x @ dictionary.w_skip if isinstance(dictionary, SkipDictionary) else 0 * error
+        return at_least_float32(features), error, at_least_float32(skipped)
 
 
 Outputs = Mapping[Place, WrittenFeatures]
@@ -96,13 +109,13 @@ def written_features(model: Network) -> Outputs:
     if not isinstance(model, DictionaryTransformer):
         raise InvalidInput(
             'by="feature" takes a model with dictionaries: interp.with_dictionaries(model, '
-            "dictionaries)."
+            "dictionaries), or --dictionary on the command line."
         )
     names = {features.place: features for features in components_of(model).dictionaries}
     outputs: dict[Place, WrittenFeatures] = {}
     for place, dictionary in model.dictionaries().items():
         reads, writes = dictionary.places(model)
-        outputs[writes] = WrittenFeatures(names[place], dictionary, reads)
+        outputs[writes] = WrittenFeatures(names[place], dictionary, reads, writes)
     for stack in model.stacks:
         for layer, step in stack.branches():
             places = dict.fromkeys(places_of_output(stack, layer, step))
@@ -143,10 +156,8 @@ def places_of_output(stack: Stack, layer: int, step: Step) -> list[Place]:
 
 def places_of_features(outputs: Outputs) -> list[Place]:
     """The places that a run must record for :func:`feature_walk`."""
-    places = [place for each in outputs.values() for place in (each.names.place, each.error)]
-    return places + [
-        each.reads for each in outputs.values() if isinstance(each.dictionary, SkipDictionary)
-    ]
+    places = (place for each in outputs.values() for place in (each.reads, each.writes))
+    return list(dict.fromkeys(places))
 
 
 def feature_walk(outputs: Outputs) -> Walk:
@@ -238,15 +249,13 @@ class FeatureWalk(StreamWalk):
         """The terms of active features in their order, of the skip, of the bias and the error."""
         names, dictionary = output.names, output.dictionary
         layer, name, ending = names.place.layer, names.layer_name, names.ending
+        features, error, skipped = output.at(self.cache, self.rows, self.columns)
         after: ReadTerms = {}
         if isinstance(dictionary, SkipDictionary):
-            skipped = self.at(output.reads) @ dictionary.w_skip.to(W.dtype)
             after[Part(f"{name} skip{ending}", "mlp", layer)] = self.read(skipped, W, factor)
         b_dec = dictionary.b_dec.to(W.dtype).expand(len(self.rows), -1)
         after[Part(f"{name}.b_dec{ending}", "bias", layer)] = self.read(b_dec, W, factor)
-        error = self.at(output.error)
         after[Part(f"{name} error{ending}", "error", layer)] = self.read(error, W, factor)
-        features = self.at(names.place)
         active = (features != 0).any(0).nonzero()[:, 0]
         units: Sequence[int] = active.tolist()
         features_read = ActiveFeatures(

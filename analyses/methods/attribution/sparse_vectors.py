@@ -98,8 +98,6 @@ def _of_features(
     cell, index = active.values.nonzero().unbind(-1)
     scale = active.values[cell, index] * active.factor[cell]
     vectors = active.read[:, 0][index] * scale[:, None]
-    rotated = vectors.new_empty(vectors.shape)
-    for at, rotate in enumerate(rotation):
-        here = cell == at
-        rotated[here] = vectors[here] @ rotate
-    return index, cell, rotated
+    by_cell = vectors.split(cell.bincount(minlength=len(rotation)).tolist())
+    rotated = [of_cell @ rotate for of_cell, rotate in zip(by_cell, rotation, strict=True)]
+    return index, cell, torch.cat(rotated)
