@@ -135,8 +135,7 @@ def largest_pairs(prompts: Sequence[PromptVectors], n: int) -> FeaturePairs:
     key, key_vectors = _together([each.key for each in prompts])
     search = _Search(prompts, query_vectors, key_vectors, len(query), len(key))
     search.run(n)
-    kept = search.size > 0
-    pairs = search.pairs[kept]
+    pairs = search.pairs[search.size > 0]
     effect = search.terms(pairs, [(each.queries, each.keys) for each in prompts])
     drawn = [(each.drawn_queries, each.drawn_keys) for each in prompts]
     rest = search.query_effect.sum(0) - effect.sum(0)

@@ -1,4 +1,4 @@
-"""What the folder of a dictionary says of its quality; what can't be read of it is left out."""
+"""The figures that the folder of a dictionary claims; what can't be read of it is left out."""
 
 import json
 import shutil
