@@ -30,7 +30,7 @@ from analyses.continuations import Continuations, continuations
 from analyses.direct_logit_attribution import DirectLogitAttribution, direct_logit_attribution
 from analyses.erase import Erasing, erase
 from analyses.explain import Explanation, explain
-from analyses.explain_scores import ScoreTerms, explain_scores
+from analyses.explain_scores import FeatureScoreTerms, ScoreTerms, explain_scores
 from analyses.frequencies import Frequencies, frequencies
 from analyses.head_cell import HeadCell, head_cell
 from analyses.head_census import HeadCensus, head_census
@@ -84,6 +84,7 @@ __all__ = [
     "EdgeAttribution",
     "Erasing",
     "Explanation",
+    "FeatureScoreTerms",
     "Frequencies",
     "HeadCell",
     "HeadCensus",

@@ -11,10 +11,15 @@ tokens, the control. (Bricken et al. 2023, "Towards Monosemanticity"; Gao et al.
 arXiv:2406.04093.) Variance is measured by size: a few directions with large activations may be most
 of it, and be irrelevant to the loss, or the reverse. A feature that these prompts do not activate
 may be active on others.
+
+What the publisher of a dictionary says of these figures stands beside them. It was measured on
+other texts, and may be another figure: dictionary_learning compares the loss with zeros in place of
+y. These mostly cost more than ȳ, and so the same reconstruction recovers a larger share.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import pandas as pd
@@ -45,6 +50,14 @@ from interp.model import Batch
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
+FIGURES = {
+    "fvu": "FVU {:.3f}",
+    "l0": "L0 {:.1f}",
+    "dead": "{:.1%} dead",
+    "recovered": "{:.1%} recovered",
+}
+"""The figures that publishers claim, and their texts in a summary."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DictionaryCheck(Result):
@@ -60,6 +73,8 @@ class DictionaryCheck(Result):
         clean: the loss of the model, in nats.
         spliced: the loss with x̂ in place of y.
         ablated: the loss with ȳ in place of y.
+        claims: what publishers say of these figures: the place of the dictionary, the figure, its
+            value as claimed, and how it is defined there.
         provenance: the model with its dictionaries, and the prompts.
     """
 
@@ -72,6 +87,7 @@ class DictionaryCheck(Result):
     clean: Float[Tensor, " prompt"]
     spliced: Float[Tensor, "dictionary prompt"]
     ablated: Float[Tensor, "dictionary prompt"]
+    claims: Mapping[str, Sequence[object]]
     provenance: Provenance
 
     @property
@@ -95,6 +111,8 @@ class DictionaryCheck(Result):
             spliced, ablated: loss in nats with x̂, and with the mean, in place of y.
             effect, low, high: spliced − loss, and its 95 % interval over prompts.
             size, share, n, p, q, significant: see :func:`analyses.results.effect_frame`.
+            claimed_fvu, claimed_l0, claimed_dead, claimed_recovered: those of them that a publisher
+                claims, NaN for other dictionaries; see :meth:`to_claim_frame`.
         """
         cells = {
             "place": list(self.places),
@@ -106,10 +124,44 @@ class DictionaryCheck(Result):
             "spliced": self.spliced.double().mean(1).tolist(),
             "ablated": self.ablated.double().mean(1).tolist(),
         }
+        claims = self._claimed()
         noise = rounding(self.clean, self.provenance.dtype)
         frame = effect_frame(cells, self.spliced - self.clean, noise, metric=self.clean)
         order = {place: number for number, place in enumerate(self.places)}
-        return frame.sort_values("place", key=lambda names: names.map(order), ignore_index=True)
+        frame = frame.sort_values("place", key=lambda names: names.map(order), ignore_index=True)
+        for figure in FIGURES:
+            if any(figure in of_place for of_place in claims.values()):
+                claimed = [claims[place].get(figure, nan) for place in frame["place"]]
+                frame[f"claimed_{figure}"] = claimed
+        return frame
+
+    def more_frames(self) -> dict[str, pd.DataFrame]:
+        """See :meth:`Result.more_frames`."""
+        return {"claims": self.to_claim_frame()} if self.claims["place"] else {}
+
+    def to_claim_frame(self) -> pd.DataFrame:
+        """One row per claim of a publisher, beside what was measured.
+
+        Columns:
+            place: what the dictionary reconstructs.
+            figure: ``fvu``, ``l0``, ``dead`` or ``recovered``, as in :meth:`to_frame`.
+            claimed: its value as the publisher claims it.
+            measured: its value on these prompts, by the definition of this analysis.
+            definition: that of the claim.
+        """
+        rows = {row["place"]: row for row in self.to_frame().to_dict("records")}
+        cells = zip(self.claims["place"], self.claims["figure"], strict=True)
+        frame = pd.DataFrame(self.claims)
+        frame.insert(3, "measured", [rows[place][figure] for place, figure in cells])
+        return frame
+
+    def _claimed(self) -> dict[str, dict[str, float]]:
+        """The claims of each dictionary, by the figure."""
+        claims: dict[str, dict[str, float]] = {place: {} for place in self.places}
+        columns = (self.claims[name] for name in ("place", "figure", "claimed"))
+        for place, figure, claimed in zip(*columns, strict=True):
+            claims[str(place)][str(figure)] = float(str(claimed))
+        return claims
 
     def to_prompt_frame(self) -> pd.DataFrame:
         """One row per dictionary and prompt: place, prompt, fvu, l0, spliced, ablated, effect."""
@@ -148,7 +200,16 @@ class DictionaryCheck(Result):
             f"{percent(row['recovered'], 1)} recovered"
             for row in self.to_frame().to_dict("records")
         ]
-        return "\n".join([self.headline(), *lines])
+        return "\n".join([self.headline(), *lines, *self._claim_lines()])
+
+    def _claim_lines(self) -> list[str]:
+        """Each claim, with the measured value and the definition of the claim."""
+        return [
+            f"{row['place']}  claimed {text.format(row['claimed'])}, measured "
+            f"{text.format(row['measured'])}; claimed as {row['definition']}"
+            for row in self.to_claim_frame().to_dict("records")
+            for text in (FIGURES[row["figure"]],)
+        ]
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
@@ -235,6 +296,7 @@ def check_dictionaries(
         clean=table.baseline,
         spliced=spliced,
         ablated=ablated,
+        claims=_claims_of(dictionaries, sums),
         provenance=Provenance.of(model, *batches),
     )
 
@@ -278,6 +340,19 @@ class _Sums:
         n, squares = (torch.tensor(x, dtype=torch.float64) for x in (self._n, self._squares))
         mean, sums = self.mean.flatten(), torch.stack([y.flatten() for y in self._y])
         return squares - 2 * sums @ mean + n * mean.square().sum()
+
+
+def _claims_of(
+    dictionaries: Mapping[Place, Dictionary], sums: Mapping[Place, _Sums]
+) -> dict[str, list[object]]:
+    """The claims of dictionaries as columns."""
+    rows = [
+        (str(sums[place].writes), figure, claim.value, claim.definition)
+        for place, dictionary in dictionaries.items()
+        for figure, claim in dictionary.claims.items()
+    ]
+    names = ("place", "figure", "claimed", "definition")
+    return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
 
 def _error(place: Place) -> Place:

@@ -8,17 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.direct_logit_attribution.feature_terms import (
-    feature_walk,
-    outputs_of,
-    places_of_features,
-)
 from analyses.methods.attribution import (
     Part,
     StreamWalk,
     Terms,
     TokenLogits,
+    feature_walk,
     heads_together,
+    outputs_of,
+    parts_in_order,
+    places_of_features,
     places_of_logits,
 )
 from interp.cache import Cache
@@ -109,7 +108,7 @@ def attribute_logits(
         numbers["values"].append(logits.values())
         for name, of_rows in by_part.items():
             terms[name].append(of_rows)
-    parts = _in_order(terms["terms"])
+    parts = parts_in_order(terms["terms"])
     tensors = {name: torch.cat(each) for name, each in numbers.items()}
     tensors |= {name: _stacked(parts, each) for name, each in terms.items()}
     tensors = {name: at_least_float32(each).cpu() for name, each in tensors.items()}
@@ -123,21 +122,6 @@ def attribute_logits(
         sources=by_source.get("sources"),
         sources_of_target=by_source.get("sources_of_target"),
     )
-
-
-def _in_order(batches: Sequence[Terms]) -> tuple[Part, ...]:
-    """The parts of all batches in the order of the forward; their active features differ."""
-    groups: dict[Part, set[Part]] = {}
-    for terms in batches:
-        features = set[Part]()
-        for part in terms:
-            if part.kind == "feature":
-                features.add(part)
-            else:
-                groups[part] = groups.get(part, set()) | features
-                features = set[Part]()
-    by_unit = {part: sorted(some, key=lambda each: each.unit or 0) for part, some in groups.items()}
-    return tuple(each for part, features in by_unit.items() for each in (*features, part))
 
 
 def _stacked(parts: Sequence[Part], batches: Sequence[Terms]) -> Float[Tensor, "every_prompt term"]:

@@ -16,7 +16,7 @@ from interp.model import Batch
 
 ROWS = 16
 """Prompts run at a time, at most."""
-BY = ("component", "layer", "kind")
+BY = ("component", "layer", "kind", "feature")
 KINDS = {"embedding": "embeddings", "head": "heads", "mlp": "MLPs", "bias": "biases"}
 Terms = Float[Tensor, "query_writer key_writer"]
 Grouped = dict[str, Float[Tensor, "_ d_head"]]

@@ -10,7 +10,15 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from apps.commands.command import CommandSpec, Label
-from apps.commands.derive import HIDDEN, METRIC_OF_PAIRS, METRICS, OPTIONS, Input, Option
+from apps.commands.derive import (
+    HIDDEN,
+    METRIC_OF_PAIRS,
+    METRICS,
+    MODEL_WITH_DICTIONARIES,
+    OPTIONS,
+    Input,
+    Option,
+)
 from apps.commands.readers import (
     attention_of,
     classes_of,
@@ -109,6 +117,7 @@ COMMANDS = (
         "analyses:explain_scores",
         "Explain why a head attends to a key: its score as a sum over pairs of writers.",
         "Explaining scores",
+        model=MODEL_WITH_DICTIONARIES,
         layer=Option(default=0),
         head=Option(default=0),
         query=Option(
@@ -132,10 +141,11 @@ COMMANDS = (
         ),
         cells=HIDDEN,
         against=Option(choices=("others", "mean", "nothing")),
-        by=Option(choices=("component", "layer", "kind")),
+        by=Option(choices=("component", "layer", "kind", "feature")),
         neurons=Option(min=0),
         most=AT_LEAST_ONE,
         check=Option(min=0),
+        pairs=AT_LEAST_ONE,
         attention=Option(shown="cross", read=attention_of),
     ),
     _own(
@@ -263,8 +273,9 @@ COMMANDS = (
         "analyses:direct_logit_attribution",
         "Attribute the logit of each target, minus that of its distractor, to what wrote it.",
         "Attributing logits",
+        model=MODEL_WITH_DICTIONARIES,
         pos=HIDDEN,
-        by=Option(choices=("component", "head", "source"), default="head"),
+        by=Option(choices=("component", "head", "source", "feature"), default="head"),
     ),
     _own(
         "trace",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 
 from apps.commands.options import SHARED
-from apps.commands.readers import corpus_of, metric_of, prompts_of
+from apps.commands.readers import corpus_of, metric_of, prompts_of, with_dictionaries_of
 
 if TYPE_CHECKING:
     from apps.commands.inputs import Inputs
@@ -59,7 +59,7 @@ class Option:
 
     Attributes:
         name: its name in Python.
-        kind: its type, one of :data:`SIMPLE`.
+        kind: its type, one of :data:`SIMPLE` or a list of one.
         choices: its values, if they are a fixed list.
         default: its value if it is not given; ``None`` leaves the parameter at its default.
         help: the help text.
@@ -69,7 +69,7 @@ class Option:
     """
 
     name: str | None = None
-    kind: type | None = None
+    kind: Any = None
     choices: tuple[str, ...] = ()
     default: Any = NOT_GIVEN
     help: str | None = None
@@ -131,6 +131,17 @@ METRIC_OF_PAIRS = Option(
     read=metric_of,
 )
 """The metric of analyses of a clean prompt and its corrupted counterpart."""
+
+MODEL_WITH_DICTIONARIES = Option(
+    "dictionary",
+    kind=list[str],
+    default=None,
+    help="A dictionary whose features the model has: a folder, a hub:org/name, or a bundled one "
+    "such as python-4l/mlp-0",
+    shown="none",
+    read=with_dictionaries_of,
+)
+"""The model of analyses that take features of dictionaries, which are options of the command."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What the commands make of values that are typed: files of prompts, metrics, names, JSON."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from analyses import TunedLens
     from apps.commands.inputs import Inputs
     from interp.metrics import Metric
+    from interp.transformer import Transformer
 
 MANY_EDGES = 5000
 """The most edges that ``interp paths`` patches if it is not asked for them."""
@@ -120,3 +121,17 @@ def cost_of_attribution(options: Mapping[str, Any]) -> str:
     points = most_points(method, steps, tolerance)
     passes = f"{'' if tolerance is None else 'up to '}{points} forward and backward passes a pair"
     return f"Scoring edges: {passes}; then patching {options['check']} exactly"
+
+
+def with_dictionaries_of(inputs: "Inputs", names: "Sequence[str] | None") -> "Transformer":
+    """The model, with the features of some dictionaries if any are named.
+
+    Raises:
+        InvalidInput: a dictionary is of another model.
+        ModelLoadError: there is no such dictionary, or it can't be read.
+    """
+    from interp import dictionaries, with_dictionaries  # noqa: PLC0415
+
+    if not names:
+        return inputs.model
+    return with_dictionaries(inputs.model, [dictionaries.load(name) for name in names])

@@ -7,6 +7,7 @@ them does::
     features = dictionary.encode(cache[dictionary.places(model)[0]])
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,9 @@ from interp.dictionaries import (
 )
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
+from interp.dictionaries.claims import EVALUATION, Claim
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.folders import advice, check_dtype, local_folder
+from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
 from interp.dictionaries.saelens import save
 from interp.dictionaries.training import (
     DictionarySettings,
@@ -43,8 +45,8 @@ _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
     dictionary_learning.WEIGHTS: dictionary_learning.read_dictionary_learning,
 }
 """Readers by the file of weights that their folders have."""
-_SETTINGS = [saelens.SETTINGS, gemma_scope_2.SETTINGS]
-"""Files of settings that are read beside them."""
+_SETTINGS = [saelens.SETTINGS, gemma_scope_2.SETTINGS, EVALUATION]
+"""Files of settings and evaluations that are read beside them."""
 
 
 BUNDLED = Path(__file__).parent / "weights"
@@ -76,6 +78,9 @@ def load(
     of ``ae.pt``, which is a pickle, only tensors and plain values are read. What would be computed
     otherwise than by the library that wrote the file is refused by name: other architectures,
     normalizations of the input that are not folded into the weights.
+
+    What the folder says of the quality of the dictionary is in ``claims``; what of it can't be
+    read is left out with a warning, as nothing is computed from it.
 
     Args:
         folder: the folder of one dictionary, a name of :func:`bundled`, or
@@ -146,16 +151,28 @@ def load_set(
 
     Raises:
         InvalidInput: as for :func:`load`.
-        ModelLoadError: the files are damaged or contradict one another, the set is of another kind,
-            or it reads what is another tensor in models of this package.
+        ModelLoadError: the files are damaged or contradict one another, layers are missing that the
+            configuration or the repository lists (the message names them), the set is of another
+            kind, or it reads what is another tensor in models of this package.
     """
     check_dtype(dtype)
     path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "layer_*.safetensors"])
-    return circuit_tracer.read_set(path, dtype, reads, writes)
+    published = published_in(folder, inside)
+    transcoders = circuit_tracer.read_set(path, dtype, reads, writes, published)
+    is_unknown = published is None and not circuit_tracer.lists_layers(transcoders[0].facts)
+    if is_of_hub(folder) and is_unknown:
+        warnings.warn(
+            f"{folder}: {len(transcoders)} layers were read, which are those in the cache. "
+            f"{circuit_tracer.SETTINGS} does not say how many the set has, and the hub can't be "
+            "asked.",
+            stacklevel=2,
+        )
+    return transcoders
 
 
 __all__ = [
     "Activation",
+    "Claim",
     "Dictionary",
     "DictionarySettings",
     "DictionaryTraining",

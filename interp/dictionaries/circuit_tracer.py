@@ -6,6 +6,7 @@ thresholds, else ReLU.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from interp.dictionaries.activations import Activation, JumpReLU, ReLU, TopK
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.files import Settings, Tensors, sizes_of, take, tensors_of
+from interp.dictionaries.files import Settings, Tensors, active_count, sizes_of, take, tensors_of
 from interp.errors import ModelLoadError, reason, shorten
 from interp.io import UNREADABLE, read_bounded
 
@@ -26,13 +27,19 @@ MOST_LEVELS = 8
 """Maximum nesting depth of the settings."""
 THRESHOLD = "activation_function.threshold"
 JUMP_RELU = ("jumprelu", "jump_relu")
+LISTED = "transcoders"
+"""Name of the list of files in the settings."""
 LAYER = re.compile(r"layer_(0|[1-9]\d{0,3})\.safetensors")
 HOOK = re.compile(r"\w+(\.\w+)*")
 WITHOUT_GAIN = "hook_normalized"
 
 
 def read_set(
-    folder: Path, dtype: torch.dtype, reads: str | None, writes: str | None
+    folder: Path,
+    dtype: torch.dtype,
+    reads: str | None,
+    writes: str | None,
+    published: Sequence[str] | None,
 ) -> list[Dictionary]:
     """The transcoders of a folder, one for each layer.
 
@@ -41,10 +48,11 @@ def read_set(
         dtype: dtype of the weights.
         reads: name of what each one reads within its layer; ``None`` takes that of the file.
         writes: likewise.
+        published: names of the files that the repository of the folder has, if they are known.
 
     Raises:
         ModelLoadError: the files are damaged or contradict one another, the set is one of another
-            kind, or its files are not in the folder.
+            kind, or some of its files are not in the folder.
     """
     settings = _settings(folder / SETTINGS)
     if settings.get("model_kind") == CROSS_LAYER:
@@ -62,7 +70,7 @@ def read_set(
         "writes": writes or _hook(settings, "feature_output_hook", folder),
     }
     transcoders: list[Dictionary] = []
-    for layer, path in enumerate(_paths(settings, folder)):
+    for layer, path in enumerate(_paths(settings, folder, published)):
         places = {verb: f"blocks.{layer}.{hook}" for verb, hook in hooks.items()}
         transcoder = _read(path, dtype, settings, places)
         first = transcoders[0] if transcoders else transcoder
@@ -132,19 +140,27 @@ def _hook(settings: Settings, name: str, folder: Path) -> str:
     return hook
 
 
-def _paths(settings: Settings, folder: Path) -> list[Path]:
+def lists_layers(facts: Settings) -> bool:
+    """Whether the settings of a set say which files it has."""
+    return bool(facts.get(LISTED))
+
+
+def _paths(settings: Settings, folder: Path, published: Sequence[str] | None) -> list[Path]:
     """The file of each layer.
+
+    How many there are is what the settings list, else what the repository has, else what is stored.
 
     Raises:
         ModelLoadError: one is missing, elsewhere, or not listed.
     """
-    listed: Any = settings.get("transcoders")
+    listed: Any = settings.get(LISTED)
     if listed is not None and not _are_names(listed):
         raise ModelLoadError(
             f"{folder / SETTINGS}: transcoders is {shorten(listed)}; a list of files was expected."
         )
     elsewhere = [name for name in listed or [] if Path(name).name != name or name in (".", "..")]
     if listed and not elsewhere:
+        _check_stored(folder, listed)
         return [folder / name for name in listed]
     names = [name for name in _names(folder) if LAYER.fullmatch(name)]
     if elsewhere and not names:
@@ -153,7 +169,9 @@ def _paths(settings: Settings, folder: Path) -> list[Path]:
             "are read. Download them first, and store them there as layer_0.safetensors, "
             "layer_1.safetensors, …"
         )
-    expected = [f"layer_{layer}.safetensors" for layer in range(len(listed or names) or 1)]
+    of_repository = [name for name in published or () if LAYER.fullmatch(name)]
+    n_layers = len(listed or of_repository or names) or 1
+    expected = [f"layer_{layer}.safetensors" for layer in range(n_layers)]
     missing, more = sorted(set(expected) - set(names)), sorted(set(names) - set(expected))
     if missing or more:
         raise ModelLoadError(
@@ -162,6 +180,20 @@ def _paths(settings: Settings, folder: Path) -> list[Path]:
             f"{shorten(more) if more else 'none'}."
         )
     return [folder / name for name in expected]
+
+
+def _check_stored(folder: Path, listed: Sequence[str]) -> None:
+    """Refuse a folder that lacks files of the list, if it has others.
+
+    Raises:
+        ModelLoadError: it lacks some.
+    """
+    missing = [name for name in listed if not (folder / name).is_file()]
+    if 0 < len(missing) < len(listed):
+        raise ModelLoadError(
+            f"{folder / SETTINGS} lists {len(listed)} files, of which {len(missing)} are not in "
+            f"the folder: {shorten(', '.join(missing))}. Download them first."
+        )
 
 
 def _names(folder: Path) -> list[str]:
@@ -225,13 +257,7 @@ def _activation(settings: Settings, tensors: Tensors, path: Path) -> Activation:
             f"tensor {THRESHOLD}; relu, topk, or jumprelu with that tensor were expected."
         )
     if name == "topk":
-        k: Any = settings.get("k")
-        n_features = len(tensors["b_enc"])
-        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= n_features:
-            raise ModelLoadError(
-                f"{path.parent / SETTINGS}: k is {shorten(k)}; an integer from 1 to {n_features} "
-                "was expected."
-            )
+        k = active_count(settings, len(tensors["b_enc"]), path.parent / SETTINGS)
         return TopK(k, keeps_negative=True)
     if threshold is None:
         return ReLU()

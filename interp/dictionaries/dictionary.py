@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Features
+from interp.dictionaries.claims import Claim, Claims
 from interp.errors import InvalidInput
 from interp.model import Network
 from interp.points import Place
@@ -42,6 +43,8 @@ class Dictionary:
         writes: name of the place that it reconstructs.
         format: the library that wrote the file.
         facts: what else the file says about it, such as the model's name.
+        claims: what its publisher says of its quality, by the figure: ``fvu``, ``l0``, ``dead`` or
+            ``recovered``; see :func:`analyses.check_dictionaries`, which measures them.
     """
 
     w_enc: Float[Tensor, "d_in feature"]
@@ -54,6 +57,7 @@ class Dictionary:
     writes: str = ""
     format: str = ""
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
+    claims: Claims = field(default_factory=dict[str, Claim])
 
     def encode(self, x: Read) -> Features:
         """The activations of all features."""

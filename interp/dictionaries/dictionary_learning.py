@@ -17,8 +17,17 @@ import torch
 from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
+from interp.dictionaries.claims import evaluated_claims
 from interp.dictionaries.dictionary import Dictionary
-from interp.dictionaries.files import Settings, Tensors, settings_of, sizes_of, take, unpickled_of
+from interp.dictionaries.files import (
+    Settings,
+    Tensors,
+    is_count,
+    settings_of,
+    sizes_of,
+    take,
+    unpickled_of,
+)
 from interp.errors import ModelLoadError, shorten
 
 SETTINGS, WEIGHTS = "config.json", "ae.pt"
@@ -92,6 +101,7 @@ def read_dictionary_learning(folder: Path, dtype: torch.dtype) -> Dictionary:
         writes=place,
         format=f"dictionary_learning {name}",
         facts=settings,
+        claims=evaluated_claims(folder, n_features),
     )
 
 
@@ -182,7 +192,7 @@ class _Buffers:
         """
         stored = self.tensors["k"]
         k = int(stored) if stored.ndim == 0 and stored.dtype in INTEGERS else None
-        if k is None or not 1 <= k <= self.n_features or self.trainer.get("k", k) != k:
+        if k is None or not is_count(k, self.n_features) or self.trainer.get("k", k) != k:
             raise ModelLoadError(
                 f"{self.path}: k is {shorten(stored.tolist())}, and {SETTINGS} has "
                 f"{shorten(self.trainer.get('k'))}; both should be one integer from 1 to "

@@ -133,6 +133,25 @@ def sizes_of(tensors: Tensors, name: str, path: Path) -> tuple[int, int]:
     return rows, columns
 
 
+def is_count(value: object, most: int) -> bool:
+    """Whether a value is an integer from 1 to ``most``."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def active_count(settings: Settings, n_features: int, path: Path) -> int:
+    """``k`` of some settings: the number of features that are active at a token.
+
+    Raises:
+        ModelLoadError: it is not an integer from 1 to ``n_features``.
+    """
+    k: Any = settings.get("k")
+    if not is_count(k, n_features):
+        raise ModelLoadError(
+            f"{path}: k is {shorten(k)}; an integer from 1 to {n_features} was expected."
+        )
+    return k
+
+
 def _safetensors(path: Path) -> Tensors:
     read_header(path)  # refuses what lies about its sizes, before anything is allocated
     with safe_open(str(path), framework="pt") as file:

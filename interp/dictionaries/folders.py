@@ -9,7 +9,7 @@ import torch
 from interp.dictionaries.circuit_tracer import SETTINGS as OF_SET
 from interp.errors import InvalidInput, shorten
 from interp.io import as_path
-from interp.loading import PREFIX, fetch_files
+from interp.loading import PREFIX, fetch_files, published_files
 
 INSIDE = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
 """A path within a folder, without characters that patterns of files have."""
@@ -44,9 +44,19 @@ def local_folder(folder: object, inside: str, files: Sequence[str]) -> Path:
             f"inside={shorten(inside)} should be a path within the folder, of letters, digits, "
             'dots, hyphens and underscores, such as "layers.3.mlp" or "layer_3/width_16k".'
         )
-    if isinstance(folder, str) and folder.startswith(PREFIX):
-        return fetch_files(folder, inside, files)
+    if is_of_hub(folder):
+        return fetch_files(str(folder), inside, files)
     return as_path(folder) / inside
+
+
+def is_of_hub(folder: object) -> bool:
+    """Whether a folder is one of a repository of the hub."""
+    return isinstance(folder, str) and folder.startswith(PREFIX)
+
+
+def published_in(folder: object, inside: str) -> list[str] | None:
+    """The files that a repository has in a folder; ``None`` if the hub can't be asked."""
+    return published_files(str(folder), inside) if is_of_hub(folder) else None
 
 
 def advice(folder: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from interp.dictionaries.activations import JumpReLU
+from interp.dictionaries.claims import folder_claims
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.files import sizes_of, take, tensors_of
 
@@ -37,4 +38,5 @@ def read_gemma_scope(folder: Path, dtype: torch.dtype) -> Dictionary:
         b_dec=tensors["b_dec"],
         activation=JumpReLU(tensors["threshold"]),
         format="Gemma Scope",
+        claims=folder_claims(folder, n_features),
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from interp.dictionaries.activations import JumpReLU
+from interp.dictionaries.claims import OF_GEMMA_SCOPE_2, stated_claims
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.files import Settings, settings_of, sizes_of, take, tensors_of
 from interp.errors import ModelLoadError, shorten
@@ -63,6 +64,7 @@ def read_gemma_scope_2(folder: Path, dtype: torch.dtype) -> Dictionary:
         "writes": _place(settings.get("hf_hook_point_out")) or reads,
         "format": "Gemma Scope 2",
         "facts": settings,
+        "claims": stated_claims(settings, OF_GEMMA_SCOPE_2, n_features, folder / SETTINGS),
     }
     return (
         SkipDictionary(**fields, w_skip=tensors[SKIP]) if SKIP in shapes else Dictionary(**fields)

@@ -13,8 +13,17 @@ import torch
 from torch import Tensor
 
 from interp.dictionaries.activations import Activation, Gated, JumpReLU, ReLU, TopK
+from interp.dictionaries.claims import OF_SAELENS, stated_claims
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.files import Settings, Tensors, settings_of, sizes_of, take, tensors_of
+from interp.dictionaries.files import (
+    Settings,
+    Tensors,
+    active_count,
+    settings_of,
+    sizes_of,
+    take,
+    tensors_of,
+)
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources, shorten
 from interp.io import as_path, atomic_folder, save_tensors, write_text_whole
 
@@ -35,7 +44,9 @@ ACTIVATIONS: dict[str, Callable[[Settings, Tensors], Activation]] = {
     "b_enc": lambda _, tensors: (
         JumpReLU(tensors["threshold"]) if "threshold" in tensors else ReLU()
     ),
-    "topk": lambda settings, _: TopK(_positive(settings, "k")),
+    "topk": lambda settings, tensors: TopK(
+        active_count(settings, len(tensors["b_enc"]), Path(SETTINGS))
+    ),
     "gated": lambda _, tensors: Gated(tensors["b_gate"], tensors["r_mag"], tensors["b_mag"]),
 }
 """The activation of an architecture; that of ``b_enc`` is of all others."""
@@ -73,6 +84,7 @@ def read_saelens(folder: Path, dtype: torch.dtype) -> Dictionary:
         "writes": str(metadata.get("hook_name_out") or "") if is_transcoder else reads,
         "format": f"SAELens {architecture}",
         "facts": metadata,
+        "claims": stated_claims(metadata, OF_SAELENS, n_features, folder / SETTINGS),
     }
     if "W_skip" in tensors:
         return SkipDictionary(**fields, w_skip=tensors["W_skip"].T)
@@ -141,13 +153,6 @@ def _subtracted(settings: Settings, tensors: Tensors, d_in: int, *, is_transcode
     if is_transcoder or not settings.get("apply_b_dec_to_input", True):
         return tensors["b_dec"].new_zeros(d_in)
     return tensors["b_dec"]
-
-
-def _positive(settings: Settings, name: str) -> int:
-    value = settings.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelLoadError(f"{name} is {shorten(value)}; an integer of at least 1 was expected.")
-    return value
 
 
 def save(dictionary: Dictionary, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from interp.dictionaries.activations import Activation, GroupMax, TopK
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.files import settings_of, sizes_of, take, tensors_of
+from interp.dictionaries.files import active_count, settings_of, sizes_of, take, tensors_of
 from interp.errors import ModelLoadError, shorten
 
 SETTINGS, WEIGHTS = "cfg.json", "sae.safetensors"
@@ -67,14 +67,15 @@ def read_sparsify(folder: Path, dtype: torch.dtype) -> Dictionary:
 
 def _activation(settings: dict[str, Any], n_features: int, folder: Path) -> Activation:
     name: object = settings.get("activation", "topk")
-    k: Any = settings.get("k")
     if name not in ACTIVATIONS:
         raise ModelLoadError(
             f"{folder}: the activation {shorten(name)} is unknown; known: topk, groupmax."
         )
-    is_count = isinstance(k, int) and not isinstance(k, bool)
-    if not is_count or not 1 <= k <= n_features or (name == "groupmax" and n_features % k):
-        raise ModelLoadError(f"{folder}: k={shorten(k)} does not fit {n_features} features.")
+    k = active_count(settings, n_features, folder / SETTINGS)
+    if name == "groupmax" and n_features % k:
+        raise ModelLoadError(
+            f"{folder}: k={k} groups of equal size do not fit {n_features} features."
+        )
     return ACTIVATIONS[name](k)
 
 

@@ -28,7 +28,15 @@ from interp.loading.checksums import check_listed, damaged
 from interp.loading.families import gpt2
 from interp.loading.folder import load_folder, steps_of
 from interp.loading.gguf import GGUF_SUFFIX, GgufEntry, load_gguf, name_of_file
-from interp.loading.hub import PREFIX, WELL_KNOWN, fetch, fetch_files, is_cached, parse_name
+from interp.loading.hub import (
+    PREFIX,
+    WELL_KNOWN,
+    fetch,
+    fetch_files,
+    is_cached,
+    parse_name,
+    published_files,
+)
 from interp.loading.live import is_live, load_live
 from interp.loading.ollama import ollama_file
 from interp.loading.packaged import PACKAGED, installed, packaged_file
@@ -407,6 +415,7 @@ __all__ = [
     "meta_model",
     "named_file",
     "parse_name",
+    "published_files",
     "reading_shares",
     "save_folder",
     "steps_of",

@@ -110,6 +110,28 @@ def fetch_files(name: str, inside: str, files: Sequence[str]) -> Path:
     return _download(repo, revision, patterns) / inside
 
 
+def published_files(name: str, inside: str) -> list[str] | None:
+    """Names of the files in a folder of a repository; ``None`` if the hub can't be asked.
+
+    Args:
+        name: ``hub:org/name``, or ``hub:org/name@revision``.
+        inside: path of the folder within the repository; empty for the repository itself.
+
+    Raises:
+        ModelLoadError: the name is malformed.
+    """
+    from huggingface_hub import HfApi  # noqa: PLC0415 - slow to import
+
+    repo, revision = parse_name(name)
+    try:
+        files = HfApi().list_repo_files(repo, revision=revision)
+    except Exception:  # exceptions of the network library differ between versions
+        return None
+    start = f"{inside}/" if inside else ""
+    names = [file.removeprefix(start) for file in files if file.startswith(start)]
+    return [name for name in names if "/" not in name]
+
+
 def _is_whole(folder: Path, files: Sequence[str]) -> bool:
     """Whether a folder has settings and weights of these names, or a file that needs none."""
     stored = {Path(file).suffix for file in files if (folder / file).is_file()}

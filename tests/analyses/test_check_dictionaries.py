@@ -10,11 +10,16 @@ from permuted import ENCODERS
 import interp
 from analyses import check_dictionaries
 from interp import edits, run
-from interp.dictionaries import Dictionary, DictionaryTransformer, ReLU
+from interp.dictionaries import Claim, Dictionary, DictionaryTransformer, ReLU
 from interp.errors import InvalidInput
 from interp.metrics import loss
 
 N_FEATURES = 20
+CLAIMS = {
+    "l0": Claim(3.0, "on other texts"),
+    "fvu": Claim(0.25, "on other texts"),
+    "recovered": Claim(0.875, "against zero ablation"),
+}
 
 
 def drawn(model, place: str, layer: int) -> Dictionary:
@@ -49,7 +54,8 @@ def exact(model, layer: int) -> Dictionary:
 
 def view_of(model) -> DictionaryTransformer:
     layers = len(model.stacks[-1].blocks)
-    made = [drawn(model, "mlp_out", 0), drawn(model, "resid_post", layers - 1)]
+    claimed = replace(drawn(model, "mlp_out", 0), claims=CLAIMS)
+    made = [claimed, drawn(model, "resid_post", layers - 1)]
     return interp.with_dictionaries(model, made)
 
 
@@ -109,6 +115,30 @@ def test_rows_at_a_time_and_padding_do_not_matter():
         torch.testing.assert_close(other.variance, whole.variance)
         torch.testing.assert_close(other.spliced, whole.spliced)
         assert other.n_active.tolist() == whole.n_active.tolist()
+
+
+def test_claims_stand_beside_what_is_measured_and_change_nothing():
+    """Only of the dictionary that has them; without any there is no such column, table or line."""
+    check = check_dictionaries(VIEW, small.CLEAN)
+    first, second = check.to_frame().to_dict("records")
+    for figure, claim in CLAIMS.items():
+        assert first[f"claimed_{figure}"] == claim.value
+        assert second[f"claimed_{figure}"] != second[f"claimed_{figure}"]
+    assert "claimed_dead" not in first
+    claims = check.more_frames()["claims"]
+    assert claims["figure"].tolist() == [*CLAIMS]
+    measured = [first[figure] for figure in CLAIMS]
+    assert claims["measured"].tolist() == pytest.approx(measured, nan_ok=True)
+    text = check.summary()
+    assert f"claimed L0 3.0, measured L0 {first['l0']:.1f}; claimed as on other texts" in text
+    assert "claimed 87.5% recovered, measured" in text
+    assert "claimed as against zero ablation" in text
+    bare = [replace(each, claims={}) for each in VIEW.dictionaries().values()]
+    plain = check_dictionaries(interp.with_dictionaries(small.MODEL, bare), small.CLEAN)
+    assert plain.more_frames() == {}
+    assert "claimed" not in plain.summary()
+    shared = [name for name in check.to_frame() if not name.startswith("claimed_")]
+    assert plain.to_frame().equals(check.to_frame()[shared])
 
 
 def test_a_model_without_dictionaries_is_refused():

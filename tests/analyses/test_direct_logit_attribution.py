@@ -407,7 +407,7 @@ DECLARED = Declared(
             "seed": odd.SEED,
         },
     ),
-    command=Command("dla", (), "dla", "L1H", "by=head"),
+    command=Command("dla", (), "dla", "L1H", "dictionary=None by=head"),
     of_each_prompt=EachPrompt(numbers_of_prompts),
     of_each_pair={"": numbers_of_prompts},
     symmetric=Symmetric(

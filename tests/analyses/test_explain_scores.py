@@ -339,6 +339,7 @@ DECLARED = Declared(
             "neurons": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
             "most": odd.COUNT,
             "check": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
+            "pairs": odd.COUNT,
             "attention": odd.CHOICE,
             "seed": odd.SEED,
         },
@@ -348,8 +349,8 @@ DECLARED = Declared(
         ("--layer", "1", "--key", "0"),
         "scores",
         "L1H0",
-        "layer=0 head=0 query=-1 key=strongest other_key=None against=others by=component "
-        "neurons=0 most=64 check=0 attention=None",
+        "dictionary=None layer=0 head=0 query=-1 key=strongest other_key=None against=others "
+        "by=component neurons=0 most=64 check=0 pairs=256 attention=None",
         ("writers.csv", "writers.parquet", "cells.csv", "cells.parquet"),
     ),
     of_each_prompt=EachPrompt(numbers_of_prompts),

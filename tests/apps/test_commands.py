@@ -360,3 +360,24 @@ def test_numbers_of_a_table_have_three_digits_of_the_largest():
     assert table_of_frame(frame, 1)[1] == rows[:1]
     untested = frame.assign(low=float("nan"), high=float("nan"), q=float("nan"))
     assert [title for title, _ in table_of_frame(untested)[0]] == ["name", "effect", "size"]
+
+
+def test_commands_take_features_of_dictionaries(command, tmp_path):
+    """Those of the model that is named, which are part of its run; without any they are refused."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"text": "def f(x): return", "target": " x", "distractor": " f"}')
+    words = ("--model", "python-4l", "--prompts", prompts, "--by", "feature")
+    dictionaries = ("--dictionary", "python-4l/mlp-0", "--dictionary", "python-4l/mlp-1")
+    of_head = ("--layer", 2, "--head", 1, "--pairs", 5)
+    for name, more in (("dla", ()), ("scores", of_head)):
+        out = tmp_path / name
+        done = command(name, *words, *more, *dictionaries, "--out", out)
+        assert done.exit_code == 0, done.output
+        table = pd.read_parquet(out / f"{name}.parquet")
+        names = table["name"].tolist()
+        assert any("L1F" in text for text in names)
+        assert (out / "run.json").read_text().count("python-4l/mlp-1") == 2
+        refused = command(name, *words, *more, "--out", tmp_path / "none")
+        assert refused.exit_code != 0
+        assert "--dictionary on the command line" in " ".join(refused.output.split())
+    assert len(pd.read_parquet(tmp_path / "scores" / "scores.parquet")) == 6

@@ -223,7 +223,10 @@ def test_what_would_be_computed_otherwise_is_refused(tmp_path, settings, message
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"activation": "relu"}, "'relu' is unknown"), ({"k": 99}, "k=99 does not fit 16 features")],
+    [
+        ({"activation": "relu"}, "'relu' is unknown"),
+        ({"k": 99}, "k is 99; an integer from 1 to 16 was expected"),
+    ],
 )
 def test_settings_of_sparsify_are_checked(tmp_path, settings, message):
     with pytest.raises(ModelLoadError, match=message):

@@ -253,9 +253,35 @@ def test_a_dictionary_in_the_cache_is_read_offline(snapshot, name):
 
 def test_a_set_in_the_cache_is_read_offline(snapshot):
     shutil.copytree(REFERENCES / "circuit_tracer-relu", snapshot / "sets/relu")
-    assert len(dictionaries.load_set("hub:org/name", inside="sets/relu")) == 2
+    with pytest.warns(UserWarning, match="2 layers were read, which are those in the cache"):
+        assert len(dictionaries.load_set("hub:org/name", inside="sets/relu")) == 2
     with pytest.raises(ModelLoadError, match=r"read it with interp.dictionaries.load_set"):
         dictionaries.load("hub:org/name", inside="sets/relu")
+
+
+def test_a_set_of_which_the_cache_lacks_layers_is_refused(snapshot, monkeypatch):
+    """By the list of its configuration or of its repository; whole ones give no warning."""
+    folder = Path(shutil.copytree(REFERENCES / "circuit_tracer-relu", snapshot / "sets"))
+    names = [f"layer_{layer}.safetensors" for layer in range(4)]
+    for published in (names, names[:2]):
+        files = ["README.md", "layer_9.safetensors", *(f"sets/{name}" for name in published)]
+        listing = lambda *_, files=files, **__: files  # noqa: E731
+        monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listing)
+        if len(published) == 2:
+            assert len(dictionaries.load_set("hub:org/name", inside="sets")) == 2
+            continue
+        with pytest.raises(ModelLoadError, match=r"missing: \['layer_2.saf.*'layer_3.saf"):
+            dictionaries.load_set("hub:org/name", inside="sets")
+    monkeypatch.undo()
+    settings = folder / "config.yaml"
+    text = settings.read_text()
+    for listed, message in (
+        (names, "lists 4 files, of which 2 are not in the folder: 'layer_2.*layer_3.safetensors"),
+        ([f"hf://org/name/sets/{name}" for name in names], "missing: .*layer_2.*layer_3"),
+    ):
+        settings.write_text(f"{text}\ntranscoders: {listed}\n")
+        with pytest.raises(ModelLoadError, match=message):
+            dictionaries.load_set(folder)
 
 
 def test_only_files_of_the_dictionary_are_requested(snapshot, monkeypatch):

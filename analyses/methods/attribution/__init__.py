@@ -8,6 +8,17 @@ from analyses.methods.attribution.edges import (
     most_points,
     steps_and_tolerance,
 )
+from analyses.methods.attribution.feature_terms import (
+    ActiveFeatures,
+    FeatureWalk,
+    Outputs,
+    WrittenFeatures,
+    feature_walk,
+    outputs_of,
+    parts_in_order,
+    places_of_features,
+    written_features,
+)
 from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
     Terms,
@@ -20,6 +31,7 @@ from analyses.methods.attribution.logit_terms import (
 )
 from analyses.methods.attribution.path import Path
 from analyses.methods.attribution.rules import RULES
+from analyses.methods.attribution.sparse_vectors import SparseVectors
 from analyses.methods.attribution.stream_terms import (
     Columns,
     Directions,
@@ -39,16 +51,20 @@ from analyses.methods.attribution.token_logits import TokenLogits, places_of_log
 __all__ = [
     "RULES",
     "TOLERANCE",
+    "ActiveFeatures",
     "Agreement",
     "Columns",
     "Directions",
     "EdgeScores",
     "Factor",
+    "FeatureWalk",
     "Head",
+    "Outputs",
     "Part",
     "Path",
     "PromptScores",
     "ReadTerms",
+    "SparseVectors",
     "Split",
     "StepDirections",
     "StreamWalk",
@@ -56,14 +72,19 @@ __all__ = [
     "TokenLogits",
     "Vectors",
     "Walk",
+    "WrittenFeatures",
     "cells_to_check",
     "check_linear_logits",
     "checked_frame",
     "direction_at_mlp",
     "edge_scores",
+    "feature_walk",
     "heads_together",
     "logit_direction",
     "most_points",
+    "outputs_of",
+    "parts_in_order",
+    "places_of_features",
     "places_of_logits",
     "places_of_stream",
     "places_of_terms",
@@ -71,5 +92,6 @@ __all__ = [
     "steps_and_tolerance",
     "unembedding_of",
     "walk_from_logits",
+    "written_features",
     "written_points",
 ]

@@ -10,12 +10,21 @@ part, and s is the sum of the products of all pairs of vectors.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from analyses.methods.attribution.feature_terms import (
+    FeatureWalk,
+    Outputs,
+    WrittenFeatures,
+    feature_walk,
+    places_of_features,
+    written_features,
+)
+from analyses.methods.attribution.sparse_vectors import SparseVectors
 from analyses.methods.attribution.stream_terms import (
     Part,
     ReadTerms,
@@ -25,6 +34,7 @@ from analyses.methods.attribution.stream_terms import (
 )
 from analyses.methods.circuits import written_through
 from interp.cache import Cache
+from interp.errors import InvalidInput
 from interp.integers import within
 from interp.metrics import at_least_float32
 from interp.model import (
@@ -103,6 +113,7 @@ class Head:
         layer: the head's layer.
         index: its index in the layer.
         step: the residual step of its attention.
+        outputs: the dictionaries whose features are parts, by the place that they write.
     """
 
     model: Network
@@ -110,6 +121,7 @@ class Head:
     layer: int
     index: int
     step: Step
+    outputs: Outputs = field(default_factory=dict[Place, WrittenFeatures])
 
     @classmethod
     def of(cls, model: Network, layer: int, head: int, name: AttentionName | None) -> "Head":
@@ -125,6 +137,36 @@ class Head:
         head = within(-attn.n_heads, attn.n_heads - 1, head, "head") % attn.n_heads
         steps = model.stacks[kind.query].block(layer).steps
         return cls(model, kind, layer, head, next(step for step in steps if step.f is attn))
+
+    def with_features(self) -> "Head":
+        """The same head, with the features of the model's dictionaries before it as parts.
+
+        Raises:
+            InvalidInput: the model has no dictionary before it, or two of one sub-layer.
+        """
+        last = self.query_stack.name_in_places
+        outputs = {
+            place: output
+            for place, output in written_features(self.model).items()
+            if self._may_read(place)
+        }
+        if not outputs:
+            raise InvalidInput(
+                f'by="feature" takes dictionaries of what {self.name} reads, which is written '
+                f"before layer {self.layer}{f' of the {last}' if last else ''}; the model has none "
+                "there."
+            )
+        return replace(self, outputs=outputs)
+
+    def _may_read(self, place: Place) -> bool:
+        """Whether a place is before the head, so that a run that stops after it records it."""
+        if place.stack == self.query_stack.name_in_places:
+            return self._is_before(place)
+        return self.kind.is_cross and place.stack == self.key_stack.name_in_places
+
+    def _is_before(self, place: Place) -> bool:
+        order = list(self.model.layout)
+        return order.index(place) < order.index(self.place(self.attn.points.q))
 
     @property
     def name(self) -> str:
@@ -169,7 +211,9 @@ class Head:
             streams += places_of_stream(self.model, self.key_stack)
         norms = {Point.Q_SCALE, Point.K_SCALE}
         scales = [place for place in self.model.layout if place == self.place(place.point)]
-        return [*streams, *self.places_of_scores, *(p for p in scales if p.point in norms)]
+        features = places_of_features(self.outputs)
+        scales = [place for place in scales if place.point in norms]
+        return list(dict.fromkeys([*streams, *self.places_of_scores, *scales, *features]))
 
     @property
     def query_side(self) -> Side:
@@ -293,6 +337,24 @@ class PromptScores:
         side = self.head.key_side
         return self._vectors(side, self.keys, self._rotation(side), split)
 
+    def sparse_vectors(self, letter: str, positions: Int[Tensor, " cell"]) -> SparseVectors:
+        """The parts of queries or keys at some positions, features of dictionaries included.
+
+        Args:
+            letter: ``Q`` for queries, which are divided by the scale of the scores, or ``K``.
+            positions: the positions.
+        """
+        is_query = letter == "Q"
+        side = self.head.query_side if is_query else self.head.key_side
+        columns = (self.queries if is_query else self.keys)[positions]
+        rotation = self._rotation(side)[positions]
+        rotation = rotation / self.head.attn.divisor if is_query else rotation
+        walk = self._walk(side, columns)
+        if not isinstance(walk, FeatureWalk):
+            return SparseVectors.of(self._terms(side, columns, walk.terms()), (), rotation)
+        beside = walk.terms_beside_features()
+        return SparseVectors.of(self._terms(side, columns, beside), walk.active, rotation)
+
     def directions_read(self, letter: str, query: int, key: int) -> Float[Tensor, " d_model"]:
         """What the normed stream at the query, or at the key, is multiplied by in their score.
 
@@ -334,7 +396,7 @@ class PromptScores:
         split: Split | None,
     ) -> Vectors:
         """The terms of queries or keys, rotated."""
-        terms = self._terms(side, columns, split)
+        terms = self._terms(side, columns, self._walk(side, columns).terms(split))
         return {part: (read[:, None] @ rotation)[:, 0] for part, read in terms.items()}
 
     def neuron_terms(
@@ -365,17 +427,24 @@ class PromptScores:
         head, rows = self.head, torch.full_like(columns, self.row)
         W = at_least_float32(head.attn.projection(side.point)[0])
         directions, factor = side.linear(W.transpose(0, 1)).mT[None], self._factor(side, columns)
-        walk = StreamWalk(side.stack, self.cache, rows, columns)
+        walk = (feature_walk(head.outputs) if head.outputs else StreamWalk)(
+            side.stack, self.cache, rows, columns
+        )
         if side.from_end:
             return walk.from_end(directions, factor)
         return walk.from_step(head.layer, head.step, directions, factor)
 
-    def _terms(self, side: Side, columns: Int[Tensor, " cell"], split: Split | None) -> ReadTerms:
-        """The terms of queries or keys at some columns, before they are rotated."""
+    def _terms(self, side: Side, columns: Int[Tensor, " cell"], terms: ReadTerms) -> ReadTerms:
+        """The terms of queries or keys at some columns before they are rotated, constants last.
+
+        Args:
+            side: queries or keys.
+            columns: the columns.
+            terms: those of the stream.
+        """
         head, rows = self.head, torch.full_like(columns, self.row)
         b = at_least_float32(head.attn.projection(side.point)[1])
-        walk, factor = self._walk(side, columns), self._factor(side, columns)
-        terms = walk.terms(split)
+        factor = self._factor(side, columns)
         constants = {
             f"b_{side.letter}": side.linear(b[None]) * factor[:, None] if side.has_bias else None,
             f"{side.letter.lower()}_norm.bias": side.norm_bias(b),
@@ -383,7 +452,7 @@ class PromptScores:
                 self.cache[head.place(side.point)][rows, columns]
             ),
         }
-        name = walk.name(head.layer, head.attn)
+        name = StreamWalk(side.stack, self.cache, rows, columns).name(head.layer, head.attn)
         for suffix, constant in constants.items():
             if constant is not None:
                 part = Part(f"{name}.{suffix}", "bias", head.layer)

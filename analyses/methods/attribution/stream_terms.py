@@ -133,8 +133,11 @@ class StreamWalk:
         """
         self._start(W, factor)
         if step.input_norm is step.norm.norm:
+            if self._ends_at(step.source(), layer):
+                return self
             self._through_block_norm(step.norm, layer)
-        self._back(layer, step)
+        if not self._ends_at(Place(step.points.reads), layer):
+            self._back(layer, step)
         return self
 
     def terms(self, split: Split | None = None) -> ReadTerms:
@@ -144,14 +147,23 @@ class StreamWalk:
             split: neurons that are terms of their own; the term of the others of their MLP is
                 called ``L1MLP rest``.
         """
+        terms = self.first_terms(self._directions, self._factor)
+        for written in reversed(self.written):
+            terms |= self.terms_of(written, split or {})
+        return terms | dict(reversed(self.constants.items()))
+
+    def first_terms(self, W: Directions, factor: Factor) -> ReadTerms:
+        """The terms of where the walk ends: of the embeddings."""
         terms: ReadTerms = {}
         for place in self.stack.terms():
             embedded = self.at(self.place(place.point))
             part = Part(f"{self.prefix}{place.point.label}", "embedding")
-            terms[part] = self._read(embedded, self._directions, self._factor)
-        for written in reversed(self.written):
-            terms |= self.terms_of(written, split or {})
-        return terms | dict(reversed(self.constants.items()))
+            terms[part] = self.read(embedded, W, factor)
+        return terms
+
+    def ends_at(self, place: Place) -> bool:  # noqa: ARG002 - for walks that do
+        """Whether the walk ends at a place of the stream: none does before the embeddings."""
+        return False
 
     def terms_of(self, written: StepDirections, split: Split) -> ReadTerms:
         """The terms of the heads or the neurons of a sub-layer, and of its bias."""
@@ -167,7 +179,7 @@ class StreamWalk:
         if isinstance(f, MLP):
             terms = self._of_neurons(mlp, f, written, split.get(mlp.name, ()))
             return terms | self._of_bias(f"{name}.b_out", layer, f.b_out, written)
-        return {mlp: self._read(self.at(self.place(point_of_terms(step), layer)), W, factor)}
+        return {mlp: self.read(self.at(self.place(point_of_terms(step), layer)), W, factor)}
 
     def neurons(self, along: Float[Tensor, "cell r"]) -> dict[str, Float[Tensor, " neuron"]]:
         """For each MLP, the sum over cells of its neurons' terms along a vector of each cell."""
@@ -204,17 +216,30 @@ class StreamWalk:
         if until is not None:
             steps = self.stack.block(layer).steps
             before = next(number for number, step in enumerate(steps) if until in step.branches)
-            for step in reversed(steps[:before]):
-                self._through_step(step, layer)
+            if self._ends_in(steps[:before], layer):
+                return
         for earlier in reversed(range(layer)):
-            for step in reversed(self.stack.block(earlier).steps):
-                self._through_step(step, earlier)
+            if self._ends_in(self.stack.block(earlier).steps, earlier):
+                return
         self._directions, constant = self.stack.embed_projection.pull_back(self._directions)
         self._add_constant(f"{self.prefix}embed.projection.bias", None, constant, self._factor)
         self._through(self.stack.embed_norm, "embed.ln", self.place(Point.EMBED_SCALE))
 
+    def _ends_in(self, steps: Sequence[Step], layer: int) -> bool:
+        """Pull back through the first steps of a layer; whether the walk ends in one of them."""
+        for step in reversed(steps):
+            if self._ends_at(step.end(), layer):
+                return True
+            self._through_block_norm(step.norms.sum, layer)
+            if self._ends_at(Place(step.points.sum), layer):
+                return True
+            self._through_step(step, layer)
+        return self._ends_at(Place(Point.RESID_PRE), layer)
+
+    def _ends_at(self, place: Place, layer: int) -> bool:
+        return self.ends_at(self.place(place.point, layer, place.norm))
+
     def _through_step(self, step: Step, layer: int) -> None:
-        self._through_block_norm(step.norms.sum, layer)
         for branch in reversed(step.branches):
             whole = self._directions, self._factor
             self._through_block_norm(branch.norms.output, layer)
@@ -268,16 +293,16 @@ class StreamWalk:
             mlp = Part(f"{mlp} rest", "mlp", mlp.layer)
             hidden = hidden.index_fill(1, torch.tensor(some, device=hidden.device), 0.0)
         if self._outputs_first(W):
-            terms[mlp] = self._read(hidden @ W_out, W, factor)
+            terms[mlp] = self.read(hidden @ W_out, W, factor)
         else:
-            terms[mlp] = self._read(hidden, W @ W_out.mT, factor)
+            terms[mlp] = self.read(hidden, W @ W_out.mT, factor)
         return terms
 
     def _outputs_first(self, W: Directions) -> bool:
         """Whether there are fewer cells than directions, so that forming outputs is cheaper."""
         return 2 * len(self.rows) < W.shape[1]
 
-    def _read(self, x: Float[Tensor, "cell d"], W: Tensor, factor: Factor) -> Tensor:
+    def read(self, x: Float[Tensor, "cell d"], W: Tensor, factor: Factor) -> Tensor:
         """x·W of each cell."""
         return (x[:, None] @ W.mT)[:, 0] * factor[:, None]
 

@@ -288,8 +288,15 @@ def _dictionaries(check: DictionaryCheck) -> ViewData:
         "What the dictionaries explain",
         table(check),
         "On the model's prompts. FVU: the share of the variance that is left unexplained; loss "
-        "without the error, and the share of it that is recovered against the mean.",
+        "without the error, and the share of it that is recovered against the mean."
+        + "".join(f" {place} {definition}." for place, definition in _definitions(check)),
     )
+
+
+def _definitions(check: DictionaryCheck) -> list[tuple[str, str]]:
+    """What each claim of a publisher is of, and how it is defined."""
+    rows = check.to_claim_frame().to_dict("records")
+    return [(f"{row['place']}, claimed {row['figure']}:", str(row["definition"])) for row in rows]
 
 
 # ---- clicks and controls -----------------------------------------------------------------------
