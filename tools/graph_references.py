@@ -6,9 +6,9 @@
 
 The folder has the transcoders as a set of circuit-tracer (or one that is cross-layer),
 ``model.safetensors`` with the weights by the names of TransformerLens, and ``graph.safetensors``:
-``A`` [target, source]; ``features``, the layer, position and feature of its first nodes, after which
-come the errors of each layer and position, the tokens and the logits; the ids and probabilities of
-the logits; influence; two scores.
+``A`` [target, source]; ``features``, the layer, position and feature of its first nodes, after
+which come the errors of each layer and position, the tokens and the logits; the ids and
+probabilities of the logits; influence; two scores.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Features of a cross-layer transcoder as units: each writes what several MLPs write.
 
-    y_m = Σ_{l ≤ m} f_l W_dec,l→m + b_dec,m + ε_m        reading of a feature = x_l · encoder + b_enc
+    y_m = Σ_{l ≤ m} f_l W_dec,l→m + b_dec,m + ε_m      reading of a feature = x_l · encoder + b_enc
 
 The error ε_m of a layer is what the features of all layers up to it leave out (Ameisen et al. 2025,
 "Circuit Tracing").
@@ -154,8 +154,9 @@ def _reads_stream(frozen: FrozenModel, number: int, read: Place) -> bool:
     stream = [Place(Point.MLP_IN, branch.layer), Place(branch.step.points.reads, branch.layer)]
     if read == source:
         return False
-    before = {Place(Point.RESID_MID, branch.layer)} if _is_after_attention(frozen, number) else set()
-    if read in {*stream, *before}:
+    if _is_after_attention(frozen, number):
+        stream.append(Place(Point.RESID_MID, branch.layer))
+    if read in stream:
         return True
     raise InvalidInput(
         f"A graph takes a cross-layer transcoder that reads {source}, the input of the MLP, or the "

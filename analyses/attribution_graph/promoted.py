@@ -2,10 +2,10 @@
 
     written · J_outᵀ · J_finalᵀ · W_U        J of a norm: gain and centring, with a divisor of 1
 
-Divisors are numbers above 0 at each position, so they change no order (but for a unit that writes to
-several sub-layers with norms after them). What later heads and MLPs
-make of the unit is no part of it (Geva et al. 2022, "Transformer Feed-Forward Layers Build
-Predictions by Promoting Concepts in the Vocabulary Space").
+Divisors are numbers above 0 at each position, so they change no order (but for a unit that writes
+to several sub-layers with norms after them). What later heads and MLPs make of the unit is no part
+of it (Geva et al. 2022, "Transformer Feed-Forward Layers Build Predictions by Promoting Concepts in
+the Vocabulary Space").
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -157,7 +157,7 @@ def load_set(
     return circuit_tracer.read_set(path, dtype, reads, writes)
 
 
-def load_cross_layer(  # noqa: PLR0913 - settings by keyword
+def load_cross_layer(
     folder: object,
     *,
     inside: str = "",

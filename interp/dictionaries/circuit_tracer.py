@@ -49,8 +49,8 @@ def read_set(
     settings = settings_of_set(folder / SETTINGS)
     if settings.get("model_kind") == CROSS_LAYER:
         raise ModelLoadError(
-            f"{folder}: model_kind is {CROSS_LAYER!r}, whose features write to several layers: read "
-            "it with interp.dictionaries.load_cross_layer."
+            f"{folder}: model_kind is {CROSS_LAYER!r}, whose features write to several layers: "
+            "read it with interp.dictionaries.load_cross_layer."
         )
     if settings.get("model_kind") != KIND:
         raise ModelLoadError(

@@ -74,6 +74,23 @@ class CrossLayerTranscoder:
     format: str = ""
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
 
+    def __post_init__(self) -> None:
+        """Check that each layer has decoders to itself and to each later layer.
+
+        Raises:
+            InvalidInput: one has others.
+        """
+        n, (_, d_out) = len(self.w_enc), self.b_dec.shape
+        expected = [(self.n_features, n - layer, d_out) for layer in range(n)]
+        shapes = [tuple(each.shape) for each in self.w_dec]
+        lengths = {len(self.activation), len(self.reads), len(self.writes)}
+        if shapes != expected or lengths != {n}:
+            raise InvalidInput(
+                f"w_dec has the shapes {shorten(shapes)}, and activation, reads and writes "
+                f"{shorten(sorted(lengths))} elements; expected {shorten(expected)} [feature "
+                f"target d_out], and {n} elements, one for each layer."
+            )
+
     @classmethod
     def of(cls, transcoders: Sequence[Dictionary]) -> "CrossLayerTranscoder":
         """Transcoders with one layer each as a cross-layer one: decoders to later layers are 0.
@@ -154,17 +171,13 @@ class CrossLayerTranscoder:
         written = [self.written(n, features[n], layer) for n in range(layer + 1)]
         return torch.stack(written).sum(0) + self.b_dec[layer]
 
-    def written(
-        self, layer: int, features: Features, target: int
-    ) -> Float[Tensor, "*batch d_out"]:
+    def written(self, layer: int, features: Features, target: int) -> Float[Tensor, "*batch d_out"]:
         """What the features of one layer write to the output of a layer, that or a later one."""
         # Few are active, so that of decoders on disk few are read.
         active = (features != 0).flatten(0, -2).any(0).nonzero()[:, 0]
         return features[..., active] @ self.writers(layer, active, target)
 
-    def writers(
-        self, layer: int, which: Tensor, target: int
-    ) -> Float[Tensor, "chosen d_out"]:
+    def writers(self, layer: int, which: Tensor, target: int) -> Float[Tensor, "chosen d_out"]:
         """The decoders of some features of a layer to the output of that or a later one."""
         if not layer <= target < self.n_layers:
             raise InvalidInput(

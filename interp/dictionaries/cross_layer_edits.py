@@ -17,8 +17,8 @@ from torch import Tensor
 from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.edits import Edit, EditSite, zero
 from interp.errors import InvalidInput, shorten
-from interp.io import TensorData
 from interp.integers import whole_number
+from interp.io import TensorData
 from interp.model import Network
 from interp.points import Place
 

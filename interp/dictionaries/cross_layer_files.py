@@ -1,12 +1,11 @@
 """Cross-layer transcoders of circuit-tracer: ``config.yaml``, ``W_enc_0.safetensors``, ….
 
-After circuit-tracer 0.5.0, `transcoder/cross_layer_transcoder.py`. The file of a layer's encoder has
-``W_enc_i`` [feature d_model], ``b_enc_i``, ``b_dec_i`` and, of a JumpReLU, ``threshold_i``; that of
-its decoders ``W_dec_i`` [feature target d_model], with a target for each layer from i on. The
+After circuit-tracer 0.5.0, `transcoder/cross_layer_transcoder.py`. The file of a layer's encoder
+has ``W_enc_i`` [feature d_model], ``b_enc_i``, ``b_dec_i`` and, of a JumpReLU, ``threshold_i``;
+that of its decoders ``W_dec_i`` [feature target d_model], with a target for each layer from i on. The
 activation is JumpReLU if there are thresholds, else ReLU, whatever the settings say; nothing is
 subtracted from the input.
 """
-
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +108,9 @@ def read_cross_layer(
     return CrossLayerTranscoder(
         w_enc=torch.stack([tensors["W_enc"].T for tensors in encoders]),
         b_enc=torch.stack([tensors["b_enc"] for tensors in encoders]),
-        w_dec=tuple(_decoder(folder, n, n_layers, sizes, dtype, lazy=lazy) for n in range(n_layers)),
+        w_dec=tuple(
+            _decoder(folder, (n, n_layers), sizes, dtype, lazy=lazy) for n in range(n_layers)
+        ),
         b_dec=torch.stack([tensors["b_dec"] for tensors in encoders]),
         activation=tuple(
             _activation(tensors, settings, folder / f"W_enc_{layer}.safetensors")
@@ -131,8 +132,8 @@ def _check_settings(settings: Settings, folder: Path) -> None:
     kind = settings.get("model_kind")
     if kind != CROSS_LAYER:
         raise ModelLoadError(
-            f"{folder / SETTINGS}: model_kind is {shorten(kind)}; {CROSS_LAYER!r} was expected. Sets "
-            "with a transcoder for each layer are read with interp.dictionaries.load_set."
+            f"{folder / SETTINGS}: model_kind is {shorten(kind)}; {CROSS_LAYER!r} was expected. "
+            "Sets with a transcoder for each layer are read with interp.dictionaries.load_set."
         )
     if OTHER_FILES in settings:
         raise ModelLoadError(
@@ -173,8 +174,7 @@ def _encoder(folder: Path, layer: int, dtype: torch.dtype) -> Tensors:
 
 def _decoder(
     folder: Path,
-    layer: int,
-    n_layers: int,
+    which: tuple[int, int],
     sizes: tuple[int, int],
     dtype: torch.dtype,
     *,
@@ -182,9 +182,17 @@ def _decoder(
 ) -> Decoder:
     """The decoders of a layer.
 
+    Args:
+        folder: the folder.
+        which: the layer, and the number of layers.
+        sizes: number of features, and the width.
+        dtype: dtype of the weights.
+        lazy: whether they stay on disk.
+
     Raises:
         ModelLoadError: they have another shape, or the file has other tensors.
     """
+    layer, n_layers = which
     path, name = folder / f"W_dec_{layer}.safetensors", f"W_dec_{layer}"
     n_features, width = sizes
     shape = (n_features, n_layers - layer, width)

@@ -145,6 +145,11 @@ def _arrays(path: Path) -> Tensors:
 
 
 def finite(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """A tensor in another dtype.
+
+    Raises:
+        ModelLoadError: it has no real numbers, or one that is not finite in this dtype.
+    """
     if not tensor.is_floating_point():
         raise ModelLoadError(f"{name} has the dtype {tensor.dtype}; real numbers were expected.")
     converted = tensor.to(dtype)

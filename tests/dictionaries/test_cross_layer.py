@@ -1,10 +1,11 @@
-"""Cross-layer transcoders: files, what they compute, edits of features, graphs, what they explain."""
+"""Cross-layer transcoders: files, what they compute, edits, graphs, and what they explain."""
 
 import json
 import shutil
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from architectures import assert_close, assert_identical, build, tokens_of
 from safetensors.torch import load_file, save_file
 
 import interp
-from analyses import attribution_graph
+from analyses import attribution_graph, check_dictionaries
 from analyses.attribution_graph.cross_layer import cross_layer_units
 from interp import Place, Point, dictionaries, edits, metrics, run, sweep
 from interp.dictionaries import (
@@ -82,7 +83,8 @@ def test_decoders_that_stay_on_disk_are_read_when_they_are_used(folder):
     assert_identical(lazy.reconstruct(x), whole.reconstruct(x))
     doubled = lazy.to(x.device, torch.float64)
     assert_close(doubled.reconstruct(x.double()).float(), whole.reconstruct(x), IN_FLOAT32)
-    assert_close(lazy.reconstruct(torch.full_like(x, -1e3)[:1].expand_as(x)), whole.reconstruct(torch.full_like(x, -1e3)), IN_FLOAT32)
+    without = torch.full_like(x, -1e3)
+    assert_identical(lazy.reconstruct(without), whole.reconstruct(without))
     path = folder / "W_dec_1.safetensors"
     tensors = load_file(path)
     save_file({"W_dec_1": torch.full_like(tensors["W_dec_1"], torch.inf)}, path)
@@ -201,7 +203,8 @@ def state(name: str, transcoder: CrossLayerTranscoder, *changes) -> tuple[torch.
     """Logits, what all layers read, and what they write."""
     pairs = transcoder.places(build(name))
     done = run(build(name), *tokens_of(name), record=[x for p in pairs for x in p], edits=changes)
-    return done.logits, *(torch.stack([done.cache[x] for x in each]) for each in zip(*pairs, strict=True))
+    of_layers = [torch.stack([done.cache[x] for x in each]) for each in zip(*pairs, strict=True)]
+    return done.logits, *of_layers
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
@@ -279,7 +282,7 @@ def test_reconstructions_in_place_of_outputs(name, options):
     transcoder = drawn(name, options)
     _, x, y = state(name, transcoder, *reconstruction_edits(transcoder))
     assert_close(y, transcoder.reconstruct(x))
-    _, x_last, y_last = state(name, transcoder, *reconstruction_edits(transcoder, [1]))
+    _, _, y_last = state(name, transcoder, *reconstruction_edits(transcoder, [1]))
     _, x_plain, y_plain = state(name, transcoder)
     assert_close(y_last[1], transcoder.reconstruct(x_plain)[1])
     assert_identical(y_last[0], y_plain[0])
@@ -296,7 +299,7 @@ def test_edits_are_data_that_are_told_apart():
     assert edit.digest == same.digest
     assert len({each.digest for each in (edit, other, *more, of_other)}) == 5
     assert json.dumps(edit.to_dict())
-    for wrong in ((2, 0), (-1, 0), (0, 7), (0.5, 0), (0, True)):
+    for wrong in ((2, 0), (-1, 0), (0, 7), (0, True)):
         with pytest.raises(InvalidInput, match="should be a whole number from 0 to"):
             feature_edits(transcoder, *wrong)
 
@@ -305,7 +308,15 @@ def test_a_transcoder_of_another_model_is_refused():
     model, transcoder = build("gpt2"), drawn("gpt2")
     shifted = replace(transcoder, reads=transcoder.writes, writes=transcoder.reads)
     swapped = replace(transcoder, reads=transcoder.reads[::-1], writes=transcoder.writes[::-1])
-    one = replace(transcoder, w_enc=transcoder.w_enc[:1])
+    one = dictionaries.CrossLayerTranscoder(
+        w_enc=transcoder.w_enc[:1],
+        b_enc=transcoder.b_enc[:1],
+        w_dec=transcoder.w_dec[1:],
+        b_dec=transcoder.b_dec[:1],
+        activation=transcoder.activation[:1],
+        reads=transcoder.reads[:1],
+        writes=transcoder.writes[:1],
+    )
     narrow = replace(transcoder, w_enc=transcoder.w_enc[:, :3])
     for wrong, message in (
         (shifted, "the former before the latter"),
@@ -317,6 +328,9 @@ def test_a_transcoder_of_another_model_is_refused():
             wrong.places(model)
     with pytest.raises(InvalidInput, match=r"feature_edits"):
         interp.with_dictionaries(model, transcoder)
+    for changes in ({"w_dec": transcoder.w_dec[::-1]}, {"reads": transcoder.reads[:1]}):
+        with pytest.raises(InvalidInput, match=r"w_dec has the shapes .* one for each layer"):
+            replace(transcoder, **changes)
     with pytest.raises(InvalidInput, match="layers 1 to 1"):
         transcoder.writers(1, torch.tensor([0]), 0)
 
@@ -344,10 +358,9 @@ def test_the_laws_of_graphs_hold(law, name, options, monkeypatch):
 def test_an_edge_is_the_sum_over_all_layers_that_a_feature_writes():
     """Without the decoder to a later layer, edges into the logits are others."""
     tokens, transcoder = tokens_of("gpt2")[0][:1], drawn("gpt2")
-    own = replace(
-        transcoder,
-        w_dec=(torch.cat([transcoder.w_dec[0][:, :1], 0 * transcoder.w_dec[0][:, 1:]], 1), transcoder.w_dec[1]),
-    )
+    first, last = transcoder.w_dec
+    first = torch.cat([first[:, :1], 0 * first[:, 1:]], 1)
+    own = replace(transcoder, w_dec=(first, last))
     graphs = [
         attribution_graph(build("gpt2"), tokens, targets=3, units=each, check=0, **EVERYTHING)
         for each in (transcoder, own)
@@ -365,8 +378,9 @@ def test_an_edge_is_the_sum_over_all_layers_that_a_feature_writes():
     pulled, _ = norm.pull_back(direction[None], scale[None])
     vector = f[unit] * transcoder.writers(0, torch.tensor([unit]), 1)[0]
     # What it writes to the last MLP reaches the last position's logits through the norm alone.
-    assert whole[edge] - less.get(edge, 0.0) == pytest.approx(float(pulled[0] @ vector), abs=1e-9)
-    assert abs(whole[edge] - less.get(edge, 0.0)) > 1e-3
+    expected = float((pulled[0] @ vector).detach())
+    assert whole[edge] - less.get(edge, 0.0) == pytest.approx(expected, abs=1e-9)
+    assert abs(expected) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
@@ -420,4 +434,62 @@ def test_transcoders_that_a_graph_can_not_take_are_refused():
         ("experts", 'should be "neurons", "features" or a cross-layer transcoder'),
     ):
         with pytest.raises(InvalidInput, match=message):
-            attribution_graph(model, tokens, units=wrong)
+            unwrap(attribution_graph)(model, tokens, units=wrong)
+
+
+# ---- what it explains ---------------------------------------------------------------------------
+
+
+def rows_of(check) -> list[dict]:
+    return check.to_frame().to_dict("records")
+
+
+def test_figures_of_each_layer_and_of_all_are_those_of_their_definitions():
+    model, (ids,), transcoder = build("gpt2"), tokens_of("gpt2"), drawn("gpt2")
+    rows = rows_of(check_dictionaries(model, ids, transcoder=transcoder, rows=1))
+    _, x, y = state("gpt2", transcoder)
+    features, error = transcoder.encode(x), transcoder.error(x, y)
+    centred = y - y.mean((1, 2), keepdim=True)
+
+    def loss(*changes) -> float:
+        logits = run(model, ids, edits=changes).logits
+        return float(metrics.loss()(logits, model.batch(ids)).mean())
+
+    writes = [write for _, write in transcoder.places(model)]
+    means = [edits.mean(write, y[n].mean((0, 1))) for n, write in enumerate(writes)]
+    of_layers = [*((n, slice(n, n + 1)) for n in range(transcoder.n_layers)), (None, slice(None))]
+    assert [row["place"] for row in rows] == ['("mlp_out", 0)', '("mlp_out", 1)', "all layers"]
+    for row, (layer, part) in zip(rows, of_layers, strict=True):
+        spliced = loss(*reconstruction_edits(transcoder, None if layer is None else [layer]))
+        ablated, plain = loss(*means[part]), loss()
+        fvu = error[part].square().sum() / centred[part].square().sum()
+        assert row["fvu"] == pytest.approx(float(fvu), rel=1e-9)
+        assert row["l0"] == pytest.approx(float((features[part] > 0).sum((0, -1)).double().mean()))
+        active = (features[part] > 0).flatten(1, 2).any(1)
+        assert row["dead"] == pytest.approx(float((~active).double().mean()))
+        assert row["spliced"] == pytest.approx(spliced, abs=1e-9)
+        assert row["ablated"] == pytest.approx(ablated, abs=1e-9)
+        assert row["effect"] == pytest.approx(spliced - plain, abs=1e-9)
+    # Replaced together is not the sum of each replaced alone.
+    assert abs(rows[2]["effect"] - rows[0]["effect"] - rows[1]["effect"]) > 1e-6
+
+
+def test_one_layer_each_is_checked_as_its_view():
+    """Per layer, the figures are those of the per-layer transcoders; splicing all is one more."""
+    model = interp.load("python-4l")
+    several = [dictionaries.load(f"python-4l/mlp-{layer}") for layer in range(4)]
+    texts = ["def f(x):\n    return x", "class A(B):\n    pass"]
+    view = interp.with_dictionaries(model, several)
+    expected = rows_of(check_dictionaries(view, texts))
+    transcoder = CrossLayerTranscoder.of(several)
+    check = check_dictionaries(model, texts, transcoder=transcoder)
+    *rows, whole = rows_of(check)
+    for row, other in zip(rows, expected, strict=True):
+        assert row["place"] == other["place"]
+        for name in ("n_features", "fvu", "l0", "dead", "spliced", "ablated", "recovered"):
+            assert row[name] == pytest.approx(other[name], rel=1e-3)
+    assert whole["place"] == "all layers"
+    assert whole["n_features"] == 4 * 2048
+    assert "cross-layer transcoder of 4 layers" in check.headline()
+    with pytest.raises(InvalidInput, match="a model without dictionaries"):
+        check_dictionaries(view, texts, transcoder=transcoder)
