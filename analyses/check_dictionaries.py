@@ -218,6 +218,11 @@ def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyw
         DictionaryCheck(1 dictionary on 2 prompts, loss 4.110 nats; largest change by a
         reconstruction: ("mlp_out", 1) +0.016 nats (96.9 % recovered), FVU 0.007)
     """
+    if not isinstance(transcoder, CrossLayerTranscoder | None):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidInput(
+            f"transcoder={shorten(transcoder)} should be what interp.dictionaries.load_cross_layer "
+            "returned."
+        )
     if not isinstance(model, DictionaryTransformer) and transcoder is None:
         raise InvalidInput(
             f"check_dictionaries takes a model with dictionaries, as interp.with_dictionaries "

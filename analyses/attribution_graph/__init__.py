@@ -521,7 +521,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    if units not in ("neurons", "features") and not isinstance(units, CrossLayerTranscoder):
+    if units not in ("neurons", "features") and not isinstance(units, CrossLayerTranscoder):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidInput(
             f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
         )

@@ -64,8 +64,9 @@ def _read(placed: Placed, branch: int, chosen: Sequence[int]) -> Float[Tensor, "
     for target in units.targets:
         written, at = units.written(which, target), frozen.branches[target]
         normed = output_norm(at.layer, at.step)
-        after_norm = normed is None or units.writes_after_norm
-        total = total + (written if after_norm else _linear(normed[0], written))
+        if normed is not None and not units.writes_after_norm:
+            written = _linear(normed[0], written)
+        total = total + written
     return _linear(frozen.stack.final_norm, total)
 
 

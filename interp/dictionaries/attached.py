@@ -301,7 +301,7 @@ def _checked(dictionaries: object) -> list[Dictionary]:
         raise InvalidInput(
             "Features of a cross-layer transcoder write to several layers, so they are no places "
             "of a view: edit them with interp.dictionaries.feature_edits, and pass the transcoder "
-            "to analyses.attribution_graph(units=...) and analyses.check_dictionaries(transcoder=...)."
+            "to analyses.attribution_graph, as units=, or to check_dictionaries, as transcoder=."
         )
     several = list(dictionaries) if isinstance(dictionaries, Iterable) else [dictionaries]
     checked = [part for part in several if isinstance(part, Dictionary)]

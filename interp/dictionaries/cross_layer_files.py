@@ -2,8 +2,8 @@
 
 After circuit-tracer 0.5.0, `transcoder/cross_layer_transcoder.py`. The file of a layer's encoder
 has ``W_enc_i`` [feature d_model], ``b_enc_i``, ``b_dec_i`` and, of a JumpReLU, ``threshold_i``;
-that of its decoders ``W_dec_i`` [feature target d_model], with a target for each layer from i on. The
-activation is JumpReLU if there are thresholds, else ReLU, whatever the settings say; nothing is
+that of its decoders ``W_dec_i`` [feature target d_model], with a target for each layer from i on.
+The activation is JumpReLU if there are thresholds, else ReLU, whatever the settings say; nothing is
 subtracted from the input.
 """
 

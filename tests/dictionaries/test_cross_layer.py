@@ -14,7 +14,7 @@ from architectures import assert_close, assert_identical, build, tokens_of
 from safetensors.torch import load_file, save_file
 
 import interp
-from analyses import attribution_graph, check_dictionaries
+from analyses import attribution_graph, check_dictionaries, scale_units
 from analyses.attribution_graph.cross_layer import cross_layer_units
 from interp import Place, Point, dictionaries, edits, metrics, run, sweep
 from interp.dictionaries import (
@@ -290,7 +290,7 @@ def test_reconstructions_in_place_of_outputs(name, options):
     assert_close(transcoder.error(x_plain, y_plain) + transcoder.reconstruct(x_plain), y_plain)
 
 
-def test_edits_are_data_that_are_told_apart():
+def test_edits_are_data_with_a_hash_of_their_own():
     transcoder = drawn("gpt2")
     (edit, other), (same, _) = (feature_edits(transcoder, 0, unit) for unit in (1, 1))
     more = [feature_edits(transcoder, 0, 2)[0], feature_edits(transcoder, 0, 1, factor=0.5)[0]]
@@ -308,7 +308,7 @@ def test_a_transcoder_of_another_model_is_refused():
     model, transcoder = build("gpt2"), drawn("gpt2")
     shifted = replace(transcoder, reads=transcoder.writes, writes=transcoder.reads)
     swapped = replace(transcoder, reads=transcoder.reads[::-1], writes=transcoder.writes[::-1])
-    one = dictionaries.CrossLayerTranscoder(
+    first_layer = dictionaries.CrossLayerTranscoder(
         w_enc=transcoder.w_enc[:1],
         b_enc=transcoder.b_enc[:1],
         w_dec=transcoder.w_dec[1:],
@@ -321,7 +321,7 @@ def test_a_transcoder_of_another_model_is_refused():
     for wrong, message in (
         (shifted, "the former before the latter"),
         (swapped, "both should be in this layer"),
-        (one, "of a model with one stack of 1 layers"),
+        (first_layer, "of a model with one stack of 1 layers"),
         (narrow, "another model"),
     ):
         with pytest.raises(InvalidInput, match=message):
@@ -422,6 +422,26 @@ def test_removals_of_features_are_measured():
         logits = torch.stack([run(model, tokens, edits=e).logits[0, -1] for e in ([], off)])
         answer = logits[:, 3] - logits.mean(-1)
         assert float(answer[0] - answer[1]) == pytest.approx(node.exact, abs=1e-9)
+
+
+def test_features_are_scaled_together_as_a_graph_names_them():
+    """Measured by the edits of all of them in one forward, the later of which see the earlier."""
+    model, tokens, transcoder = build("gpt2"), tokens_of("gpt2")[0][:1], drawn("gpt2")
+    graph = attribution_graph(model, tokens, units=transcoder, targets=3, check=0, node_share=1.0)
+    units = [node for node in graph.nodes if node.kind == "feature"]
+    some = [next(node for node in units if node.layer == layer) for layer in (0, 1)]
+    scaled = scale_units(
+        model, tokens, [x.name for x in some], factor=2.5, targets=3, transcoder=transcoder
+    )
+    of = [feature_edits(transcoder, x.layer, x.neuron, factor=2.5, pos=x.pos) for x in some]
+    logits = torch.stack(
+        [run(model, tokens, edits=e).logits[0, -1] for e in ([], [*of[0], *of[1]])]
+    )
+    centred = logits[:, 3] - logits.mean(-1)
+    assert float(scaled.effect[0]) == pytest.approx(float(centred[1] - centred[0]), abs=1e-9)
+    assert abs(float(scaled.effect[0])) > 1e-3
+    with pytest.raises(InvalidInput, match="layers of this model with features of an MLP: none"):
+        scale_units(model, tokens, [some[0].name])
 
 
 def test_transcoders_that_a_graph_can_not_take_are_refused():
