@@ -62,22 +62,20 @@ class CrossLayerFeatures:
         bias = bias_besides(frozen, branch, b_dec, after_norm=after_norm)
         self.bias: Float[Tensor, "pos d_model"] | None = bias
         self._counts: list[int] = (features != 0).sum(1).tolist()
-        self._active, self._active_of = self.index.unique(return_inverse=True)
-
-    def _writers(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
-        layer = self.layer + self.targets.index(target)
-        return self.transcoder.writers(self.layer, which, layer).to(self.activation.dtype)
+        active, self._active_of = self.index.unique(return_inverse=True)
+        # Those of the features that are active somewhere, which may be on disk, are read once.
+        self._decoders = transcoder.w_dec[layer][active].to(features.dtype)
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
         """See :meth:`Units.written`."""
-        index, of = self.index[which].unique(return_inverse=True)
-        return self.activation[which, None] * self._writers(index, target)[of]
+        writers = self._decoders[self._active_of[which], self.targets.index(target)]
+        return self.activation[which, None] * writers
 
     def effects(
         self, direction: Float[Tensor, "row pos d_model"], target: int
     ) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
-        writers = self._writers(self._active, target)
+        writers = self._decoders[:, self.targets.index(target)]
         of_positions = zip(direction.unbind(1), self._active_of.split(self._counts), strict=True)
         effects = [at @ writers[active].mT for at, active in of_positions]
         return torch.cat(effects, 1) * self.activation
