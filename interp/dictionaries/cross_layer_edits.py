@@ -200,7 +200,7 @@ def reconstruction_edits(
         >>> transcoder = interp.dictionaries.CrossLayerTranscoder.of(parts)
         >>> spliced = interp.dictionaries.reconstruction_edits(transcoder)
         >>> interp.run(interp.load("python-4l"), "def f(x):", edits=spliced).logits.shape
-        torch.Size([1, 6, 512])
+        torch.Size([1, 6, 1024])
     """
     n = transcoder.n_layers
     targets = range(n) if layers is None else [_index(layer, n, "layer") for layer in layers]
