@@ -10,6 +10,7 @@ changes nothing adds 0.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from torch import Tensor
@@ -156,7 +157,7 @@ def feature_edits(
         pos: one or several positions; ``None`` for all.
 
     Raises:
-        InvalidInput: there is no such feature.
+        InvalidInput: there is no such feature, or a number is not finite.
 
     Examples:
         >>> parts = [interp.dictionaries.load(f"python-4l/mlp-{layer}") for layer in range(4)]
@@ -167,6 +168,9 @@ def feature_edits(
     """
     layer = _index(layer, transcoder.n_layers, "layer")
     feature = _index(feature, transcoder.n_features, "feature")
+    for name, number in (("factor", factor), ("value", 0.0 if value is None else value)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+            raise InvalidInput(f"{name}={shorten(number)} should be a finite number.")
     select = zero("resid_pre", pos=pos).select
     return [
         ScaledFeature(

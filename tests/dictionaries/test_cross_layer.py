@@ -177,8 +177,12 @@ VARIANTS = [
 
 @cache
 def drawn(name: str, options: tuple[str, ...] = ()) -> CrossLayerTranscoder:
+    """A transcoder of a model of the architecture."""
+    return drawn_for(build(name), options)
+
+
+def drawn_for(model: interp.Transformer, options: tuple[str, ...] = ()) -> CrossLayerTranscoder:
     """A transcoder with random weights, of which about half of the features are active."""
-    model = build(name)
     generator = torch.Generator().manual_seed(5)
     draw = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
     mlps = [(n, step) for n, step in model.stacks[0].branches() if step.part == "mlp"]
@@ -302,6 +306,9 @@ def test_edits_are_data_with_a_hash_of_their_own():
     for wrong in ((2, 0), (-1, 0), (0, 7), (0, True)):
         with pytest.raises(InvalidInput, match="should be a whole number from 0 to"):
             feature_edits(transcoder, *wrong)
+    for wrong in ({"factor": float("nan")}, {"value": float("inf")}):
+        with pytest.raises(InvalidInput, match="should be a finite number"):
+            feature_edits(transcoder, 0, 0, **wrong)
 
 
 def test_a_transcoder_of_another_model_is_refused():
@@ -353,6 +360,20 @@ def test_the_laws_of_graphs_hold(law, name, options, monkeypatch):
         graphs, "neurons_of", lambda frozen: cross_layer_units(model, frozen, transcoder)
     )
     getattr(graphs, law)(name)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_laws_hold_where_a_feature_writes_four_layers(law, monkeypatch):
+    graphs = import_module("tests.analyses.test_attribution_graph")
+    model = interp.load("python-4l").double()
+    transcoder, of_run = drawn_for(model, (STREAM,)), graphs.places_of_run
+    places = [place for pair in transcoder.places(model) for place in pair]
+    monkeypatch.setattr(graphs, "build", lambda _: model)
+    monkeypatch.setattr(graphs, "places_of_run", lambda m: [*{*of_run(m), *places}])
+    monkeypatch.setattr(
+        graphs, "neurons_of", lambda frozen: cross_layer_units(model, frozen, transcoder)
+    )
+    getattr(graphs, law)("gpt2")  # its tokens are tokens of this model too
 
 
 def test_an_edge_is_the_sum_over_all_layers_that_a_feature_writes():
