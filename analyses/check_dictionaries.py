@@ -10,15 +10,17 @@ y is what a dictionary reconstructs and x̂ what it makes of its features; ȳ is
 tokens, the control. (Bricken et al. 2023, "Towards Monosemanticity"; Gao et al. 2024,
 arXiv:2406.04093.) Variance is measured by size: a few directions with large activations may be most
 of it, and be irrelevant to the loss, or the reverse. A feature that these prompts do not activate
-may be active on others.
+may be active on others. Of a cross-layer transcoder, x̂ is what the features of all layers up to one
+write there; a last row is about the outputs of all layers replaced together.
 
 What the publisher of a dictionary says of these figures stands beside them. It was measured on
 other texts, and may be another figure: dictionary_learning compares the loss with zeros in place of
 y. These mostly cost more than ȳ, and so the same reconstruction recovers a larger share.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import nan
 from typing import Any
 
@@ -41,8 +43,20 @@ from analyses.results import (
     rounding,
     signed,
 )
-from interp import DictionaryTransformer, Place, Point, Transformer, edits, metrics, run, sweep
-from interp.dictionaries import Dictionary
+from interp import (
+    DictionaryTransformer,
+    Place,
+    Point,
+    Transformer,
+    dictionaries,
+    edits,
+    metrics,
+    run,
+    sweep,
+)
+from interp.cache import Cache
+from interp.dictionaries import CrossLayerTranscoder
+from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import at_least
@@ -57,6 +71,8 @@ FIGURES = {
     "recovered": "{:.1%} recovered",
 }
 """The figures that publishers claim, and their texts in a summary."""
+ALL_LAYERS = "all layers"
+"""The name of the row about all outputs that a cross-layer transcoder reconstructs."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +80,8 @@ class DictionaryCheck(Result):
     """What dictionaries explain on some prompts.
 
     Attributes:
-        places: the place that each dictionary reconstructs.
+        places: the place that each dictionary reconstructs; of a cross-layer transcoder, that of
+            each layer, and at the end ``all layers``.
         n_features: number of features of each.
         n_active: number of features that some token activates.
         unexplained: Σ ‖y − x̂‖² over the tokens of each prompt.
@@ -216,6 +233,8 @@ class DictionaryCheck(Result):
         frame = self.to_frame()
         worst = frame.sort_values("size", ascending=False).to_dict("records")[0]
         n = "1 dictionary" if len(frame) == 1 else f"{len(frame)} dictionaries"
+        if self.places[-1] == ALL_LAYERS:
+            n = f"cross-layer transcoder of {len(frame) - 1} layers"
         return (
             f"{n} on {counted(len(self.clean), 'prompt')}, loss {fixed(self.clean.mean(), 3)} "
             f"nats; largest change by a reconstruction: {worst['place']} "
@@ -224,10 +243,11 @@ class DictionaryCheck(Result):
         )
 
 
-def check_dictionaries(
+def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompts: Any,  # noqa: ANN401 - what model.check reads
     *,
+    transcoder: CrossLayerTranscoder | None = None,
     rows: int = 16,
     memory: float | None = None,
     progress: Progress | None = None,
@@ -239,13 +259,16 @@ def check_dictionaries(
         model: a model with dictionaries, as ``interp.with_dictionaries`` makes it, that predicts
             next tokens.
         prompts: texts, token ids padded with ``interp.PAD``, or a batch.
+        transcoder: a cross-layer transcoder, with a model without dictionaries, of which it is
+            measured.
         rows: prompts per forward while features are counted; the result does not depend on it.
         memory: bytes that the sweep may take, as for :func:`interp.sweep`.
         progress: called with ``(forwards done, forwards in total)`` of the sweep.
         cancelled: called after each forward; if it returns True, nothing is returned.
 
     Raises:
-        InvalidInput: the model has no dictionaries, or predicts no next tokens.
+        InvalidInput: the model has no dictionaries, or predicts no next tokens; or a transcoder is
+            given, and is of another model, or the model has dictionaries.
         Cancelled: ``cancelled`` returned True.
 
     Examples:
@@ -255,7 +278,12 @@ def check_dictionaries(
         DictionaryCheck(1 dictionary on 2 prompts, loss 4.110 nats; largest change by a
         reconstruction: ("mlp_out", 1) +0.016 nats (96.9 % recovered), FVU 0.007)
     """
-    if not isinstance(model, DictionaryTransformer):
+    if not isinstance(transcoder, CrossLayerTranscoder | None):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidInput(
+            f"transcoder={shorten(transcoder)} should be what interp.dictionaries.load_cross_layer "
+            "returned."
+        )
+    if not isinstance(model, DictionaryTransformer) and transcoder is None:
         raise InvalidInput(
             f"check_dictionaries takes a model with dictionaries, as interp.with_dictionaries "
             f"makes it; got {shorten(type(model).__name__)}."
@@ -263,46 +291,45 @@ def check_dictionaries(
     check_finite_weights(model)
     check_options(model, memory, None)
     n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
-    dictionaries = model.dictionaries()
-    sums = {place: _Sums(d, d.places(model)[1]) for place, d in dictionaries.items()}
+    counts = _counts_of_view(model) if transcoder is None else _counts_of(model, transcoder)
     for part in torch.arange(len(batches[0].ids)).split(n_rows):
-        _count(model, [batch.rows(part.to(batch.ids.device)) for batch in batches], sums)
-    cases = [
-        edit
-        for place, each in sums.items()
-        for edit in (
-            edits.zero(_error(place)),
-            edits.mean(each.writes, values=each.mean.to(model.dtype)),
-        )
-    ]
+        counts.add(model, [batch.rows(part.to(batch.ids.device)) for batch in batches])
+    means = [[edits.mean(x.writes, values=x.mean.to(model.dtype))] for x in counts.sums]
+    means += [[*chain(*means)]] if transcoder is not None else []
     table = sweep(
         model,
         tuple(batches) if len(batches) > 1 else batches[0],
-        cases,
+        [*chain(*zip(counts.spliced, means, strict=True))],
         metrics.loss(),
         memory=memory,
         progress=progress,
         cancelled=cancelled,
     )
-    spliced, ablated = table.values.view(len(sums), 2, -1).unbind(1)
-    counts = list(sums.values())
+    spliced, ablated = table.values.view(len(means), 2, -1).unbind(1)
+    sums = counts.sums
+    figures = {
+        "n_features": torch.tensor([len(each.active) for each in sums]),
+        "n_active": torch.stack([each.active.sum() for each in sums]),
+        "unexplained": torch.tensor([each.unexplained for each in sums], dtype=torch.float64),
+        "variance": torch.stack([each.variance() for each in sums]),
+        "l0": torch.tensor([each.l0 for each in sums], dtype=torch.float64),
+    }
+    if transcoder is not None:  # one more row is about all layers
+        figures = {name: torch.cat([x, x.sum(0, keepdim=True)]) for name, x in figures.items()}
+    names = [str(each.writes) for each in sums]
     return DictionaryCheck(
-        places=tuple(str(each.writes) for each in counts),
-        n_features=torch.tensor([dictionary.n_features for dictionary in dictionaries.values()]),
-        n_active=torch.stack([each.active.sum() for each in counts]),
-        unexplained=torch.tensor([each.unexplained for each in counts], dtype=torch.float64),
-        variance=torch.stack([each.variance() for each in counts]),
-        l0=torch.tensor([each.l0 for each in counts], dtype=torch.float64),
+        places=(*names, *([ALL_LAYERS] if transcoder is not None else [])),
+        **figures,
         clean=table.baseline,
         spliced=spliced,
         ablated=ablated,
-        claims=_claims_of(dictionaries, sums),
+        claims=_claims_of(model, counts),
         provenance=Provenance.of(model, *batches),
     )
 
 
 class _Sums:
-    """What is summed over the tokens of the prompts, for one dictionary.
+    """What is summed over the tokens of the prompts, for one dictionary, or one layer.
 
     Attributes:
         writes: the place that it reconstructs.
@@ -311,9 +338,9 @@ class _Sums:
         l0: mean number of active features of each prompt.
     """
 
-    def __init__(self, dictionary: Dictionary, writes: Place) -> None:
+    def __init__(self, n_features: int, writes: Place) -> None:
         self.writes = writes
-        self.active = torch.zeros(dictionary.n_features, dtype=torch.bool)
+        self.active = torch.zeros(n_features, dtype=torch.bool)
         self.unexplained: list[float] = []
         self.l0: list[float] = []
         self._squares: list[float] = []
@@ -342,34 +369,97 @@ class _Sums:
         return squares - 2 * sums @ mean + n * mean.square().sum()
 
 
-def _claims_of(
-    dictionaries: Mapping[Place, Dictionary], sums: Mapping[Place, _Sums]
-) -> dict[str, list[object]]:
-    """The claims of dictionaries as columns."""
+def _claims_of(model: Transformer, counts: "_Counts") -> dict[str, list[object]]:
+    """The claims about the dictionaries of a view, as columns."""
+    attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
     rows = [
-        (str(sums[place].writes), figure, claim.value, claim.definition)
-        for place, dictionary in dictionaries.items()
+        (str(each.writes), figure, claim.value, claim.definition)
+        for each, dictionary in zip(counts.sums, attached.values(), strict=bool(attached))
         for figure, claim in dictionary.claims.items()
     ]
     names = ("place", "figure", "claimed", "definition")
     return {name: [row[column] for row in rows] for column, name in enumerate(names)}
 
 
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """What is counted on the prompts, and what is spliced.
+
+    Attributes:
+        sums: what is summed, for each dictionary, or for each layer.
+        recorded: the places that are read.
+        computed: features, error and output of each, by the tensors at places.
+        spliced: the edits that put x̂ in place of each output, and of all.
+        stacks: the index of the stack of each.
+        stop: the layer of the last stack at which forwards end.
+    """
+
+    sums: list[_Sums]
+    recorded: list[Place]
+    computed: Callable[[Cache], Iterable[tuple[Tensor, Tensor, Tensor]]]
+    spliced: list[list[Edit]]
+    stacks: list[int]
+    stop: int
+
+    def add(self, model: Transformer, batches: list[Batch]) -> None:
+        """Add the tokens of some prompts."""
+        cache = run(model, *batches, record=self.recorded, stop_at_layer=self.stop).cache
+        for each, stack, tensors in zip(self.sums, self.stacks, self.computed(cache), strict=True):
+            real = batches[stack].is_real
+            for row in range(len(real)):
+                each.add(*(x[row][real[row]] for x in tensors))
+
+
+def _counts_of_view(model: Transformer) -> _Counts:
+    """Of the dictionaries of a view."""
+    attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
+    writes = {place: each.places(model)[1] for place, each in attached.items()}
+    names = [stack.name_in_places for stack in model.stacks]
+    layers = [place.layer or 0 for place in writes if place.stack == names[-1]]
+
+    def computed(cache: Cache) -> Iterable[tuple[Tensor, Tensor, Tensor]]:
+        return ((cache[place], cache[_error(place)], cache[y]) for place, y in writes.items())
+
+    return _Counts(
+        sums=[_Sums(each.n_features, writes[place]) for place, each in attached.items()],
+        recorded=[at for place, y in writes.items() for at in (place, _error(place), y)],
+        computed=computed,
+        spliced=[[edits.zero(_error(place))] for place in writes],
+        stacks=[names.index(place.stack) for place in writes],
+        stop=max(layers, default=0) + 1,
+    )
+
+
+def _counts_of(model: Transformer, transcoder: CrossLayerTranscoder) -> _Counts:
+    """Of the layers of a cross-layer transcoder.
+
+    Raises:
+        InvalidInput: it is of another model, or the model has dictionaries.
+    """
+    if isinstance(model, DictionaryTransformer):
+        raise InvalidInput("transcoder= takes a model without dictionaries; this one has some.")
+    pairs = transcoder.places(model)
+    of_model = transcoder.to(model.device, model.dtype)
+
+    def computed(cache: Cache) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        features: list[Tensor] = []
+        for layer, (read, written) in enumerate(pairs):
+            features.append(of_model.encode_at(layer, cache[read]))
+            y = cache[written]
+            yield features[layer], y - of_model.decode_at(layer, features), y
+
+    layers = range(transcoder.n_layers)
+    alone = [dictionaries.reconstruction_edits(of_model, [layer]) for layer in layers]
+    return _Counts(
+        sums=[_Sums(transcoder.n_features, written) for _, written in pairs],
+        recorded=[place for pair in pairs for place in pair],
+        computed=computed,
+        spliced=[*alone, dictionaries.reconstruction_edits(of_model)],
+        stacks=[0 for _ in layers],
+        stop=transcoder.n_layers,
+    )
+
+
 def _error(place: Place) -> Place:
     """The place of the error of a dictionary, by that of its features."""
     return Place(Point.FEATURES_ERROR, place.layer, place.norm, place.stack)
-
-
-def _count(model: DictionaryTransformer, batches: list[Batch], sums: dict[Place, _Sums]) -> None:
-    """Add the tokens of some prompts."""
-    recorded = [at for place, each in sums.items() for at in (place, _error(place), each.writes)]
-    last = model.stacks[-1].name_in_places
-    layers = [place.layer or 0 for place in sums if place.stack == last]
-    stop = max(layers, default=0) + 1
-    cache = run(model, *batches, record=recorded, stop_at_layer=stop).cache
-    for place, each in sums.items():
-        stack = [s.name_in_places for s in model.stacks].index(place.stack)
-        real = batches[stack].is_real
-        features, error, y = (cache[at] for at in (place, _error(place), each.writes))
-        for row in range(len(real)):
-            each.add(features[row][real[row]], error[row][real[row]], y[row][real[row]])

@@ -30,6 +30,7 @@ from analyses.results import (
     token_ids,
 )
 from interp import DictionaryTransformer, Transformer, edits, run
+from interp.dictionaries import CrossLayerTranscoder, feature_edits
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
@@ -124,7 +125,7 @@ class ScaledUnits(Result):
         return f"{named} {'set to 0' if self.factor == 0 else f'scaled by {self.factor:g}'}"
 
 
-def scale_units(
+def scale_units(  # noqa: PLR0913 - the settings of one analysis, by keyword
     model: Transformer,
     prompt: Any,  # noqa: ANN401 - what model.check reads
     units: Sequence[str],
@@ -132,6 +133,7 @@ def scale_units(
     factor: float = 0.0,
     targets: Tokens | None = None,
     pos: Position = None,
+    transcoder: CrossLayerTranscoder | None = None,
 ) -> ScaledUnits:
     """Scale units of an attribution graph together, and measure what the logits become.
 
@@ -144,6 +146,7 @@ def scale_units(
         targets: tokens (ids or texts) whose logits are measured; ``None`` for the five that are
             most probable, and the five whose logits change most.
         pos: the position whose logits are read, as in :func:`analyses.attribution_graph`.
+        transcoder: the cross-layer transcoder of which features are units.
 
     Raises:
         InvalidInput: several prompts, no units, a name that is no unit of this model and prompt, or
@@ -165,7 +168,7 @@ def scale_units(
     (batch,) = model.batches(prompt)
     if len(batch.ids) != 1:
         raise InvalidInput(f"Units are those of one prompt; got {len(batch.ids)} prompts.")
-    scaled = _edits(model, batch, units, float(factor))
+    scaled = _edits(model, batch, units, float(factor), transcoder)
     named = None if targets is None else _named(model, targets)
     column = int(columns_read(batch, as_position(pos))[0])
     attentions = [
@@ -202,8 +205,14 @@ def scale_units(
     )
 
 
-def _edits(model: Transformer, batch: Batch, units: Sequence[str], factor: float) -> list[Edit]:
-    """The edit of each unit.
+def _edits(
+    model: Transformer,
+    batch: Batch,
+    units: Sequence[str],
+    factor: float,
+    transcoder: CrossLayerTranscoder | None,
+) -> list[Edit]:
+    """The edits of all units.
 
     Raises:
         InvalidInput: see :func:`scale_units`.
@@ -213,7 +222,12 @@ def _edits(model: Transformer, batch: Batch, units: Sequence[str], factor: float
         raise InvalidInput(f'units={shorten(units)} should be a list of names, such as ["L1N5@3"].')
     if len({*units}) < len(units):
         raise InvalidInput(f"units={shorten(units)} names a unit twice.")
-    places = {letter: _places_of_units(model, letter) for letter in "NF"}
+    of_features = (
+        _places_of_units(model, "F")
+        if transcoder is None
+        else _places_of_transcoder(model, transcoder)
+    )
+    places = {"N": _places_of_units(model, "N"), "F": of_features}
     n_pos = int(batch.is_real[0].sum())
     scaled: list[Edit] = []
     for name in units:
@@ -235,8 +249,30 @@ def _edits(model: Transformer, batch: Batch, units: Sequence[str], factor: float
                 f"{name}: layer {layer} has units 0 to {width - 1}, the prompt positions 0 to "
                 f"{n_pos - 1}."
             )
-        scaled.append(edits.scale(place, factor, unit=index, pos=pos))
+        of_transcoder = transcoder if match["letter"] == "F" else None
+        scaled += (
+            [edits.scale(place, factor, unit=index, pos=pos)]
+            if of_transcoder is None
+            else feature_edits(of_transcoder, layer, index, factor=factor, pos=pos)
+        )
     return scaled
+
+
+def _places_of_transcoder(
+    model: Network, transcoder: CrossLayerTranscoder
+) -> dict[int, tuple[Place, int]]:
+    """What each layer of a cross-layer transcoder reconstructs, and its number of features.
+
+    Raises:
+        InvalidInput: it is none, or of another model.
+    """
+    if not isinstance(transcoder, CrossLayerTranscoder):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidInput(
+            f"transcoder={shorten(transcoder)} should be what interp.dictionaries.load_cross_layer "
+            "returned."
+        )
+    pairs = transcoder.places(model)
+    return {layer: (written, transcoder.n_features) for layer, (_, written) in enumerate(pairs)}
 
 
 def _places_of_units(model: Network, letter: str) -> dict[int, tuple[Place, int]]:

@@ -17,6 +17,7 @@ WITHOUT = {
     "interp.load_towers": "no bundled model has two towers",
     "interp.packing_gain": "it returns the ratio of two times",
     "interp.parallel": "processes of torchrun call it",
+    "interp.dictionaries.load_cross_layer": "none of circuit-tracer is bundled",
     "interp.dictionaries.load_set": "no set of circuit-tracer is bundled",
     "interp.dictionaries.load_training": "it reads what a training that was stopped has written",
     "interp.dictionaries.save": "it writes a folder; a how-to page has it",

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from circuit_tracer.transcoder.activation_functions import JumpReLU, TopK
+from circuit_tracer.transcoder.cross_layer_transcoder import CrossLayerTranscoder, load_clt
 from circuit_tracer.transcoder.single_layer_transcoder import (
     SingleLayerTranscoder,
     TranscoderSet,
@@ -31,7 +32,7 @@ from safetensors.torch import save_file
 from sparsify import SparseCoder
 from sparsify.config import SparseCoderConfig
 
-D_IN, N_FEATURES, D_OUT, ROWS = 6, 16, 5, 7
+D_IN, N_FEATURES, D_OUT, ROWS, N_LAYERS = 6, 16, 5, 7, 3
 PLACES = {"hook_name": "blocks.0.hook_resid_post", "model_name": "random"}
 SPARSE = {
     "topk": {"k": 3},
@@ -142,6 +143,30 @@ def write_set(folder: Path, kind: str, activations: list[Any], *, has_skip: bool
     _save(into, x, features, transcoders.decode(features, x))
 
 
+def write_cross_layer(folder: Path, kind: str) -> None:
+    """Write a cross-layer transcoder, and what circuit-tracer computes after it is read again."""
+    torch.manual_seed(1)  # the same, whatever is written before
+    into = folder / f"circuit_tracer-cross-layer-{kind}"
+    coder = CrossLayerTranscoder(
+        N_LAYERS,
+        N_FEATURES,
+        D_IN,
+        "jump_relu" if kind == "jumprelu" else "relu",
+        lazy_decoder=False,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+    _draw(coder)
+    coder.to_safetensors(str(into))
+    hooks = {"feature_input_hook": "hook_resid_mid", "feature_output_hook": "hook_mlp_out"}
+    lines = {"model_kind": "cross_layer_transcoder", "model_name": "random", **hooks}
+    (into / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+    read = load_clt(str(into), device=torch.device("cpu"), dtype=torch.float32)
+    x = torch.randn(N_LAYERS, ROWS, D_IN)
+    with torch.no_grad():
+        _save(into, x, read.encode(x), read(x))
+
+
 def main(folder: str) -> None:
     """Write all of them."""
     torch.manual_seed(0)
@@ -169,6 +194,8 @@ def main(folder: str) -> None:
     write_set(Path(folder), "jumprelu", thresholds)
     write_set(Path(folder), "relu", [torch.relu] * 2, has_skip=True)
     write_set(Path(folder), "topk", [TopK(3)] * 2)
+    for kind in ("relu", "jumprelu"):
+        write_cross_layer(Path(folder), kind)
 
 
 def _draw(part: torch.nn.Module) -> None:

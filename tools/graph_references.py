@@ -2,11 +2,13 @@
 
     pip install circuit-tracer transformer-lens
     python -m tools.graph_references tests/dictionaries/references/circuit_tracer-graph
+    python -m tools.graph_references --cross-layer tests/dictionaries/references/circuit_tracer-…
 
-The folder has the transcoders as a set of circuit-tracer, ``model.safetensors`` with the weights by
-the names of TransformerLens, and ``graph.safetensors``: ``A`` [target, source]; ``features``, the
-layer, position and feature of its first nodes, after which come the errors of each layer and
-position, the tokens and the logits; the ids and probabilities of the logits; influence; two scores.
+The folder has the transcoders as a set of circuit-tracer (or one that is cross-layer),
+``model.safetensors`` with the weights by the names of TransformerLens, and ``graph.safetensors``:
+``A`` [target, source]; ``features``, the layer, position and feature of its first nodes, after
+which come the errors of each layer and position, the tokens and the logits; the ids and
+probabilities of the logits; influence; two scores.
 """
 
 import sys
@@ -18,6 +20,7 @@ from circuit_tracer.graph import compute_graph_scores, compute_node_influence
 from circuit_tracer.replacement_model.replacement_model_transformerlens import (
     TransformerLensReplacementModel,
 )
+from circuit_tracer.transcoder.cross_layer_transcoder import CrossLayerTranscoder
 from circuit_tracer.transcoder.single_layer_transcoder import SingleLayerTranscoder, TranscoderSet
 from safetensors.torch import save_file
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
@@ -31,20 +34,37 @@ HOOKS = {"feature_input_hook": "mlp.hook_in", "feature_output_hook": "mlp.hook_o
 CPU = torch.device("cpu")
 
 
-def main(folder: Path) -> None:
-    """Write all of it."""
-    cfg = HookedTransformerConfig(**fields(SHAPE))
+def _set(cfg: HookedTransformerConfig) -> TranscoderSet:
     coders = {
         layer: SingleLayerTranscoder(
             cfg.d_model, N_FEATURES, F.relu, layer, device=CPU, dtype=torch.float32
         )
         for layer in range(cfg.n_layers)
     }
-    transcoders = TranscoderSet(coders, **HOOKS)
+    return TranscoderSet(coders, **HOOKS)
+
+
+def _cross_layer(cfg: HookedTransformerConfig) -> CrossLayerTranscoder:
+    return CrossLayerTranscoder(
+        cfg.n_layers,
+        N_FEATURES,
+        cfg.d_model,
+        lazy_decoder=False,
+        device=CPU,
+        dtype=torch.float32,
+        **HOOKS,
+    )
+
+
+def main(folder: Path, *, is_cross_layer: bool) -> None:
+    """Write all of it."""
+    cfg = HookedTransformerConfig(**fields(SHAPE))
+    transcoders = _cross_layer(cfg) if is_cross_layer else _set(cfg)
     draw_weights(transcoders, 2)
     folder.mkdir(parents=True)
     transcoders.to_safetensors(str(folder))
-    lines = {"model_kind": "transcoder_set", "model_name": "random", **HOOKS, "scan": "random"}
+    kind = "cross_layer_transcoder" if is_cross_layer else "transcoder_set"
+    lines = {"model_kind": kind, "model_name": "random", **HOOKS, "scan": "random"}
     settings = "".join(f"{key}: {value}\n" for key, value in lines.items())
     (folder / "config.yaml").write_text(settings)
     model = TransformerLensReplacementModel.from_config(
@@ -78,4 +98,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[-1]), is_cross_layer="--cross-layer" in sys.argv)

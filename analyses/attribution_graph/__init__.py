@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
+from analyses.attribution_graph.cross_layer import cross_layer_units
 from analyses.attribution_graph.filling import Filling, bytes_of_rows
 from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
 from analyses.attribution_graph.influence import (
@@ -40,7 +41,7 @@ from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import features_of, neurons_of
+from analyses.attribution_graph.units import Units, features_of, neurons_of
 from analyses.methods.attribution import logit_direction, unembedding_of
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
 from analyses.results import (
@@ -58,6 +59,7 @@ from analyses.results import (
     token_ids,
 )
 from interp import Transformer, run
+from interp.dictionaries import CrossLayerTranscoder
 from interp.errors import InvalidInput, OutOfResources, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
@@ -460,7 +462,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     *,
     targets: Tokens | None = None,
     pos: Position = None,
-    units: Literal["neurons", "features"] = "neurons",
+    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
     max_nodes: int = 300,
     node_share: float = 0.8,
     edge_share: float = 0.98,
@@ -482,7 +484,9 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         units: what the nodes of an MLP are: its neurons; or, of ``interp.with_dictionaries(model,
             transcoders)``, the features of its transcoder, and the error that it leaves. The
             transcoder reads what the MLP reads, and writes what it writes, before or after a norm
-            of its output; a skip carries edges, as heads do.
+            of its output; a skip carries edges, as heads do. Or the features of a cross-layer
+            transcoder, of the model itself: an edge from one is the sum over all layers that it
+            writes, and an error is what the features of all layers leave out.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
@@ -517,8 +521,10 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    if units not in ("neurons", "features"):
-        raise InvalidInput(f'units={shorten(units)} should be "neurons" or "features".')
+    if units not in ("neurons", "features") and not isinstance(units, CrossLayerTranscoder):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidInput(
+            f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
+        )
     (batch,) = model.batches(prompt)
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
@@ -575,9 +581,12 @@ class _Traced:
         batch: Batch,
         column: int,
         named: Int[Tensor, " logit"] | None,
-        units: str,
+        units: str | CrossLayerTranscoder,
     ) -> None:
-        done = run(model, batch, record=places_of_run(model))
+        places = dict.fromkeys(places_of_run(model))
+        if isinstance(units, CrossLayerTranscoder):
+            places |= dict.fromkeys(place for pair in units.places(model) for place in pair)
+        done = run(model, batch, record=[*places])
         if done.logits is None:
             raise InvalidInput("This model has no logits, so there is nothing to trace.")
         probabilities = done.logits[0, column].double().softmax(-1).cpu()
@@ -594,8 +603,7 @@ class _Traced:
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
         frozen = FrozenModel(model, done.cache, real)
-        is_neurons = units == "neurons"
-        self.rows = Rows(frozen, neurons_of(frozen) if is_neurons else features_of(model, frozen))
+        self.rows = Rows(frozen, _units_of(model, frozen, units))
         self.pos, self.ids = pos, ids
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
         self.labels = [model.label(token) for token in ids.tolist()]
@@ -609,6 +617,15 @@ class _Traced:
         filling = Filling(self.rows, self.logits, start)
         filling.fill(max_nodes, progress)
         return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
+
+
+def _units_of(
+    model: Transformer, frozen: FrozenModel, units: str | CrossLayerTranscoder
+) -> dict[int, Units]:
+    """The units of each sub-layer."""
+    if isinstance(units, CrossLayerTranscoder):
+        return cross_layer_units(model, frozen, units)
+    return neurons_of(frozen) if units == "neurons" else features_of(model, frozen)
 
 
 def _read_by_logits(

@@ -133,7 +133,7 @@ class _Walk:
     # ---- sources, where they enter the stream --------------------------------------------------
 
     def _add_units(self, number: int, branch: Branch) -> None:
-        """Units, the error and the bias of units of one sub-layer."""
+        """What units write to one sub-layer, its error and the bias of units."""
         rows = self.rows
         units = rows.units.get(number)
         if number in rows.errors:
@@ -147,11 +147,12 @@ class _Walk:
             return
         if units.bias is not None:
             self._add_bias(_of_units(rows, number, units.bias, slice(None)), branch.before)
-        inside = rows.inside(number, self.sources).nonzero()[:, 0]
-        which = self.sources[inside] - rows.first[number]
-        pos = units.pos[which]
-        written = _of_units(rows, number, units.written(which), pos)
-        self._enter(inside, pos, written, branch.before)
+        for source in rows.sources(number):
+            inside = rows.inside(source, self.sources).nonzero()[:, 0]
+            which = self.sources[inside] - rows.first[source]
+            pos = rows.units[source].pos[which]
+            written = _of_units(rows, number, rows.units[source].written(which, number), pos)
+            self._enter(inside, pos, written, branch.before)
 
     def _place(self, first: int, vectors: Float[Tensor, "pos d_model"], before: int) -> None:
         """Sources with one column for each position, from a first one on."""

@@ -114,7 +114,7 @@ def measured(
     table = sweep(
         model,
         batch,
-        [*([edit] for edit in zeros), *([edit, *patterns] for edit in zeros)],
+        [*zeros, *([*zero, *patterns] for zero in zeros)],
         answer,
         memory=how.memory,
         progress=how.progress,
@@ -142,7 +142,7 @@ def answer_of(
     return centred @ weights.to(read)
 
 
-def _zero(placed: Placed, number: int) -> Edit:
+def _zero(placed: Placed, number: int) -> list[Edit]:
     branch, at = placed.unit(number)
     return placed.rows.units[branch].zero(at)
 

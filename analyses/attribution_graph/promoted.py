@@ -2,9 +2,10 @@
 
     written · J_outᵀ · J_finalᵀ · W_U        J of a norm: gain and centring, with a divisor of 1
 
-Divisors are numbers above 0 at each position, so they change no order. What later heads and MLPs
-make of the unit is no part of it (Geva et al. 2022, "Transformer Feed-Forward Layers Build
-Predictions by Promoting Concepts in the Vocabulary Space").
+Divisors are numbers above 0 at each position, so they change no order (but for a unit that writes
+to several sub-layers with norms after them). What later heads and MLPs make of the unit is no part
+of it (Geva et al. 2022, "Transformer Feed-Forward Layers Build Predictions by Promoting Concepts in
+the Vocabulary Space").
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,11 +60,14 @@ def with_promoted(
 def _read(placed: Placed, branch: int, chosen: Sequence[int]) -> Float[Tensor, "chosen d_model"]:
     """What the unembedding reads of some units of a sub-layer, but for divisors of norms."""
     frozen, units = placed.rows.frozen, placed.rows.units[branch]
-    written = units.written(torch.tensor(chosen, device=units.pos.device))
-    normed = output_norm(frozen.branches[branch].layer, frozen.branches[branch].step)
-    if normed is not None and not units.writes_after_norm:
-        written = _linear(normed[0], written)
-    return _linear(frozen.stack.final_norm, written)
+    which, total = torch.tensor(chosen, device=units.pos.device), frozen.vectors.new_zeros(())
+    for target in units.targets:
+        written, at = units.written(which, target), frozen.branches[target]
+        normed = output_norm(at.layer, at.step)
+        if normed is not None and not units.writes_after_norm:
+            written = _linear(normed[0], written)
+        total = total + written
+    return _linear(frozen.stack.final_norm, total)
 
 
 def _linear(norm: Norm, x: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:

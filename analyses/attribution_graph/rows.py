@@ -128,9 +128,10 @@ class Rows:
             which = columns[inside] - self.first[number]
             branch, pos = self.frozen.branches[number], units.pos[which]
             direction, bias = units.readers(which)
-            direction, constant = self._pulled(branch, direction, pos)
-            before = torch.full_like(pos, branch.before)
-            parts.append(Readers(before, pos, direction, bias + constant))
+            if not units.reads_stream:
+                direction, constant = self._pulled(branch, direction, pos)
+                bias = bias + constant
+            parts.append(Readers(torch.full_like(pos, branch.before), pos, direction, bias))
             order.append(inside.nonzero()[:, 0])
         back = torch.cat(order).argsort()
         names = ("before", "pos", "direction", "bias")
@@ -184,10 +185,11 @@ class Rows:
                 yield slice(first, first + columns.n_pos), self._of_error(number, demand)
 
     def _of_units(self, number: int, demand: Demand) -> Iterator[tuple[slice | int, Tensor]]:
-        """Columns and what the units of a sub-layer, and their bias, write along directions."""
-        first, units = self.first[number], self.units[number]
-        g = self.at_units(number, demand)
-        yield slice(first, first + len(units.pos)), units.effects(g)
+        """Columns and what units, and their bias, write to a sub-layer along directions."""
+        units, g = self.units[number], self.at_units(number, demand)
+        for source in self.sources(number):
+            first, of_source = self.first[source], self.units[source]
+            yield slice(first, first + len(of_source.pos)), of_source.effects(g, number)
         if units.bias is not None:
             yield self.columns.bias, (g * units.bias).sum((1, 2))
 
@@ -272,6 +274,10 @@ class Rows:
             for branch in self.frozen.branches
             if branch.before == before and isinstance(branch.step.f, Attention)
         ]
+
+    def sources(self, number: int) -> list[int]:
+        """The sub-layers whose units write to a sub-layer, by their indices among the branches."""
+        return [source for source, units in self.units.items() if number in units.targets]
 
     def carrier_of_skip(self, number: int) -> int:
         """The index of the skip of a sub-layer's units among the carriers."""

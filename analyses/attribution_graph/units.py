@@ -10,7 +10,8 @@ et al. 2025). Features of a transcoder are others: its decoder writes, its encod
 error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Circuit Tracing"). Of
 a transcoder with a skip, input · W_skip passes by the features, and so carries edges, as heads do.
 The output is that of the MLP or, where a norm follows, what this norm makes of it, as the
-transcoder was trained.
+transcoder was trained. Features of a cross-layer transcoder write what several MLPs write: an edge
+from one is the sum over all of them.
 :class:`Units` is all that a graph asks of them.
 """
 
@@ -48,6 +49,8 @@ class Units(Protocol):
         error: what the sub-layer writes at each position besides units and biases; ``None`` for 0.
         bias: what units write at each position in addition to the bias of the sub-layer; ``None``
             for 0.
+        targets: the sub-layers that units write to, by their indices among the branches.
+        reads_stream: whether units read the stream itself, before the norm of the input.
         writes_after_norm: whether units write what the sub-layer adds to the stream, after the norm
             of its output, if there is one.
         skip: W_skip; ``None`` without one.
@@ -61,25 +64,29 @@ class Units(Protocol):
     reading: Float[Tensor, " unit"]
     error: Float[Tensor, "pos d_model"] | None
     bias: Float[Tensor, "pos d_model"] | None
+    targets: tuple[int, ...]
+    reads_stream: bool
     writes_after_norm: bool
     skip: Float[Tensor, "d_model d_model"] | None
 
-    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
-        """What units write: activation · writer."""
+    def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
+        """What units write to one of their targets: activation · writer."""
         ...
 
-    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
-        """What all units write along directions of the sub-layer's output."""
+    def effects(
+        self, direction: Float[Tensor, "row pos d_model"], target: int
+    ) -> Float[Tensor, "row unit"]:
+        """What all units write to one of their targets, along directions of its output."""
         ...
 
     def readers(
         self, which: Which
     ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
-        """The directions of the normalized input that units read, and their constants."""
+        """The directions of what units read, and their constants."""
         ...
 
-    def zero(self, unit: int) -> Edit:
-        """The edit that switches one unit off."""
+    def zero(self, unit: int) -> list[Edit]:
+        """The edits that switch one unit off."""
         ...
 
 
@@ -88,16 +95,19 @@ class Neurons:
 
     Args:
         frozen: the run.
-        branch: the MLP.
+        number: the index of the MLP among the branches.
     """
 
     kind: str = "neuron"
+    reads_stream: bool = False
     error: Float[Tensor, "pos d_model"] | None = None
     bias: Float[Tensor, "pos d_model"] | None = None
     writes_after_norm: bool = False
     skip: Float[Tensor, "d_model d_model"] | None = None
 
-    def __init__(self, frozen: FrozenModel, branch: Branch) -> None:
+    def __init__(self, frozen: FrozenModel, number: int) -> None:
+        branch = frozen.branches[number]
+        self.targets: tuple[int, ...] = (number,)
         if not isinstance(branch.step.f, MLP):
             raise TypeError(f"The sub-layer of layer {branch.layer} is no MLP.")
         self.layer, self.mlp = branch.layer, branch.step.f
@@ -106,12 +116,16 @@ class Neurons:
         self.activation = post[self.pos, self.index]
         self.reading = pre[self.pos, self.index]
 
-    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+    def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
         writers = self.mlp.W_out[self.index[which]].to(self.activation.dtype)
         return self.activation[which, None] * writers
 
-    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
+    def effects(
+        self,
+        direction: Float[Tensor, "row pos d_model"],
+        target: int,  # noqa: ARG002
+    ) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
         by_post = direction @ self.mlp.W_out.to(direction.dtype).mT
         return by_post[:, self.pos, self.index] * self.activation
@@ -124,16 +138,16 @@ class Neurons:
         W_in = self.mlp.W_in.mT[index].to(self.reading.dtype)
         return W_in, W_in.new_zeros(len(index)) if b_in is None else b_in[index].to(W_in.dtype)
 
-    def zero(self, unit: int) -> Edit:
+    def zero(self, unit: int) -> list[Edit]:
         """See :meth:`Units.zero`."""
         place = Place(Point.POST, self.layer)
-        return edits.zero(place, unit=int(self.index[unit]), pos=int(self.pos[unit]))
+        return [edits.zero(place, unit=int(self.index[unit]), pos=int(self.pos[unit]))]
 
 
 def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
     """The neurons of all MLPs, by the index of their branch; none of a mixture of experts."""
     return {
-        number: Neurons(frozen, branch)
+        number: Neurons(frozen, number)
         for number, branch in enumerate(frozen.branches)
         if isinstance(branch.step.f, MLP)
     }
@@ -144,16 +158,19 @@ class Features:
 
     Args:
         frozen: the run.
-        branch: the MLP.
+        number: the index of the MLP among the branches.
         place: the place of the features.
         dictionary: the transcoder.
     """
 
     kind: str = "feature"
+    reads_stream: bool = False
 
     def __init__(
-        self, frozen: FrozenModel, branch: Branch, place: Place, dictionary: Dictionary
+        self, frozen: FrozenModel, number: int, place: Place, dictionary: Dictionary
     ) -> None:
+        branch = frozen.branches[number]
+        self.targets: tuple[int, ...] = (number,)
         features = frozen.read(place)  # dense, so not kept
         self.layer, self.dictionary, self._place = branch.layer, dictionary, place
         self.pos, self.index = features.nonzero().unbind(1)
@@ -162,26 +179,22 @@ class Features:
         error = replace(place, point=Point.FEATURES_ERROR)
         self.error: Float[Tensor, "pos d_model"] | None = frozen.at(error)
         self.writes_after_norm = place.norm == branch.step.points.writes.label
-        self.bias: Float[Tensor, "pos d_model"] | None = self._bias(frozen, branch)
+        bias = bias_besides(frozen, branch, dictionary.b_dec, after_norm=self.writes_after_norm)
+        self.bias: Float[Tensor, "pos d_model"] | None = bias
         self.skip: Float[Tensor, "d_model d_model"] | None = (
             dictionary.w_skip.to(features.dtype) if isinstance(dictionary, SkipDictionary) else None
         )
 
-    def _bias(self, frozen: FrozenModel, branch: Branch) -> Float[Tensor, "pos d_model"]:
-        """``b_dec``, less the biases of the sub-layer, which are writers by themselves."""
-        like, f = frozen.vectors[0], branch.step.f
-        b_dec = self.dictionary.b_dec.to(like.dtype).expand_as(like)
-        if self.writes_after_norm:
-            return b_dec - frozen.biases(branch).sum(0)
-        b_out = f.b_out if isinstance(f, MLP) else None
-        return b_dec if b_out is None else b_dec - b_out.to(like.dtype)
-
-    def written(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+    def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
         writers = self.dictionary.w_dec[self.index[which]].to(self.activation.dtype)
         return self.activation[which, None] * writers
 
-    def effects(self, direction: Float[Tensor, "row pos d_model"]) -> Float[Tensor, "row unit"]:
+    def effects(
+        self,
+        direction: Float[Tensor, "row pos d_model"],
+        target: int,  # noqa: ARG002
+    ) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
         w_dec = self.dictionary.w_dec.to(direction.dtype)
         # Few of the features are active at a position, so that others are not multiplied.
@@ -204,9 +217,21 @@ class Features:
             return directions * scale[:, None], constants * scale + offset
         return directions, constants
 
-    def zero(self, unit: int) -> Edit:
+    def zero(self, unit: int) -> list[Edit]:
         """See :meth:`Units.zero`."""
-        return edits.zero(self._place, unit=int(self.index[unit]), pos=int(self.pos[unit]))
+        return [edits.zero(self._place, unit=int(self.index[unit]), pos=int(self.pos[unit]))]
+
+
+def bias_besides(
+    frozen: FrozenModel, branch: Branch, b_dec: Float[Tensor, " d_model"], *, after_norm: bool
+) -> Float[Tensor, "pos d_model"]:
+    """``b_dec``, less the biases of the sub-layer, which are writers by themselves."""
+    like, f = frozen.vectors[0], branch.step.f
+    whole = b_dec.to(like.dtype).expand_as(like)
+    if after_norm:
+        return whole - frozen.biases(branch).sum(0)
+    b_out = f.b_out if isinstance(f, MLP) else None
+    return whole if b_out is None else whole - b_out.to(like.dtype)
 
 
 def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
@@ -231,7 +256,7 @@ def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:
         for place, dictionary in of_branch:
             source = replace(branch.step.source(), layer=branch.layer)
             _check_transcoder(dictionary.places(model)[0], source)
-            units[number] = Features(frozen, branch, place, dictionary)
+            units[number] = Features(frozen, number, place, dictionary)
     if not units:
         raise InvalidInput(
             'units="features" takes a model with transcoders that write what an MLP writes: '

@@ -50,6 +50,13 @@ Dictionaries = Annotated[
         "repeated.",
     ),
 ]
+CrossLayer = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder of a cross-layer transcoder, whose features are the units.",
+        show_default="none",
+    ),
+]
 MaxNodes = Annotated[int, typer.Option(help="The most units whose rows are computed.", min=0)]
 Check = Annotated[
     int, typer.Option(help="Units that are set to zero, to check what is predicted.", min=0)
@@ -75,6 +82,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     target: Target = None,
     units: UnitsOption = None,
     dictionary: Dictionaries = None,
+    cross_layer: CrossLayer = None,
     max_nodes: MaxNodes = 300,
     check: Check = 16,
     group: Group = None,
@@ -91,9 +99,12 @@ def graph(  # noqa: PLR0913 - the options of one command
     from apps.devices import loading_options  # noqa: PLC0415
     from apps.report import Report, ReportPrompt, write_report  # noqa: PLC0415
     from interp import dictionaries, with_dictionaries  # noqa: PLC0415
+    from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
     from interp.loading import load  # noqa: PLC0415
 
+    if cross_layer and (units or dictionary):
+        raise InvalidInput("--cross-layer gives the units; leave out --units and --dictionary.")
     loaded = load(model, **loading_options(device))
     if dictionary:
         loaded = with_dictionaries(loaded, [dictionaries.load(name) for name in dictionary])
@@ -102,7 +113,9 @@ def graph(  # noqa: PLR0913 - the options of one command
             loaded,
             prompt,
             targets=target or None,
-            units=str(units or (Units.FEATURES if dictionary else Units.NEURONS)),  # pyright: ignore[reportArgumentType]
+            units=dictionaries.load_cross_layer(cross_layer)
+            if cross_layer
+            else str(units or (Units.FEATURES if dictionary else Units.NEURONS)),  # pyright: ignore[reportArgumentType]
             max_nodes=max_nodes,
             check=check,
             seed=seed,

@@ -16,6 +16,7 @@ import torch
 
 from interp.dictionaries import (
     circuit_tracer,
+    cross_layer_files,
     dictionary_learning,
     gemma_scope,
     gemma_scope_2,
@@ -25,6 +26,8 @@ from interp.dictionaries import (
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
 from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.claims import EVALUATION, Claim
+from interp.dictionaries.cross_layer import CrossLayerTranscoder
+from interp.dictionaries.cross_layer_edits import feature_edits, reconstruction_edits
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
 from interp.dictionaries.saelens import save
@@ -170,9 +173,48 @@ def load_set(
     return transcoders
 
 
+def load_cross_layer(
+    folder: object,
+    *,
+    inside: str = "",
+    reads: str | None = None,
+    writes: str | None = None,
+    dtype: torch.dtype = torch.float32,
+    lazy: bool = False,
+) -> CrossLayerTranscoder:
+    """The cross-layer transcoder of a folder, as circuit-tracer publishes it.
+
+        transcoder = interp.dictionaries.load_cross_layer("folder")
+        analyses.attribution_graph(model, text, units=transcoder)
+        interp.run(model, text, edits=interp.dictionaries.feature_edits(transcoder, 3, 17))
+
+    A folder with ``config.yaml`` and, for each layer, the files ``W_enc_N.safetensors`` and
+    ``W_dec_N.safetensors``. Places are named as in :func:`load_set`.
+
+    Args:
+        folder: the folder, or ``"hub:org/name@revision"``.
+        inside: path of the transcoder within the folder or the repository.
+        reads: name of what features read within their layer, such as ``"hook_mlp_in"``; ``None``
+            takes that of the file.
+        writes: likewise of what is reconstructed.
+        dtype: dtype of the weights.
+        lazy: whether decoders, which are most of the weights, stay on disk: those of the active
+            features are read whenever they are used.
+
+    Raises:
+        InvalidInput: as for :func:`load`.
+        ModelLoadError: the files are damaged or contradict one another, the set is of another kind,
+            or it reads what is another tensor in models of this package.
+    """
+    check_dtype(dtype)
+    path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "W_*.safetensors"])
+    return cross_layer_files.read_cross_layer(path, dtype, reads, writes, lazy=lazy)
+
+
 __all__ = [
     "Activation",
     "Claim",
+    "CrossLayerTranscoder",
     "Dictionary",
     "DictionarySettings",
     "DictionaryTraining",
@@ -184,9 +226,12 @@ __all__ = [
     "SkipDictionary",
     "TopK",
     "bundled",
+    "feature_edits",
     "load",
+    "load_cross_layer",
     "load_set",
     "load_training",
+    "reconstruction_edits",
     "save",
     "train",
     "train_rows",

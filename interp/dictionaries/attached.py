@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.dictionaries.activations import Features
+from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.dictionaries.dictionary import Dictionary
 from interp.errors import InvalidInput, shorten
 from interp.io import Table
@@ -302,6 +303,12 @@ def _checked(dictionaries: object) -> list[Dictionary]:
     Raises:
         InvalidInput: there is none, or an element is not a dictionary.
     """
+    if isinstance(dictionaries, CrossLayerTranscoder):
+        raise InvalidInput(
+            "Features of a cross-layer transcoder write to several layers, so they are no places "
+            "of a view: edit them with interp.dictionaries.feature_edits, and pass the transcoder "
+            "to analyses.attribution_graph, as units=, or to check_dictionaries, as transcoder=."
+        )
     several = list(dictionaries) if isinstance(dictionaries, Iterable) else [dictionaries]
     checked = [part for part in several if isinstance(part, Dictionary)]
     if not checked or len(checked) < len(several):

@@ -54,11 +54,11 @@ def read_set(
         ModelLoadError: the files are damaged or contradict one another, the set is one of another
             kind, or some of its files are not in the folder.
     """
-    settings = _settings(folder / SETTINGS)
+    settings = settings_of_set(folder / SETTINGS)
     if settings.get("model_kind") == CROSS_LAYER:
         raise ModelLoadError(
-            f"{folder}: model_kind is {CROSS_LAYER!r}, whose features write to several layers. "
-            f"These are not read; {KIND!r} is."
+            f"{folder}: model_kind is {CROSS_LAYER!r}, whose features write to several layers: "
+            "read it with interp.dictionaries.load_cross_layer."
         )
     if settings.get("model_kind") != KIND:
         raise ModelLoadError(
@@ -66,8 +66,8 @@ def read_set(
             "was expected."
         )
     hooks = {
-        "reads": reads or _hook(settings, "feature_input_hook", folder),
-        "writes": writes or _hook(settings, "feature_output_hook", folder),
+        "reads": reads or hook_of(settings, "feature_input_hook", folder),
+        "writes": writes or hook_of(settings, "feature_output_hook", folder),
     }
     transcoders: list[Dictionary] = []
     for layer, path in enumerate(_paths(settings, folder, published)):
@@ -83,7 +83,7 @@ def read_set(
     return transcoders
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def settings_of_set(path: Path) -> dict[str, Any]:
     """The mapping of a YAML file of plain values, without references.
 
     Raises:
@@ -118,7 +118,7 @@ def _check_structure(text: str) -> None:
             raise ValueError(f"it is nested deeper than {MOST_LEVELS} levels")
 
 
-def _hook(settings: Settings, name: str, folder: Path) -> str:
+def hook_of(settings: Settings, name: str, folder: Path) -> str:
     """A name of TransformerLens within a layer.
 
     Raises:
@@ -162,7 +162,7 @@ def _paths(settings: Settings, folder: Path, published: Sequence[str] | None) ->
     if listed and not elsewhere:
         _check_stored(folder, listed)
         return [folder / name for name in listed]
-    names = [name for name in _names(folder) if LAYER.fullmatch(name)]
+    names = [name for name in names_in(folder) if LAYER.fullmatch(name)]
     if elsewhere and not names:
         raise ModelLoadError(
             f"{folder / SETTINGS} lists {shorten(elsewhere[0])}; only files in the folder itself "
@@ -196,7 +196,7 @@ def _check_stored(folder: Path, listed: Sequence[str]) -> None:
         )
 
 
-def _names(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
     """Names of the files in a folder.
 
     Raises:

@@ -95,24 +95,8 @@ class Dictionary:
             UnknownPlace: the model has no such place.
         """
         pairs = (("reads", self.reads, len(self.w_enc)), ("writes", self.writes, len(self.b_dec)))
-        read, written = (self._place(model, *pair) for pair in pairs)
+        read, written = (checked_place(model, *pair) for pair in pairs)
         return read, written
-
-    def _place(self, model: Network, verb: str, name: str, width: int) -> Place:
-        if not name:
-            raise InvalidInput(
-                f"The file of this dictionary does not say what it {verb}; pass {verb}= to "
-                'interp.dictionaries.load, such as "blocks.3.hook_resid_post".'
-            )
-        place = _resolved(model, name)
-        axes = {axis: n for axis, n in model.fixed_axes(place).items() if axis in place.point.axes}
-        of_model = prod(axes.values())
-        if of_model != width:
-            raise InvalidInput(
-                f"The dictionary {verb} {width} numbers a token at {name}; in this model they are "
-                f"{of_model}. Is it a dictionary of another model?"
-            )
-        return place
 
     @property
     def n_features(self) -> int:
@@ -132,11 +116,8 @@ class Dictionary:
             for name, tensor in tensors.items()
             if name.startswith("activation.")
         }
-        activation = copy(self.activation)
-        for name, tensor in inner.items():
-            object.__setattr__(activation, name, tensor)
         outer = {name: tensor for name, tensor in tensors.items() if "." not in name}
-        return replace(self, **outer, activation=activation)
+        return replace(self, **outer, activation=activation_with(self.activation, inner))
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Dictionary":
         """The same dictionary on a device and in a dtype."""
@@ -166,6 +147,38 @@ class SkipDictionary(Dictionary):
     def output(self, features: Features, x: Read) -> Written:
         """``f W_dec + b_dec + x W_skip``."""
         return self.decode(features) + x @ self.w_skip
+
+
+def activation_with(activation: Activation, tensors: Mapping[str, Tensor]) -> Activation:
+    """The same activation with other tensors, by the names of its attributes."""
+    changed = copy(activation)
+    for name, tensor in tensors.items():
+        object.__setattr__(changed, name, tensor)
+    return changed
+
+
+def checked_place(model: Network, verb: str, name: str, width: int) -> Place:
+    """The place of a name, where tensors have a width.
+
+    Raises:
+        InvalidInput: there is no name, or tensors have another width: the dictionary is of another
+            model.
+        UnknownPlace: the model has no such place.
+    """
+    if not name:
+        raise InvalidInput(
+            f"The file of this dictionary does not say what it {verb}; pass {verb}= to "
+            'interp.dictionaries.load, such as "blocks.3.hook_resid_post".'
+        )
+    place = _resolved(model, name)
+    axes = {axis: n for axis, n in model.fixed_axes(place).items() if axis in place.point.axes}
+    of_model = prod(axes.values())
+    if of_model != width:
+        raise InvalidInput(
+            f"The dictionary {verb} {width} numbers a token at {name}; in this model they are "
+            f"{of_model}. Is it a dictionary of another model?"
+        )
+    return place
 
 
 def _resolved(model: Network, name: str) -> Place:

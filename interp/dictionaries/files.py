@@ -51,7 +51,7 @@ def tensors_of(path: Path, dtype: torch.dtype) -> Tensors:
         tensors = read(path)
     except (*DAMAGED, *UNREADABLE, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
-    return {name: _finite(tensor, dtype, f"{path}: {name}") for name, tensor in tensors.items()}
+    return {name: finite(tensor, dtype, f"{path}: {name}") for name, tensor in tensors.items()}
 
 
 def checked_file(path: Path) -> tuple[Tensors, dict[str, str]]:
@@ -94,7 +94,7 @@ def unpickled_of(path: Path, dtype: torch.dtype, buffers: Sequence[str]) -> tupl
     if missing:
         raise ModelLoadError(f"{path} lacks {', '.join(missing)}; it has {shorten([*tensors])}.")
     weights = {
-        name: _finite(tensor, dtype, f"{path}: {shorten(name)}").clone()
+        name: finite(tensor, dtype, f"{path}: {shorten(name)}").clone()
         for name, tensor in tensors.items()
         if name not in buffers
     }
@@ -163,7 +163,12 @@ def _arrays(path: Path) -> Tensors:
         return {name: torch.from_numpy(file[name]) for name in file.files}
 
 
-def _finite(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+def finite(tensor: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """A tensor in another dtype.
+
+    Raises:
+        ModelLoadError: it has no real numbers, or one that is not finite in this dtype.
+    """
     if not tensor.is_floating_point():
         raise ModelLoadError(f"{name} has the dtype {tensor.dtype}; real numbers were expected.")
     converted = tensor.to(dtype)

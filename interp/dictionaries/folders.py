@@ -13,8 +13,10 @@ from interp.loading import PREFIX, fetch_files, published_files
 
 INSIDE = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
 """A path within a folder, without characters that patterns of files have."""
-CROSS_LAYER = re.compile(r"W_(enc|dec)_\d+\.safetensors|params_layer_\d+\.safetensors")
-"""Files of cross-layer transcoders: of circuit-tracer, and of Gemma Scope 2."""
+CROSS_LAYER = re.compile(r"W_(enc|dec)_\d+\.safetensors")
+"""Files of cross-layer transcoders of circuit-tracer."""
+OTHER_CROSS_LAYER = re.compile(r"params_layer_\d+\.safetensors")
+"""Those of Gemma Scope 2, which are not read."""
 
 
 def check_dtype(dtype: torch.dtype) -> None:
@@ -61,16 +63,22 @@ def published_in(folder: object, inside: str) -> list[str] | None:
 
 def advice(folder: Path) -> str:
     """What else a folder is, if it is not that of one dictionary."""
-    if (folder / OF_SET).is_file():
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    cross_layer = next((name for name in names if CROSS_LAYER.fullmatch(name)), None)
+    if cross_layer is not None:
+        return (
+            f" {cross_layer} is a file of a cross-layer transcoder: read it with "
+            "interp.dictionaries.load_cross_layer."
+        )
+    if OF_SET in names:
         return (
             f" It has {OF_SET}, so it is a set with a transcoder for each layer: read it with "
             "interp.dictionaries.load_set."
         )
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    cross_layer = next((name for name in names if CROSS_LAYER.fullmatch(name)), None)
-    if cross_layer is None:
+    other = next((name for name in names if OTHER_CROSS_LAYER.fullmatch(name)), None)
+    if other is None:
         return ""
     return (
-        f" {cross_layer} is a file of a cross-layer transcoder, whose features write to several "
-        "layers; these are not read."
+        f" {other} is a file of a cross-layer transcoder of Gemma Scope 2, whose features write to "
+        "several layers; of these, only circuit-tracer's are read."
     )

@@ -162,7 +162,11 @@ DECLARED = Declared(
     made=Made(
         lambda: check_dictionaries(VIEW, small.CLEAN[[0, 1, 2, 0, 1]]), means=("effect", "effect")
     ),
-    call=Call((VIEW, small.CLEAN), {}, {"rows": odd.COUNT, "memory": odd.MEMORY}),
+    call=Call(
+        (VIEW, small.CLEAN),
+        {},
+        {"rows": odd.COUNT, "memory": odd.MEMORY, "transcoder": (odd.TEXT, odd.LISTED)},
+    ),
     command=Without("a command reads models, and these have dictionaries"),
     of_each_prompt=Without("its dictionaries are of one model, and its means are over all prompts"),
     of_each_pair=Without("its dictionaries are of one model"),

@@ -191,6 +191,7 @@ DECLARED = Declared(
             "factor": (odd.TEXT, float("nan"), float("inf"), odd.LISTED, odd.NOTHING, True),
             "targets": odd.TOKENS,
             "pos": (odd.TEXT, odd.BROKEN, odd.LISTED),
+            "transcoder": (odd.TEXT, odd.LISTED),
         },
     ),
     command=Without("it takes one prompt"),

@@ -25,45 +25,51 @@ from analyses.attribution_graph.influence import (
 from interp import compat, dictionaries
 from tools.clients.models import fields
 
-FOLDER = Path(__file__).with_name("references") / "circuit_tracer-graph"
-GRAPH = load_file(FOLDER / "graph.safetensors")
-N_LAYERS, N_POS = 2, len(GRAPH["tokens"])
+REFERENCES = Path(__file__).with_name("references")
+SET, CROSS_LAYER = "circuit_tracer-graph", "circuit_tracer-cross-layer-graph"
+GRAPHS = {name: load_file(REFERENCES / name / "graph.safetensors") for name in (SET, CROSS_LAYER)}
+N_LAYERS, N_POS = 2, len(GRAPHS[SET]["tokens"])
 BOUND = 1e-5
 """Of differences in float32; the largest effect is about 1."""
 
 
 @cache
-def view() -> interp.DictionaryTransformer:
-    """The model, with the set of transcoders."""
+def model_and_units(name: str) -> tuple[interp.Transformer, object]:
+    """The model with the set of transcoders, or the model and the cross-layer transcoder."""
+    folder = REFERENCES / name
     model = compat.HookedTransformer(fields("llama"))
-    model.load_state_dict(load_file(FOLDER / "model.safetensors"))
-    return interp.with_dictionaries(model.core, dictionaries.load_set(FOLDER))
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    if name == CROSS_LAYER:
+        return model.core, dictionaries.load_cross_layer(folder)
+    return interp.with_dictionaries(model.core, dictionaries.load_set(folder)), "features"
 
 
-def names() -> list[str]:
+def names(reference: dict[str, torch.Tensor]) -> list[str]:
     """Our names of circuit-tracer's nodes; of logits, by their tokens."""
     return [
-        *(f"L{layer}F{feature}@{pos}" for layer, pos, feature in GRAPH["features"].tolist()),
+        *(f"L{layer}F{feature}@{pos}" for layer, pos, feature in reference["features"].tolist()),
         *(f"L{layer}error@{pos}" for layer in range(N_LAYERS) for pos in range(N_POS)),
         *(f"embed@{pos}" for pos in range(N_POS)),
-        *(f"logit {token}@{N_POS - 1}" for token in GRAPH["logits"].tolist()),
+        *(f"logit {token}@{N_POS - 1}" for token in reference["logits"].tolist()),
     ]
 
 
-def test_every_edge_is_that_of_circuit_tracer(monkeypatch):
+@pytest.mark.parametrize("of", GRAPHS)
+def test_every_edge_is_that_of_circuit_tracer(of, monkeypatch):
+    reference, (model, units) = GRAPHS[of], model_and_units(of)
     monkeypatch.setattr(filling, "STORED", 0.0)
     graph = attribution_graph(
-        view(),
-        GRAPH["tokens"][None],
-        targets=GRAPH["logits"].tolist(),
-        units="features",
+        model,
+        reference["tokens"][None],
+        targets=reference["logits"].tolist(),
+        units=units,
         max_nodes=10**6,
         node_share=1.0,
         edge_share=1.0,
         check=0,
     )
-    assert_close(graph.probability.float(), GRAPH["probabilities"], BOUND)
-    index = {name: n for n, name in enumerate(names())}
+    assert_close(graph.probability.float(), reference["probabilities"], BOUND)
+    index = {name: n for n, name in enumerate(names(reference))}
     A = torch.zeros(len(index), len(index), dtype=torch.float64)
     others = set()
     for (source, target), effect in zip(graph.edges, graph.effect, strict=True):
@@ -76,24 +82,24 @@ def test_every_edge_is_that_of_circuit_tracer(monkeypatch):
     rows = [n for name, n in index.items() if name in nodes]
     is_first = [name.endswith("@0") and not name.startswith("embed") for name in index]
     columns = (~torch.tensor(is_first)).nonzero()[:, 0]
-    expected = GRAPH["A"].double()[rows][:, columns]
+    expected = reference["A"].double()[rows][:, columns]
     assert_close(A[rows][:, columns], expected, BOUND)
     assert len(rows) > 50
-    assert (expected != 0).sum() > 1000
+    assert (expected != 0).sum() > (1000 if of == SET else 900)
     # Features that no logit reads, such as those of the last layer elsewhere, are no nodes here.
     left_out = {name for name in index if "F" in name} - nodes
     assert all(name.startswith("L1") and not name.endswith(f"@{N_POS - 1}") for name in left_out)
 
 
-def edges_of_circuit_tracer() -> tuple[Edges, Ends]:
+def edges_of_circuit_tracer(reference: dict[str, torch.Tensor]) -> tuple[Edges, Ends]:
     """Its matrix as edges, with one more node as the rest, which it has not."""
-    A = GRAPH["A"].double()
+    A = reference["A"].double()
     target, source = A.nonzero().unbind(1)
     shares = A.abs() / A.abs().sum(1, keepdim=True).clamp(min=1e-10)
-    n, n_features, n_logits = len(A), len(GRAPH["features"]), len(GRAPH["logits"])
+    n, n_features, n_logits = len(A), len(reference["features"]), len(reference["logits"])
     numbers = torch.arange(n + 1)
     start = torch.zeros(n + 1, dtype=torch.float64)
-    start[n - n_logits : n] = GRAPH["probabilities"].double()
+    start[n - n_logits : n] = reference["probabilities"].double()
     first_token = n - n_logits - N_POS
     ends = Ends(
         start,
@@ -105,10 +111,11 @@ def edges_of_circuit_tracer() -> tuple[Edges, Ends]:
     return Edges(target, source, A[target, source], shares[target, source]), ends
 
 
-def test_influence_and_scores_are_computed_alike():
-    edges, ends = edges_of_circuit_tracer()
-    assert_close(influence(edges, ends.start)[:-1], GRAPH["influence"].double(), 1e-6)
-    replaced, complete = GRAPH["scores"].tolist()
+@pytest.mark.parametrize("reference", GRAPHS.values(), ids=GRAPHS)
+def test_influence_and_scores_are_computed_alike(reference):
+    edges, ends = edges_of_circuit_tracer(reference)
+    assert_close(influence(edges, ends.start)[:-1], reference["influence"].double(), 1e-6)
+    replaced, complete = reference["scores"].tolist()
     assert replacement_score(edges, ends) == pytest.approx(replaced, abs=1e-6)
     # circuit-tracer counts rows without entries, such as those of tokens, as complete.
     total = influence(edges, ends.start) + ends.start

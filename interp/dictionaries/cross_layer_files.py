@@ -1,0 +1,231 @@
+"""Cross-layer transcoders of circuit-tracer: ``config.yaml``, ``W_enc_0.safetensors``, ….
+
+After circuit-tracer 0.5.0, `transcoder/cross_layer_transcoder.py`. The file of a layer's encoder
+has ``W_enc_i`` [feature d_model], ``b_enc_i``, ``b_dec_i`` and, of a JumpReLU, ``threshold_i``;
+that of its decoders ``W_dec_i`` [feature target d_model], with a target for each layer from i on.
+The activation is JumpReLU if there are thresholds, else ReLU, whatever the settings say; nothing is
+subtracted from the input.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from interp.dictionaries.activations import Activation, JumpReLU, ReLU
+from interp.dictionaries.circuit_tracer import (
+    CROSS_LAYER,
+    JUMP_RELU,
+    SETTINGS,
+    hook_of,
+    names_in,
+    settings_of_set,
+)
+from interp.dictionaries.cross_layer import CrossLayerTranscoder, Decoder
+from interp.dictionaries.files import Settings, Tensors, finite, sizes_of, take, tensors_of
+from interp.errors import ModelLoadError, reason, shorten
+from interp.io import DAMAGED, UNREADABLE, read_header
+
+OTHER_FILES = "transcoders"
+"""The setting that lists files of other libraries, such as Gemma Scope 2."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredDecoder:
+    """Decoders of one layer that stay in their file; those of some features are read when asked.
+
+    Attributes:
+        path: the safetensors file.
+        name: the name of the tensor in it.
+        shape: features, layers that they write, and numbers of each output.
+        device: where what is read is placed.
+        dtype: the dtype of what is read.
+    """
+
+    path: Path
+    name: str
+    shape: torch.Size
+    device: torch.device
+    dtype: torch.dtype
+
+    def __getitem__(self, which: Tensor) -> Tensor:
+        """The decoders of some features.
+
+        Raises:
+            ModelLoadError: the file is damaged or gone, or a number is not finite.
+        """
+        if not len(which):
+            return torch.zeros(0, *self.shape[1:], device=self.device, dtype=self.dtype)
+        try:
+            with safe_open(str(self.path), framework="pt") as file:
+                rows: Tensor = file.get_slice(self.name)[which.tolist()]
+        except (*DAMAGED, *UNREADABLE, ValueError) as error:
+            raise ModelLoadError(f"{self.path} can't be read: {reason(error)}.") from error
+        return finite(rows, self.dtype, f"{self.path}: {self.name}").to(self.device)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "StoredDecoder":
+        """The same decoders, on another device and in another dtype."""
+        return StoredDecoder(self.path, self.name, self.shape, device, dtype)
+
+    def __str__(self) -> str:
+        """The file and its size."""
+        return f"{self.path.name} {self.path.stat().st_size} {list(self.shape)}"
+
+
+def read_cross_layer(
+    folder: Path, dtype: torch.dtype, reads: str | None, writes: str | None, *, lazy: bool
+) -> CrossLayerTranscoder:
+    """The cross-layer transcoder of a folder.
+
+    Args:
+        folder: the folder.
+        dtype: dtype of the weights.
+        reads: name of what features read within their layer; ``None`` takes that of the file.
+        writes: likewise of what is reconstructed.
+        lazy: whether decoders stay on disk.
+
+    Raises:
+        ModelLoadError: the files are damaged or contradict one another, one is missing, or the
+            transcoder is one of another kind.
+    """
+    settings = settings_of_set(folder / SETTINGS)
+    _check_settings(settings, folder)
+    n_layers = _number_of_layers(folder)
+    hooks = (
+        reads or hook_of(settings, "feature_input_hook", folder),
+        writes or hook_of(settings, "feature_output_hook", folder),
+    )
+    first = folder / "W_enc_0.safetensors"
+    encoders = [_encoder(folder, layer, dtype) for layer in range(n_layers)]
+    sizes = sizes_of(encoders[0], "W_enc", first)
+    thresholds = "threshold" in encoders[0]
+    for layer, tensors in enumerate(encoders):
+        shapes = {"W_enc": sizes, "b_enc": sizes[:1], "b_dec": sizes[1:]}
+        shapes |= {"threshold": sizes[:1]} if thresholds else {}
+        take(tensors, shapes, folder / f"W_enc_{layer}.safetensors")
+    return CrossLayerTranscoder(
+        w_enc=torch.stack([tensors["W_enc"].T for tensors in encoders]),
+        b_enc=torch.stack([tensors["b_enc"] for tensors in encoders]),
+        w_dec=tuple(
+            _decoder(folder, (n, n_layers), sizes, dtype, lazy=lazy) for n in range(n_layers)
+        ),
+        b_dec=torch.stack([tensors["b_dec"] for tensors in encoders]),
+        activation=tuple(
+            _activation(tensors, settings, folder / f"W_enc_{layer}.safetensors")
+            for layer, tensors in enumerate(encoders)
+        ),
+        reads=tuple(f"blocks.{layer}.{hooks[0]}" for layer in range(n_layers)),
+        writes=tuple(f"blocks.{layer}.{hooks[1]}" for layer in range(n_layers)),
+        format="circuit-tracer",
+        facts=settings,
+    )
+
+
+def _check_settings(settings: Settings, folder: Path) -> None:
+    """Refuse sets of another kind, and files of other libraries.
+
+    Raises:
+        ModelLoadError: it is one of them.
+    """
+    kind = settings.get("model_kind")
+    if kind != CROSS_LAYER:
+        raise ModelLoadError(
+            f"{folder / SETTINGS}: model_kind is {shorten(kind)}; {CROSS_LAYER!r} was expected. "
+            "Sets with a transcoder for each layer are read with interp.dictionaries.load_set."
+        )
+    if OTHER_FILES in settings:
+        raise ModelLoadError(
+            f"{folder / SETTINGS} lists files of another format under {OTHER_FILES}: "
+            f"{shorten(settings[OTHER_FILES])}. Of cross-layer transcoders, only files named "
+            "W_enc_N.safetensors and W_dec_N.safetensors are read."
+        )
+
+
+def _number_of_layers(folder: Path) -> int:
+    """The number of layers, each of which has two files.
+
+    Raises:
+        ModelLoadError: a file is missing, or one has an unexpected name.
+    """
+    names = {name for name in names_in(folder) if name.endswith(".safetensors")}
+    n = max(1, sum(name.startswith("W_enc_") for name in names))
+    expected = {f"W_{part}_{n}.safetensors" for n in range(n) for part in ("enc", "dec")}
+    missing, more = sorted(expected - names), sorted(n for n in names - expected if _is_of_layer(n))
+    if missing or more:
+        raise ModelLoadError(
+            f"{folder} should have the files W_enc_N.safetensors and W_dec_N.safetensors of each "
+            f"layer from 0 on; missing: {shorten(missing) if missing else 'none'}, unexpected: "
+            f"{shorten(more) if more else 'none'}."
+        )
+    return n
+
+
+def _is_of_layer(name: str) -> bool:
+    return name.startswith(("W_enc_", "W_dec_"))
+
+
+def _encoder(folder: Path, layer: int, dtype: torch.dtype) -> Tensors:
+    """The tensors of the file of an encoder, by their names without the layer."""
+    tensors = tensors_of(folder / f"W_enc_{layer}.safetensors", dtype)
+    return {name.removesuffix(f"_{layer}"): tensor for name, tensor in tensors.items()}
+
+
+def _decoder(
+    folder: Path,
+    which: tuple[int, int],
+    sizes: tuple[int, int],
+    dtype: torch.dtype,
+    *,
+    lazy: bool,
+) -> Decoder:
+    """The decoders of a layer.
+
+    Args:
+        folder: the folder.
+        which: the layer, and the number of layers.
+        sizes: number of features, and the width.
+        dtype: dtype of the weights.
+        lazy: whether they stay on disk.
+
+    Raises:
+        ModelLoadError: they have another shape, or the file has other tensors.
+    """
+    layer, n_layers = which
+    path, name = folder / f"W_dec_{layer}.safetensors", f"W_dec_{layer}"
+    n_features, width = sizes
+    shape = (n_features, n_layers - layer, width)
+    if not lazy:
+        return take(tensors_of(path, dtype), {name: shape}, path)[name]
+    try:
+        shapes = {key: tuple(entry.shape) for key, entry in read_header(path).entries.items()}
+    except (*DAMAGED, *UNREADABLE, ValueError) as error:
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    take({key: torch.empty(at, device="meta") for key, at in shapes.items()}, {name: shape}, path)
+    return StoredDecoder(path, name, torch.Size(shape), torch.device("cpu"), dtype)
+
+
+def _activation(tensors: Tensors, settings: Settings, path: Path) -> Activation:
+    """By whether there are thresholds, as circuit-tracer decides.
+
+    Raises:
+        ModelLoadError: the settings contradict that, or thresholds are negative.
+    """
+    threshold = tensors.get("threshold")
+    expected = ("relu",) if threshold is None else JUMP_RELU
+    name = settings.get("activation", expected[0])
+    if name not in expected:
+        has = "has no thresholds" if threshold is None else "has thresholds"
+        raise ModelLoadError(
+            f"{path.parent / SETTINGS}: activation is {shorten(name)}, and {path.name} {has}, for "
+            f"which circuit-tracer computes {expected[0]}, whatever the settings say."
+        )
+    if threshold is None:
+        return ReLU()
+    if (threshold < 0).any():
+        raise ModelLoadError(
+            f"{path}: thresholds are negative, for which circuit-tracer keeps negative features, "
+            "other than JumpReLU. These are not read."
+        )
+    return JumpReLU(threshold)
