@@ -21,16 +21,30 @@ def key_of(name: str, value: object) -> str:
     last, times = last_values.get(name, (value, 0))
     times += last != value
     last_values[name] = value, times
-    key = f"{name}_{times}" if times else name
+    key = _key(name, times)
     st.session_state[key] = value
     return key
 
 
-def picked_value(name: str, key: str) -> Any:  # noqa: ANN401 - of a field
-    """The value that a user chose in the widget of this name."""
-    last_values = st.session_state["widget_values"]
-    last_values[name] = st.session_state[key], last_values[name][1]
-    return st.session_state[key]
+def _key(name: str, times: int) -> str:
+    return f"{name}_{times}" if times else name
+
+
+def when_picked(name: str, key: str, then: Callable[[Any], None]) -> Callable[[], None]:
+    """The callback of a widget, which calls a function with the value that a user chose.
+
+    Streamlit also calls it for a widget whose key has changed, if a message that was sent before
+    has its state, and the script was interrupted before it removed the widget. This is no choice.
+    """
+
+    def callback() -> None:
+        last_values = st.session_state["widget_values"]
+        _, times = last_values[name]
+        if key == _key(name, times):
+            last_values[name] = st.session_state[key], times
+            then(st.session_state[key])
+
+    return callback
 
 
 def choose(  # noqa: PLR0913 - of a widget
@@ -69,8 +83,7 @@ def choose(  # noqa: PLR0913 - of a widget
         options,
         key=key,
         format_func=format_func,
-        on_change=_store_choice,
-        args=(field, name, key),
+        on_change=_when_picked(field, name, key),
         help=help,
         label_visibility="visible" if show_label else "collapsed",
         **more,
@@ -80,32 +93,31 @@ def choose(  # noqa: PLR0913 - of a widget
 def write(label: str, field: str, *, help: str | None = None) -> None:
     """A text field for a field of the view."""
     name = f"write_{field}"
-    key, args = key_of(name, getattr(current(), field)), (field, name)
-    st.text_input(
-        label, key=key, on_change=_store_choice, args=(*args, key), help=help, width=WIDTH
-    )
+    key = key_of(name, getattr(current(), field))
+    st.text_input(label, key=key, on_change=_when_picked(field, name, key), help=help, width=WIDTH)
 
 
 def switch(label: str, field: str, *, help: str | None = None) -> None:
     """A switch for a boolean field of the view."""
     name = f"switch_{field}"
     key = key_of(name, getattr(current(), field))
-    st.toggle(label, key=key, on_change=_store_choice, args=(field, name, key), help=help)
+    st.toggle(label, key=key, on_change=_when_picked(field, name, key), help=help)
 
 
 def ask_switch(label: str, name: str, *, help: str | None = None) -> None:
     """A switch that requests a long analysis by its name."""
     key = key_of(f"ask_{name}", name in current().asked)
-    st.toggle(label, key=key, on_change=_store_request, args=(name, key), help=help)
+
+    def store(is_asked: bool) -> None:  # noqa: FBT001 - the value of a widget
+        others = tuple(question for question in current().asked if question != name)
+        change(asked=(*others, name) if is_asked else others)
+
+    st.toggle(label, key=key, on_change=when_picked(f"ask_{name}", key, store), help=help)
 
 
-def _store_request(name: str, key: str) -> None:
-    others = tuple(question for question in current().asked if question != name)
-    change(asked=(*others, name) if picked_value(f"ask_{name}", key) else others)
-
-
-def _store_choice(field: str, name: str, key: str) -> None:
-    change(**{field: picked_value(name, key)})
+def _when_picked(field: str, name: str, key: str) -> Callable[[], None]:
+    """The callback that stores the chosen value in a field of the view."""
+    return when_picked(name, key, lambda value: change(**{field: value}))
 
 
 def number(label: str, field: str, ends: tuple[float, float], value: float | None = None) -> None:
@@ -119,6 +131,4 @@ def number(label: str, field: str, ends: tuple[float, float], value: float | Non
     """
     name = f"number_{field}"
     key = key_of(name, getattr(current(), field) if value is None else value)
-    st.number_input(
-        label, *ends, key=key, on_change=_store_choice, args=(field, name, key), width=WIDTH
-    )
+    st.number_input(label, *ends, key=key, on_change=_when_picked(field, name, key), width=WIDTH)

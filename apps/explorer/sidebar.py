@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
 import interp
-from apps.explorer.controls import choose, key_of, picked_value
+from apps.explorer.controls import choose, key_of, when_picked
 from apps.explorer.default_views import EXAMPLES, default_view, examples, with_prompt
 from apps.explorer.metrics_offered import in_words, offered_metrics
 from apps.explorer.offered import model_of, offered, steps
@@ -33,7 +34,8 @@ def model_choice() -> None:
     match = None if view.model in offered() else AT_STEP.fullmatch(view.model)
     name = match["model"] if match else view.model
     key = key_of("choose_model", name)
-    st.selectbox("Model", offered(), key=key, on_change=_change_model, args=(key,))
+    change_model = when_picked("choose_model", key, _change_model)
+    st.selectbox("Model", offered(), key=key, on_change=change_model)
     checkpoints = steps(name)
     if checkpoints:
         choices = [f"{name}@{step}" for step in checkpoints] + [name]
@@ -43,7 +45,7 @@ def model_choice() -> None:
             choices,
             key=key,
             format_func=lambda choice: choice.partition("@")[2] or "end",
-            on_change=lambda: change(model=picked_value("choose_step", key)),
+            on_change=when_picked("choose_step", key, lambda step: change(model=step)),
         )
 
 
@@ -61,8 +63,7 @@ def prompt_form(model: interp.Transformer) -> None:
             range(len(prompts)),
             key=key,
             format_func=lambda n: _label(prompts[n].text),
-            on_change=_change_example,
-            args=(prompts, key),
+            on_change=when_picked("choose_example", key, partial(_change_example, prompts)),
             placeholder="your own prompt",
         )
     if has_chat(model):
@@ -70,8 +71,7 @@ def prompt_form(model: interp.Transformer) -> None:
         st.toggle(
             "As a chat message",
             key=key,
-            on_change=_change_chat,
-            args=(key,),
+            on_change=when_picked("switch_chat", key, _change_chat),
             help="Sends the prompt, and the corrupted prompt, as the user's message through the "
             "model's chat template; the model then begins its answer.",
         )
@@ -156,23 +156,21 @@ def metric_choice() -> None:
     )
 
 
-def _change_model(key: str) -> None:
-    name = picked_value("choose_model", key)
+def _change_model(name: str) -> None:
     # A browser can send a name that is not in the list.
     if name in offered():
         change(default_view(name, current().page))
 
 
-def _change_example(prompts: list[Prompt], key: str) -> None:
-    number = picked_value("choose_example", key)
+def _change_example(prompts: list[Prompt], number: int | None) -> None:
     if number is not None:
         change(with_prompt(current(), prompts[number]))
 
 
-def _change_chat(key: str) -> None:
+def _change_chat(is_chat: bool) -> None:  # noqa: FBT001 - the value of a widget
     """The tokens of the prompt change, so nothing in it stays chosen, and sweeps run over it."""
     chosen = dict.fromkeys(("position", "query", "key"))
-    change(chat=picked_value("switch_chat", key), prompts="", **chosen)
+    change(chat=is_chat, prompts="", **chosen)
 
 
 def _submit_form() -> None:

@@ -90,6 +90,7 @@ def went_back() -> bool:
 
     Until a message has the address that was last written, messages may have been sent before the
     browser received it. Messages arrive in order, so later ones that differ mean Back or Forward.
+    To be called in a run that a message began: others have the address that the server wrote.
     """
     state, now = st.session_state, time.monotonic()
     if not address_differs():

@@ -13,7 +13,7 @@ from streamlit.components.v2 import component
 from analyses.results import counted
 from apps import widget
 from apps.explorer.canvas import canvas
-from apps.explorer.controls import key_of, picked_value
+from apps.explorer.controls import key_of, when_picked
 from apps.explorer.downloads import NO_NAME
 from apps.explorer.links import completed
 from apps.explorer.messages import errors_on_page, escape_markdown
@@ -152,7 +152,8 @@ def _body() -> None:
             canvas("canvas_story_empty", [EMPTY], current(), on_pick=lambda _pick: None)
         else:
             key = key_of("story_title", story.title)
-            st.text_input("Title", key=key, max_chars=MAX_TITLE, on_change=_retitle, args=[key])
+            retitle = when_picked("story_title", key, _retitle)
+            st.text_input("Title", key=key, max_chars=MAX_TITLE, on_change=retitle)
             exports = st.container(horizontal=True, vertical_alignment="center")
             drawn = [_show_saved(n, saved, story, states) for n, saved in enumerate(story.views)]
             with exports:
@@ -161,8 +162,8 @@ def _body() -> None:
         note_drawn(states)
 
 
-def _retitle(key: str) -> None:
-    _store(replace(story_of_session(), title=picked_value("story_title", key)))
+def _retitle(title: str) -> None:
+    _store(replace(story_of_session(), title=title))
 
 
 def _show_exports(story: Story, drawn: Sequence[Drawn]) -> None:
@@ -212,8 +213,7 @@ def _show_saved(n: int, saved: Saved, story: Story, states: States) -> Drawn:
             height=68,
             max_chars=MAX_SENTENCE,
             placeholder="a sentence about this view",
-            on_change=_change_sentence,
-            args=(n, key),
+            on_change=when_picked(f"story_sentence_{n}", key, partial(_change_sentence, n)),
         )
         local = (
             "; from a local folder" if any(is_local(view.model) for _, view, _ in columns) else ""
@@ -253,5 +253,5 @@ def _show_buttons(n: int, saved: Saved, story: Story) -> None:
             st.button(label, key=f"story_{label}_{n}", on_click=act, disabled=disabled)
 
 
-def _change_sentence(n: int, key: str) -> None:
-    _store(story_of_session().with_sentence(n, picked_value(f"story_sentence_{n}", key)))
+def _change_sentence(n: int, sentence: str) -> None:
+    _store(story_of_session().with_sentence(n, sentence))

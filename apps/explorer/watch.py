@@ -40,12 +40,17 @@ def watch(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
     st.session_state["watched"] = running
     # Back may have been pressed while the page was drawn, so the address is checked again.
     polls = running or address_differs()
-    st.fragment(_poll, run_every=POLL if polls else None)(incomplete_jobs, jobs)
+    st.session_state["is_polling"] = False
+    try:
+        st.fragment(_poll, run_every=POLL if polls else None)(incomplete_jobs, jobs)
+    finally:
+        # From here on, a message of the browser begins each poll.
+        st.session_state["is_polling"] = True
 
 
 def _poll(incomplete_jobs: Callable[[], Mapping[str, Job]], jobs: Jobs) -> None:
     with errors_on_page():
-        if went_back():
+        if st.session_state["is_polling"] and went_back():
             st.rerun()
         incomplete = incomplete_jobs()
         states = {name: job.state for name, job in incomplete.items()}

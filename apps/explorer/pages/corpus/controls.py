@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 import interp
-from apps.explorer.controls import choose, key_of, number, picked_value, switch
+from apps.explorer.controls import choose, key_of, number, switch, when_picked
 from apps.explorer.pages.corpus.measures import measure, measures_of
 from apps.explorer.pages.corpus.placed import defaults, selected_name, with_unit
 from apps.explorer.pages.corpus.scan import Scan, has_effects, request_of, so_far
@@ -101,7 +101,7 @@ def _finder(scan: Scan, model: interp.Transformer) -> None:
         heads,
         key=key,
         format_func=lambda name: f"{name} · {ranked.rank(name)}" if ranked.rank(name) else name,
-        on_change=lambda: change(with_unit(current(), picked_value("choose_unit", key))),
+        on_change=when_picked("choose_unit", key, lambda name: change(with_unit(current(), name))),
         help="The heads by rank; type a name to find it.",
         width=NARROW,
     )
@@ -120,7 +120,7 @@ def _pasted(view: View, model: interp.Transformer) -> None:
         key=key,
         height=110,
         max_chars=MAX_PASTED,
-        on_change=lambda: change(pasted=picked_value("write_pasted", key)),
+        on_change=when_picked("write_pasted", key, lambda texts: change(pasted=texts)),
     )
 
 
