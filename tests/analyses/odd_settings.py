@@ -17,8 +17,9 @@ from interp.model.network import Network
 PROMPTS = ("prompts", "prompt", "texts", "clean", "corrupt")
 NAMED = {"of": " no ", "model_a": "model", "model_b": "model", "new_tokens": "new"}
 """What an error calls a setting, where it is not the name itself, without a plural's s."""
-OTHERS = {*PROMPTS, "model", "reference", "held_out", "scores", "progress", "cancelled"}
-"""Arguments that are no settings."""
+OTHERS = {*PROMPTS, "model", "reference", "held_out", "scores"}
+OTHERS |= {"progress", "cancelled", "checkpoint"}
+"""Arguments that are no settings: prompts and models, and functions that are called."""
 
 
 class HasRun(Exception):
