@@ -285,8 +285,9 @@ def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyw
         )
     if not isinstance(model, DictionaryTransformer) and transcoder is None:
         raise InvalidInput(
-            f"check_dictionaries takes a model with dictionaries, as interp.with_dictionaries "
-            f"makes it; got {shorten(type(model).__name__)}."
+            "check_dictionaries takes a model with dictionaries, as interp.with_dictionaries makes "
+            "it, or --dictionary on the command line does; got "
+            f"{shorten(type(model).__name__)}."
         )
     check_finite_weights(model)
     check_options(model, memory, None)

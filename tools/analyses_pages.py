@@ -310,6 +310,7 @@ EXAMPLES = {
         'model = interp.with_dictionaries(interp.load("python-4l"), transcoders)\n'
         'prompts = interp.read_prompts("python-arguments")[:32]',
         f"analyses.check_dictionaries(model, {TEXTS})",
+        "interp check-dictionaries --model python-4l --dictionary python-4l/mlp-0",
     ),
     "head_effects": Example(
         on("python-2l", "repeated"),

@@ -278,6 +278,14 @@ COMMANDS = (
         by=Option(choices=("component", "head", "source", "feature"), default="head"),
     ),
     _own(
+        "check-dictionaries",
+        "analyses:check_dictionaries",
+        "Measure what dictionaries explain of a model, beside what their publishers claim.",
+        "Checking dictionaries",
+        model=MODEL_WITH_DICTIONARIES,
+        transcoder=HIDDEN,
+    ),
+    _own(
         "trace",
         "analyses:trace_paths",
         "Trace the logit of each target, minus that of its distractor, back to the tokens.",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from declared import Call, Declared, Made, Symmetric, Without, odd, small
+from declared import Call, Command, Declared, Made, Symmetric, Without, odd, small
 from permuted import ENCODERS
 
 import interp
@@ -143,7 +143,7 @@ def test_claims_stand_beside_what_is_measured_and_change_nothing():
 
 def test_a_model_without_dictionaries_is_refused():
     with pytest.raises(
-        InvalidInput, match=r"interp\.with_dictionaries makes it; got 'Transformer'"
+        InvalidInput, match=r"interp\.with_dictionaries makes it.*--dictionary.*got 'Transformer'"
     ):
         check_dictionaries(small.MODEL, small.CLEAN)
 
@@ -167,7 +167,13 @@ DECLARED = Declared(
         {},
         {"rows": odd.COUNT, "memory": odd.MEMORY, "transcoder": (odd.TEXT, odd.LISTED)},
     ),
-    command=Without("a command reads models, and these have dictionaries"),
+    command=Command(
+        "check-dictionaries",
+        ("--model", "python-4l", "--dictionary", "python-4l/mlp-0"),
+        "check-dictionaries",
+        "recovered",
+        "dictionary=None",
+    ),
     of_each_prompt=Without("its dictionaries are of one model, and its means are over all prompts"),
     of_each_pair=Without("its dictionaries are of one model"),
     symmetric=Symmetric({"": of_case}, refused=ENCODERS),
