@@ -217,7 +217,7 @@ class CPUGenerator(torch.Generator):
 
     def __new__(cls, device: object = CPU) -> "CPUGenerator":
         """Make it."""
-        return super().__new__(cls, CPU)
+        return super().__new__(cls, CPU)  # pyright: ignore[reportCallIssue] - as PyTorch has it
 
 
 @contextmanager
