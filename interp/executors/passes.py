@@ -159,7 +159,7 @@ class PassDispatch(Dispatch):
                         raise item.error
                     yield item.label, item.result[0]
                 check_cancelled()
-        finally:  # what is done is there for a pass that goes on from here
+        finally:  # results that were not used, for a pass that is resumed
             for item in self.waiting:
                 if item.result:
                     self.started.unclaimed[item.digest] = item.result
