@@ -47,7 +47,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pytest_runtest_setup() -> None:
-    """In each test, check the annotations of the first calls of every function."""
+    """In each test, number the calls of every function anew: see annotation_checks."""
     if annotation_checks:
         annotation_checks.calls.clear()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
-from annotation_checks import CALLS_CHECKED, INNER_CALLS_CHECKED, checked
+from annotation_checks import CALLS_CHECKED, INNER_CALLS_CHECKED, calls, checked
 from architectures import build
 from beartype import beartype
 from jaxtyping import Float
@@ -45,23 +45,28 @@ def test_what_agrees_passes():
     ],
 )
 def test_what_does_not_raises(call):
+    calls.clear()
     with pytest.raises(jaxtyping.TypeCheckError):
         call()
 
 
-def test_the_first_calls_of_each_test_are_checked():
-    wrong = torch.ones(1, 3), torch.ones(3, 4)
-    for _ in range(CALLS_CHECKED):
-        with pytest.raises(jaxtyping.TypeCheckError):
-            product(*wrong)
-    assert product(*wrong).shape == (4,)
+def is_checked() -> bool:
+    """Whether the next call of ``product`` is."""
+    try:
+        return product(torch.ones(1, 3), torch.ones(3, 4)).shape != (4,)
+    except jaxtyping.TypeCheckError:
+        return True
+
+
+def test_calls_of_each_test_are_checked_at_growing_distances():
+    assert [number for number in range(1, 66) if is_checked()] == [1, 4, 16, 64]
+    assert {1, 4, 16, 64} < CALLS_CHECKED
 
 
 @pytest.mark.parametrize("test", ["one", "another"])
-def test_of_another_test_they_are_checked_again(test):
-    for _ in range(CALLS_CHECKED):
-        with pytest.raises(jaxtyping.TypeCheckError):
-            product(torch.ones(1, 3), torch.ones(3, 4))
+def test_of_another_test_the_first_is_checked_again(test):
+    assert is_checked()
+    assert not is_checked()
 
 
 def made() -> object:

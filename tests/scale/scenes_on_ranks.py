@@ -120,6 +120,8 @@ SCENES = {scene.__name__: scene for scene in (traffic, folder, mesh, refusals, d
 if __name__ == "__main__":
     torch.set_num_threads(1)
     files = Path(sys.argv[1])
-    seen = {name: SCENES[name](files) for name in sys.argv[2:]}
-    (files / f"{RANK}.json").write_text(json.dumps(seen, indent=1), encoding="utf-8")
+    seen: dict[str, object] = {}
+    for name in sys.argv[2:]:
+        seen[name] = SCENES[name](files)
+        (files / f"{RANK}.json").write_text(json.dumps(seen, indent=1), encoding="utf-8")
     os._exit(0)  # as on_ranks does

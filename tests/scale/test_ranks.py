@@ -95,7 +95,7 @@ def scenes(tmp_path_factory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
     folder = tmp_path_factory.mktemp("scenes")
     build("llama").save(folder / "model")
-    return on_ranks(2, "scenes_on_ranks", folder, "traffic", "folder", "mesh", "refusals")
+    return on_ranks(2, "scenes_on_ranks", folder, "traffic", "folder", "mesh", "refusals", "dead")
 
 
 def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
@@ -137,11 +137,18 @@ def test_what_needs_all_weights_or_another_model_is_refused(scenes):
     assert seen["after"] == other["after"]
 
 
-@pytest.mark.parametrize("scene", ["dead", pytest.param("late", marks=pytest.mark.slow)])
-def test_a_rank_that_does_not_answer_is_named(tmp_path, scene):
-    seen = on_ranks(2, "scenes_on_ranks", tmp_path, scene)[0][scene]
-    assert "ranks that do not answer: 1. All ranks must run the same calls" in seen["error"]
-    assert seen["error"].startswith("OutOfResources: Rank 0: all_reduce with 2 ranks failed")
+def assert_rank_1_is_named(error: str) -> None:
+    assert "ranks that do not answer: 1. All ranks must run the same calls" in error
+    assert error.startswith("OutOfResources: Rank 0: all_reduce with 2 ranks failed")
+
+
+def test_a_rank_that_has_ended_is_named(scenes):
+    assert_rank_1_is_named(scenes[0]["dead"]["error"])
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_answer_is_named(tmp_path):
+    assert_rank_1_is_named(on_ranks(2, "scenes_on_ranks", tmp_path, "late")[0]["late"]["error"])
 
 
 def test_a_process_that_was_started_alone_is_refused():

@@ -207,8 +207,13 @@ def test_what_a_link_names_and_is_not_there_is_a_warning(one_session, address, m
     assert not app.error
     assert message in app.warning[0].value.replace("\\", "")
     assert view_of(app).model in bundled()
-    assert app.run().warning, "a run that a job causes leaves it"
     assert not go_back(app, {"model": MODEL, "page": "prompt"}).warning
+
+
+def test_the_warning_of_a_link_stays_while_jobs_run(session):
+    app = session(head="L9H9")
+    assert app.warning
+    assert app.run().warning, "a run that a job causes leaves it"
 
 
 def test_only_offered_models_are_opened(tmp_path):
