@@ -182,6 +182,7 @@ def test_a_page_has_the_numbers_of_its_head(site):
         assert {"effects", "distances", "tokens", "texts"} <= {*by_id}
 
 
+@pytest.mark.slow
 def test_a_click_on_a_point_opens_the_page_of_the_head(site, opened):
     page = opened(site / "index.html")
     plot = view(page, "scan").locator(".w-plane .w-plot")
@@ -251,6 +252,7 @@ def test_another_scan_has_other_pages(site, tmp_path):
         assert file.read_bytes() == (same / file.relative_to(site)).read_bytes()
 
 
+@pytest.mark.slow
 def test_pages_of_many_long_texts_are_within_the_bound(tmp_path):
     """120 texts of 128 random tokens, at most of which some head looks at 8 keys."""
     model = interp.load("python-2l")

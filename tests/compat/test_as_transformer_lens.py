@@ -55,6 +55,7 @@ def run(script):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_notebook_of_theirs_runs():
     code, out, err = run(INSTALL + NOTEBOOK)
     assert code == 0, err

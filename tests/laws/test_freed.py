@@ -7,9 +7,11 @@ objects and not bytes: activations of hundreds of megabytes would stay for many 
 import json
 from pathlib import Path
 
+import pytest
 from without_annotation_checks import printed_by
 
 
+@pytest.mark.slow
 def test_runs_and_analyses_leave_no_tensors_to_the_garbage_collector():
     """The converse is a function that calls itself, whose scope has a tensor of 4000 bytes."""
     unfreed = json.loads(printed_by(Path(__file__).with_name("freed.py")))

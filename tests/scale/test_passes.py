@@ -301,6 +301,7 @@ def sleeps_at(case: int, folder, times: int):
     return metric
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_replaced(tmp_path):
     """One that sleeps in a sweep; its job is run again by another."""
     metric = sleeps_at(3, tmp_path, times=1)

@@ -35,6 +35,7 @@ def test_it_beats_a_bigram_table_on_files_it_has_not_seen(trained, text_2l):
     assert held_out_loss(trained, held_out) < table - 0.5
 
 
+@pytest.mark.slow
 def test_it_holds_an_induction_circuit(trained, repeated):
     first, second = repeated_losses(trained, repeated)
     assert first - second >= 3
