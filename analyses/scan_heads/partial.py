@@ -1,31 +1,17 @@
 """A scan that was stopped: its numbers so far, from which it is resumed."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from interp.errors import InvalidInput, OutOfResources, reason, shorten
-from interp.io import (
-    DAMAGED,
-    as_object,
-    as_path,
-    is_file,
-    parse_json,
-    read_header,
-    save_tensors,
-    verify_checksum,
-    without_version,
-    write_whole,
-)
+from analyses.methods.described_tensors import FileKind
+from interp.errors import InvalidInput, shorten
+from interp.io import as_object
 
-VERSION = 1
-HEADER = "interp.heads"
-"""The entry of the metadata of a file that holds the settings."""
+FILE = FileKind("interp.heads", 1, "a scan of heads", "PartialScan.save(path)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +41,7 @@ class PartialScan:
             InvalidInput: the path is that of a folder, or its folder does not exist.
             OutOfResources: the file can't be written.
         """
-        path = as_path(path)
-        if path.is_dir() or not path.parent.is_dir():
-            raise InvalidInput(f"{path} should be a file in an existing folder; create it first.")
-        metadata = {HEADER: json.dumps({"version": VERSION, "settings": self.settings})}
-        try:
-            write_whole(path, lambda aside: save_tensors(self.tensors, aside, metadata))
-        except OSError as error:
-            raise OutOfResources(f"{path} can't be written: {reason(error)}.") from error
+        FILE.write(path, {"settings": self.settings}, self.tensors)
 
     @classmethod
     def load(cls, path: str | Path) -> "PartialScan":
@@ -71,25 +50,14 @@ class PartialScan:
         Raises:
             InvalidInput: there is no such file, or it is damaged, of another kind or version.
         """
-        path = as_path(path)
-        if not is_file(path):
-            raise InvalidInput(f"{path} is not a file; PartialScan.save(path) writes one.")
-        try:
-            header = read_header(path)
-            verify_checksum(path, header)
-            if HEADER not in header.metadata:
-                raise ValueError("its metadata is not that of a scan of heads")
-            fields = without_version(parse_json(header.metadata[HEADER]), VERSION, "header")
-            settings = as_object(as_object(fields, "header").get("settings"), "settings")
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name).clone() for name in header.entries}
+
+        def make(description: object, tensors: dict[str, Tensor]) -> PartialScan:
+            settings = as_object(as_object(description, "header").get("settings"), "settings")
             if tensors.get("counts", torch.empty(0)).dtype != torch.long:
                 raise ValueError("it has no counts")
-        except DAMAGED as error:
-            raise InvalidInput(
-                f"{path} is not what PartialScan.save(path) writes: {reason(error)}."
-            ) from error
-        return cls(settings, tensors)
+            return cls(settings, tensors)
+
+        return FILE.read(path, make)
 
 
 class ScanInterrupted(KeyboardInterrupt):

@@ -11,7 +11,6 @@ only on the seed and the step's index, so training that was stopped resumes bit-
 same processor.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
@@ -20,36 +19,22 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import safe_open
 from torch import Tensor
 
+from analyses.methods.described_tensors import FileKind
 from analyses.methods.lens import TunedLens, decode, translated
 from analyses.train_lens.streams import PromptStreams, Streams, StreamSource, provenance_of
-from interp.errors import InvalidInput, OutOfResources, reason, shorten
+from interp.errors import InvalidInput, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.io import (
-    DAMAGED,
-    ProgressLike,
-    as_path,
-    as_progress,
-    build,
-    is_file,
-    parse_json,
-    read_header,
-    save_tensors,
-    verify_checksum,
-    without_version,
-    write_whole,
-)
+from interp.io import ProgressLike, as_progress, build
 from interp.metrics import at_least_float32, divergence
 from interp.model import Batch, Network
 
 LOGITS_BYTES = 8 * 2**20
 """By default, the logits of the tokens of a step, in float32, take at most so many bytes: 42 tokens
 of a vocabulary of 49 152."""
-HEADER, VERSION = "interp_lens_training", 1
-"""The entry of the metadata of a file that describes the training."""
+FILE = FileKind("interp_lens_training", 1, "the training of a lens", "Training.save(path)")
 ROWS = 4
 """Prompts per update by default, if all of their tokens may be used."""
 
@@ -147,21 +132,17 @@ class Training:
         """Write everything that is needed to continue to a safetensors file, atomically.
 
         Raises:
+            InvalidInput: the path is that of a folder, or its folder does not exist.
             OutOfResources: the file can't be written.
         """
-        path, provenance = as_path(path), self.lens.provenance.to_dict()
-        header = {"version": VERSION, "settings": asdict(self.settings), "provenance": provenance}
+        provenance = self.lens.provenance.to_dict()
         moments = {
             f"adam.{number}.{name}": tensor
             for number, each in self.optimizer["state"].items()
             for name, tensor in each.items()
         }
         tensors = {"A": self.lens.A, "b": self.lens.b, "kl": self.kl, **moments}
-        metadata = {HEADER: json.dumps(header)}
-        try:
-            write_whole(path, lambda aside: save_tensors(tensors, aside, metadata))
-        except OSError as error:
-            raise OutOfResources(f"{path} can't be written: {reason(error)}.") from error
+        FILE.write(path, {"settings": asdict(self.settings), "provenance": provenance}, tensors)
 
     @classmethod
     def load(cls, path: str | Path) -> "Training":
@@ -170,23 +151,7 @@ class Training:
         Raises:
             InvalidInput: there is no such file, or it is damaged, of another kind or version.
         """
-        path = as_path(path)
-        if not is_file(path):
-            raise InvalidInput(f"{path} is not a file; Training.save(path) writes one.")
-        try:
-            header = read_header(path)
-            verify_checksum(path, header)
-            if HEADER not in header.metadata:
-                raise ValueError("its metadata is not that of the training of a lens")
-            described = without_version(parse_json(header.metadata[HEADER]), VERSION, "header")
-            about = build(_Header, described, "header")
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name).clone() for name in header.entries}
-            return _from_tensors(about, tensors)
-        except (*DAMAGED, KeyError) as error:
-            raise InvalidInput(
-                f"{path} is not what Training.save(path) writes: {reason(error)}."
-            ) from error
+        return FILE.read(path, _training)
 
 
 @dataclass(frozen=True)
@@ -197,12 +162,14 @@ class _Header:
     provenance: Provenance
 
 
-def _from_tensors(about: _Header, tensors: dict[str, Tensor]) -> Training:
-    """A training from the tensors of its file.
+def _training(description: object, tensors: dict[str, Tensor]) -> Training:
+    """A training from what its file has.
 
     Raises:
-        KeyError: one is missing.
+        KeyError: a tensor is missing.
+        ValueError: the description is not one of a training.
     """
+    about = build(_Header, description, "header")
     lens = TunedLens(tensors["A"], tensors["b"], about.provenance)
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():

@@ -17,6 +17,7 @@ from architectures import (
 )
 
 from analyses import TunedLens, logit_lens
+from analyses.methods.lens import tuned_lens
 from analyses.methods.lens.decode import decode
 from interp import run
 from interp.errors import InvalidInput, OutOfResources
@@ -148,7 +149,8 @@ def test_translators_of_another_shape_or_not_finite_are_refused(tmp_path):
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     model, path = build("gpt2"), tmp_path / "lens"
-    monkeypatch.setattr("analyses.methods.lens.tuned_lens.VERSION", 2)
+    later = replace(tuned_lens.FILE, version=2)
+    monkeypatch.setattr(tuned_lens, "FILE", later)
     drawn(model).save(path)
     monkeypatch.undo()
     with pytest.raises(InvalidInput, match="version 2 of its format"):

@@ -7,37 +7,23 @@ A = 0 and b = 0 it is the logit lens. The stream after the last block is not tra
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors import safe_open
 from torch import Tensor
 
-from interp.errors import InvalidInput, OutOfResources, reason
+from analyses.methods.described_tensors import FileKind
+from interp.errors import InvalidInput
 from interp.execution import Provenance
-from interp.io import (
-    DAMAGED,
-    as_path,
-    build,
-    is_file,
-    parse_json,
-    read_header,
-    save_tensors,
-    tensor_bytes,
-    verify_checksum,
-    without_version,
-    write_whole,
-)
+from interp.io import build, tensor_bytes
 from interp.metrics import at_least_float32
 from interp.model import Network, Stream, as_network, unembedding_of
 from interp.weights import weight_hash
 
-HEADER = "interp_tuned_lens"
-VERSION = 1
+FILE = FileKind("interp_tuned_lens", 1, "a tuned lens", "lens.save(path)")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,15 +96,8 @@ class TunedLens:
             InvalidInput: the folder does not exist, or the path is that of a folder.
             OutOfResources: the file can't be written.
         """
-        path = as_path(path)
-        header = {"version": VERSION, "provenance": self.provenance.to_dict()}
         tensors = {"A": self.A.contiguous(), "b": self.b.contiguous()}
-        metadata = {HEADER: json.dumps(header)}
-        try:
-            _check_place(path)
-            write_whole(path, lambda aside: save_tensors(tensors, aside, metadata))
-        except OSError as error:
-            raise OutOfResources(f"{path} can't be written: {reason(error)}.") from error
+        FILE.write(path, {"provenance": self.provenance.to_dict()}, tensors)
 
     @classmethod
     def load(cls, path: str | Path, model: Network) -> "TunedLens":
@@ -128,19 +107,8 @@ class TunedLens:
             InvalidInput: the file does not exist, is damaged or of another kind or version, or has
                 the lens of another model.
         """
-        path, model = as_path(path), as_network(model)
-        if not is_file(path):
-            raise InvalidInput(f"{path} is not a file; lens.save(path) writes one.")
-        try:
-            header = read_header(path)
-            verify_checksum(path, header)
-            provenance = _provenance(header.metadata)
-            with safe_open(path, framework="pt", device=str(model.device)) as file:
-                tensors = {name: file.get_tensor(name).clone() for name in header.entries}
-        except DAMAGED as error:
-            raise InvalidInput(
-                f"{path} is not what lens.save(path) writes: {reason(error)}."
-            ) from error
+        model = as_network(model)
+        provenance, tensors = FILE.read(path, _described, model.device)
         like = cls.untrained(model, provenance)
         like.check_model(model)
         _check_tensors(path, tensors, {"A": like.A, "b": like.b})
@@ -154,12 +122,6 @@ def translated(
     return x + (x.to(A.dtype) @ A + b).to(x.dtype)
 
 
-def _check_place(path: Path) -> None:
-    """Check that a file can be written at this path."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise InvalidInput(f"{path} should be a file in an existing folder; create it first.")
-
-
 @dataclass(frozen=True)
 class _Header:
     """The header of a file of this version."""
@@ -167,19 +129,16 @@ class _Header:
     provenance: Provenance
 
 
-def _provenance(metadata: Mapping[str, str]) -> Provenance:
-    """The provenance in the metadata of a file.
-
-    Raises:
-        ValueError: the metadata has none, or another version.
-    """
-    if HEADER not in metadata:
-        raise ValueError("its metadata is not that of a tuned lens")
-    fields = without_version(parse_json(metadata[HEADER]), VERSION, "header")
-    return build(_Header, fields, "header").provenance
+def _described(
+    description: object, tensors: dict[str, Tensor]
+) -> tuple[Provenance, dict[str, Tensor]]:
+    """The provenance of a lens, and its tensors, which are not checked yet."""
+    return build(_Header, description, "header").provenance, tensors
 
 
-def _check_tensors(path: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
+def _check_tensors(
+    path: str | Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]
+) -> None:
     """Check that the tensors are finite, with the shapes and dtypes of a lens of this model.
 
     Raises:
