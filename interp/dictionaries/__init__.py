@@ -24,7 +24,6 @@ from interp.dictionaries import (
     sparsify,
 )
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
-from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.claims import EVALUATION, Claim
 from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.dictionaries.cross_layer_edits import feature_edits, reconstruction_edits
@@ -38,6 +37,7 @@ from interp.dictionaries.training import (
     train,
     train_rows,
 )
+from interp.dictionaries.view import DictionaryTransformer, with_dictionaries
 from interp.errors import ModelLoadError
 
 _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
