@@ -485,8 +485,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             transcoders)``, the features of its transcoder, and the error that it leaves. The
             transcoder reads what the MLP reads, and writes what it writes, before or after a norm
             of its output; a skip carries edges, as heads do. Or the features of a cross-layer
-            transcoder, given here or attached to the model: an edge from one is the sum over all layers that it
-            writes, and an error is what the features of all layers leave out.
+            transcoder, given here or attached to the model: an edge from one is the sum over all
+            layers that it writes, and an error is what the features of all layers leave out.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.

@@ -27,11 +27,17 @@ from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReL
 from interp.dictionaries.claims import EVALUATION, Claim
 from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.dictionaries.cross_layer_edits import feature_edits, reconstruction_edits
+from interp.dictionaries.cross_layer_files import save_cross_layer
+from interp.dictionaries.cross_layer_training import (
+    CrossLayerTraining,
+    load_cross_layer_training,
+    train_cross_layer,
+)
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
 from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
 from interp.dictionaries.saelens import save
+from interp.dictionaries.trained_weights import DictionarySettings
 from interp.dictionaries.training import (
-    DictionarySettings,
     DictionaryTraining,
     load_training,
     train,
@@ -214,6 +220,7 @@ def load_cross_layer(
 __all__ = [
     "Activation",
     "Claim",
+    "CrossLayerTraining",
     "CrossLayerTranscoder",
     "Dictionary",
     "DictionarySettings",
@@ -229,11 +236,14 @@ __all__ = [
     "feature_edits",
     "load",
     "load_cross_layer",
+    "load_cross_layer_training",
     "load_set",
     "load_training",
     "reconstruction_edits",
     "save",
+    "save_cross_layer",
     "train",
+    "train_cross_layer",
     "train_rows",
     "with_dictionaries",
 ]
