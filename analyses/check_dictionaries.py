@@ -257,7 +257,7 @@ def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyw
 
     Args:
         model: a model with dictionaries, as ``interp.with_dictionaries`` makes it, that predicts
-            next tokens.
+            next tokens; or with a cross-layer transcoder alone.
         prompts: texts, token ids padded with ``interp.PAD``, or a batch.
         transcoder: a cross-layer transcoder, with a model without dictionaries, of which it is
             measured.
@@ -289,6 +289,8 @@ def check_dictionaries(  # noqa: PLR0913 - the settings of one analysis, by keyw
             "it, or --dictionary on the command line does; got "
             f"{shorten(type(model).__name__)}."
         )
+    if isinstance(model, DictionaryTransformer):
+        transcoder = _alone(model, transcoder)
     check_finite_weights(model)
     check_options(model, memory, None)
     n_rows, batches = at_least(1, rows, "rows"), model.batches(prompts)
@@ -431,14 +433,31 @@ def _counts_of_view(model: Transformer) -> _Counts:
     )
 
 
+def _alone(
+    model: DictionaryTransformer, requested: CrossLayerTranscoder | None
+) -> CrossLayerTranscoder | None:
+    """The cross-layer transcoder of a view; ``None`` if it has dictionaries of one layer each.
+
+    Raises:
+        InvalidInput: it has both, or another transcoder is asked for.
+    """
+    transcoder = model.transcoder()
+    if requested is not None:
+        raise InvalidInput("transcoder= takes a model without dictionaries; this one has some.")
+    if transcoder is not None and model.dictionaries():
+        raise InvalidInput(
+            "check_dictionaries measures a cross-layer transcoder alone; this view has other "
+            "dictionaries too. Attach them to another view."
+        )
+    return transcoder
+
+
 def _counts_of(model: Transformer, transcoder: CrossLayerTranscoder) -> _Counts:
     """Of the layers of a cross-layer transcoder.
 
     Raises:
-        InvalidInput: it is of another model, or the model has dictionaries.
+        InvalidInput: it is of another model.
     """
-    if isinstance(model, DictionaryTransformer):
-        raise InvalidInput("transcoder= takes a model without dictionaries; this one has some.")
     pairs = transcoder.places(model)
     of_model = transcoder.to(model.device, model.dtype)
 

@@ -58,7 +58,7 @@ from analyses.results import (
     signed,
     token_ids,
 )
-from interp import Transformer, run
+from interp import DictionaryTransformer, Transformer, run
 from interp.dictionaries import CrossLayerTranscoder
 from interp.errors import InvalidInput, OutOfResources, nearest, shorten
 from interp.execution import Provenance
@@ -485,8 +485,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             transcoders)``, the features of its transcoder, and the error that it leaves. The
             transcoder reads what the MLP reads, and writes what it writes, before or after a norm
             of its output; a skip carries edges, as heads do. Or the features of a cross-layer
-            transcoder, of the model itself: an edge from one is the sum over all layers that it
-            writes, and an error is what the features of all layers leave out.
+            transcoder, given here or attached to the model: an edge from one is the sum over all
+            layers that it writes, and an error is what the features of all layers leave out.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
@@ -525,6 +525,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         raise InvalidInput(
             f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
         )
+    if units == "features" and isinstance(model, DictionaryTransformer):
+        units = model.transcoder() or units
     (batch,) = model.batches(prompt)
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")

@@ -107,7 +107,7 @@ def graph(  # noqa: PLR0913 - the options of one command
         raise InvalidInput("--cross-layer gives the units; leave out --units and --dictionary.")
     loaded = load(model, **loading_options(device))
     if dictionary:
-        loaded = with_dictionaries(loaded, [dictionaries.load(name) for name in dictionary])
+        loaded = with_dictionaries(loaded, [dictionaries.load_any(name) for name in dictionary])
     with progress("Checking the graph") as tick:
         result = attribution_graph(
             loaded,

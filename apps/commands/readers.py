@@ -134,4 +134,4 @@ def with_dictionaries_of(inputs: "Inputs", names: "Sequence[str] | None") -> "Tr
 
     if not names:
         return inputs.model
-    return with_dictionaries(inputs.model, [dictionaries.load(name) for name in names])
+    return with_dictionaries(inputs.model, [dictionaries.load_any(name) for name in names])

@@ -58,8 +58,8 @@ def dictionaries_of(name: str) -> tuple[str, ...]:
 
 
 @lru_cache(MAX_DICTIONARIES)
-def _dictionary(source: str) -> dictionaries.Dictionary:
-    return dictionaries.load(source)
+def _dictionary(source: str) -> dictionaries.Dictionary | dictionaries.CrossLayerTranscoder:
+    return dictionaries.load_any(source)
 
 
 def with_dictionaries(model: interp.Transformer, sources: Sequence[str]) -> interp.Transformer:

@@ -100,7 +100,7 @@ class Question:
                 *(
                     [
                         f"names = {[*self.dictionaries]!r}",
-                        "dictionaries = [interp.dictionaries.load(name) for name in names]",
+                        "dictionaries = [interp.dictionaries.load_any(name) for name in names]",
                         "model = interp.with_dictionaries(model, dictionaries)",
                     ]
                     if self.dictionaries

@@ -24,20 +24,33 @@ from interp.dictionaries import (
     sparsify,
 )
 from interp.dictionaries.activations import Activation, Gated, GroupMax, JumpReLU, ReLU, TopK
-from interp.dictionaries.attached import DictionaryTransformer, with_dictionaries
 from interp.dictionaries.claims import EVALUATION, Claim
 from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.dictionaries.cross_layer_edits import feature_edits, reconstruction_edits
+from interp.dictionaries.cross_layer_files import save_cross_layer
+from interp.dictionaries.cross_layer_training import (
+    CrossLayerTraining,
+    load_cross_layer_training,
+    train_cross_layer,
+)
 from interp.dictionaries.dictionary import Dictionary, SkipDictionary
-from interp.dictionaries.folders import advice, check_dtype, is_of_hub, local_folder, published_in
+from interp.dictionaries.folders import (
+    advice,
+    check_dtype,
+    has_cross_layer,
+    is_of_hub,
+    local_folder,
+    published_in,
+)
 from interp.dictionaries.saelens import save
+from interp.dictionaries.trained_weights import DictionarySettings
 from interp.dictionaries.training import (
-    DictionarySettings,
     DictionaryTraining,
     load_training,
     train,
     train_rows,
 )
+from interp.dictionaries.view import DictionaryTransformer, with_dictionaries
 from interp.errors import ModelLoadError
 
 _READERS: dict[str, Callable[[Path, torch.dtype], Dictionary]] = {
@@ -211,9 +224,30 @@ def load_cross_layer(
     return cross_layer_files.read_cross_layer(path, dtype, reads, writes, lazy=lazy)
 
 
+def load_any(folder: object) -> Dictionary | CrossLayerTranscoder:
+    """What a folder has that :func:`interp.with_dictionaries` takes.
+
+    Args:
+        folder: what :func:`load` takes; or a folder of this machine with a cross-layer transcoder,
+            whose decoders stay on disk.
+
+    Raises:
+        ModelLoadError: as for :func:`load` and :func:`load_cross_layer`.
+
+    Examples:
+        >>> interp.dictionaries.load_any("python-4l/mlp-0").n_features
+        2048
+    """
+    is_name = is_of_hub(folder) or folder in bundled()
+    if not is_name and has_cross_layer(local_folder(folder, "", [])):
+        return load_cross_layer(folder, lazy=True)
+    return load(folder)
+
+
 __all__ = [
     "Activation",
     "Claim",
+    "CrossLayerTraining",
     "CrossLayerTranscoder",
     "Dictionary",
     "DictionarySettings",
@@ -228,12 +262,16 @@ __all__ = [
     "bundled",
     "feature_edits",
     "load",
+    "load_any",
     "load_cross_layer",
+    "load_cross_layer_training",
     "load_set",
     "load_training",
     "reconstruction_edits",
     "save",
+    "save_cross_layer",
     "train",
+    "train_cross_layer",
     "train_rows",
     "with_dictionaries",
 ]

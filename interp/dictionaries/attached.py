@@ -1,39 +1,32 @@
-"""A view of a model with dictionaries, whose features can be read and edited like any activation.
+"""What is attached at one layer of a model: a dictionary, and what it adds to what it writes.
 
-    f = encode(x),  ε = y − x̂(f)            x: what the dictionary reads; y: what it writes
-    y ← y + (f′ − f) W_dec + (ε′ − ε)        f′, ε′: features and error after their edits
+    y ← y + (f′ − f) W_dec + (ε′ − ε)        f, ε: features and error; f′, ε′: after their edits
 
-The model computes y as before: the dictionary only carries changes of its features, and what it
-leaves out stays (the error term of Marks et al. 2024, arXiv:2403.19647).
+Its tensors are buffers of the block, which are moved with the model.
 """
 
-from collections.abc import Iterable, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NoReturn, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.dictionaries.activations import Features
-from interp.dictionaries.cross_layer import CrossLayerTranscoder
 from interp.dictionaries.dictionary import Dictionary
-from interp.errors import InvalidInput, shorten
-from interp.io import Table
-from interp.model import Block, Context, Network, Recipe, RestartPoint, Stream, Tap, untouched
-from interp.placement import PlacedTransformer
+from interp.model import Context, Recipe, Tap
 from interp.points import Place, Point
-from interp.transformer import Transformer
 
 DICTIONARIES = "dictionaries"
 """Name of the part of a block that has its dictionaries."""
 OF_FEATURES = (Point.FEATURES, Point.FEATURES_ERROR)
 Flat = Float[Tensor, "batch pos written"]
+Inputs = Mapping[str, Tensor]
+"""What the dictionaries of a block have read so far, by their names."""
 
 
 class Attached(nn.Module):
-    """A dictionary at one layer of a model.
+    """What is attached at one layer of a model.
 
     Attributes:
         name: the point that it writes, which its places carry.
@@ -41,13 +34,48 @@ class Attached(nn.Module):
         writes: the place that it writes, within its block.
     """
 
-    def __init__(self, dictionary: Dictionary, reads: Place, writes: Place) -> None:
+    def __init__(self, reads: Place, writes: Place) -> None:
         super().__init__()
         self.name = writes.norm or writes.point.label
         self.reads, self.writes = reads, writes
+
+    @property
+    def path(self) -> str:
+        """Its path below the block."""
+        return f"{DICTIONARIES}.{self.name}"
+
+    def is_used(self, tap: Tap) -> bool:
+        """Whether a forward of its block forms its features or its error."""
+        return tap.scoped(norm=self.name).must_form(*OF_FEATURES)
+
+    def changed(self, y: Tensor, inputs: Inputs, tap: Tap, context: Context) -> Tensor:
+        """The tensor that it writes, with the changes of its features.
+
+        Args:
+            y: the tensor.
+            inputs: what each dictionary of the block has read so far, by its name.
+            tap: the tap of the block.
+            context: the context of the forward.
+        """
+        raise NotImplementedError
+
+    def layout(self) -> dict[Place, Recipe]:
+        """Its places within the block."""
+        raise NotImplementedError
+
+    def recipe_of_output(self, recipe: Recipe) -> Recipe:
+        """The recipe of the place that it writes, given that of the block."""
+        return recipe
+
+
+class AttachedDictionary(Attached):
+    """A dictionary at one layer of a model."""
+
+    def __init__(self, dictionary: Dictionary, reads: Place, writes: Place) -> None:
+        super().__init__(reads, writes)
         for name, tensor in dictionary.tensors().items():
             self.register_buffer(name.replace(".", "_"), tensor, persistent=False)
-        # Without data: the buffers are moved with the model.
+        # Without data, which is in the buffers.
         shapes = {name: tensor.to("meta") for name, tensor in dictionary.tensors().items()}
         self._without_data = dictionary.with_tensors(shapes)
 
@@ -59,9 +87,13 @@ class Attached(nn.Module):
             {name: self.get_buffer(name.replace(".", "_")) for name in names}
         )
 
-    def changed(self, y: Tensor, x: Tensor, tap: Tap) -> Tensor:
+    def changed(self, y: Tensor, inputs: Inputs, tap: Tap, context: Context) -> Tensor:  # noqa: ARG002
         """y + (f′ − f) W_dec + (ε′ − ε)."""
-        dictionary, x, flat = self.dictionary, _flat(x, self.reads), _flat(y, self.writes)
+        if not self.is_used(tap):
+            return y
+        tap = tap.scoped(norm=self.name)
+        dictionary, flat = self.dictionary, flattened(y, self.writes)
+        x = flattened(inputs[self.name], self.reads)
         features = dictionary.encode(x)
         edited, changed = tap(Point.FEATURES, features), flat
         if edited is not features:
@@ -77,11 +109,11 @@ class Attached(nn.Module):
         """The places of its features and of its error, both functions of what it reads."""
         x, y = self.reads, self.writes
 
-        def features(part: Attached, of: Any) -> Features:  # noqa: ANN401 - a Reader
-            return part.dictionary.encode(_flat(of(x.point, x.norm), x))
+        def features(part: AttachedDictionary, of: Any) -> Features:  # noqa: ANN401 - a Reader
+            return part.dictionary.encode(flattened(of(x.point, x.norm), x))
 
-        def error(part: Attached, of: Any) -> Flat:  # noqa: ANN401 - a Reader
-            read, written = _flat(of(x.point, x.norm), x), _flat(of(y.point, y.norm), y)
+        def error(part: AttachedDictionary, of: Any) -> Flat:  # noqa: ANN401 - a Reader
+            read, written = flattened(of(x.point, x.norm), x), flattened(of(y.point, y.norm), y)
             return part.dictionary.error(read, written)
 
         dictionary = self._without_data
@@ -89,7 +121,7 @@ class Attached(nn.Module):
         recipe = Recipe(
             absent_when_fused=True,
             before_edits=True,
-            part=f"{DICTIONARIES}.{self.name}",
+            part=self.path,
             sizes=tuple(sizes.items()),
         )
         return {
@@ -100,298 +132,6 @@ class Attached(nn.Module):
         }
 
 
-@dataclass(frozen=True, eq=False)
-class DictionaryTap:
-    """The tap of one forward of a block with dictionaries.
-
-    Attributes:
-        tap: the tap of the run.
-        attached: the dictionaries of the block.
-        inputs: what each one reads, by its name, filled as the forward runs.
-        norm: the norm in scope.
-    """
-
-    tap: Tap
-    attached: Sequence[Attached]
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    norm: str | None = None
-
-    def __call__(self, point: Point, value: Tensor) -> Tensor:
-        """The tensor, changed by what dictionaries write to it and by the edits of its place."""
-        here = Place(point, norm=self.norm)
-        for part in self.attached:
-            if part.writes == here and self._must_form(part):
-                x = value if part.reads == here else self.inputs[part.name]
-                value = part.changed(value, x, self.tap.scoped(norm=part.name))
-        value = self.tap(point, value)
-        self.inputs.update({part.name: value for part in self.attached if part.reads == here})
-        return value
-
-    def must_form(self, *points: Point) -> bool:
-        """Whether a point is edited, stored as formed, or read or written by a dictionary."""
-        places = {Place(point, norm=self.norm) for point in points}
-        used = any(
-            {part.reads, part.writes} & places and self._must_form(part) for part in self.attached
-        )
-        return used or self.tap.must_form(*points)
-
-    def scoped(self, **scope: Any) -> "DictionaryTap":  # noqa: ANN401 - as of Tap
-        """The same tap for another part of the block."""
-        return replace(self, tap=self.tap.scoped(**scope), norm=scope.get("norm", self.norm))
-
-    def _must_form(self, part: Attached) -> bool:
-        return self.tap.scoped(norm=part.name).must_form(*OF_FEATURES)
-
-
-class DictionaryBlock(Block):
-    """A block with dictionaries."""
-
-    dictionaries: nn.ModuleDict
-
-    @property
-    def attached(self) -> list[Attached]:
-        """Its dictionaries."""
-        return [part for part in self.dictionaries.values() if isinstance(part, Attached)]
-
-    def forward(self, x: Stream, context: Context, tap: Tap = untouched) -> Stream:
-        """Run each step in turn."""
-        return super().forward(x, context, DictionaryTap(tap, self.attached))
-
-    def resume(
-        self,
-        restart: RestartPoint,
-        state: Sequence[Tensor],
-        context: Context,
-        tap: Tap = untouched,
-    ) -> Stream:
-        """The stream after this block, continued from an intermediate state."""
-        return super().resume(restart, state, context, DictionaryTap(tap, self.attached))
-
-    def layout(self) -> dict[Place, Recipe]:
-        """The places of the block; those of a dictionary are before the place that it writes."""
-        places: dict[Place, Recipe] = {}
-        for place, recipe in super().layout().items():
-            for part in self.attached:
-                places |= part.layout() if part.writes == place else {}
-            places[place] = recipe
-        return places
-
-    def restart_points(self) -> list[RestartPoint]:
-        """Those of the block; what was read before a restart, and is needed, is in its state."""
-        order = {place: number for number, place in enumerate(self.layout())}
-        points: list[RestartPoint] = []
-        for restart in super().restart_points():
-            first = order[restart.first]
-            between = [p for p in self.attached if order[p.reads] < first <= order[p.writes]]
-            points.append(_with_inputs(restart, between) if between else restart)
-        return points
-
-
-def _with_inputs(restart: RestartPoint, parts: Sequence[Attached]) -> RestartPoint:
-    """A restart whose state has, at its end, what some dictionaries read."""
-    state = (*restart.state, *(part.reads for part in parts))
-    names = [part.name for part in parts]
-    return replace(restart, state=state, resume=partial(_resumed, restart, names))
-
-
-def _resumed(
-    restart: RestartPoint,
-    names: Sequence[str],
-    state: Sequence[Tensor],
-    context: Context,
-    tap: Tap,
-) -> Stream:
-    before, inputs = state[: -len(names)], state[-len(names) :]
-    cast("DictionaryTap", tap).inputs.update(zip(names, inputs, strict=True))
-    return restart.resume(before, context, tap)
-
-
-class DictionaryTransformer(Transformer):
-    """A view of a Transformer with dictionaries; see :func:`with_dictionaries`."""
-
-    def dictionaries(self) -> dict[Place, Dictionary]:
-        """The dictionaries, by the place of their features."""
-        return {place: part.dictionary for place, part in _attached(self).items()}
-
-    def description(self) -> Table:
-        """As that of any model, and a row for each dictionary."""
-        table = super().description()
-        rows = [(str(place), str(part)) for place, part in self.dictionaries().items()]
-        return replace(table, rows=[*table.rows, *rows])
-
-    def weight_names(self) -> list[str]:
-        """Names of the weights and of the tensors of the dictionaries."""
-        names = [name for name, _ in self.named_buffers() if f".{DICTIONARIES}." in name]
-        return [*super().weight_names(), *names]
-
-    def add_parts(self, other: Network) -> None:
-        """Attach the same dictionaries to a model of the same configuration."""
-        device = next(other.parameters()).device
-        for place, part in _attached(self).items():
-            dictionary = part.dictionary.to(device, other.dtype)
-            _attach(other, place, Attached(dictionary, part.reads, part.writes))
-
-    def require_whole(self, what: str) -> NoReturn:
-        """Refuse what makes another model of the weights.
-
-        Raises:
-            InvalidInput: always.
-        """
-        raise InvalidInput(
-            f"{what}: this is a view of a model with dictionaries. Do this with the model itself, "
-            "and attach dictionaries to the result."
-        )
-
-
-def with_dictionaries(
-    model: Transformer,
-    dictionaries: object,
-) -> DictionaryTransformer:
-    """A view of a model in which the features of dictionaries are activations like any other.
-
-        view = interp.with_dictionaries(model, dictionary)
-        run = interp.run(view, tokens, record="features")
-        run.cache["features", 3]                             # [batch pos feature]
-        edits.zero("features", layer=3, unit=17)             # the error term stays
-        edits.zero("features_error", layer=3)                # only what the dictionary explains
-
-    Logits are those of the model. Features that are recorded take no memory: they are computed
-    from what the dictionary reads when the cache is read (unless their block is edited). Sweeps,
-    patching, probes and all other analyses take ``("features", layer)`` as a place; where a layer
-    has several dictionaries, ``("features", layer, "mlp_out")`` says which.
-
-    Args:
-        model: the model, which is not changed; the view shares its weights.
-        dictionaries: one or several, at most one for each place that is written. Each is converted
-            to the device and dtype of the model.
-
-    Raises:
-        InvalidInput: a dictionary is of another model, does not say where it reads and writes, does
-            so in two layers or outside blocks, or writes before it reads; two write one place; the
-            model is a view or is divided among processes.
-        UnknownPlace: the model has no such place.
-
-    Examples:
-        >>> model = interp.load("python-4l")
-        >>> view = interp.with_dictionaries(model, interp.dictionaries.load("python-4l/mlp-1"))
-        >>> interp.run(view, "def f(x):", record="features").cache["features", 1].shape
-        torch.Size([1, 6, 2048])
-    """
-    if isinstance(model, PlacedTransformer):
-        raise InvalidInput(
-            "with_dictionaries takes no model with device_map=: a dictionary would have to lie on "
-            "the device of its layer. Load the model on one device."
-        )
-    if type(model) is not Transformer:
-        raise InvalidInput(
-            f"with_dictionaries takes a Transformer, as interp.load returns it; got "
-            f"{shorten(type(model).__name__)}."
-        )
-    view = _view_of(model)
-    for dictionary in _checked(dictionaries):
-        reads, writes = _checked_places(model, dictionary)
-        inside = [replace(place, layer=None, stack=None) for place in (reads, writes)]
-        part = Attached(dictionary.to(model.device, model.dtype), *inside)
-        _attach(view, replace(writes, point=Point.FEATURES, norm=part.name), part)
-        view.widest = max(view.widest, dictionary.n_features)
-    return view
-
-
-def _checked(dictionaries: object) -> list[Dictionary]:
-    """One dictionary or several, as a list.
-
-    Raises:
-        InvalidInput: there is none, or an element is not a dictionary.
-    """
-    if isinstance(dictionaries, CrossLayerTranscoder):
-        raise InvalidInput(
-            "Features of a cross-layer transcoder write to several layers, so they are no places "
-            "of a view: edit them with interp.dictionaries.feature_edits, and pass the transcoder "
-            "to analyses.attribution_graph, as units=, or to check_dictionaries, as transcoder=."
-        )
-    several = list(dictionaries) if isinstance(dictionaries, Iterable) else [dictionaries]
-    checked = [part for part in several if isinstance(part, Dictionary)]
-    if not checked or len(checked) < len(several):
-        raise InvalidInput(
-            f"dictionaries={shorten(dictionaries)} should be one or several that "
-            "interp.dictionaries.load returned."
-        )
-    return checked
-
-
-def _checked_places(model: Network, dictionary: Dictionary) -> tuple[Place, Place]:
-    """Where a dictionary reads and writes.
-
-    Raises:
-        InvalidInput: it can't be attached there.
-    """
-    reads, writes = dictionary.places(model)
-    if (reads.layer, reads.stack) != (writes.layer, writes.stack) or reads.layer is None:
-        raise InvalidInput(
-            f"A dictionary that reads {reads} and writes {writes} can't be attached: both should "
-            "be in one layer."
-        )
-    order = list(model.layout)
-    if order.index(reads) > order.index(writes):
-        raise InvalidInput(f"A dictionary can't write {writes}, which is before {reads}.")
-    for place in (reads, writes):
-        if place.point.axes[:2] != ("batch", "pos"):
-            axes = " ".join(place.point.axes)
-            raise InvalidInput(
-                f"A dictionary reads and writes a vector for each token; {place} is [{axes}]."
-            )
-    return reads, writes
-
-
-def _view_of(model: Transformer) -> DictionaryTransformer:
-    """A model that shares all parts of another, except for those that contain its blocks."""
-    view = _shallow(model)
-    for stack in model.stacks:
-        of_view = _shallow(stack)
-        blocks = [_shallow(stack.block(layer)) for layer in range(len(stack.blocks))]
-        of_view.blocks = nn.ModuleList(blocks).train(stack.training)
-        view.add_module(stack.name, of_view)
-    view.__class__ = DictionaryTransformer
-    return cast("DictionaryTransformer", view)
-
-
-def _shallow(part: nn.Module) -> Any:  # noqa: ANN401 - of the same class
-    """A module with the same parameters, buffers and parts, to which others can be added."""
-    made = copy(part)
-    for name in ("_modules", "_parameters", "_buffers"):
-        vars(made)[name] = dict(vars(part)[name])
-    return made
-
-
-def _attach(model: Network, place: Place, part: Attached) -> None:
-    """Add a dictionary to the block of a layer.
-
-    Raises:
-        InvalidInput: another writes the same place.
-    """
-    layer = cast("int", place.layer)
-    block = model.stack(place.stack).block(layer)
-    if not isinstance(block, DictionaryBlock):
-        block.__class__ = DictionaryBlock
-        block.add_module(DICTIONARIES, nn.ModuleDict())
-    dictionaries = cast("DictionaryBlock", block).dictionaries
-    if part.name in dictionaries:
-        raise InvalidInput(
-            f"Two dictionaries write {part.name} of layer {layer}; attach them to two views."
-        )
-    dictionaries[part.name] = part
-
-
-def _attached(model: Network) -> dict[Place, Attached]:
-    """All dictionaries of a model, by the place of their features."""
-    return {
-        Place(Point.FEATURES, layer, part.name, stack.name_in_places): part
-        for stack in model.stacks
-        for layer in range(len(stack.blocks))
-        for part in getattr(stack.block(layer), "attached", [])
-    }
-
-
-def _flat(x: Tensor, place: Place) -> Tensor:
+def flattened(x: Tensor, place: Place) -> Tensor:
     """A tensor with one axis of numbers for each token: heads are one after another."""
     return x.flatten(2) if len(place.point.axes) > len(("batch", "pos", "d_model")) else x

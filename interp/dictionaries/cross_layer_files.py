@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import yaml
 from safetensors import safe_open
 from torch import Tensor
 
@@ -25,9 +26,19 @@ from interp.dictionaries.circuit_tracer import (
 )
 from interp.dictionaries.cross_layer import CrossLayerTranscoder, Decoder
 from interp.dictionaries.files import Settings, Tensors, finite, sizes_of, take, tensors_of
-from interp.errors import ModelLoadError, reason, shorten
-from interp.io import DAMAGED, UNREADABLE, read_header
+from interp.errors import InvalidInput, ModelLoadError, OutOfResources, reason, shorten
+from interp.io import (
+    DAMAGED,
+    UNREADABLE,
+    as_path,
+    atomic_folder,
+    read_header,
+    save_tensors,
+    write_text_whole,
+)
 
+AFTER_NORM = "ln2.hook_normalized"
+"""What an MLP reads after a norm, which files call ``mlp.hook_in``."""
 OTHER_FILES = "transcoders"
 """The setting that lists files of other libraries, such as Gemma Scope 2."""
 
@@ -121,6 +132,73 @@ def read_cross_layer(
         format="circuit-tracer",
         facts=settings,
     )
+
+
+def save_cross_layer(transcoder: CrossLayerTranscoder, folder: str | Path) -> None:
+    """Write a cross-layer transcoder as circuit-tracer does.
+
+    What an MLP reads after a norm is named ``mlp.hook_in``, as in circuit-tracer.
+
+    Args:
+        transcoder: a transcoder with ReLU or JumpReLU in all layers, each of which reads and writes
+            the same places of its layer.
+        folder: created if missing; it must have no other files.
+
+    Raises:
+        InvalidInput: circuit-tracer has no such file, or the folder has other files.
+        OutOfResources: the folder can't be written.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> parts = [interp.dictionaries.load(f"python-4l/mlp-{layer}") for layer in range(4)]
+        >>> transcoder = interp.dictionaries.CrossLayerTranscoder.of(parts)
+        >>> with TemporaryDirectory() as folder:
+        ...     interp.dictionaries.save_cross_layer(transcoder, f"{folder}/saved")
+        ...     interp.dictionaries.load_cross_layer(f"{folder}/saved").reads[0]
+        'blocks.0.mlp.hook_in'
+    """
+    kinds = {type(each) for each in transcoder.activation}
+    hooks = [
+        {name.removeprefix(f"blocks.{layer}.") for layer, name in enumerate(names)}
+        for names in (transcoder.reads, transcoder.writes)
+    ]
+    if kinds not in ({ReLU}, {JumpReLU}) or {1} != {*map(len, hooks)}:
+        raise InvalidInput(
+            f"{transcoder} can't be written: in a file of circuit-tracer all layers have ReLU, or "
+            "all have JumpReLU, and read and write the same places of their layers."
+        )
+    reads, writes = (hook.pop().replace(AFTER_NORM, "mlp.hook_in") for hook in hooks)
+    settings = {
+        "model_kind": CROSS_LAYER,
+        "model_name": str(transcoder.facts.get("model_name", "")),
+        "feature_input_hook": reads,
+        "feature_output_hook": writes,
+    }
+    with atomic_folder(as_path(folder)) as new:
+        try:
+            for layer in range(transcoder.n_layers):
+                for part, tensors in _stored(transcoder, layer).items():
+                    save_tensors(tensors, new / f"{part}_{layer}.safetensors", {})
+            write_text_whole(new / SETTINGS, yaml.safe_dump(settings, sort_keys=False))
+        except OSError as error:
+            raise OutOfResources(f"{folder} can't be written: {error}.") from error
+
+
+def _stored(transcoder: CrossLayerTranscoder, layer: int) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a layer's two files."""
+    activation = transcoder.activation[layer]
+    encoder = {
+        "W_enc": transcoder.w_enc[layer].T,
+        "b_enc": transcoder.b_enc[layer],
+        "b_dec": transcoder.b_dec[layer],
+    }
+    encoder |= {"threshold": activation.threshold} if isinstance(activation, JumpReLU) else {}
+    decoder = transcoder.w_dec[layer][torch.arange(transcoder.n_features)]
+    files = {"W_enc": encoder, "W_dec": {"W_dec": decoder}}
+    return {
+        part: {f"{name}_{layer}": x.detach().contiguous() for name, x in tensors.items()}
+        for part, tensors in files.items()
+    }
 
 
 def _check_settings(settings: Settings, folder: Path) -> None:

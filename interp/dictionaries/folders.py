@@ -61,6 +61,12 @@ def published_in(folder: object, inside: str) -> list[str] | None:
     return published_files(str(folder), inside) if is_of_hub(folder) else None
 
 
+def has_cross_layer(folder: Path) -> bool:
+    """Whether a folder has files of a cross-layer transcoder of circuit-tracer."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return any(CROSS_LAYER.fullmatch(name) for name in names)
+
+
 def advice(folder: Path) -> str:
     """What else a folder is, if it is not that of one dictionary."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []

@@ -38,10 +38,10 @@ class Recipe:
         compute: ``compute(part, of)``, where ``part`` is the module that owns the place and ``of``
             reads other places of the same block; ``None`` if the tensor can only be stored.
         needs: the places that ``compute`` reads.
-        absent_when_fused: whether fused kernels skip this tensor, so that a forward forms it only
-            when it is edited or its gradient is requested.
+        absent_when_fused: whether fused kernels skip it unless it is edited or differentiated.
         before_edits: whether the forward computes it from tensors as they are before their edits,
             so that in a block with edits it must be formed.
+        carried: whether its edits reach later blocks by another tensor than the stream.
         part: path of the owning module below its block (set by the block).
         sizes: sizes of axes that the configuration of the model does not give, by name.
         hook: TransformerLens name below the block, where it differs from the point's own.
@@ -51,6 +51,7 @@ class Recipe:
     needs: tuple[Place, ...] = ()
     absent_when_fused: bool = False
     before_edits: bool = False
+    carried: bool = False
     part: str = ""
     sizes: tuple[tuple[str, int], ...] = ()
     hook: str | None = None

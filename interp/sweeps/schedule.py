@@ -65,11 +65,10 @@ class Case:
         restart, last = self.restarts[-1], restart_map.exit(restart_map.last).layer - 1
         if restart_map.last > 0 or restart is None or restart.layer >= last or self.earlier:
             return False
-        if restart_map.block_bytes < LARGE_BLOCK:
-            return False
-        entered = None if restart == ENTRY else restart.layer
-        return all(
-            place.layer == entered and place.point.value.region != "exit" for place, _ in self.edits
+        entered, layout = None if restart == ENTRY else restart.layer, restart_map.model.layout
+        return restart_map.block_bytes >= LARGE_BLOCK and all(
+            at.layer == entered and at.point.value.region != "exit" and not layout[at].carried
+            for at, _ in self.edits
         )
 
     def for_rows(self, rows: Sequence[int], n: int) -> PlacedEdits:

@@ -44,3 +44,25 @@ def test_a_dictionary_is_trained_continued_and_read(command, folder, tmp_path, m
         assert whole == part
     assert dictionaries.load(tmp_path / "part").reads == PLACE
     assert not (tmp_path / "part.training").exists()
+
+
+def test_a_cross_layer_transcoder_is_trained_continued_and_read(command, tmp_path, monkeypatch):
+    """Of the places of all layers that the harvest has; the files are those of circuit-tracer."""
+    points = ("normalized.0.ln2", "normalized.1.ln2", "mlp_out.0", "mlp_out.1")
+    places = [word for point in points for word in ("--places", point)]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("def f(x): return x + 1, x - 1\nclass A(B): pass  # of another\n" * 2)
+    words = ["harvest", "--model", "python-4l", "--texts", texts]
+    made = command(*words, *places, "--out", tmp_path / "harvest")
+    assert made.exit_code == 0, made.output
+    monkeypatch.setattr(module, "EVERY", 2)
+    words = ["train-dictionary", tmp_path / "harvest", "--cross-layer", *SIZES]
+    ends = ["--reads", "normalized.0.ln2", "--writes", "mlp_out.0"]
+    done = command(*words, *ends, "--out", tmp_path / "whole")
+    assert done.exit_code == 0, done.output
+    assert "layer 1: " in done.stdout
+    transcoder = dictionaries.load_cross_layer(tmp_path / "whole")
+    assert (transcoder.n_layers, transcoder.n_features) == (2, 16)
+    for wrong in (ends[:2], ["--reads", "normalized.1.ln2", "--writes", "mlp_out.1"]):
+        refused = command(*words, *wrong, "--out", tmp_path / "no")
+        assert "the places of layer 0" in " ".join(refused.stderr.split())

@@ -333,8 +333,8 @@ def test_a_transcoder_of_another_model_is_refused():
     ):
         with pytest.raises(InvalidInput, match=message):
             wrong.places(model)
-    with pytest.raises(InvalidInput, match=r"feature_edits"):
-        interp.with_dictionaries(model, transcoder)
+    with pytest.raises(InvalidInput, match="another model"):
+        interp.with_dictionaries(model, narrow)
     for changes in ({"w_dec": transcoder.w_dec[::-1]}, {"reads": transcoder.reads[:1]}):
         with pytest.raises(InvalidInput, match=r"w_dec has the shapes .* one for each layer"):
             replace(transcoder, **changes)

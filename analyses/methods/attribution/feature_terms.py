@@ -111,6 +111,11 @@ def written_features(model: Network) -> Outputs:
             'by="feature" takes a model with dictionaries: interp.with_dictionaries(model, '
             "dictionaries), or --dictionary on the command line."
         )
+    if model.transcoder() is not None:
+        raise InvalidInput(
+            'by="feature" takes dictionaries that write one layer; features of a cross-layer '
+            "transcoder are terms of several. analyses.attribution_graph sums over these."
+        )
     names = {features.place: features for features in components_of(model).dictionaries}
     outputs: dict[Place, WrittenFeatures] = {}
     for place, dictionary in model.dictionaries().items():

@@ -1,0 +1,179 @@
+"""The features of one layer of a cross-layer transcoder, which write to that and to later layers.
+
+    f_l = encode(x_l)                                            x_l: what the MLP of layer l reads
+    y_m ← y_m + Σ_{l ≤ m} (f′_l − f_l) W_dec,l→m                 f′_l: after the edits of layer l
+
+Changes of features reach the blocks of later layers in the context of their forward, so nothing is
+stored in the model, and forwards with different edits do not mix. A sweep restarts a forward before
+the first of its edits, so the changes of all edited layers are computed in that forward.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.dictionaries.activations import Activation, Features
+from interp.dictionaries.attached import Attached, Inputs
+from interp.dictionaries.cross_layer import CrossLayerTranscoder, Decoder
+from interp.dictionaries.dictionary import activation_with
+from interp.io import TensorData
+from interp.model import Context, Recipe, Tap, in_forward_mode
+from interp.points import Place, Point
+
+_CARRIED = "changes of the features of cross-layer transcoders"
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The change of the features of one layer in one forward.
+
+    Attributes:
+        features: f′ − f of the features that are changed.
+        w_dec: their decoders, the first of which is that to their own layer.
+    """
+
+    features: Float[Tensor, "batch pos changed"]
+    w_dec: Float[Tensor, "changed target d_out"]
+
+    def written(self, later: int) -> Float[Tensor, "batch pos d_out"]:
+        """What it adds to the output of the layer that is ``later`` layers after its own."""
+        return self.features @ self.w_dec[:, later]
+
+
+Changes = dict[tuple[str, int], Change]
+
+
+def changes_in(context: Context) -> Changes:
+    """The changes of features in one forward, by the names and layers of the features."""
+    return context.once(_CARRIED, dict)
+
+
+class AttachedLayer(Attached):
+    """One layer of a cross-layer transcoder.
+
+    Attributes:
+        layer: the layer.
+        format: the library that wrote the files of the transcoder.
+        facts: what else they say about it.
+    """
+
+    w_enc: Tensor
+    b_enc: Tensor
+    b_dec: Tensor
+
+    def __init__(
+        self, transcoder: CrossLayerTranscoder, layer: int, reads: Place, writes: Place
+    ) -> None:
+        super().__init__(reads, writes)
+        self.layer = layer
+        self.format, self.facts = transcoder.format, transcoder.facts
+        self._activation, self._decoder = transcoder.activation[layer], transcoder.w_dec[layer]
+        tensors = {name: getattr(transcoder, name)[layer] for name in ("w_enc", "b_enc", "b_dec")}
+        for name, value in vars(self._activation).items():
+            tensors |= {f"activation_{name}": value} if torch.is_tensor(value) else {}
+        if torch.is_tensor(self._decoder):
+            tensors["w_dec"] = self._decoder
+            self._decoder = None  # the buffer is moved with the model
+        else:
+            # Decoders on disk are identified by their file in the hash of the weights.
+            digest = TensorData(torch.tensor([*str(self._decoder).encode()])).digest
+            tensors["w_dec_file"] = torch.tensor([*bytes.fromhex(digest)], dtype=torch.uint8)
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def activation(self) -> Activation:
+        """Which features are active, and how strongly."""
+        prefix = "activation_"
+        names = [name for name in self._buffers if name.startswith(prefix)]
+        tensors = {name.removeprefix(prefix): self.get_buffer(name) for name in names}
+        return activation_with(self._activation, tensors)
+
+    @property
+    def decoder(self) -> Decoder:
+        """The decoders to its own layer and to later ones."""
+        if self._decoder is None:
+            return self.get_buffer("w_dec")
+        return self._decoder.to(self.w_enc.device, self.w_enc.dtype)
+
+    def encode(self, x: Float[Tensor, "*batch d_in"]) -> Features:
+        """The activations of its features."""
+        return self.activation(x @ self.w_enc + self.b_enc)
+
+    def changed(self, y: Tensor, inputs: Inputs, tap: Tap, context: Context) -> Tensor:
+        """y + Σ_l (f′_l − f_l) W_dec, over its own layer and those before it."""
+        changes = changes_in(context)
+        for (name, layer), change in changes.items():
+            if name == self.name and layer < self.layer:
+                y = y + change.written(self.layer - layer)
+        changes.pop((self.name, self.layer), None)
+        if not self.is_used(tap):
+            return y
+        features = self.encode(inputs[self.name])
+        edited = tap.scoped(norm=self.name)(Point.FEATURES, features)
+        change = self._change(edited - features) if edited is not features else None
+        if change is None:
+            return y
+        changes[self.name, self.layer] = change
+        return y + change.written(0)
+
+    def _change(self, features: Features) -> Change | None:
+        """The change of those features that differ from zero; ``None`` if none does.
+
+        With gradients of all features, as these are also of features that do not change.
+        """
+        if features.requires_grad or features.is_meta or in_forward_mode():
+            which = torch.arange(features.shape[-1], device=features.device)
+            w_dec = self.decoder
+            return Change(features, w_dec if torch.is_tensor(w_dec) else w_dec[which])
+        which = (features != 0).flatten(0, -2).any(0).nonzero()[:, 0]
+        return Change(features[..., which], self.decoder[which]) if len(which) else None
+
+    def layout(self) -> dict[Place, Recipe]:
+        """The place of its features."""
+        x = self.reads
+
+        def features(part: AttachedLayer, of: Any) -> Features:  # noqa: ANN401 - a Reader
+            return part.encode(of(x.point, x.norm))
+
+        recipe = Recipe(
+            features,
+            needs=(x,),
+            absent_when_fused=True,
+            before_edits=True,
+            carried=True,
+            part=self.path,
+            sizes=(("feature", self.w_enc.shape[1]),),
+        )
+        return {Place(Point.FEATURES, norm=self.name): recipe}
+
+    def recipe_of_output(self, recipe: Recipe) -> Recipe:
+        """Stored: it may have changes that no other tensor of the block has."""
+        return Recipe(part=recipe.part, sizes=recipe.sizes, hook=recipe.hook)
+
+
+def transcoder_of(
+    parts: Sequence[AttachedLayer], names: Sequence[tuple[str, str]]
+) -> CrossLayerTranscoder:
+    """The cross-layer transcoder of all layers, with the present weights.
+
+    Args:
+        parts: its layers, in order.
+        names: the TransformerLens names of the places that each one reads and writes.
+    """
+    reads, writes = zip(*names, strict=True)
+    return CrossLayerTranscoder(
+        w_enc=torch.stack([part.w_enc for part in parts]),
+        b_enc=torch.stack([part.b_enc for part in parts]),
+        w_dec=tuple(part.decoder for part in parts),
+        b_dec=torch.stack([part.b_dec for part in parts]),
+        activation=tuple(part.activation for part in parts),
+        reads=cast("tuple[str, ...]", reads),
+        writes=cast("tuple[str, ...]", writes),
+        format=parts[0].format,
+        facts=parts[0].facts,
+    )
