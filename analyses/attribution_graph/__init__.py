@@ -41,7 +41,7 @@ from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import Units, features_of, neurons_of
+from analyses.attribution_graph.units import Units, features_of, layers_of_features, neurons_of
 from analyses.methods.attribution import logit_direction, unembedding_of
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
 from analyses.results import (
@@ -66,6 +66,7 @@ from interp.integers import as_seed, at_least
 from interp.io import as_progress, cancellable
 from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import MLP, Batch
+from interp.points import Place
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -540,7 +541,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         terms = terms_of(placed, edges, traced.logits)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
-    n_active = sum(placed.filled.columns.n_units)
+    n_active = sum(each.n_active for each in placed.rows.units.values())
     n_units = [n_active, len(placed.filled.units), sum(bool(placed.ends.is_unit[n]) for n in nodes)]
     sources, readers = edges.source.tolist(), edges.target.tolist()
     return AttributionGraph(
@@ -583,9 +584,7 @@ class _Traced:
         named: Int[Tensor, " logit"] | None,
         units: str | CrossLayerTranscoder,
     ) -> None:
-        places = dict.fromkeys(places_of_run(model))
-        if isinstance(units, CrossLayerTranscoder):
-            places |= dict.fromkeys(place for pair in units.places(model) for place in pair)
+        places = dict.fromkeys(_recorded(model, units))
         done = run(model, batch, record=[*places])
         if done.logits is None:
             raise InvalidInput("This model has no logits, so there is nothing to trace.")
@@ -619,6 +618,18 @@ class _Traced:
         return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
 
 
+def _recorded(model: Transformer, units: str | CrossLayerTranscoder) -> list[Place]:
+    """The places that are recorded."""
+    if isinstance(units, CrossLayerTranscoder):
+        pairs = units.places(model)
+        without_neurons = {read.layer for read, _ in pairs if read.layer is not None}
+        places = places_of_run(model, without_neurons=without_neurons)
+        return [*places, *(place for pair in pairs for place in pair)]
+    if units == "neurons":
+        return places_of_run(model)
+    return places_of_run(model, without_neurons=layers_of_features(model))
+
+
 def _units_of(
     model: Transformer, frozen: FrozenModel, units: str | CrossLayerTranscoder
 ) -> dict[int, Units]:
@@ -635,15 +646,14 @@ def _read_by_logits(
     unembed = unembedding_of(model)
     direction, _ = logit_direction(unembed, ids)
     direction = direction - at_least_float32(unembed.W_U.mean(1))
-    reading = frozen.read_by_logits(direction, pos)
-    bias = reading.bias
+    direction, bias = frozen.logits_direction(direction, pos)
     if unembed.b_U is not None:
         b_U = at_least_float32(unembed.b_U)
         bias = bias + b_U[ids] - b_U.mean()
     n = len(ids)
     where = torch.full((n,), pos, device=ids.device)
     before = torch.full_like(where, len(frozen.parts))
-    return Readers(before, where, reading.direction[:, 0], bias)
+    return Readers(before, where, direction, bias)
 
 
 def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:

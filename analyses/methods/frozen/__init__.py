@@ -2,7 +2,13 @@
 
 from analyses.methods.frozen.checked import check_linear_once_frozen
 from analyses.methods.frozen.frozen_attention import FrozenAttention
-from analyses.methods.frozen.frozen_model import Directions, FrozenModel, Reading, places_of_run
+from analyses.methods.frozen.frozen_model import (
+    Directions,
+    FrozenModel,
+    Reading,
+    attention_of,
+    places_of_run,
+)
 from analyses.methods.frozen.score_gradients import integrated_gradients, pattern_of
 from analyses.methods.frozen.written import Branch, output_norm
 
@@ -12,6 +18,7 @@ __all__ = [
     "FrozenAttention",
     "FrozenModel",
     "Reading",
+    "attention_of",
     "check_linear_once_frozen",
     "integrated_gradients",
     "output_norm",
