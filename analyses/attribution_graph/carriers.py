@@ -27,8 +27,10 @@ from interp.points import Place, Point
 SOURCES_BYTES = 2**24
 """The most bytes of the streams that are propagated together: few, as their sources then enter near
 to one another."""
-BATCH_BYTES = 2**26
-"""The most bytes of one tensor of their parts."""
+BATCH_BYTES = 2**22
+"""The most bytes of what heads write at the positions of some readers."""
+EDGES_BYTES = 2**26
+"""The most edges of a forward, times d_model."""
 Stream = Float[Tensor, "source pos d_model"]
 
 
@@ -54,7 +56,7 @@ def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, 
     ends = torch.searchsorted(sources, torch.tensor(rows.starts, device=sources.device))
     alike = [part for part in sources.tensor_split(ends.cpu()) if len(part)]
     for batch in (batch for part in alike for batch in part.split(size)):
-        for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(BATCH_BYTES // d_model):
+        for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(EDGES_BYTES // d_model):
             walk = _Walk(rows, readers, batch, Cells(*(each[few] for each in cells)))
             out[few] = walk.parts().double().cpu()
     return out
@@ -210,9 +212,9 @@ class _Walk:
             if queries.stop <= self.first:
                 continue
             after = max(queries.start, self.first)
-            pattern = pattern[:, after - queries.start :, self.first :].to(v.dtype)
+            part = pattern[:, after - queries.start :, self.first :].to(v.dtype)
             z[:, after - self.first : queries.stop - self.first] = einsum(
-                pattern,
+                part,
                 v[:, : keys.stop - self.first],
                 "head query key, source key head d -> source query head d",
             )

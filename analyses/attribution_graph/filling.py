@@ -3,7 +3,8 @@
 The rows of the logits come first. Then, batch by batch, those of the units with the most influence
 by the rows so far, as circuit-tracer does (Ameisen et al. 2025, "Circuit Tracing"). Of a row, the
 entries below :data:`STORED` of the sum of its sizes are added together as its rest, so that a row
-takes no more than 1 / STORED entries, however long the prompt.
+takes no more than 1 / STORED entries, however long the prompt. Of graphs of more than 838 rows, the
+share from which entries become edges is larger, so that there are no more than :data:`MOST_EDGES`.
 """
 
 from collections.abc import Sequence
@@ -25,14 +26,25 @@ PART = 2**20
 """Number of columns of which entries are compared with the sum of their row at a time."""
 MOST_TOGETHER = 32
 """The most rows that are computed together, so that the order of influence is followed."""
-ENTRY_BYTES = 32
-"""Of a stored entry: target, source, weight and share."""
+MOST_ENTRIES = 2**26
+"""The most entries that are stored: of larger graphs, the share from which one is, is higher."""
+MOST_EDGES = 2**23
+"""The most of them that become edges."""
 
 
-def bytes_of_rows(n_rows: int, n_columns: int) -> int:
-    """The most bytes that the stored rows take, and the batch that is computed."""
-    stored = n_rows * min(n_columns, int(1 / STORED)) * ENTRY_BYTES
-    return stored + max(2**26, n_columns * 8)
+def stored_share(n_rows: int, n_columns: int) -> float:
+    """The share of a row from which an entry is stored, so that a row has at most 1 / share."""
+    return STORED if n_rows * n_columns <= MOST_ENTRIES else max(STORED, n_rows / MOST_ENTRIES)
+
+
+def edge_share(n_rows: int, n_columns: int) -> float:
+    """The share of a row from which an entry becomes an edge; smaller ones are of the rest."""
+    return STORED if n_rows * n_columns <= MOST_EDGES else max(STORED, n_rows / MOST_EDGES)
+
+
+def most_entries(n_columns: int, share: float) -> int:
+    """The most entries of a row that are no smaller than a share of it."""
+    return n_columns if share * n_columns < 1 else int(1 / share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +100,16 @@ class StoredRows:
     readings: Float[Tensor, " row"]
 
     @classmethod
-    def of(cls, rows: Float[Tensor, "row column"], readers: Int[Tensor, " row"]) -> "StoredRows":
+    def of(
+        cls, rows: Float[Tensor, "row column"], readers: Int[Tensor, " row"], share: float
+    ) -> "StoredRows":
         """The entries of rows from a share of their sizes on, without copies of whole rows."""
         sizes, readings = (torch.zeros(len(rows), dtype=torch.float64) for _ in range(2))
         for part in rows.split(PART, 1):
             wide = part.double().cpu()
             readings += wide.sum(1)
             sizes += wide.abs().sum(1)
-        least = STORED * sizes[:, None].clamp(min=torch.finfo(torch.float64).tiny)
+        least = share * sizes[:, None].clamp(min=torch.finfo(torch.float64).tiny)
         entries: list[tuple[Tensor, Tensor, Tensor]] = []
         for number, part in enumerate(rows.split(PART, 1)):
             values = part.cpu()
@@ -133,11 +147,14 @@ class Filling:
         rows: computes rows.
         logits: what the logits read.
         start: p, the share of each logit.
+        share: the share of a row from which an entry is stored.
     """
 
-    def __init__(self, rows: Rows, logits: Readers, start: Float[Tensor, " logit"]) -> None:
+    def __init__(
+        self, rows: Rows, logits: Readers, start: Float[Tensor, " logit"], share: float
+    ) -> None:
         self.rows, self.start = rows, start.double().cpu()
-        self.columns = rows.columns
+        self.columns, self.share = rows.columns, share
         self._stored: dict[int, list[StoredRows]] = {}
         self.units = torch.zeros(0, dtype=torch.long)
         self._fill(logits, 0)
@@ -186,6 +203,7 @@ class Filling:
         everything = torch.zeros(first + n_units + n_logits, dtype=torch.float64)
         weight, share = torch.zeros_like(everything), torch.zeros_like(everything)
         parts: list[Edges] = []
+        least = edge_share(len(of_reader), first + n_units)
         blocks = [block for blocks in self._stored.values() for block in blocks]
         self._stored.clear()
         while blocks:
@@ -194,7 +212,7 @@ class Filling:
             edges = stored.edges()
             source = number[edges.source].long()
             edges = Edges(of_reader[edges.target], source, edges.weight, edges.share)
-            parts.append(edges.only(source >= 0))
+            parts.append(edges.only((source >= 0) & (edges.share >= least)))
             weight.index_add_(0, parts[-1].target, parts[-1].weight)
             share.index_add_(0, parts[-1].target, parts[-1].share)
         del number
@@ -214,7 +232,7 @@ class Filling:
             rows, befores = self.rows.of(readers.only(batch)), readers.before[batch]
             for before in befores.unique().tolist():
                 which = befores == before
-                stored = StoredRows.of(rows[which], first + batch[which].cpu())
+                stored = StoredRows.of(rows[which], first + batch[which].cpu(), self.share)
                 blocks = self._stored.setdefault(before, [])
                 if blocks and len(blocks[-1].readers) < BLOCK:
                     stored = StoredRows.joined([blocks.pop(), stored])

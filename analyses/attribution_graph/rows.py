@@ -29,7 +29,7 @@ from interp.points import Place, Point
 
 Demand = Float[Tensor, "row pos d_model"]
 """A direction of the stream at each position, for each row."""
-WALK_BYTES = 2**26
+WALK_BYTES = 2**25
 """The most bytes of the demands, and of the rows, that are computed together."""
 BYPASS = "bypass"
 """The part of an edge that no head and no skip carries."""
@@ -204,7 +204,7 @@ class Rows:
         for writer in range(*group):
             if frozen.parts[writer].kind == "bias":
                 bias = frozen.bias_vectors[writer][: demand.shape[1]]
-                yield columns.bias, einsum(demand, bias, "row pos m, pos m -> row")
+                yield columns.bias, (demand * bias).sum((1, 2))
         for number, branch in enumerate(frozen.branches):
             if branch.before != group[0]:
                 continue
@@ -222,7 +222,7 @@ class Rows:
             yield slice(first, first + of_source.first(g.shape[1])), of_source.effects(g, number)
         if units.bias is not None:
             bias = units.bias[: g.shape[1]]
-            yield self.columns.bias, einsum(g, bias, "row pos m, pos m -> row")
+            yield self.columns.bias, (g * bias).sum((1, 2))
 
     def _of_error(self, number: int, demand: Demand) -> Float[Tensor, "row pos"]:
         branch = self.frozen.branches[number]
@@ -231,11 +231,11 @@ class Rows:
             (error,) = self.frozen.written(branch)
         else:
             demand, error = self.at_units(number, demand), units.error
-        return einsum(demand, error[: demand.shape[1]], "row pos m, pos m -> row pos")
+        return (demand * error[: demand.shape[1]]).sum(-1)
 
     def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
         embeddings = self.frozen.embeddings[: demand.shape[1]]
-        return einsum(demand, embeddings, "row pos m, pos m -> row pos")
+        return (demand * embeddings).sum(-1)
 
     def at_units(self, number: int, demand: Demand) -> Demand:
         """A direction of what a sub-layer adds to the stream, as one of what its units write."""
@@ -272,9 +272,9 @@ class Rows:
             if queries.start >= n_pos:
                 break
             some, read = along[:, queries], slice(keys.start, min(keys.stop, n_pos))
-            pattern = pattern[:, : some.shape[1], : read.stop].to(g.dtype)
+            part = pattern[:, : some.shape[1], : read.stop].to(g.dtype)
             by_value[:, read] += einsum(
-                pattern, some, "head query key, row query head d -> row key head d"
+                part, some, "head query key, row query head d -> row key head d"
             )
         del g, along
         direction = einsum(by_value, W, "row key head d, head m d -> row key m")

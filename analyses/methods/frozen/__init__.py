@@ -3,6 +3,7 @@
 from analyses.methods.frozen.checked import check_linear_once_frozen
 from analyses.methods.frozen.frozen_attention import FrozenAttention
 from analyses.methods.frozen.frozen_model import (
+    BLOCK_BYTES,
     Directions,
     FrozenModel,
     Reading,
@@ -13,6 +14,7 @@ from analyses.methods.frozen.score_gradients import integrated_gradients, patter
 from analyses.methods.frozen.written import Branch, output_norm
 
 __all__ = [
+    "BLOCK_BYTES",
     "Branch",
     "Directions",
     "FrozenAttention",

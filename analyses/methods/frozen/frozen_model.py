@@ -102,6 +102,7 @@ class FrozenModel:
     def __init__(self, model: Network, cache: Cache, real: Int[Tensor, " pos"]) -> None:
         self.stack, self.cache, self.real = model.stacks[0], cache, real
         self._tensors: dict[Place, Tensor] = {}
+        self._with_neurons = {place.layer for place in cache if place.point is Point.POST}
         written, self.branches = writers_of(model)
         self.parts = tuple(written)
         self.entry = dict(zip(self.parts, entry_of(model), strict=False))
@@ -129,7 +130,7 @@ class FrozenModel:
 
     def written(self, branch: Branch) -> Float[Tensor, "writer pos d_model"]:
         """What the heads or the MLP of a sub-layer add to the stream; computed at each call."""
-        has_neurons = Place(Point.POST, branch.layer) in self.cache.keys()
+        has_neurons = branch.layer in self._with_neurons
         return written_by(branch, self.read, has_neurons=has_neurons)
 
     def read(self, place: Place) -> Tensor:
@@ -143,12 +144,8 @@ class FrozenModel:
         return self._tensors[place]
 
     def normalized_input(self, branch: Branch) -> Float[Tensor, "pos d_model"]:
-        """What a sub-layer reads: the stream before it, after its norm."""
-        x, norm = self.read(Place(branch.step.points.reads, branch.layer)), branch.step.input_norm
-        if not isinstance(norm, ScaledNorm):
-            return x
-        scale = self.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
-        return norm.by_scale(x[None], scale[None])[0]
+        """What a sub-layer with features reads: the stream before it, after its norm."""
+        return self.read(replace(branch.step.source(), layer=branch.layer))
 
     def biases(self, branch: Branch) -> list[Float[Tensor, "pos d_model"]]:
         """What the biases of a sub-layer and of the norm of its output add to the stream."""
@@ -169,16 +166,20 @@ class FrozenModel:
             self._kept += pattern.nbytes
         return frozen
 
+    @property
+    def keeps_patterns(self) -> bool:
+        """Whether the patterns of all layers take no more than :data:`KEPT_BYTES`."""
+        n_pos, size = len(self.embeddings), self.embeddings.element_size()
+        return n_pos * n_pos * size * sum(map(_heads_of, self.branches)) <= KEPT_BYTES
+
     def patterns(self, branch: Branch) -> Iterator[tuple[slice, slice, Pattern]]:
         """The pattern of a sub-layer in blocks: queries, the keys they may attend to, and the part.
 
-        If the patterns of all layers take no more than :data:`KEPT_BYTES`, the one block is kept;
-        else blocks are formed anew from queries and keys at each call, each of at most
-        :data:`BLOCK_BYTES` (but at least one query).
+        If patterns are kept, that is one block; else blocks are formed anew from queries and keys
+        at each call, each of at most :data:`BLOCK_BYTES` (but at least one query).
         """
         n_pos, size = len(self.embeddings), self.embeddings.element_size()
-        whole = n_pos * n_pos * size * sum(_heads_of(each) for each in self.branches)
-        if whole <= KEPT_BYTES:
+        if self.keeps_patterns:
             every = slice(0, n_pos)
             yield every, every, self.attention(branch).pattern
             return
@@ -322,25 +323,32 @@ def _heads_of(branch: Branch) -> int:
     return branch.step.f.n_heads if isinstance(branch.step.f, Attention) else 0
 
 
-def places_of_run(model: Network, *, without_neurons: Collection[int] = ()) -> list[Place]:
+def places_of_run(
+    model: Network, *, without_neurons: Collection[int] = (), streams: bool = True
+) -> list[Place]:
     """The places that a run must record for a :class:`FrozenModel`.
 
     Args:
         model: the model.
         without_neurons: the layers whose MLPs are not read through: their outputs are recorded in
             place of their neurons.
+        streams: whether the streams that sub-layers read are recorded.
     """
     points = {Point.SCALE, Point.FINAL_SCALE, Point.PRE, Point.POST}
     points |= {Point.FEATURES, Point.FEATURES_ERROR}
     outputs = set[Place]()
+    with_features = {place.layer for place in model.layout if place.point is Point.FEATURES}
     for layer, step in model.stacks[0].branches():
         points.add(step.f.hidden_point)
-        points.add(step.points.reads)
+        if streams:
+            points.add(step.points.reads)
         if isinstance(step.f, Attention):
             at = step.f.points
             points |= {at.q, at.k, at.v, at.pattern}
         elif layer in without_neurons:
             outputs.add(Place(step.f.out, layer))
+        if layer in with_features:
+            outputs.add(replace(step.source(), layer=layer))
     outputs |= set(entry_of(model))
     neurons = {Place(p, layer) for p in (Point.PRE, Point.POST) for layer in without_neurons}
     return [
