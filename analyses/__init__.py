@@ -21,7 +21,13 @@ from analyses.attention_statistics import (
 )
 from analyses.attribute_edges import EdgeAttribution, attribute_edges
 from analyses.attribute_nodes import NodeAttribution, attribute_nodes
-from analyses.attribution_graph import AttributionGraph, NeuronpediaGraph, attribution_graph
+from analyses.attribution_graph import (
+    AttributionGraph,
+    GraphEstimate,
+    NeuronpediaGraph,
+    attribution_graph,
+    estimate_attribution_graph,
+)
 from analyses.check_dictionaries import DictionaryCheck, check_dictionaries
 from analyses.check_prompts import check_prompts
 from analyses.compare import Comparison, compare
@@ -86,6 +92,7 @@ __all__ = [
     "Explanation",
     "FeatureScoreTerms",
     "Frequencies",
+    "GraphEstimate",
     "HeadCell",
     "HeadCensus",
     "HeadEffects",
@@ -134,6 +141,7 @@ __all__ = [
     "continuations",
     "direct_logit_attribution",
     "erase",
+    "estimate_attribution_graph",
     "estimate_scan_heads",
     "explain",
     "explain_scores",

@@ -19,7 +19,7 @@ and with patterns kept. Where predictions fail, the headline begins with "NOT RE
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pandas as pd
 import torch
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
 from analyses.attribution_graph.cross_layer import cross_layer_units
-from analyses.attribution_graph.filling import Filling, bytes_of_rows
+from analyses.attribution_graph.estimate import TERMS_BYTES, GraphEstimate, estimate_of
+from analyses.attribution_graph.filling import Filling, stored_share
 from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
 from analyses.attribution_graph.influence import (
     Edges,
@@ -41,7 +42,7 @@ from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
 from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import Units, features_of, neurons_of
+from analyses.attribution_graph.units import Units, features_of, layers_of_features, neurons_of
 from analyses.methods.attribution import logit_direction, unembedding_of
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
 from analyses.results import (
@@ -58,25 +59,30 @@ from analyses.results import (
     signed,
     token_ids,
 )
-from interp import DictionaryTransformer, Transformer, run
+from interp import DictionaryTransformer, Transformer, estimate, run
 from interp.dictionaries import CrossLayerTranscoder
-from interp.errors import InvalidInput, OutOfResources, nearest, shorten
+from interp.errors import InvalidInput, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
-from interp.io import as_progress, cancellable
+from interp.io import as_progress, cancellable, return_freed_memory
 from interp.metrics import Position, as_position, at_least_float32, columns_read
-from interp.model import MLP, Batch
+from interp.model import Batch
+from interp.points import Place
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
-__all__ = ["AttributionGraph", "NeuronpediaGraph", "attribution_graph"]
+__all__ = [
+    "AttributionGraph",
+    "GraphEstimate",
+    "NeuronpediaGraph",
+    "attribution_graph",
+    "estimate_attribution_graph",
+]
 
 ENOUGH = 0.95
 """The probability that the logits of a graph have together, if no targets are given."""
 MOST_LOGITS = 10
 """The most logits of a graph without targets."""
-MOST_BYTES = 2 * 2**30
-"""The bytes that stored rows may take, if ``memory=`` says nothing else."""
 ROUNDINGS = 16
 """Units of rounding of the largest part of an edge, up to which parts count as 0."""
 DRAWN = 60
@@ -95,6 +101,12 @@ LEAST_REPLACEMENT = 0.5
 """The replacement score below which a graph leaves most of the influence unexplained."""
 CAPPED = "readings of logits are before their soft-cap; removals are measured after it"
 PATTERNS = "patterns are fixed: where heads attend, by queries and keys, is no part of the graph"
+TOGETHER = "all heads and the bypass"
+"""The one carrier of edges that are not split."""
+NOT_SPLIT = (
+    f"edges are not split by heads: the parts would take more than {TERMS_BYTES // 2**20} MiB; "
+    "lower max_nodes, node_share or edge_share to split them"
+)
 UNITS = ("neuron", "feature")
 """The kinds of nodes that are units."""
 Names = tuple[str, str]
@@ -466,6 +478,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes: int = 300,
     node_share: float = 0.8,
     edge_share: float = 0.98,
+    heads: bool = True,
     check: int = 16,
     seed: int = 0,
     memory: float | None = None,
@@ -490,12 +503,16 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
+        heads: whether edges are split by the heads that carry them, which takes a forward for every
+            few sources: of a long prompt, most of the time. Without, the one carrier is all of
+            them together. Parts of more than 1 GiB are not computed, and a note says so.
         check: number of units that are set to zero, to compare what the answer loses with what the
             graph predicts: half of them those with the most influence, the rest drawn. Each costs
             up to two forwards.
         seed: seed for the draws.
-        memory: bytes that stored rows, and the forwards of the checks, may take; by default 2 GiB
-            for rows, and for the forwards as :func:`interp.sweep`.
+        memory: the most bytes that the graph may take beyond the model, and the forwards of the
+            checks by themselves; by default what is free, and for the forwards as
+            :func:`interp.sweep`. See :func:`estimate_attribution_graph`.
         progress: called with ``(rows computed, max_nodes)``, then with ``(removals done, removals
             in total)``.
         cancelled: called after each batch of rows, and during the checks; if it returns True
@@ -507,7 +524,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             is NaN; there is no such position or kind of units; targets are outside the vocabulary
             or named twice; or a setting is out of range.
         InvalidTokens: a target's text is not one token; the message shows how it is split.
-        OutOfResources: the rows may take more memory than allowed; raised before the run.
+        OutOfResources: the graph may take more memory than allowed, or than is free; raised after
+            the first forward, before any row.
         Cancelled: ``cancelled`` returned True before the graph was complete.
 
     Examples:
@@ -521,28 +539,28 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    if units not in ("neurons", "features") and not isinstance(units, CrossLayerTranscoder):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
-        raise InvalidInput(
-            f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
-        )
-    if units == "features" and isinstance(model, DictionaryTransformer):
-        units = model.transcoder() or units
-    (batch,) = model.batches(prompt)
-    if len(batch.ids) != 1:
-        raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
+    units = _kind_of(model, units)
+    if not isinstance(heads, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
+        raise InvalidInput(f"heads={shorten(heads)} should be True or False.")
+    batch = _of_one_prompt(model, prompt)
     named, column = _named(model, targets), columns_read(batch, as_position(pos))
-    if units == "neurons":
-        _check_memory(model, batch, max_nodes, memory)
     with cancellable(cancelled), torch.no_grad():
         traced = _Traced(model, batch, int(column[0]), named, units)
+        estimated = traced.estimated(max_nodes, heads=heads, check=check)
+        estimated.check(memory, model.device)
         placed = traced.filled(max_nodes, as_progress(progress, "rows"))
         edges = pruned(placed.filled.edges, placed.ends, *shares).in_order()
         nodes = nodes_of(placed, edges, traced.tokens, traced.labels)
         nodes = with_promoted(placed, nodes, unembedding_of(model), model.label)
-        terms = terms_of(placed, edges, traced.logits)
+        n_bytes = len(edges.target) * len(placed.rows.carriers) * 8
+        is_split = heads and n_bytes <= TERMS_BYTES
+        terms = terms_of(placed, edges, traced.logits) if is_split else edges.weight[:, None]
+    notes = [PATTERNS] if model.config.logit_cap is None else [PATTERNS, CAPPED]
+    if heads and not is_split:
+        notes.append(NOT_SPLIT)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
-    n_active = sum(placed.filled.columns.n_units)
+    n_active = sum(each.n_active for each in placed.rows.units.values())
     n_units = [n_active, len(placed.filled.units), sum(bool(placed.ends.is_unit[n]) for n in nodes)]
     sources, readers = edges.source.tolist(), edges.target.tolist()
     return AttributionGraph(
@@ -551,7 +569,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         effect=edges.weight,
         share=edges.share,
         terms=terms,
-        carriers=placed.rows.carriers,
+        carriers=placed.rows.carriers if is_split else (TOGETHER,),
         value=placed.filled.reading[placed.first_logit :],
         probability=traced.probability,
         target=tuple(traced.labels),
@@ -563,7 +581,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         replacement_score=_two(replacement_score, whole, edges, placed),
         completeness_score=_two(completeness, whole, edges, placed),
         provenance=Provenance.of(model, batch, seed=how.seed),
-        notes=(PATTERNS,) if model.config.logit_cap is None else (PATTERNS, CAPPED),
+        notes=tuple(notes),
     )
 
 
@@ -585,10 +603,9 @@ class _Traced:
         named: Int[Tensor, " logit"] | None,
         units: str | CrossLayerTranscoder,
     ) -> None:
-        places = dict.fromkeys(places_of_run(model))
-        if isinstance(units, CrossLayerTranscoder):
-            places |= dict.fromkeys(place for pair in units.places(model) for place in pair)
-        done = run(model, batch, record=[*places])
+        places = [*dict.fromkeys(_recorded(model, units))]
+        self.run = estimate(model, batch, record=places)
+        done = run(model, batch, record=places)
         if done.logits is None:
             raise InvalidInput("This model has no logits, so there is nothing to trace.")
         probabilities = done.logits[0, column].double().softmax(-1).cpu()
@@ -600,11 +617,14 @@ class _Traced:
                 f"was recorded, {culprit} is the first that is not finite. Look for non-finite "
                 "weights before it."
             )
+        cache = done.cache
+        del done  # with the logits of all positions
+        return_freed_memory()
         ids = _most_probable(probabilities) if named is None else named
         self.probability = probabilities[ids]
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
-        frozen = FrozenModel(model, done.cache, real)
+        frozen = FrozenModel(model, cache, real)
         self.rows = Rows(frozen, _units_of(model, frozen, units))
         self.pos, self.ids = pos, ids
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
@@ -616,9 +636,99 @@ class _Traced:
     def filled(self, max_nodes: int, progress: Callable[[int, int], None] | None) -> Placed:
         """Where the nodes are, once the rows of up to ``max_nodes`` units are computed."""
         start = self.probability / self.probability.sum()
-        filling = Filling(self.rows, self.logits, start)
+        filling = Filling(self.rows, self.logits, start, self._share(max_nodes))
         filling.fill(max_nodes, progress)
         return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
+
+    def _share(self, max_nodes: int) -> float:
+        """The share of a row from which an entry is stored."""
+        n_active = sum(each.n_active for each in self.rows.units.values())
+        return stored_share(min(max_nodes, n_active) + len(self.ids), self.rows.columns.n)
+
+    def estimated(self, max_nodes: int, *, heads: bool, check: int) -> GraphEstimate:
+        """What the graph takes."""
+        sizes = {"n_logits": len(self.ids), "max_nodes": max_nodes}
+        return estimate_of(self.rows, self.run, **sizes, heads=heads, check=check)
+
+
+def estimate_attribution_graph(
+    model: Transformer,
+    prompt: Any,  # noqa: ANN401 - what model.check reads
+    *,
+    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
+    max_nodes: int = 300,
+    heads: bool = True,
+    check: int = 16,
+) -> GraphEstimate:
+    """Estimate what :func:`attribution_graph` takes, from one forward that counts active units.
+
+    Args:
+        model: as for :func:`attribution_graph`.
+        prompt: likewise; the last position is read.
+        units: likewise.
+        max_nodes: likewise.
+        heads: likewise.
+        check: likewise.
+
+    Returns:
+        Candidates, rows, multiply-adds, the most bytes at a time, and seconds.
+
+    Raises:
+        InvalidInput: as for :func:`attribution_graph`.
+
+    Examples:
+        >>> model = interp.load("python-2l")
+        >>> analyses.estimate_attribution_graph(model, "def f(self):", max_nodes=10).rows
+        20
+    """
+    check_finite_weights(model)
+    check_linear_once_frozen(model, "attribution_graph")
+    max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
+    units = _kind_of(model, units)
+    batch = _of_one_prompt(model, prompt)
+    column = columns_read(batch, as_position(None))
+    with torch.no_grad():
+        traced = _Traced(model, batch, int(column[0]), None, units)
+        return traced.estimated(max_nodes, heads=heads, check=check)
+
+
+def _kind_of(model: Transformer, units: object) -> str | CrossLayerTranscoder:
+    """The kind of units; the features of a view of a cross-layer transcoder are those of it.
+
+    Raises:
+        InvalidInput: they are no kind of units.
+    """
+    if units == "features" and isinstance(model, DictionaryTransformer):
+        return model.transcoder() or "features"
+    if isinstance(units, CrossLayerTranscoder) or units in ("neurons", "features"):
+        return cast("str | CrossLayerTranscoder", units)
+    raise InvalidInput(
+        f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
+    )
+
+
+def _of_one_prompt(model: Transformer, prompt: object) -> Batch:
+    """The batch of one prompt.
+
+    Raises:
+        InvalidInput: there are several.
+    """
+    (batch,) = model.batches(prompt)
+    if len(batch.ids) != 1:
+        raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
+    return batch
+
+
+def _recorded(model: Transformer, units: str | CrossLayerTranscoder) -> list[Place]:
+    """The places that are recorded."""
+    if isinstance(units, CrossLayerTranscoder):
+        pairs = units.places(model)
+        without_neurons = {read.layer for read, _ in pairs if read.layer is not None}
+        places = places_of_run(model, without_neurons=without_neurons, streams=False)
+        return [*places, *(place for pair in pairs for place in pair)]
+    if units == "neurons":
+        return places_of_run(model, streams=False)
+    return places_of_run(model, without_neurons=layers_of_features(model), streams=False)
 
 
 def _units_of(
@@ -637,15 +747,14 @@ def _read_by_logits(
     unembed = unembedding_of(model)
     direction, _ = logit_direction(unembed, ids)
     direction = direction - at_least_float32(unembed.W_U.mean(1))
-    reading = frozen.read_by_logits(direction, pos)
-    bias = reading.bias
+    direction, bias = frozen.logits_direction(direction, pos)
     if unembed.b_U is not None:
         b_U = at_least_float32(unembed.b_U)
         bias = bias + b_U[ids] - b_U.mean()
     n = len(ids)
     where = torch.full((n,), pos, device=ids.device)
     before = torch.full_like(where, len(frozen.parts))
-    return Readers(before, where, reading.direction[:, 0], bias)
+    return Readers(before, where, direction, bias)
 
 
 def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:
@@ -677,26 +786,6 @@ def _share(value: object, name: str) -> float:
     if not 0 < share <= 1:
         raise InvalidInput(f"{name}={shorten(value)} should be a share above 0, up to 1.")
     return share
-
-
-def _check_memory(model: Transformer, batch: Batch, max_nodes: int, memory: float | None) -> None:
-    """Check that the rows fit.
-
-    Raises:
-        OutOfResources: they do not.
-    """
-    n_pos = int(batch.is_real[0].sum())
-    widths = [
-        step.f.W_in.shape[1] for _, step in model.stacks[0].branches() if isinstance(step.f, MLP)
-    ]
-    n_columns = n_pos * (2 + len(widths) + sum(widths))
-    n_rows = min(max_nodes, n_pos * sum(widths)) + MOST_LOGITS
-    needed, most = bytes_of_rows(n_rows, n_columns), MOST_BYTES if memory is None else memory
-    if needed > most:
-        raise OutOfResources(
-            f"The rows of {n_rows} nodes on {n_pos} tokens may take {needed / 2**20:.0f} MiB, more "
-            f"than {most / 2**20:.0f} MiB: lower max_nodes=, shorten the prompt, or raise memory=."
-        )
 
 
 def _two(

@@ -11,6 +11,7 @@ to the edge. All sources of a batch are propagated together, in one forward with
 the sub-layer where the first of them enters, and with causal attention from its position.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -26,8 +27,10 @@ from interp.points import Place, Point
 SOURCES_BYTES = 2**24
 """The most bytes of the streams that are propagated together: few, as their sources then enter near
 to one another."""
-BATCH_BYTES = 2**26
-"""The most bytes of one tensor of their parts."""
+BATCH_BYTES = 2**22
+"""The most bytes of what heads write at the positions of some readers."""
+EDGES_BYTES = 2**26
+"""The most edges of a forward, times d_model."""
 Stream = Float[Tensor, "source pos d_model"]
 
 
@@ -48,12 +51,12 @@ def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, 
     n_carriers = len(rows.carriers)
     out = torch.zeros(len(cells.column), n_carriers, dtype=torch.float64)
     sources = cells.column.unique()
-    n_pos, d_model = rows.frozen.vectors.shape[1:]
-    size = max(1, SOURCES_BYTES // (rows.frozen.vectors.element_size() * n_pos * d_model))
+    n_pos, d_model = rows.frozen.embeddings.shape
+    size = max(1, SOURCES_BYTES // (rows.frozen.embeddings.element_size() * n_pos * d_model))
     ends = torch.searchsorted(sources, torch.tensor(rows.starts, device=sources.device))
     alike = [part for part in sources.tensor_split(ends.cpu()) if len(part)]
     for batch in (batch for part in alike for batch in part.split(size)):
-        for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(BATCH_BYTES // d_model):
+        for few in torch.isin(cells.column, batch).nonzero()[:, 0].split(EDGES_BYTES // d_model):
             walk = _Walk(rows, readers, batch, Cells(*(each[few] for each in cells)))
             out[few] = walk.parts().double().cpu()
     return out
@@ -61,10 +64,10 @@ def parts_of_edges(rows: Rows, readers: Readers, cells: Cells) -> Float[Tensor, 
 
 def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier"]:
     """What each carrier brings to each reader from all sources together."""
-    sums = rows.frozen.vectors.new_zeros(len(readers.pos), len(rows.carriers))
+    sums = rows.frozen.embeddings.new_zeros(len(readers.pos), len(rows.carriers))
     sums[:, 0] = readers.bias
     carrier_of = {writer: carrier for carrier, writer in enumerate(rows.heads, start=1)}
-    for writer, vectors in enumerate(rows.frozen.vectors):
+    for writer, vectors in _written(rows):
         written = (vectors[readers.pos] * readers.direction).sum(-1)
         sums[:, carrier_of.get(writer, 0)] += torch.where(readers.before > writer, written, 0.0)
     for number in rows.skips:
@@ -76,6 +79,15 @@ def sums_of_carriers(rows: Rows, readers: Readers) -> Float[Tensor, "row carrier
         sums[:, rows.carrier_of_skip(number)] += read
         sums[:, 0] -= read
     return sums.double().cpu()
+
+
+def _written(rows: Rows) -> Iterator[tuple[int, Float[Tensor, "pos d_model"]]]:
+    """What each writer adds to the stream; the embeddings together as the first one."""
+    frozen = rows.frozen
+    yield 0, frozen.embeddings
+    yield from frozen.bias_vectors.items()
+    for branch in frozen.branches:
+        yield from zip(branch.writers, frozen.written(branch), strict=True)
 
 
 class _Walk:
@@ -92,29 +104,29 @@ class _Walk:
         self, rows: Rows, readers: Readers, sources: Int[Tensor, " source"], cells: Cells
     ) -> None:
         self.rows, self.frozen, self.readers = rows, rows.frozen, readers
-        device = self.frozen.vectors.device
+        device = self.frozen.embeddings.device
         self.sources = sources.to(device)
         self.reader = cells.reader.to(device)
         self.source = torch.searchsorted(self.sources, cells.column.to(device))
         self.is_bias = (self.sources == rows.columns.bias).nonzero()[:, 0]
-        like = self.frozen.vectors
+        like = self.frozen.embeddings
         self.first = 0 if rows.is_bidirectional else int(rows.positions(self.sources).min())
         self.positions = slice(self.first, None)
-        self.stream = like.new_zeros(len(self.sources), like.shape[1] - self.first, like.shape[2])
+        self.stream = like.new_zeros(len(self.sources), like.shape[0] - self.first, like.shape[1])
         # To the bias, norms and values add from the first sub-layer on.
         self.is_empty = not len(self.is_bias)
         self.out = like.new_zeros(len(self.reader), len(rows.carriers))
 
     def parts(self) -> Float[Tensor, "edge carrier"]:
         """The part of each edge that each carrier carries."""
-        self._place(0, self.frozen.vectors[: self.rows.n_entry].sum(0), 0)
+        self._place(0, self.frozen.embeddings, 0)
         from_bias = (self.source[:, None] == self.is_bias).any(1)
         self.out[:, 0] += torch.where(from_bias, self.readers.bias[self.reader], 0.0)
         for before, end in self.rows.groups:
             written = 0 if self.is_empty else self._carried(before)
             for writer in range(before, end):
                 if self.frozen.parts[writer].kind == "bias":
-                    self._add_bias(self.frozen.vectors[writer], before)
+                    self._add_bias(self.frozen.bias_vectors[writer], before)
             for number, branch in enumerate(self.frozen.branches):
                 if branch.before == before:
                     self._add_units(number, branch)
@@ -139,7 +151,7 @@ class _Walk:
         if number in rows.errors:
             first = rows.columns.n_pos * (1 + rows.errors[number])
             if units is None or units.error is None:
-                self._place(first, self.frozen.vectors[branch.writers[0]], branch.before)
+                self._place(first, self.frozen.written(branch)[0], branch.before)
             else:
                 error = _of_units(rows, number, units.error, slice(None))
                 self._place(first, error, branch.before)
@@ -150,7 +162,7 @@ class _Walk:
         for source in rows.sources(number):
             inside = rows.inside(source, self.sources).nonzero()[:, 0]
             which = self.sources[inside] - rows.first[source]
-            pos = rows.units[source].pos[which]
+            pos, _ = rows.units[source].places(which)
             written = _of_units(rows, number, rows.units[source].written(which, number), pos)
             self._enter(inside, pos, written, branch.before)
 
@@ -195,9 +207,17 @@ class _Walk:
         v = einsum(normed, W, "source key m, head m d -> source key head d")
         constants = b if constant is None else b + constant @ W
         v[self.is_bias] += constants
-        pattern = self.frozen.attention(branch).pattern[:, self.positions, self.positions]
-        pattern = pattern.to(v.dtype)
-        z = einsum(pattern, v, "head query key, source key head d -> source query head d")
+        z = torch.zeros_like(v)
+        for queries, keys, pattern in self.frozen.patterns(branch):
+            if queries.stop <= self.first:
+                continue
+            after = max(queries.start, self.first)
+            part = pattern[:, after - queries.start :, self.first :].to(v.dtype)
+            z[:, after - self.first : queries.stop - self.first] = einsum(
+                part,
+                v[:, : keys.stop - self.first],
+                "head query key, source key head d -> source query head d",
+            )
         self._read(branch, z, W_O)
         written = einsum(z, W_O, "source query head d, head d m -> source query m")
         return _after_output_norm(self.rows, branch, written, self.positions)

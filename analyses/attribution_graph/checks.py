@@ -19,7 +19,7 @@ from analyses.attribution_graph.nodes import GraphNode, Placed
 from analyses.methods.attribution import cells_to_check
 from analyses.results import fixed, percent
 from interp import Transformer, edits, sweep
-from interp.edits import Edit
+from interp.edits import Edit, Hook
 from interp.io import ProgressLike
 from interp.model import Attention, Batch
 from interp.points import Place
@@ -148,10 +148,17 @@ def _zero(placed: Placed, number: int) -> list[Edit]:
 
 
 def _patterns(placed: Placed) -> Sequence[Edit]:
-    """Edits that keep all patterns as they were."""
+    """Edits that keep all patterns as they were; large ones are derived where they are read."""
     frozen = placed.rows.frozen
-    return [
-        edits.patch(frozen.cache, Place(branch.step.f.points.pattern, branch.layer))
+    places = [
+        Place(branch.step.f.points.pattern, branch.layer)
         for branch in frozen.branches
         if isinstance(branch.step.f, Attention)
     ]
+    if frozen.keeps_patterns:
+        return [edits.patch(frozen.cache, place) for place in places]
+
+    def as_in_the_run(pattern: Tensor, hook: Hook) -> None:
+        pattern.copy_(frozen.cache[hook.place])
+
+    return [edits.apply(place, as_in_the_run) for place in places]

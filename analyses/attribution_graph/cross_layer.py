@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from analyses.attribution_graph.units import Units, Which, bias_besides
+from analyses.attribution_graph.units import ActiveFeatures, Units, Which, bias_besides
 from analyses.methods.attribution import written_points
 from analyses.methods.frozen import FrozenModel
 from interp.dictionaries import CrossLayerTranscoder, Gated, feature_edits
@@ -22,7 +22,7 @@ from interp.model import MLP, Network
 from interp.points import Place, Point
 
 
-class CrossLayerFeatures:
+class CrossLayerFeatures(ActiveFeatures):
     """The active features of one layer of a cross-layer transcoder, as :class:`Units`.
 
     Args:
@@ -51,17 +51,15 @@ class CrossLayerFeatures:
         reads_stream: bool,
         after_norm: bool,
     ) -> None:
+        super().__init__(features)
         self.transcoder, self.layer = transcoder, layer
         self.targets: tuple[int, ...] = tuple(numbers[layer:])
         self.reads_stream, self.writes_after_norm = reads_stream, after_norm
-        self.pos, self.index = features.nonzero().unbind(1)
-        self.activation = self.reading = features[self.pos, self.index]
         self.error: Float[Tensor, "pos d_model"] | None = error
         branch = frozen.branches[numbers[layer]]
         b_dec = transcoder.b_dec[layer]
         bias = bias_besides(frozen, branch, b_dec, after_norm=after_norm)
         self.bias: Float[Tensor, "pos d_model"] | None = bias
-        self._counts: list[int] = (features != 0).sum(1).tolist()
         active, self._active_of = self.index.unique(return_inverse=True)
         # Those of the features that are active somewhere, which may be on disk, are read once.
         self._decoders = transcoder.w_dec[layer][active].to(features.dtype)
@@ -69,16 +67,16 @@ class CrossLayerFeatures:
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
         """See :meth:`Units.written`."""
         writers = self._decoders[self._active_of[which], self.targets.index(target)]
-        return self.activation[which, None] * writers
+        return self.reading[which, None] * writers
 
     def effects(
         self, direction: Float[Tensor, "row pos d_model"], target: int
     ) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
         writers = self._decoders[:, self.targets.index(target)]
-        of_positions = zip(direction.unbind(1), self._active_of.split(self._counts), strict=True)
+        of_positions = zip(direction.unbind(1), self._active_of.split(self.counts), strict=False)
         effects = [at @ writers[active].mT for at, active in of_positions]
-        return torch.cat(effects, 1) * self.activation
+        return torch.cat(effects, 1) * self.reading[: self.first(direction.shape[1])]
 
     def readers(
         self, which: Which

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+NAMES = ("target", "source", "weight", "share")
 Numbers = Float[Tensor, " node"]
 
 
@@ -36,8 +37,7 @@ class Edges:
 
     def only(self, which: Bool[Tensor, " edge"] | Int[Tensor, " chosen"]) -> "Edges":
         """Some of the edges: those of a mask, or those of these indices in their order."""
-        names = ("target", "source", "weight", "share")
-        return Edges(*(getattr(self, name)[which] for name in names))
+        return Edges(*(getattr(self, name)[which] for name in NAMES))
 
     def in_order(self) -> "Edges":
         """The edges of the last target first, the largest of each target first."""
@@ -152,8 +152,17 @@ def with_rest(stays: Edges, left_out: Edges, rest: int) -> Edges:
         zeros.index_add(0, row, left_out.weight),
         zeros.index_add(0, row, left_out.share),
     )
-    names = ("target", "source", "weight", "share")
-    return Edges(*(torch.cat([getattr(stays, x), getattr(lost, x)]) for x in names))
+    return joined([stays, lost])
+
+
+def joined(parts: list[Edges]) -> Edges:
+    """Edges one after another; the list is emptied, as each may be large."""
+    columns = [[getattr(part, x) for part in parts] for x in NAMES]
+    parts.clear()
+    joined_columns: list[Tensor] = []
+    while columns:
+        joined_columns.append(torch.cat(columns.pop(0)))
+    return Edges(*joined_columns)
 
 
 def replacement_score(edges: Edges, ends: Ends) -> float:

@@ -103,9 +103,9 @@ class Placed:
         column = int(self.filled.units[number - self.filled.rest - 1])
         at = column - self.filled.columns.first_unit
         for branch, units in self.rows.units.items():
-            if at < len(units.pos):
+            if at < units.n:
                 return branch, at
-            at -= len(units.pos)
+            at -= units.n
         raise IndexError(f"There is no unit {number}.")
 
     def readers(self, numbers: Int[Tensor, " target"], logits: Readers) -> Readers:
@@ -170,9 +170,10 @@ def _described(
 def _unit(placed: Placed, number: int, tokens: Sequence[str], value: float) -> GraphNode:
     branch, at = placed.unit(number)
     units = placed.rows.units[branch]
-    pos, index = int(units.pos[at]), int(units.index[at])
+    which = torch.tensor([at], device=placed.rows.frozen.real.device)
+    pos, index = (int(place) for place in units.places(which))
     name = f"L{units.layer}{LETTERS[units.kind]}{index}@{pos}"
-    activation = float(units.activation[at])
+    activation = float(units.activation(which))
     return GraphNode(name, units.kind, units.layer, index, pos, tokens[pos], activation, value)
 
 

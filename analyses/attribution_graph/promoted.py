@@ -60,7 +60,8 @@ def with_promoted(
 def _read(placed: Placed, branch: int, chosen: Sequence[int]) -> Float[Tensor, "chosen d_model"]:
     """What the unembedding reads of some units of a sub-layer, but for divisors of norms."""
     frozen, units = placed.rows.frozen, placed.rows.units[branch]
-    which, total = torch.tensor(chosen, device=units.pos.device), frozen.vectors.new_zeros(())
+    which = torch.tensor(chosen, device=frozen.real.device)
+    total = frozen.embeddings.new_zeros(())
     for target in units.targets:
         written, at = units.written(which, target), frozen.branches[target]
         normed = output_norm(at.layer, at.step)

@@ -23,12 +23,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from analyses.attribution_graph.units import Units
-from analyses.methods.frozen import Branch, FrozenModel, output_norm
+from analyses.methods.frozen import Branch, FrozenModel, attention_of, output_norm
 from interp.model import Attention, ScaledNorm
 from interp.points import Place, Point
 
 Demand = Float[Tensor, "row pos d_model"]
 """A direction of the stream at each position, for each row."""
+WALK_BYTES = 2**25
+"""The most bytes of the demands, and of the rows, that are computed together."""
 BYPASS = "bypass"
 """The part of an edge that no head and no skip carries."""
 
@@ -48,6 +50,11 @@ class Readers:
     pos: Int[Tensor, " row"]
     direction: Float[Tensor, "row d_model"]
     bias: Float[Tensor, " row"]
+
+    def only(self, which: Int[Tensor, " chosen"]) -> "Readers":
+        """Some of the readers."""
+        names = ("before", "pos", "direction", "bias")
+        return Readers(*(getattr(self, name)[which] for name in names))
 
 
 class Columns(NamedTuple):
@@ -104,9 +111,9 @@ class Rows:
         with_error = [n for n, branch in enumerate(frozen.branches) if self._error(n, branch)]
         self.errors = {number: row for row, number in enumerate(with_error)}
         self.columns = Columns(
-            frozen.vectors.shape[1],
+            len(frozen.embeddings),
             tuple(frozen.branches[number].layer for number in with_error),
-            tuple(len(each.pos) for each in units.values()),
+            tuple(each.n for each in units.values()),
         )
         self.heads = [n for n, part in enumerate(frozen.parts) if part.kind == "head"]
         self.skips = [number for number, each in units.items() if each.skip is not None]
@@ -120,13 +127,13 @@ class Rows:
 
     def readers(self, columns: Int[Tensor, " row"]) -> Readers:
         """What the units of some columns read."""
-        like, none = self.frozen.vectors, columns.new_zeros(0)
-        parts = [Readers(none, none, like.new_zeros(0, like.shape[2]), like.new_zeros(0))]
+        like, none = self.frozen.embeddings, columns.new_zeros(0)
+        parts = [Readers(none, none, like.new_zeros(0, like.shape[1]), like.new_zeros(0))]
         order = [none]
         for number, units in self.units.items():
             inside = self.inside(number, columns)
             which = columns[inside] - self.first[number]
-            branch, pos = self.frozen.branches[number], units.pos[which]
+            branch, (pos, _) = self.frozen.branches[number], units.places(which)
             direction, bias = units.readers(which)
             if not units.reads_stream:
                 direction, constant = self._pulled(branch, direction, pos)
@@ -138,14 +145,17 @@ class Rows:
         return Readers(*(torch.cat([getattr(part, x) for part in parts])[back] for x in names))
 
     def of(self, readers: Readers) -> Float[Tensor, "row column"]:
-        """What readers read of each source; a row sums to all that its reader reads."""
+        """What readers read of each source; a row sums to all that its reader reads.
+
+        Unless positions read later ones, the walk is over those up to the last one of the readers.
+        """
         frozen, n = self.frozen, len(readers.pos)
         order = readers.before.argsort(descending=True, stable=True)
         before_readers = readers.before[order]
-        out = frozen.vectors.new_zeros(n, self.columns.n)
+        out = frozen.embeddings.new_zeros(n, self.columns.n)
         out[:, self.columns.bias] = readers.bias[order]
         # The walk begins with the last readers; others join where their sub-layer is reached.
-        demand = frozen.vectors.new_zeros(n, *frozen.vectors.shape[1:])
+        demand = frozen.embeddings.new_zeros(n, self.width(readers), frozen.embeddings.shape[1])
         demand[torch.arange(n), readers.pos[order]] = readers.direction[order]
         for before, end in reversed(self.groups):
             some = slice(0, int((before_readers > before).sum()))
@@ -162,8 +172,27 @@ class Rows:
                 added += skipped
                 out[some, self.columns.bias] += bias
             walking += added
-        out[:, : self.columns.n_pos] += self._of_embeddings(demand)
-        return out[order.argsort()]
+        out[:, : demand.shape[1]] += self._of_embeddings(demand)
+        return out if n == 1 else out[order.argsort()]
+
+    def width(self, readers: Readers) -> int:
+        """The number of positions that readers read: those up to the last one of them."""
+        if self.is_bidirectional or not len(readers.pos):
+            return self.columns.n_pos
+        return int(readers.pos.max()) + 1
+
+    def batches(self, readers: Readers) -> list[Int[Tensor, " row"]]:
+        """Readers whose rows are computed together: those at near positions, in few bytes."""
+        size, d_model = self.frozen.embeddings.element_size(), self.frozen.embeddings.shape[1]
+        order = readers.pos.argsort(stable=True)
+        batches: list[Tensor] = []
+        while len(order):
+            # From the last position on, so that each batch is as wide as its first reader.
+            last = self.columns.n_pos if self.is_bidirectional else int(readers.pos[order[-1]]) + 1
+            n = max(1, WALK_BYTES // (size * max(last * d_model, self.columns.n)))
+            batches.append(order[-n:].sort().values)
+            order = order[:-n]
+        return batches
 
     # ---- steps of the walk ---------------------------------------------------------------------
 
@@ -174,7 +203,8 @@ class Rows:
         frozen, columns = self.frozen, self.columns
         for writer in range(*group):
             if frozen.parts[writer].kind == "bias":
-                yield columns.bias, (demand * frozen.vectors[writer]).sum((1, 2))
+                bias = frozen.bias_vectors[writer][: demand.shape[1]]
+                yield columns.bias, (demand * bias).sum((1, 2))
         for number, branch in enumerate(frozen.branches):
             if branch.before != group[0]:
                 continue
@@ -182,32 +212,37 @@ class Rows:
                 yield from self._of_units(number, demand)
             if number in self.errors:
                 first = columns.n_pos * (1 + self.errors[number])
-                yield slice(first, first + columns.n_pos), self._of_error(number, demand)
+                yield slice(first, first + demand.shape[1]), self._of_error(number, demand)
 
     def _of_units(self, number: int, demand: Demand) -> Iterator[tuple[slice | int, Tensor]]:
         """Columns and what units, and their bias, write to a sub-layer along directions."""
         units, g = self.units[number], self.at_units(number, demand)
         for source in self.sources(number):
             first, of_source = self.first[source], self.units[source]
-            yield slice(first, first + len(of_source.pos)), of_source.effects(g, number)
+            yield slice(first, first + of_source.first(g.shape[1])), of_source.effects(g, number)
         if units.bias is not None:
-            yield self.columns.bias, (g * units.bias).sum((1, 2))
+            bias = units.bias[: g.shape[1]]
+            yield self.columns.bias, (g * bias).sum((1, 2))
 
     def _of_error(self, number: int, demand: Demand) -> Float[Tensor, "row pos"]:
         branch = self.frozen.branches[number]
         units = self.units.get(number)
         if units is None or units.error is None:
-            return (demand * self.frozen.vectors[branch.writers[0]]).sum(-1)
-        return (self.at_units(number, demand) * units.error).sum(-1)
+            (error,) = self.frozen.written(branch)
+        else:
+            demand, error = self.at_units(number, demand), units.error
+        return (demand * error[: demand.shape[1]]).sum(-1)
 
     def _of_embeddings(self, demand: Demand) -> Float[Tensor, "row pos"]:
-        return (demand * self.frozen.vectors[: self.n_entry].sum(0)).sum(-1)
+        embeddings = self.frozen.embeddings[: demand.shape[1]]
+        return (demand * embeddings).sum(-1)
 
     def at_units(self, number: int, demand: Demand) -> Demand:
         """A direction of what a sub-layer adds to the stream, as one of what its units write."""
         if self.units[number].writes_after_norm:
             return demand
-        return self.before_output_norm(self.frozen.branches[number], demand, slice(None))
+        branch = self.frozen.branches[number]
+        return self.before_output_norm(branch, demand, slice(demand.shape[1]))
 
     def before_output_norm(
         self, branch: Branch, direction: Float[Tensor, "*rows d_model"], at: Tensor | slice
@@ -222,25 +257,35 @@ class Rows:
         """The attention of a sub-layer, and the weights and biases of each head's values."""
         attn = attention_of(branch)
         shared = [attn.kv_head(head) for head in range(attn.n_heads)]
-        dtype = self.frozen.vectors.dtype
+        dtype = self.frozen.embeddings.dtype
         W, b = (x.to(dtype)[shared] for x in attn.projection(attn.points.v))
         return attn, W, b
 
     def _carried(self, branch: Branch, demand: Demand) -> tuple[Demand, Float[Tensor, " row"]]:
         """What all heads of a sub-layer read for what they write along directions."""
         attn, W, b = self.value_weights(branch)
-        pattern = self.frozen.attention(branch).pattern.to(demand.dtype)
-        g = self.before_output_norm(branch, demand, slice(None))
+        n_pos = demand.shape[1]
+        g = self.before_output_norm(branch, demand, slice(n_pos))
         along = einsum(g, attn.W_O.to(g.dtype), "row query m, head d m -> row query head d")
-        by_value = einsum(pattern, along, "head query key, row query head d -> row key head d")
+        by_value = torch.zeros_like(along)
+        for queries, keys, pattern in self.frozen.patterns(branch):
+            if queries.start >= n_pos:
+                break
+            some, read = along[:, queries], slice(keys.start, min(keys.stop, n_pos))
+            part = pattern[:, : some.shape[1], : read.stop].to(g.dtype)
+            by_value[:, read] += einsum(
+                part, some, "head query key, row query head d -> row key head d"
+            )
+        del g, along
         direction = einsum(by_value, W, "row key head d, head m d -> row key m")
-        pulled, constant = self._pulled(branch, direction, slice(None))
+        pulled, constant = self._pulled(branch, direction, slice(n_pos))
         return pulled, constant.sum(-1) + einsum(by_value, b, "row key head d, head d -> row")
 
     def _skipped(self, number: int, demand: Demand) -> tuple[Demand, Float[Tensor, " row"]]:
         """What the skip of a sub-layer's units reads for what it writes along directions."""
         direction = self.at_units(number, demand) @ self.skip(number).mT
-        pulled, constant = self._pulled(self.frozen.branches[number], direction, slice(None))
+        branch, positions = self.frozen.branches[number], slice(direction.shape[1])
+        pulled, constant = self._pulled(branch, direction, positions)
         return pulled, constant.sum(-1)
 
     def skip(self, number: int) -> Float[Tensor, "d_model d_model"]:
@@ -320,21 +365,10 @@ class Rows:
         pos = (columns % self.columns.n_pos) * (columns < self.columns.bias)
         for number, units in self.units.items():
             inside = self.inside(number, columns)
-            pos[inside] = units.pos[columns[inside] - self.first[number]]
+            pos[inside] = units.places(columns[inside] - self.first[number])[0]
         return pos
 
     def inside(self, number: int, columns: Int[Tensor, " row"]) -> Bool[Tensor, " row"]:
         """Which columns are those of the units of a sub-layer."""
         first = self.first[number]
-        return (columns >= first) & (columns < first + len(self.units[number].pos))
-
-
-def attention_of(branch: Branch) -> Attention:
-    """The attention of a sub-layer.
-
-    Raises:
-        TypeError: it is none.
-    """
-    if not isinstance(branch.step.f, Attention):
-        raise TypeError(f"The sub-layer of layer {branch.layer} is no attention.")
-    return branch.step.f
+        return (columns >= first) & (columns < first + self.units[number].n)

@@ -42,10 +42,9 @@ class Units(Protocol):
     Attributes:
         kind: what they are: ``neuron`` or ``feature``.
         layer: the index of the block.
-        pos: the position of each unit.
-        index: its index in the layer.
-        activation: its activation, which it writes with.
-        reading: what it reads; the activation is proportional to it once the run is frozen.
+        n: the number of units, by position.
+        n_active: the number of those that write something.
+        reading: what they read; the activation is proportional to it once the run is frozen.
         error: what the sub-layer writes at each position besides units and biases; ``None`` for 0.
         bias: what units write at each position in addition to the bias of the sub-layer; ``None``
             for 0.
@@ -58,16 +57,31 @@ class Units(Protocol):
 
     kind: str
     layer: int
-    pos: Int[Tensor, " unit"]
-    index: Int[Tensor, " unit"]
-    activation: Float[Tensor, " unit"]
-    reading: Float[Tensor, " unit"]
+    n: int
+    n_active: int
     error: Float[Tensor, "pos d_model"] | None
     bias: Float[Tensor, "pos d_model"] | None
     targets: tuple[int, ...]
     reads_stream: bool
     writes_after_norm: bool
     skip: Float[Tensor, "d_model d_model"] | None
+
+    @property
+    def reading(self) -> Float[Tensor, " unit"]:
+        """What each unit reads."""
+        ...
+
+    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
+        """The positions of units, and their indices in the layer."""
+        ...
+
+    def first(self, n_pos: int) -> int:
+        """The number of units at the first positions."""
+        ...
+
+    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
+        """The activations of units, which they write with."""
+        ...
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
         """What units write to one of their targets: activation · writer."""
@@ -76,7 +90,10 @@ class Units(Protocol):
     def effects(
         self, direction: Float[Tensor, "row pos d_model"], target: int
     ) -> Float[Tensor, "row unit"]:
-        """What all units write to one of their targets, along directions of its output."""
+        """What units write to one of their targets, along directions of its output.
+
+        The directions are those of the first positions; the units are those that are there.
+        """
         ...
 
     def readers(
@@ -91,7 +108,10 @@ class Units(Protocol):
 
 
 class Neurons:
-    """The neurons of one MLP, as :class:`Units`: all that write something.
+    """The neurons of one MLP at all positions, as :class:`Units`.
+
+    Their activations are read from the run at each call: of a long prompt, they take more memory
+    than all else.
 
     Args:
         frozen: the run.
@@ -110,16 +130,37 @@ class Neurons:
         self.targets: tuple[int, ...] = (number,)
         if not isinstance(branch.step.f, MLP):
             raise TypeError(f"The sub-layer of layer {branch.layer} is no MLP.")
-        self.layer, self.mlp = branch.layer, branch.step.f
-        pre, post = (frozen.at(Place(at, branch.layer)) for at in (Point.PRE, Point.POST))
-        self.pos, self.index = post.nonzero().unbind(1)
-        self.activation = post[self.pos, self.index]
-        self.reading = pre[self.pos, self.index]
+        self.layer, self.mlp, self._frozen = branch.layer, branch.step.f, frozen
+        post = self._post
+        self._width, self.n = post.shape[1], post.numel()
+        self.n_active = int(post.count_nonzero())
+
+    @property
+    def _post(self) -> Float[Tensor, "pos neuron"]:
+        return self._frozen.read(Place(Point.POST, self.layer))
+
+    @property
+    def reading(self) -> Float[Tensor, " unit"]:
+        """See :class:`Units`."""
+        return self._frozen.read(Place(Point.PRE, self.layer)).flatten()
+
+    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
+        """See :meth:`Units.places`."""
+        return which // self._width, which % self._width
+
+    def first(self, n_pos: int) -> int:
+        """See :meth:`Units.first`."""
+        return n_pos * self._width
+
+    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
+        """See :meth:`Units.activation`."""
+        return self._post[self.places(which)]
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
-        writers = self.mlp.W_out[self.index[which]].to(self.activation.dtype)
-        return self.activation[which, None] * writers
+        activation = self.activation(which)
+        writers = self.mlp.W_out[self.places(which)[1]].to(activation.dtype)
+        return activation[:, None] * writers
 
     def effects(
         self,
@@ -128,20 +169,20 @@ class Neurons:
     ) -> Float[Tensor, "row unit"]:
         """See :meth:`Units.effects`."""
         by_post = direction @ self.mlp.W_out.to(direction.dtype).mT
-        return by_post[:, self.pos, self.index] * self.activation
+        return by_post.mul_(self._post[: direction.shape[1]]).flatten(1)
 
     def readers(
         self, which: Which
     ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
         """See :meth:`Units.readers`."""
-        index, b_in = self.index[which], self.mlp.b_in
-        W_in = self.mlp.W_in.mT[index].to(self.reading.dtype)
+        (_, index), b_in = self.places(which), self.mlp.b_in
+        W_in = self.mlp.W_in.mT[index].to(self._frozen.embeddings.dtype)
         return W_in, W_in.new_zeros(len(index)) if b_in is None else b_in[index].to(W_in.dtype)
 
     def zero(self, unit: int) -> list[Edit]:
         """See :meth:`Units.zero`."""
-        place = Place(Point.POST, self.layer)
-        return [edits.zero(place, unit=int(self.index[unit]), pos=int(self.pos[unit]))]
+        pos, index = divmod(unit, self._width)
+        return [edits.zero(Place(Point.POST, self.layer), unit=index, pos=pos)]
 
 
 def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
@@ -153,7 +194,33 @@ def neurons_of(frozen: FrozenModel) -> dict[int, Units]:
     }
 
 
-class Features:
+class ActiveFeatures:
+    """Where features are active, and how much.
+
+    Args:
+        features: the activations of all features.
+    """
+
+    def __init__(self, features: Float[Tensor, "pos feature"]) -> None:
+        self.pos, self.index = features.nonzero().unbind(1)
+        self.reading = features[self.pos, self.index]
+        self.n = self.n_active = len(self.pos)
+        self.counts: list[int] = (features != 0).sum(1).tolist()
+
+    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
+        """See :meth:`Units.places`."""
+        return self.pos[which], self.index[which]
+
+    def first(self, n_pos: int) -> int:
+        """See :meth:`Units.first`."""
+        return sum(self.counts[:n_pos])
+
+    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
+        """See :meth:`Units.activation`."""
+        return self.reading[which]
+
+
+class Features(ActiveFeatures):
     """The active features of a transcoder of one MLP, as :class:`Units`.
 
     Args:
@@ -171,24 +238,23 @@ class Features:
     ) -> None:
         branch = frozen.branches[number]
         self.targets: tuple[int, ...] = (number,)
-        features = frozen.read(place)  # dense, so not kept
+        super().__init__(frozen.read(place))
         self.layer, self.dictionary, self._place = branch.layer, dictionary, place
-        self.pos, self.index = features.nonzero().unbind(1)
-        self.activation = self.reading = features[self.pos, self.index]
-        self._counts: list[int] = (features != 0).sum(1).tolist()
         error = replace(place, point=Point.FEATURES_ERROR)
-        self.error: Float[Tensor, "pos d_model"] | None = frozen.at(error)
+        self.error: Float[Tensor, "pos d_model"] | None = frozen.read(error)
         self.writes_after_norm = place.norm == branch.step.points.writes.label
         bias = bias_besides(frozen, branch, dictionary.b_dec, after_norm=self.writes_after_norm)
         self.bias: Float[Tensor, "pos d_model"] | None = bias
         self.skip: Float[Tensor, "d_model d_model"] | None = (
-            dictionary.w_skip.to(features.dtype) if isinstance(dictionary, SkipDictionary) else None
+            dictionary.w_skip.to(self.reading.dtype)
+            if isinstance(dictionary, SkipDictionary)
+            else None
         )
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
-        writers = self.dictionary.w_dec[self.index[which]].to(self.activation.dtype)
-        return self.activation[which, None] * writers
+        writers = self.dictionary.w_dec[self.index[which]].to(self.reading.dtype)
+        return self.reading[which, None] * writers
 
     def effects(
         self,
@@ -198,9 +264,10 @@ class Features:
         """See :meth:`Units.effects`."""
         w_dec = self.dictionary.w_dec.to(direction.dtype)
         # Few of the features are active at a position, so that others are not multiplied.
-        of_positions = zip(direction.unbind(1), self.index.split(self._counts), strict=True)
+        # Later positions are not read.
+        of_positions = zip(direction.unbind(1), self.index.split(self.counts), strict=False)
         effects = [at @ w_dec[index].mT for at, index in of_positions]
-        return torch.cat(effects, 1) * self.activation
+        return torch.cat(effects, 1) * self.reading[: self.first(direction.shape[1])]
 
     def readers(
         self, which: Which
@@ -226,12 +293,24 @@ def bias_besides(
     frozen: FrozenModel, branch: Branch, b_dec: Float[Tensor, " d_model"], *, after_norm: bool
 ) -> Float[Tensor, "pos d_model"]:
     """``b_dec``, less the biases of the sub-layer, which are writers by themselves."""
-    like, f = frozen.vectors[0], branch.step.f
+    like, f = frozen.embeddings, branch.step.f
     whole = b_dec.to(like.dtype).expand_as(like)
     if after_norm:
-        return whole - frozen.biases(branch).sum(0)
+        return whole - sum(frozen.biases(branch), torch.zeros_like(like))
     b_out = f.b_out if isinstance(f, MLP) else None
     return whole if b_out is None else whole - b_out.to(like.dtype)
+
+
+def layers_of_features(model: Network) -> set[int]:
+    """The layers with a transcoder of an MLP."""
+    attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
+    outputs = {dictionary.places(model)[1] for dictionary in attached.values()}
+    return {
+        layer
+        for layer, step in model.stacks[0].branches()
+        if isinstance(step.f, MLP)
+        and outputs & {Place(point, layer) for point in written_points(step)}
+    }
 
 
 def features_of(model: Network, frozen: FrozenModel) -> dict[int, Units]:

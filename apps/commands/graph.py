@@ -3,7 +3,7 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,6 +58,13 @@ CrossLayer = Annotated[
     ),
 ]
 MaxNodes = Annotated[int, typer.Option(help="The most units whose rows are computed.", min=0)]
+Heads = Annotated[
+    bool,
+    typer.Option(
+        "--heads/--no-heads",
+        help="Split edges by the heads that carry them: of long prompts, most of the time.",
+    ),
+]
 Check = Annotated[
     int, typer.Option(help="Units that are set to zero, to check what is predicted.", min=0)
 ]
@@ -84,6 +91,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     dictionary: Dictionaries = None,
     cross_layer: CrossLayer = None,
     max_nodes: MaxNodes = 300,
+    heads: Heads = True,
     check: Check = 16,
     group: Group = None,
     seed: Seed = 0,
@@ -94,7 +102,7 @@ def graph(  # noqa: PLR0913 - the options of one command
 
     Neuronpedia's viewer opens the file neuronpedia.json of the output folder.
     """
-    from analyses import attribution_graph  # noqa: PLC0415
+    from analyses import attribution_graph, estimate_attribution_graph  # noqa: PLC0415
     from apps.csv_text import csv_text  # noqa: PLC0415
     from apps.devices import loading_options  # noqa: PLC0415
     from apps.report import Report, ReportPrompt, write_report  # noqa: PLC0415
@@ -108,16 +116,21 @@ def graph(  # noqa: PLR0913 - the options of one command
     loaded = load(model, **loading_options(device))
     if dictionary:
         loaded = with_dictionaries(loaded, [dictionaries.load_any(name) for name in dictionary])
+    settings: dict[str, Any] = {
+        "units": dictionaries.load_cross_layer(cross_layer)
+        if cross_layer
+        else str(units or (Units.FEATURES if dictionary else Units.NEURONS)),
+        "max_nodes": max_nodes,
+        "heads": heads,
+        "check": check,
+    }
+    print_stdout(f"{estimate_attribution_graph(loaded, prompt, **settings)}.")
     with progress("Checking the graph") as tick:
         result = attribution_graph(
             loaded,
             prompt,
             targets=target or None,
-            units=dictionaries.load_cross_layer(cross_layer)
-            if cross_layer
-            else str(units or (Units.FEATURES if dictionary else Units.NEURONS)),  # pyright: ignore[reportArgumentType]
-            max_nodes=max_nodes,
-            check=check,
+            **settings,
             seed=seed,
             progress=tick,
         )

@@ -5,6 +5,7 @@ from inspect import unwrap
 import pandas as pd
 import pytest
 import torch
+from allocations import allocated
 from architectures import ARCHITECTURES, PAIRS, assert_close, build, covering, tokens_of
 from declared import Call, Declared, EachPrompt, Made, Symmetric, Without, odd, small
 from declared import prompts as kinds
@@ -12,7 +13,8 @@ from declared.prompts import row_of
 from permuted import NORMALIZING_THE_STREAM, tables_of
 
 import interp
-from analyses import AttributionGraph, attribution_graph, trace_paths
+from analyses import AttributionGraph, attribution_graph, estimate_attribution_graph, trace_paths
+from analyses.attribution_graph import filling
 from analyses.attribution_graph.carriers import Cells, parts_of_edges, sums_of_carriers
 from analyses.attribution_graph.checks import Predicted
 from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
@@ -21,7 +23,7 @@ from analyses.attribution_graph.nodes import GraphNode
 from analyses.attribution_graph.rows import Readers, Rows
 from analyses.attribution_graph.units import neurons_of
 from analyses.methods.frozen import FrozenModel, output_norm, places_of_run
-from interp import run
+from interp import AttentionConfig, Config, MLPConfig, StackConfig, Transformer, run
 from interp.errors import InvalidInput, InvalidTokens, OutOfResources
 
 BOUND = 1e-9
@@ -339,6 +341,84 @@ def test_groups_of_a_graph_are_drawn_as_one_node_and_written_to_its_file():
     assert by_source != groups
 
 
+# ---- what a graph takes, known before it is computed -------------------------------------------
+
+SHAPES = {
+    "short": (2, 64, 64, {"max_nodes": 100}),
+    "long": (1, 64, 192, {"max_nodes": 40}),
+    "many nodes": (3, 64, 64, {"max_nodes": 300, "heads": False}),
+    "without heads": (2, 64, 160, {"max_nodes": 40, "heads": False}),
+    "with removals": (2, 64, 96, {"max_nodes": 40, "check": 4}),
+}
+"""Layers, width, tokens and settings."""
+
+
+def shaped(n_layers, width):
+    stack = StackConfig(n_layers, AttentionConfig(4, width // 4), MLPConfig(4 * width))
+    torch.manual_seed(0)
+    return Transformer(Config(width, 100, 256, decoder=stack)).requires_grad_(False)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_estimate_bounds_what_a_graph_allocates_and_is_near_it(shape):
+    n_layers, width, n_tokens, settings = SHAPES[shape]
+    model, settings = shaped(n_layers, width), {"check": 0, **settings}
+    tokens = torch.randint(100, (1, n_tokens), generator=torch.Generator().manual_seed(0))
+    estimated = estimate_attribution_graph(model, tokens, **settings)
+    peak, _ = allocated(lambda: attribution_graph(model, tokens, **settings))
+    assert peak <= estimated.nbytes <= 3 * peak, estimated.nbytes / peak
+    graph = attribution_graph(model, tokens, **settings)
+    assert graph.n_units[0] == estimated.candidates
+    assert graph.n_units[1] + len(graph.target) <= estimated.rows
+
+
+def test_estimates_grow_with_nodes_and_prompts():
+    model, short = shaped(2, 64), torch.zeros(1, 32, dtype=torch.long)
+    few, many = (estimate_attribution_graph(model, short, max_nodes=n) for n in (10, 3000))
+    longer = estimate_attribution_graph(model, short.repeat(1, 4), max_nodes=10)
+    assert few.nbytes < many.nbytes
+    assert few.multiply_adds < many.multiply_adds
+    assert few.candidates < longer.candidates
+    assert few.nbytes < longer.nbytes
+
+
+def test_a_graph_that_does_not_fit_is_refused_before_its_rows():
+    model, tokens, done = shaped(2, 64), torch.zeros(1, 64, dtype=torch.long), []
+    estimated = estimate_attribution_graph(model, tokens, max_nodes=20, check=0)
+    settings = {"max_nodes": 20, "check": 0, "progress": lambda *numbers: done.append(numbers)}
+    with pytest.raises(OutOfResources, match=r"candidates.*lower max_nodes="):
+        attribution_graph(model, tokens, memory=estimated.nbytes - 1.0, **settings)
+    assert not done
+    attribution_graph(model, tokens, memory=float(estimated.nbytes), **settings)
+    assert done
+
+
+def test_edges_that_are_not_split_are_the_same_edges():
+    model = interp.load("python-2l").double()
+    split, whole = (
+        attribution_graph(model, TEXT, check=0, max_nodes=20, heads=heads)
+        for heads in (True, False)
+    )
+    assert split.edges == whole.edges
+    assert_close(whole.terms[:, 0], split.terms.sum(1), BOUND)
+    assert len(whole.carriers) == 1 < len(split.carriers)
+
+
+def test_entries_that_become_no_edges_are_added_to_the_rest(monkeypatch):
+    model, settings = build("gpt2"), {"check": 0, **EVERYTHING}
+    tokens = tokens_of("gpt2")[0][:1]
+    whole = attribution_graph(model, tokens, **settings)
+    monkeypatch.setattr(filling, "MOST_EDGES", 2000)
+    fewer = attribution_graph(model, tokens, **settings)
+    assert len(fewer.edges) < len(whole.edges)
+    read = {node.name: 0.0 for node in fewer.nodes}
+    for (_, target), effect in zip(fewer.edges, fewer.effect.tolist(), strict=True):
+        read[target] += effect
+    for node in fewer.nodes:
+        if node.kind in ("neuron", "logit"):
+            assert read[node.name] == pytest.approx(node.value, abs=BOUND)
+
+
 # ---- what is refused ------------------------------------------------------------------------
 
 
@@ -390,6 +470,7 @@ DECLARED = Declared(
                 ("node_share", "edge_share"),
                 (odd.TEXT, odd.BELOW, 0.0, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
             ),
+            "heads": (odd.TEXT, odd.NOTHING, 1),
             "check": (odd.TEXT, odd.BELOW, odd.BROKEN, odd.LISTED, odd.NOTHING, True),
             "seed": odd.SEED,
             "memory": odd.MEMORY,

@@ -65,6 +65,7 @@ def test_neurons_are_traced_without_a_dictionary_and_nothing_is_written(command,
     done = command("graph", "abcab", "--model", "induction-by-hand")
     assert done.exit_code == 0, done.output
     assert "graph of c (100 %)" in done.stdout
+    assert "multiply-adds, about" in done.stdout.splitlines()[0]
     wrong = {
         ("--dictionary", tmp_path): "should be the folder of one dictionary",
         ("--target", "two tokens"): "token",

@@ -13,6 +13,7 @@ of what they write; it is a sum over the writers u, at all positions that are re
 ``direction`` of a reading.
 """
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,15 +23,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.methods.frozen.frozen_attention import ByAnswer, FrozenAttention
-from analyses.methods.frozen.written import Branch, entry_of, output_norm, written_by
+from analyses.methods.frozen.written import (
+    Branch,
+    biases_of,
+    entry_of,
+    output_norm,
+    writers_of,
+    written_by,
+)
 from interp.cache import Cache
 from interp.metrics import at_least_float32
-from interp.model import MLP, Attention, Network, Norm, ScaledNorm
+from interp.model import MLP, Attention, Context, Network, NoKVCache, Norm, ScaledNorm
 from interp.points import Place, Point
 
 Directions = Float[Tensor, "answer d_model"]
+Pattern = Float[Tensor, "head query key"]
 KEPT_BYTES = 2**29
 """The most bytes of patterns that are kept; those of further layers are formed when asked for."""
+BLOCK_BYTES = 2**25
+"""The most bytes of a block of a pattern that is formed anew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +91,8 @@ class FrozenModel:
 
     Attributes:
         parts: what each writer is, in the order of the forward.
-        vectors: what each writer adds to the stream.
+        embeddings: what the writers before the first sub-layer add to the stream.
+        bias_vectors: what each bias adds to the stream, by its index among the writers.
         branches: the sub-layers, in the order of the forward.
         branch_of: the sub-layer of each head and MLP, by its index among the writers.
         entry: the place of each embedding.
@@ -90,17 +102,36 @@ class FrozenModel:
     def __init__(self, model: Network, cache: Cache, real: Int[Tensor, " pos"]) -> None:
         self.stack, self.cache, self.real = model.stacks[0], cache, real
         self._tensors: dict[Place, Tensor] = {}
-        written, self.branches = written_by(model, self.at)
+        self._with_neurons = {place.layer for place in cache if place.point is Point.POST}
+        written, self.branches = writers_of(model)
         self.parts = tuple(written)
-        first = next(iter(written.values()))
-        self.vectors = first.new_empty(len(written), *first.shape)
-        for number, part in enumerate(self.parts):
-            self.vectors[number] = written.pop(part)  # and freed, before the next is copied
         self.entry = dict(zip(self.parts, entry_of(model), strict=False))
+        self.embeddings = torch.stack([self.read(place) for place in self.entry.values()]).sum(0)
+        self.bias_vectors: dict[int, Tensor] = {}
+        for branch in self.branches:
+            biases = biases_of(branch, self.at, self.embeddings)
+            self.bias_vectors |= dict(zip(branch.biases, biases, strict=True))
         self.end = Place(self.stack.end.point, len(self.stack.blocks) - 1)
         self.branch_of = {writer: branch for branch in self.branches for writer in branch.writers}
         self._attentions: dict[int, FrozenAttention] = {}
         self._kept = 0
+
+    @cached_property
+    def vectors(self) -> Float[Tensor, "writer pos d_model"]:
+        """What each writer adds to the stream: a tensor for each head, computed when asked for."""
+        vectors = self.embeddings.new_empty(len(self.parts), *self.embeddings.shape)
+        for number, place in enumerate(self.entry.values()):
+            vectors[number] = self.read(place)
+        for branch in self.branches:
+            vectors[branch.writers.start : branch.writers.stop] = self.written(branch)
+        for number, bias in self.bias_vectors.items():
+            vectors[number] = bias
+        return vectors
+
+    def written(self, branch: Branch) -> Float[Tensor, "writer pos d_model"]:
+        """What the heads or the MLP of a sub-layer add to the stream; computed at each call."""
+        has_neurons = branch.layer in self._with_neurons
+        return written_by(branch, self.read, has_neurons=has_neurons)
 
     def read(self, place: Place) -> Tensor:
         """The tensor at a place, at the positions of the prompt."""
@@ -113,25 +144,16 @@ class FrozenModel:
         return self._tensors[place]
 
     def normalized_input(self, branch: Branch) -> Float[Tensor, "pos d_model"]:
-        """What a sub-layer reads: the stream before it, after its norm."""
-        x, norm = self.vectors[: branch.before].sum(0), branch.step.input_norm
-        if not isinstance(norm, ScaledNorm):
-            return x
-        scale = self.at(Place(Point.SCALE, branch.layer, branch.step.norm.name))
-        return norm.by_scale(x[None], scale[None])[0]
+        """What a sub-layer with features reads: the stream before it, after its norm."""
+        return self.read(replace(branch.step.source(), layer=branch.layer))
 
-    def biases(self, branch: Branch) -> Float[Tensor, "bias pos d_model"]:
+    def biases(self, branch: Branch) -> list[Float[Tensor, "pos d_model"]]:
         """What the biases of a sub-layer and of the norm of its output add to the stream."""
-        end = branch.writers.stop
-        while end < len(self.parts) and self.parts[end].kind == "bias":
-            end += 1
-        return self.vectors[branch.writers.stop : end]
+        return [self.bias_vectors[number] for number in branch.biases]
 
     def attention(self, branch: Branch) -> FrozenAttention:
         """The attention of a sub-layer."""
-        attention, layer = branch.step.f, branch.layer
-        if not isinstance(attention, Attention):
-            raise TypeError(f"The sub-layer of layer {layer} is no attention.")
+        attention, layer = attention_of(branch), branch.layer
         if layer in self._attentions:
             return self._attentions[layer]
         at = attention.points
@@ -144,11 +166,52 @@ class FrozenModel:
             self._kept += pattern.nbytes
         return frozen
 
+    @property
+    def keeps_patterns(self) -> bool:
+        """Whether the patterns of all layers take no more than :data:`KEPT_BYTES`."""
+        n_pos, size = len(self.embeddings), self.embeddings.element_size()
+        return n_pos * n_pos * size * sum(map(_heads_of, self.branches)) <= KEPT_BYTES
+
+    def patterns(self, branch: Branch) -> Iterator[tuple[slice, slice, Pattern]]:
+        """The pattern of a sub-layer in blocks: queries, the keys they may attend to, and the part.
+
+        If patterns are kept, that is one block; else blocks are formed anew from queries and keys
+        at each call, each of at most :data:`BLOCK_BYTES` (but at least one query).
+        """
+        n_pos, size = len(self.embeddings), self.embeddings.element_size()
+        if self.keeps_patterns:
+            every = slice(0, n_pos)
+            yield every, every, self.attention(branch).pattern
+            return
+        attention, layer = attention_of(branch), branch.layer
+        q, k = (
+            self.cache[Place(point, layer)][:, self.real]
+            for point in (attention.points.q, attention.points.k)
+        )
+        q, k = attention.with_positions(q, k, Context.plain(q[:, :, 0]))
+        is_causal = not attention.masking.mask.is_bidirectional
+        together = max(1, BLOCK_BYTES // (n_pos * size * attention.n_heads))
+        for first in range(0, n_pos, together):
+            end = min(first + together, n_pos)
+            stop = end if is_causal else n_pos
+            context = Context.plain(q[:, :stop, 0]).narrowed(slice(first, end), NoKVCache())
+            scores = attention.scores(q[:, first:end], k[:, :stop], context)
+            pattern = attention.softmax(scores, in_place=True)[0]
+            yield slice(first, end), slice(0, stop), at_least_float32(pattern)
+
+    def logits_direction(
+        self, direction: Directions, pos: int
+    ) -> tuple[Directions, Float[Tensor, " answer"]]:
+        """A direction of the final norm's output at a position as one of the stream; biases."""
+        pulled, bias = self._pulled(
+            torch.tensor([pos]), direction[:, None], self.stack.final_norm, Place(Point.FINAL_SCALE)
+        )
+        return pulled[:, 0], bias
+
     def read_by_logits(self, direction: Directions, pos: int) -> Reading:
         """What the logits at a position read, along a direction of the final norm's output."""
-        where, norm = torch.tensor([pos]), self.stack.final_norm
-        scale = Place(Point.FINAL_SCALE)
-        return self._reading("", len(self.parts), where, direction[:, None], norm, scale)
+        pulled, bias = self.logits_direction(direction, pos)
+        return Reading("", torch.tensor([pos]), pulled[:, None], bias, self.vectors)
 
     def readings(
         self, writer: int, pos: int, direction: Directions, *, scores: bool
@@ -231,22 +294,65 @@ class FrozenModel:
     def _reading(
         self, letter: str, before: int, where: Tensor, direction: Tensor, norm: Norm, scale: Place
     ) -> Reading:
+        direction, bias = self._pulled(where, direction, norm, scale)
+        return Reading(letter, where, direction, bias, self.vectors[:before])
+
+    def _pulled(
+        self, where: Tensor, direction: Tensor, norm: Norm, scale: Place
+    ) -> tuple[Tensor, Tensor]:
+        """A direction of what a norm writes as one of what it reads, and the biases' part."""
         bias = direction.new_zeros(len(direction))
         if isinstance(norm, ScaledNorm):
             direction, constant = norm.pull_back(direction, self.at(scale)[where])
             bias = bias if constant is None else constant.sum(-1)
-        return Reading(letter, where, direction, bias, self.vectors[:before])
+        return direction, bias
 
 
-def places_of_run(model: Network) -> list[Place]:
-    """The places that a run must record for a :class:`FrozenModel`."""
+def attention_of(branch: Branch) -> Attention:
+    """The attention of a sub-layer.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(branch.step.f, Attention):
+        raise TypeError(f"The sub-layer of layer {branch.layer} is no attention.")
+    return branch.step.f
+
+
+def _heads_of(branch: Branch) -> int:
+    return branch.step.f.n_heads if isinstance(branch.step.f, Attention) else 0
+
+
+def places_of_run(
+    model: Network, *, without_neurons: Collection[int] = (), streams: bool = True
+) -> list[Place]:
+    """The places that a run must record for a :class:`FrozenModel`.
+
+    Args:
+        model: the model.
+        without_neurons: the layers whose MLPs are not read through: their outputs are recorded in
+            place of their neurons.
+        streams: whether the streams that sub-layers read are recorded.
+    """
     points = {Point.SCALE, Point.FINAL_SCALE, Point.PRE, Point.POST}
     points |= {Point.FEATURES, Point.FEATURES_ERROR}
-    for _, step in model.stacks[0].branches():
+    outputs = set[Place]()
+    with_features = {place.layer for place in model.layout if place.point is Point.FEATURES}
+    for layer, step in model.stacks[0].branches():
         points.add(step.f.hidden_point)
-        points.add(step.points.reads)
+        if streams:
+            points.add(step.points.reads)
         if isinstance(step.f, Attention):
             at = step.f.points
             points |= {at.q, at.k, at.v, at.pattern}
-    entry = set(entry_of(model))
-    return [place for place in model.layout if place.point in points or place in entry]
+        elif layer in without_neurons:
+            outputs.add(Place(step.f.out, layer))
+        if layer in with_features:
+            outputs.add(replace(step.source(), layer=layer))
+    outputs |= set(entry_of(model))
+    neurons = {Place(p, layer) for p in (Point.PRE, Point.POST) for layer in without_neurons}
+    return [
+        place
+        for place in model.layout
+        if (place.point in points or place in outputs) and place not in neurons
+    ]
