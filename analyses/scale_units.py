@@ -281,7 +281,7 @@ def _places_of_units(model: Network, letter: str) -> dict[int, tuple[Place, int]
     if letter == "N":
         return {layer: (Place(Point.POST, layer), f.W_in.shape[1]) for layer, f in mlps.items()}
     attached = model.dictionaries() if isinstance(model, DictionaryTransformer) else {}
-    if isinstance(model, DictionaryTransformer) and model.transcoder() is not None:
+    if isinstance(model, DictionaryTransformer) and model.has_transcoder:
         places = [at for at in model.layout if at.point is Point.FEATURES and at not in attached]
         return {at.layer or 0: (at, model.fixed_axes(at)["feature"]) for at in places}
     outputs = {Place(f.out, layer): layer for layer, f in mlps.items()}

@@ -22,6 +22,7 @@ from interp.dictionaries import CrossLayerTranscoder, DictionarySettings
 from tools.dictionary_figures import MODEL, held_out_texts
 from training import read_corpus
 
+Places = list[tuple[str, int, str]] | list[tuple[str, int]]
 MARKERS = ("<!-- figures of tools.cross_layer_figures -->", "<!-- end of these figures -->")
 N_CHARACTERS = 600_000
 """Of the documents of the corpus, in an order drawn by seed 0."""
@@ -65,7 +66,7 @@ def figures(folder: Path) -> Iterator[str]:
     )
 
 
-def _per_layer(harvest: Harvest, reads: list, writes: list) -> CrossLayerTranscoder:
+def _per_layer(harvest: Harvest, reads: Places, writes: Places) -> CrossLayerTranscoder:
     trainings = [
         dictionaries.train(harvest, reads=x, writes=y, settings=SETTINGS, progress=True)
         for x, y in zip(reads, writes, strict=True)
@@ -73,7 +74,7 @@ def _per_layer(harvest: Harvest, reads: list, writes: list) -> CrossLayerTransco
     return CrossLayerTranscoder.of([training.dictionary for training in trainings])
 
 
-def _cross_layer(harvest: Harvest, reads: list, writes: list) -> CrossLayerTranscoder:
+def _cross_layer(harvest: Harvest, reads: Places, writes: Places) -> CrossLayerTranscoder:
     return dictionaries.train_cross_layer(
         harvest, reads=reads, writes=writes, settings=SETTINGS, progress=True
     ).transcoder

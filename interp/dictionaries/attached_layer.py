@@ -100,6 +100,11 @@ class AttachedLayer(Attached):
             return self.get_buffer("w_dec")
         return self._decoder.to(self.w_enc.device, self.w_enc.dtype)
 
+    @property
+    def n_features(self) -> int:
+        """Number of its features."""
+        return self.w_enc.shape[1]
+
     def encode(self, x: Float[Tensor, "*batch d_in"]) -> Features:
         """The activations of its features."""
         return self.activation(x @ self.w_enc + self.b_enc)
@@ -147,7 +152,7 @@ class AttachedLayer(Attached):
             before_edits=True,
             carried=True,
             part=self.path,
-            sizes=(("feature", self.w_enc.shape[1]),),
+            sizes=(("feature", self.n_features),),
         )
         return {Place(Point.FEATURES, norm=self.name): recipe}
 

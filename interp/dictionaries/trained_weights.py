@@ -193,14 +193,14 @@ class TrainedWeights(nn.Module):
         return min(1.0, float(self.scales[2]) / max(1.0, WARM_UP * self.settings.steps))
 
     @torch.no_grad()
-    def begin(self, x: Rows, y: Rows) -> None:
-        """Set scales and the first bias from the rows of the first step."""
-        for number, rows in enumerate((x, y)):
-            mean_square = rows.square().sum(-1).mean()
+    def begin(self, *rows: Rows) -> None:
+        """Set scales and the first bias from the rows of the first step: x, then y."""
+        for number, several in enumerate(rows):
+            mean_square = several.square().sum(-1).mean()
             if not bool(mean_square > 0):
                 raise InvalidInput("All activations of the first step are zero.")
-            self.scales[number] = (rows.shape[1] / mean_square).sqrt()
-        self.b_dec.copy_((y * self.scales[1]).mean(0))
+            self.scales[number] = (several.shape[1] / mean_square).sqrt()
+        self.b_dec.copy_((rows[-1] * self.scales[1]).mean(0))
 
     @torch.no_grad()
     def normalize(self, *, gradient: bool) -> None:

@@ -152,20 +152,33 @@ class DictionaryTransformer(Transformer):
         parts = _attached(self).items()
         return {at: p.dictionary for at, p in parts if isinstance(p, AttachedDictionary)}
 
+    @property
+    def has_transcoder(self) -> bool:
+        """Whether it has a cross-layer transcoder."""
+        return bool(self._layers())
+
     def transcoder(self) -> CrossLayerTranscoder | None:
-        """The cross-layer transcoder; ``None`` if none is attached."""
-        layers = [(at, p) for at, p in _attached(self).items() if isinstance(p, AttachedLayer)]
-        hooks = [
-            tuple(self.names.hooks[replace(end, layer=at.layer)] for end in (p.reads, p.writes))
-            for at, p in layers
+        """The cross-layer transcoder, with copies of its encoders; ``None`` without one."""
+        layers, hooks = self._layers(), self.names.hooks
+        names = [
+            (
+                hooks[replace(part.reads, layer=part.layer)],
+                hooks[replace(part.writes, layer=part.layer)],
+            )
+            for part in layers
         ]
-        return transcoder_of([part for _, part in layers], hooks) if layers else None
+        return transcoder_of(layers, names) if layers else None
+
+    def _layers(self) -> list[AttachedLayer]:
+        return [part for part in _attached(self).values() if isinstance(part, AttachedLayer)]
 
     def description(self) -> Table:
         """As that of any model, and a row for each dictionary."""
-        table = super().description()
+        table, layers = super().description(), self._layers()
         rows = [(str(place), str(part)) for place, part in self.dictionaries().items()]
-        rows += [] if (transcoder := self.transcoder()) is None else [("features", str(transcoder))]
+        if layers:
+            text = f"cross-layer transcoder of {len(layers)} layers of {layers[0].n_features}"
+            rows.append(("features", text))
         return replace(table, rows=[*table.rows, *rows])
 
     def weight_names(self) -> list[str]:

@@ -160,6 +160,18 @@ def test_an_inert_edit_changes_no_bit_and_no_later_place():
                 assert_identical(done.cache[place], plain.cache[place])
 
 
+def test_text_is_generated_with_edits_of_features():
+    """With keys and values of earlier tokens stored, as by whole forwards; the text is another."""
+    view, _, tokens = deep()
+    changes = [edits.scale("features", 4.0, layer=1)]
+    text = tokens
+    for _ in range(4):
+        following = run(view, text, edits=changes).logits[:, -1].argmax(-1, keepdim=True)
+        text = torch.cat([text, following], 1)
+    assert_identical(view.generate(tokens, max_new_tokens=4, edits=changes, stop=()), text)
+    assert not torch.equal(view.generate(tokens, max_new_tokens=4), text)
+
+
 # ---- sweeps -------------------------------------------------------------------------------------
 
 
@@ -280,6 +292,39 @@ def test_features_are_components_of_analyses():
     largest = analyses.top_texts(view, ids, of=f"L1F{unit}", bos=True)
     highest = float(features["features", 1][..., unit].max())
     assert float(largest.value[0]) == pytest.approx(highest)
+
+
+def test_features_are_patched_probed_and_have_gradients():
+    """A patched cell is the run with that layer's features of the other prompts."""
+    view, _, tokens = deep()
+    other, metric = tokens.roll(1, 0), metrics.logit_diff(3, 5, pos=-1)
+    patched = analyses.patch_activations(
+        view, other, tokens, metric=metric, at="features", over=("layer",)
+    )
+    donors = run(view, other, record="features").cache
+    rows = patched.to_frame().set_index("layer")
+    values = {
+        layer: metrics.measure(
+            metric,
+            run(
+                view,
+                tokens,
+                edits=[edits.replace("features", donors["features", layer], layer=layer)],
+            ).logits,
+            view.batch(tokens),
+        )
+        for layer in range(DEEP)
+    }
+    clean, corrupt = (
+        metrics.measure(metric, run(view, ids).logits, view.batch(ids)).mean()
+        for ids in (other, tokens)
+    )
+    for layer, value in values.items():
+        restored = float((value.mean() - corrupt) / (clean - corrupt))
+        assert rows.loc[layer, "effect"] == pytest.approx(restored, abs=1e-9)
+    assert len(analyses.probe(view, torch.cat([tokens] * 4), [0, 1] * 6, at="features").layers)
+    with pytest.raises(InvalidInput, match="a vector is added at"):
+        analyses.steer(view, tokens, layer=1, vector=torch.ones(N_FEATURES), at="features")
 
 
 def test_graphs_checks_and_scaled_units_are_those_of_the_transcoder():

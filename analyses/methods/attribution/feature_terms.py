@@ -111,7 +111,7 @@ def written_features(model: Network) -> Outputs:
             'by="feature" takes a model with dictionaries: interp.with_dictionaries(model, '
             "dictionaries), or --dictionary on the command line."
         )
-    if model.transcoder() is not None:
+    if model.has_transcoder:
         raise InvalidInput(
             'by="feature" takes dictionaries that write one layer; features of a cross-layer '
             "transcoder are terms of several. analyses.attribution_graph sums over these."
