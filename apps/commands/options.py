@@ -71,7 +71,8 @@ Out = Annotated[Path | None, typer.Option(help="Output folder, created if missin
 Device = Annotated[
     str,
     typer.Option(
-        help="Device: cpu, cuda, cuda:1, …; balanced: layers on all GPUs; cuda:0,cuda:1: on these."
+        help="Device: cpu, cuda, cuda:1, …; balanced: layers on all GPUs; cuda:0,cuda:1: on these; "
+        "tensor-parallel: each layer divided among the processes of torchrun."
     ),
 ]
 DType = Annotated[

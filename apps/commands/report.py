@@ -27,6 +27,7 @@ from apps.commands.options import (
     Workers,
 )
 from apps.terminal import Tick, print_stderr, print_stdout, progress
+from apps.torchrun import is_first
 
 if TYPE_CHECKING:
     from analyses.results import Result
@@ -110,6 +111,9 @@ def report(  # noqa: PLR0913 - the options of a command
     from interp.io import atomic_folder  # noqa: PLC0415
 
     specs = _specs(section or SECTIONS)
+    if not is_first():
+        _run(specs, shared)
+        return
     place = out or Path("reports") / Path(model).resolve().name
     with atomic_folder(place) as temporary, executor_of_options(executor, workers, address):
         runs, left_out = _run(specs, shared)
