@@ -58,8 +58,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Errors of several commands are printed. Sweeps stop and go on after each forward, as the clock
-    # of the first rank says; those of the others never would.
+    # Errors of several commands are printed. Sweeps stop and go on after each forward, by the clock
+    # of the first rank; by those of the others they never would.
     slice_seconds = 0.0 if os.environ["RANK"] == "0" else math.inf
     with (
         mock.patch("apps.failures.may_print", return_value=True),

@@ -86,7 +86,7 @@ def assert_equal_tables(folder: Path, expected: Path) -> None:
 def test_a_command_writes_the_files_of_one_process_and_prints_once(tmp_path, names):
     """Also after a stop. The first rank stops its sweeps after each forward, the others would not.
 
-    Commands that need all weights say so, on every rank, and write nothing.
+    Commands that need all weights are refused on every rank, and write nothing.
     """
     words = {name: words_of(name) for name in names}
     (tmp_path / "commands.json").write_text(json.dumps(words), encoding="utf-8")

@@ -96,9 +96,9 @@ def test_a_lens_needs_every_stream(model, prompts, tmp_path):
         train_lens(model, few)
 
 
-def assert_same_tables(one: Result, other: Result) -> None:
+def assert_same_tables(result: Result, other: Result) -> None:
     """The same bits."""
-    pd.testing.assert_frame_equal(one.to_frame(), other.to_frame(), check_exact=True)
+    pd.testing.assert_frame_equal(result.to_frame(), other.to_frame(), check_exact=True)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "bert"])
