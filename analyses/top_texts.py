@@ -240,7 +240,8 @@ def top_texts(  # noqa: PLR0913 - the settings of one analysis, by keyword
             line (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or
             all at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
             ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``). A text
-            longer than the context is cut into several.
+            longer than the context is cut into several. Or an ``interp.Harvest`` of this model,
+            whose texts are run again.
         of: the name of a head, neuron or sub-layer (``L1H3``, ``L0N12``, ``L0MLP``; in an
             encoder–decoder ``cross.L0H1``, ``encoder.L0N3``), or a place, as ``("resid_post", 1)``.
         by: for a head, ``attention`` (the default) or ``write``.

@@ -79,7 +79,7 @@ for analysis in COMMANDS:
     app.command(analysis.name, help=summary(analysis))(lambda: None)  # replaced when it is used
 app.command()(reports_errors(report))
 app.command()(reports_errors(repeat))
-app.command()(reports_errors(harvest))
+app.command()(reports_errors(harvest, divides_work=True))
 app.command()(reports_errors(graph))
 app.command("train-dictionary")(reports_errors(train_dictionary))
 

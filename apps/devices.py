@@ -1,12 +1,14 @@
-"""The devices named on the command line, checked to be available; free memory."""
+"""The devices named on the command line, and models on them; free memory."""
 
 from typing import Any
 
 import torch
 
+import interp
+from apps.torchrun import TENSOR_PARALLEL
 from interp.errors import InvalidInput
 from interp.execution import free_bytes
-from interp.loading import AUTO
+from interp.loading import AUTO, load
 from interp.model import DEFAULT
 from interp.placement import BALANCED
 
@@ -43,6 +45,29 @@ def parse_device(name: str) -> torch.device:
     return device
 
 
+def load_on(
+    device: str, name: str, *, kernel: str = DEFAULT, dtype: torch.dtype | None = None
+) -> interp.Transformer:
+    """Load a model for ``--device``, ``--kernel`` and ``--dtype``.
+
+    Args:
+        device: as for :func:`loading_options`; or ``tensor-parallel``, for the share that this
+            process has of a model that processes of torchrun divide.
+        name: the model.
+        kernel: as for :func:`interp.load`.
+        dtype: the data type to compute in; ``None`` means that of the model.
+
+    Raises:
+        InvalidInput: as for :func:`loading_options` and :func:`interp.parallel`.
+        ModelLoadError: the model can't be loaded.
+    """
+    if device != TENSOR_PARALLEL:
+        return load(name, dtype=dtype, **loading_options(device, kernel))
+    if kernel not in (AUTO, DEFAULT):
+        raise InvalidInput(f"--kernel {kernel} has no effect on --device {TENSOR_PARALLEL}.")
+    return interp.parallel(name, dtype=dtype)
+
+
 def loading_options(device: str, kernel: str = DEFAULT) -> dict[str, Any]:
     """The arguments of :func:`interp.load` for ``--device`` and ``--kernel``.
 
@@ -51,8 +76,14 @@ def loading_options(device: str, kernel: str = DEFAULT) -> dict[str, Any]:
         kernel: as for :func:`interp.load`.
 
     Raises:
-        InvalidInput: a device is not available, or can't hold tensors.
+        InvalidInput: a device is not available, or can't hold tensors; or the command can't be run
+            by processes that divide a model.
     """
+    if device == TENSOR_PARALLEL:
+        raise InvalidInput(
+            f"--device {TENSOR_PARALLEL} is for commands of analyses: they alone let all processes "
+            "compute, and one write."
+        )
     if device != BALANCED and "," not in device:
         return {"device": parse_device(device), "kernel": kernel}
     names = BALANCED if device == BALANCED else [name.strip() for name in device.split(",")]

@@ -10,6 +10,7 @@ import interp
 from analyses.results import FEWEST, LEVEL
 from interp.execution import device_name
 from interp.executors import current_name, current_threads
+from interp.tensor_parallel import ShardedTransformer
 
 PACKAGES = ("numpy", "pandas", "plotly", "scipy", "tokenizers")
 GIT_SECONDS = 10
@@ -25,7 +26,7 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
     return {
         "code": code(),
         "device": device_name(model.device),
-        "executor": current_name(),
+        "executor": _executor(model),
         "threads": current_threads(),
         "kernels": [*kernels],
         "intervals": {
@@ -35,6 +36,13 @@ def environment(model: interp.Transformer, kernels: Sequence[str]) -> dict[str, 
         },
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def _executor(model: interp.Transformer) -> str:
+    """What runs the forwards: this process, workers, or processes that hold the model together."""
+    if isinstance(model, ShardedTransformer):
+        return f"{model.ranks.size} ranks"
+    return current_name()
 
 
 def code() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Annotated, ParamSpec
 import typer
 
 from apps.terminal import print_error, print_stderr
+from apps.torchrun import as_one, is_first, may_print
 
 UNEXPECTED, OUT_OF_RESOURCES, INTERRUPTED, TERMINATED = 1, 4, 130, 143
 
@@ -28,13 +29,20 @@ terminated = threading.Event()
 _Arguments = ParamSpec("_Arguments")
 
 
-def reports_errors(command: Callable[_Arguments, None]) -> Callable[..., None]:
-    """Add the option ``--debug`` to a command; turn its errors into one line and an exit code."""
+def reports_errors(
+    command: Callable[_Arguments, None], *, divides_work: bool = False
+) -> Callable[..., None]:
+    """Add the option ``--debug`` to a command; turn its errors into one line and an exit code.
+
+    Args:
+        command: the command.
+        divides_work: whether processes that run it at the same time share its work.
+    """
 
     @wraps(command)
     def wrapped(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         debug = bool(kwargs.pop("debug", False)) or debugging.get()
-        with errors_as_exit_codes(debug=debug):
+        with errors_as_exit_codes(debug=debug), as_one(kwargs, divides_work=divides_work):
             command(*args, **kwargs)
 
     signature = inspect.signature(command)
@@ -57,12 +65,18 @@ def errors_as_exit_codes(*, debug: bool) -> Generator[None, None, None]:
         if debug:
             print_stderr(traceback.format_exc())
         code, message = code_and_message(error)
-        print_error(message)
+        if may_print(error):
+            print_error(message)
         raise typer.Exit(code) from error
 
 
 def interrupt_when_terminated() -> None:
-    """Let SIGTERM interrupt a command as Ctrl-C does, so that partial results are saved."""
+    """Let SIGTERM interrupt a command as Ctrl-C does, so that partial results are saved.
+
+    Processes of torchrun that save none end at once.
+    """
+    if not is_first():
+        return
 
     def interrupt(*_: object) -> None:
         terminated.set()

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from analyses.methods.corpus import texts_of
 from analyses.scan_heads.measure import Forward, Plan, measured
 from analyses.scan_heads.partial import PartialScan
 from analyses.scan_heads.sequences import LONGEST, Text
@@ -165,6 +166,7 @@ class CorpusPass:
     ) -> bool:
         """Measure all texts that were not measured before; False if it was cancelled."""
         counts, model = self.totals.counts, self.plan.model
+        texts = texts_of(model, texts)
         read, pools = self._pass_over(pools_of(model, texts, POOL, self.plan.max_length))
         function = partial(measured, self.plan, self.totals.sizes)
         current: Pool | None = None

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from analyses.methods.corpus import texts_of
 from analyses.scan_heads.assemble import head_scan
 from analyses.scan_heads.corpus_pass import CorpusPass, check_memory, planned
 from analyses.scan_heads.effects import check_effects
 from analyses.scan_heads.measure import measured
 from analyses.scan_heads.partial import PartialScan, ScanInterrupted, check_same
 from analyses.scan_heads.result import HeadScan
-from interp import Transformer
+from interp import Harvest, Transformer
 from interp.errors import InvalidInput
 from interp.execution import size_of
 from interp.integers import at_least
@@ -57,7 +58,9 @@ def scan_heads(  # noqa: PLR0913 - the settings of one analysis, by keyword
         texts: the path of a file with one text per line, or one JSON object with a ``text`` per
             line (``.jsonl``); an iterator of texts, or of rows of token ids, which is read once; or
             all at once: texts, token ids padded with ``interp.PAD``, images, a batch, or
-            ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``).
+            ``(source, target)`` for an encoder–decoder (in a file, ``text`` and ``target``). Or an
+            ``interp.Harvest`` of this model, whose texts are run again as they are stored: a head
+            is measured by its patterns, which rows of single tokens do not have.
         offsets: number of positions before (and after) the query at which to measure masses.
         max_length: maximum number of tokens of a text, if the context is not shorter: the time and
             the memory of patterns grow with its square. Token ids given as rows are not cut.
@@ -179,7 +182,7 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     check_finite_weights(model)
     plan, sizes = planned(model, offsets, max_length, sample, shuffled, seed)
     rows, tokens = at_least(1, rows, "rows"), 0
-    pool = next(iter(pools_of(model, texts, FEW, max_length)), None)
+    pool = next(iter(pools_of(model, texts_of(model, texts), FEW, max_length)), None)
     if pool is None:
         raise no_texts()
     few = torch.arange(min(FEW, len(pool.sources)), device=pool.batches[0].ids.device)
@@ -188,6 +191,9 @@ def estimate_scan_heads(  # noqa: PLR0913 - the settings of one analysis, by key
     for numbers, some in plan.forwards(batches, rows):
         tokens += measured(plan, sizes, (numbers.cpu(), some)).counts["tokens"]
     seconds = perf_counter() - began
-    is_known = isinstance(texts, str) or not hasattr(texts, "__next__")
-    whole = pool.total / pool.done * len(pool.sources) / len(few) if is_known else nan
-    return ScanEstimate(seconds * whole, tokens / seconds, sizes.nbytes)
+    if isinstance(texts, Harvest):
+        n_texts = texts.n_texts
+    else:
+        is_known = isinstance(texts, str) or not hasattr(texts, "__next__")
+        n_texts = pool.total / pool.done * len(pool.sources) if is_known else nan
+    return ScanEstimate(seconds * n_texts / len(few), tokens / seconds, sizes.nbytes)

@@ -19,12 +19,13 @@ from apps.commands.inputs import Inputs
 from apps.commands.options import FILES
 from apps.commands.partial_run import PartialRun, run_in_slices, run_with_checkpoints
 from apps.defaults import LOGIT_DIFF, default_prompts
-from apps.devices import loading_options
+from apps.devices import load_on
 from apps.environment import environment
 from apps.report import ReportPrompt
+from apps.torchrun import TENSOR_PARALLEL, n_processes
 from interp.execution import OperationLog
 from interp.io import as_progress
-from interp.loading import AUTO, kernel_of, load
+from interp.loading import AUTO, kernel_of
 from interp.prompts import PromptFile, bundled_prompts, read_prompt_file
 from interp.sweeps import Budget
 from interp.text import Prompt, visible
@@ -49,7 +50,7 @@ class Settings:
         model: a bundled name, a folder or ``hub:org/name``.
         prompts: a bundled set or a file; ``None`` means the model's own set.
         options: values of the command's own options, by their Python names.
-        device: the device to compute on, or several, as for :func:`apps.devices.loading_options`.
+        device: the device to compute on, or several, as for :func:`apps.devices.load_on`.
         dtype: the data type to compute in; ``None`` means that of the model.
         kernel: ``default``, ``packed`` or ``auto``, as for :func:`interp.load`; of a run, the one
             that was used, or ``auto`` if there was no choice.
@@ -172,8 +173,7 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
     """
     started, begin = datetime.now(UTC), time.monotonic()
     dtype = None if settings.dtype is None else getattr(torch, settings.dtype)
-    options = loading_options(settings.device, str(settings.kernel))
-    model = load(settings.model, dtype=dtype, **options)
+    model = load_on(settings.device, settings.model, kernel=str(settings.kernel), dtype=dtype)
     if model.kernel_choice is not None:
         settings = replace(settings, kernel=kernel_of(model))
     settings, file = _read_prompts(settings, model)
@@ -196,7 +196,8 @@ def run_analysis(  # noqa: PLR0913 - the settings of a run, by keyword
             result = analysis(inputs)
         else:
             content = {} if file is None else {"prompts SHA-256": file.sha256}
-            computed = {"command": settings.spec.name, **settings.plain(), **content}
+            ranks = {"ranks": n_processes()} if settings.device == TENSOR_PARALLEL else {}
+            computed = {"command": settings.spec.name, **settings.plain(), **content, **ranks}
             kind = settings.spec.derived.partial or interp.Sweep
             partial_run = PartialRun.beside(out, computed, kind)
             if settings.spec.derived.saves_checkpoints:

@@ -18,6 +18,7 @@ from apps.commands.partial_run import PartialRun
 from apps.presentation import conclusion, table
 from apps.report import write_head_site
 from apps.terminal import print_json, print_stderr, print_stdout, print_table, progress
+from apps.torchrun import is_first, n_processes
 from interp.errors import InvalidInput
 from interp.io import atomic_folder
 
@@ -73,13 +74,16 @@ def carry_out(spec: CommandSpec, shared: dict[str, Any], options: dict[str, Any]
     model = Path(settings.model).resolve().name
     place = out or Path("reports") / spec.folder_name(model, spec_options)
     _check_apart({"out": place, **further})
+    if not is_first():
+        run_analysis(settings, None, place, resume=resume)
+        return
     partial = PartialRun.beside(place, {})
     _print_notes_on_resuming(spec, partial, resume=resume)
     try:
         with executor_of_options(**{name: shared.get(name) for name in SWEEPING}):
             run = _run_and_write(settings, place, further, resume=resume)
     except KeyboardInterrupt:
-        if further and partial.exists:
+        if further and partial.exists and n_processes() == 1:
             _write_stopped(settings, place, further)
         raise
     if spec.is_resumable:  # other commands leave the partial results of another one

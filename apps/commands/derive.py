@@ -112,7 +112,7 @@ OPTIONS: dict[str, Option] = {
         kind=str,
         default=None,
         help="A file of any size with one text per line (.jsonl: objects with a text; "
-        ".csv, .parquet: a column text), the folder of a dataset, or a bundled set.",
+        ".csv, .parquet: a column text), the folder of a dataset or a harvest, or a bundled set.",
         shown="the model's own prompts",
         read=corpus_of,
     ),

@@ -104,16 +104,16 @@ def graph(  # noqa: PLR0913 - the options of one command
     """
     from analyses import attribution_graph, estimate_attribution_graph  # noqa: PLC0415
     from apps.csv_text import csv_text  # noqa: PLC0415
-    from apps.devices import loading_options  # noqa: PLC0415
+    from apps.devices import load_on  # noqa: PLC0415
     from apps.report import Report, ReportPrompt, write_report  # noqa: PLC0415
+    from apps.torchrun import is_first  # noqa: PLC0415
     from interp import dictionaries, with_dictionaries  # noqa: PLC0415
     from interp.errors import InvalidInput  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
-    from interp.loading import load  # noqa: PLC0415
 
     if cross_layer and (units or dictionary):
         raise InvalidInput("--cross-layer gives the units; leave out --units and --dictionary.")
-    loaded = load(model, **loading_options(device))
+    loaded = load_on(device, model)
     if dictionary:
         loaded = with_dictionaries(loaded, [dictionaries.load_any(name) for name in dictionary])
     settings: dict[str, Any] = {
@@ -138,7 +138,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     groups = result.groups(group.value) if group else {}
     for name, units_of_group in groups.items():
         print_stdout(f"{name}: {', '.join(units_of_group)}")
-    if out is None:
+    if out is None or not is_first():
         return
     slug = out.name or "graph"
     with atomic_folder(out) as new:

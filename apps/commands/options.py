@@ -71,7 +71,8 @@ Out = Annotated[Path | None, typer.Option(help="Output folder, created if missin
 Device = Annotated[
     str,
     typer.Option(
-        help="Device: cpu, cuda, cuda:1, …; balanced: layers on all GPUs; cuda:0,cuda:1: on these."
+        help="Device: cpu, cuda, cuda:1, …; balanced: layers on all GPUs; cuda:0,cuda:1: on these; "
+        "tensor-parallel: each layer divided among the processes of torchrun."
     ),
 ]
 DType = Annotated[
@@ -142,10 +143,19 @@ Address = Annotated[
         show_default="a new one on this machine",
     ),
 ]
+JobTimeout = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds within which a worker must answer what should take it a second or one "
+        "forward, before it is ended and replaced; inf waits for any time.",
+        show_default="3600",
+    ),
+]
 SWEEPING = {
     "executor": (ExecutorOption, ExecutorName.LOCAL),
     "workers": (Workers, None),
     "address": (Address, None),
+    "job_timeout": (JobTimeout, None),
 }
 """The options of commands whose forwards workers can run."""
 FURTHER = {"site": (Site, None), "headvis": (HeadVis, None)}

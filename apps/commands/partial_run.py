@@ -21,6 +21,7 @@ import interp
 from analyses.results import Progress, Result
 from analyses.train_lens import Training
 from apps.commands.inputs import Inputs
+from apps.torchrun import agreed, is_first
 from interp.errors import InterpError, InvalidInput, WorkerFailed, reason, shorten
 from interp.executors import current_threads, set_threads_of_workers, start_workers
 from interp.io import UNREADABLE, as_progress, beside, build, read_json, refuse_link, write_whole
@@ -129,9 +130,13 @@ class PartialRun:
     def write(self, sweep: Partial, budget: int) -> None:
         """Write a partial result; a process killed meanwhile leaves the previous one intact.
 
+        Of several processes of torchrun, the first writes it.
+
         Raises:
             OutOfResources: the files can't be written.
         """
+        if not is_first():
+            return
         refuse_link(self.folder)
         self.folder.mkdir(exist_ok=True)
         contents = {"computed": self.computed, "budget": budget, "threads": current_threads()}
@@ -205,7 +210,8 @@ def run_in_slices(
     start_workers(inputs.model)  # beforehand, as a slice is as long as many preparations
     while True:
         clock = Slice(inputs.progress)
-        timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=clock)
+        is_over = agreed(clock, inputs.model)
+        timed = replace(inputs, budget=budget, progress=clock.progress, cancelled=is_over)
         try:
             result = analysis(replace(timed, resume=sweep))
         except (KeyboardInterrupt, WorkerFailed) as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from analyses import TunedLens
     from apps.commands.inputs import Inputs
+    from interp.harvests import Harvest
     from interp.metrics import Metric
     from interp.transformer import Transformer
 
@@ -35,17 +36,20 @@ def stream_of_many(inputs: "Inputs") -> Any:  # noqa: ANN401 - a batch, or an it
     return iter(inputs.texts) if inputs.has_one_stack else zip(*inputs.batch, strict=True)
 
 
-def corpus_of(inputs: "Inputs", texts: str | None) -> Path:
-    """The file of a corpus, which may be larger than memory, or the prompts of the model's card.
+def corpus_of(inputs: "Inputs", texts: str | None) -> "Path | Harvest":
+    """A corpus, which may be larger than memory: a file, a harvest, or the card's prompts.
 
     Raises:
-        InvalidInput: no file is given, and the model has no prompts of its own.
+        InvalidInput: no file is given, and the model has no prompts of its own; or a harvest can't
+            be read.
     """
     from apps.defaults import default_prompts  # noqa: PLC0415
+    from interp.harvests import INDEX, Harvest  # noqa: PLC0415
     from interp.prompts import path_of_prompts  # noqa: PLC0415
 
     name = inputs.model.config.name or "unnamed"
-    return path_of_prompts(texts or default_prompts(name, option="--texts"))
+    path = path_of_prompts(texts or default_prompts(name, option="--texts"))
+    return Harvest(path) if (path / INDEX).is_file() else path
 
 
 def lens_of(inputs: "Inputs", file: Path | None) -> "TunedLens | None":

@@ -7,6 +7,7 @@ import typer
 
 from apps.commands.options import DTypeName, KernelName
 from apps.terminal import print_stdout, progress
+from apps.torchrun import is_first
 
 if TYPE_CHECKING:
     from apps.commands.analysis_run import AnalysisRun
@@ -51,6 +52,8 @@ def repeat(
     written = read_run(run)
     with progress(f"Repeating {written.name}") as tick:
         again = written.again(tick, device=device, dtype=dtype, kernel=kernel)
+    if not is_first():
+        return
     if out is not None:
         _write(again, out)
     same = True

@@ -17,6 +17,7 @@ from apps.commands.options import (
     DType,
     ExecutorName,
     ExecutorOption,
+    JobTimeout,
     Kernel,
     KernelName,
     Memory,
@@ -27,6 +28,7 @@ from apps.commands.options import (
     Workers,
 )
 from apps.terminal import Tick, print_stderr, print_stdout, progress
+from apps.torchrun import is_first
 
 if TYPE_CHECKING:
     from analyses.results import Result
@@ -74,6 +76,7 @@ def report(  # noqa: PLR0913 - the options of a command
     executor: ExecutorOption = ExecutorName.LOCAL,
     workers: Workers = None,
     address: Address = None,
+    job_timeout: JobTimeout = None,
 ) -> None:
     """Write several analyses on one page, or as a site that a file describes.
 
@@ -103,15 +106,21 @@ def report(  # noqa: PLR0913 - the options of a command
                 f"{' and '.join(changed)} can't be combined with --config: settings are in the "
                 "file."
             )
-        with executor_of_options(executor, workers, address):
+        with executor_of_options(executor, workers, address, job_timeout):
             _site(config, out)
         return
     from apps.presentation import conclusion  # noqa: PLC0415
     from interp.io import atomic_folder  # noqa: PLC0415
 
     specs = _specs(section or SECTIONS)
+    if not is_first():
+        _run(specs, shared)
+        return
     place = out or Path("reports") / Path(model).resolve().name
-    with atomic_folder(place) as temporary, executor_of_options(executor, workers, address):
+    with (
+        atomic_folder(place) as temporary,
+        executor_of_options(executor, workers, address, job_timeout),
+    ):
         runs, left_out = _run(specs, shared)
         _write(runs, left_out, temporary)
     for name, run in runs.items():

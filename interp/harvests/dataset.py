@@ -257,6 +257,21 @@ class Harvest(IterableDataset[dict[str, Tensor]]):
         pieces = enumerate(self.index.pieces)
         return rows_of([self._pieces.batches(model, n, range(p.n_texts)) for n, p in pieces])
 
+    def texts(self, model: TextNetwork) -> Iterator[Any]:
+        """The token ids of all texts, one after another, as passes over a corpus read them.
+
+        Yields:
+            A batch of one text; for an encoder–decoder, a pair of them.
+
+        Raises:
+            InvalidInput: the harvest is of another model.
+        """
+        self.check_model(model)
+        for piece, content in enumerate(self.index.pieces):
+            for text in range(content.n_texts):
+                batches = self._pieces.batches(model, piece, range(text, text + 1))
+                yield batches[0] if len(batches) == 1 else batches
+
     def check_model(self, model: TextNetwork) -> None:
         """Check that the activations are those of a model.
 

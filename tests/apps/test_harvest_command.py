@@ -74,3 +74,14 @@ def test_errors_have_the_exit_codes_of_other_commands(command, tmp_path):
 )
 def test_short_names_of_places(name, place):
     assert parse_place(name) == place
+
+
+def test_heads_are_scanned_on_the_texts_of_a_harvest(command, tmp_path):
+    folder = tmp_path / "harvest"
+    assert command(*WORDS, "--places", "resid_post.1", "--out", folder).exit_code == 0
+    for name, texts in (("of texts", "letters"), ("of harvest", folder)):
+        words = ["heads", "--model", MODEL, "--texts", texts, "--sample", 10]
+        done = command(*words, "--out", tmp_path / name)
+        assert done.exit_code == 0, done.output
+    tables = [(tmp_path / name / "heads.csv").read_bytes() for name in ("of texts", "of harvest")]
+    assert tables[0] == tables[1]

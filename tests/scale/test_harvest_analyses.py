@@ -1,11 +1,13 @@
 """Probes and lenses of a harvest are those of the prompts that were harvested."""
 
+import pandas as pd
 import pytest
 import torch
 from architectures import assert_close, build, build_new, padded, tokens_of
 
-from analyses import erase, probe, train_lens
+from analyses import erase, estimate_scan_heads, probe, scan_heads, top_texts, train_lens
 from analyses.methods.components import labelled_activations
+from analyses.results import Result
 from interp.errors import InvalidInput, NotRecorded
 from interp.harvests import harvest
 
@@ -92,3 +94,38 @@ def test_a_lens_needs_every_stream(model, prompts, tmp_path):
     few = harvest(model, prompts, "resid_pre", tmp_path)
     with pytest.raises(NotRecorded, match=r"resid_post.* is not stored; this harvest has"):
         train_lens(model, few)
+
+
+def assert_same_tables(result: Result, other: Result) -> None:
+    """The same bits."""
+    pd.testing.assert_frame_equal(result.to_frame(), other.to_frame(), check_exact=True)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5", "bert"])
+def test_heads_are_scanned_on_the_texts_of_a_harvest(tmp_path, name):
+    """Whole, in the order of the corpus, with their types of tokens; whatever is stored of them."""
+    model, inputs = build(name), tokens_of(name, 6, 5)
+    tokens = inputs[0] if len(inputs) == 1 else tuple(inputs)
+    place = ("resid_post", 0, *(["decoder"] if len(inputs) > 1 else []))
+    stored = harvest(model, tokens, place, tmp_path / "stored", shard_rows=7)
+    assert_same_tables(scan_heads(model, stored), scan_heads(model, tokens))
+    head = {"of": "L1H1"} if len(inputs) == 1 else {"of": "cross.L1H1"}
+    assert_same_tables(top_texts(model, stored, **head), top_texts(model, tokens, **head))
+    others = harvest(model, _reversed(tokens), place, tmp_path / "others")
+    scan, other = scan_heads(model, stored), scan_heads(model, others)
+    assert not scan.to_frame().equals(other.to_frame())
+
+
+def test_a_scan_of_prompts_is_continued_on_their_harvest(model, prompts, stored):
+    calls = iter([False, True])
+    part = scan_heads(model, prompts, rows=2, cancelled=lambda: next(calls))
+    whole = scan_heads(model, prompts, rows=2)
+    assert_same_tables(scan_heads(model, stored, rows=2, resume=part.partial), whole)
+    assert estimate_scan_heads(model, stored).seconds > 0
+    with pytest.raises(InvalidInput, match="whose weights hash to"):
+        scan_heads(build_new("gpt2", seed=1), stored)
+
+
+def _reversed(tokens):
+    """The prompts with their tokens in another order."""
+    return tokens.flip(-1) if torch.is_tensor(tokens) else tuple(x.flip(-1) for x in tokens)

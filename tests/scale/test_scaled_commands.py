@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from typer.testing import CliRunner
 from waiting_command import PROGRAM
 
 from apps.cli import app
+from apps.commands.executors import executor_of_options
 from interp import Sweep
+from interp.executors import Processes, Ray
 
 WORDS = ("ablate", "--model", "python-2l", "--prompts", "repeated", "--dtype", "float64")
 pytestmark = pytest.mark.timeout(180)
@@ -70,6 +73,7 @@ def test_every_command_that_sweeps_or_reads_texts_has_the_options():
         text = command(name, "--help").output
         assert "--executor" in text, name
         assert "--workers" in text, name
+        assert "--job-timeout" in text, name
     assert "--executor" not in command("predict", "--help").output
 
 
@@ -91,6 +95,9 @@ def test_a_pass_over_texts_has_the_tables_of_a_local_run(tmp_path, words):
     [
         (["--executor", "processes", "--workers", 0], "workers=0 must be an integer of at least 1"),
         (["--workers", 2], "--workers 2 needs --executor processes or --executor ray"),
+        (["--job-timeout", 2.5], "--job-timeout 2.5 needs --executor processes or --executor ray"),
+        (["--executor", "processes", "--job-timeout", 0], "job_timeout=0.0 should be a positive"),
+        (["--executor", "processes", "--job-timeout", "nan"], "job_timeout=nan should be a"),
         (["--executor", "processes", "--address", "auto"], "--address auto needs --executor ray"),
         (["--executor", "ray", "--address", "nowhere"], "address='nowhere' should be 'auto'"),
     ],
@@ -99,3 +106,13 @@ def test_options_without_effect_are_refused(tmp_path, words, message):
     done = command(*WORDS, *words, "--out", tmp_path / "out")
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(("option", "seconds"), [(None, 3600), (2.5, 2.5), (float("inf"), None)])
+def test_a_worker_may_take_the_seconds_of_job_timeout(monkeypatch, option, seconds):
+    pools = []
+    monkeypatch.setattr("interp.use", lambda executor: nullcontext(pools.append(executor)))
+    for name in ("processes", "ray"):
+        with executor_of_options(name, job_timeout=option):
+            assert pools[-1].job_timeout == seconds
+    assert [type(pool) for pool in pools] == [Processes, Ray]

@@ -2,7 +2,7 @@
 
 from analyses.methods.corpus.measures import ActivationsOf, activations_of, measure_of
 from analyses.methods.corpus.snippets import Snippet, snippets
-from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus
+from analyses.methods.corpus.stream import Settings, Streamed, stream_corpus, texts_of
 from analyses.methods.corpus.strips import shuffled_values, strips
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "snippets",
     "stream_corpus",
     "strips",
+    "texts_of",
 ]

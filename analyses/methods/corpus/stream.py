@@ -20,6 +20,7 @@ from analyses.methods.corpus.top_cells import TopCells
 from interp.errors import InvalidInput, shorten
 from interp.execution import run
 from interp.executors import map_batches
+from interp.harvests import Harvest
 from interp.io import ProgressLike, as_progress
 from interp.model import Batch, Stack, TokenInput
 from interp.prompts import Pool, no_texts, pools_of
@@ -110,7 +111,7 @@ def stream_corpus(
 
     Args:
         model: the model.
-        texts: see :func:`interp.prompts.pools_of`.
+        texts: see :func:`texts_of`.
         measure: the measure.
         settings: the settings of the pass.
         progress: called after each batch with the amount read and the total: in bytes for a file,
@@ -124,7 +125,7 @@ def stream_corpus(
     totals = _Totals(measure, settings)
     current: Pool | None = None
     done = read = 0
-    forwards = _forwards(pools_of(model, texts, POOL), settings.rows)
+    forwards = _forwards(pools_of(model, texts_of(model, texts), POOL), settings.rows)
     with closing(map_batches(model, totals.reduction, forwards)) as results:
         for texts_read, values in results:
             pool = texts_read.pool
@@ -140,6 +141,15 @@ def stream_corpus(
             if cancelled is not None and cancelled():
                 return totals.result(complete=False)
     return totals.result(complete=True)
+
+
+def texts_of(model: TextNetwork, corpus: Any) -> Any:  # noqa: ANN401 - what pools_of reads
+    """The texts of a harvest, or what :func:`interp.prompts.pools_of` reads as it is.
+
+    Raises:
+        InvalidInput: the harvest is of another model.
+    """
+    return corpus.texts(model) if isinstance(corpus, Harvest) else corpus
 
 
 def values_of(measure: Measure, texts: Text) -> Float[Tensor, "unit row pos key"]:

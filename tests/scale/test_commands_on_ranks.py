@@ -1,0 +1,220 @@
+"""Commands that torchrun starts in several processes: the files of one process, one output."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from declared import declared_as
+from test_ranks import TESTS, on_ranks
+from typer.testing import CliRunner
+
+from apps.cli import app
+from apps.devices import loading_options
+from apps.torchrun import as_one, is_first, n_processes
+from interp.errors import InvalidInput
+
+BOUND = 1e-12
+"""Of differences in float64."""
+REFUSED = {
+    "check-dictionaries": "got 'ShardedTransformer'",
+    "covariance": "a copy: this process has a share of the weights, as one of 2 ranks",
+    "order": "without: this process has a share of the weights, as one of 2 ranks",
+}
+"""Commands that need all weights in one process, each with the reason."""
+COMMANDS = {command.name: command.words for command in declared_as("command").values()}
+CONSOLE = "import sys; from apps.cli import main; main(sys.argv[1:])"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a fast run of a command, in float64."""
+    words = COMMANDS[name]
+    model = () if "--model" in words else ("--model", "induction-by-hand")
+    return [name, *model, *words, "--dtype", "float64"]
+
+
+def in_order_of_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """The same rows: values that are equal but for rounding have no order among them."""
+    labels = [str(name) for name in table if not pd.api.types.is_float_dtype(table[name])]
+    return table.sort_values(labels, ignore_index=True) if labels else table
+
+
+def without_folder(text: str, folder: Path) -> str:
+    """What a command prints, without its output folder and the spaces at which lines wrap."""
+    return "".join(text.split()).replace(str(folder), "")
+
+
+def keys_of(value: Any, path: str = "") -> set[str]:
+    """The paths of all keys of some JSON."""
+    if not isinstance(value, dict):
+        return set()
+    inner = (keys_of(entry, f"{path}.{name}") for name, entry in value.items())
+    return {f"{path}.{name}" for name in value}.union(*inner)
+
+
+def assert_equal_files(folder: Path, expected: Path) -> None:
+    """The same files, keys of JSON, and numbers within rounding."""
+    names = {file.name for file in expected.iterdir()}
+    assert {file.name for file in folder.iterdir()} == names
+    described, as_expected = (json.loads((x / "run.json").read_text()) for x in (folder, expected))
+    assert keys_of(described) == keys_of(as_expected)
+    assert described["executor"] == "2 ranks"
+    assert_equal_tables(folder, expected)
+
+
+def assert_equal_tables(folder: Path, expected: Path) -> None:
+    """The same numbers within rounding."""
+    tables = [file.name for file in expected.glob("*.parquet")]
+    assert tables
+    for name in tables:
+        ours, theirs = (in_order_of_labels(pd.read_parquet(x / name)) for x in (folder, expected))
+        pd.testing.assert_frame_equal(ours, theirs, rtol=BOUND, atol=BOUND)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("ablate", "lens", "order"), pytest.param(tuple(COMMANDS), marks=pytest.mark.slow)],
+    ids=["three commands", "all commands"],
+)
+def test_a_command_writes_the_files_of_one_process_and_prints_once(tmp_path, names):
+    """Also after a stop. The first rank stops its sweeps after each forward, the others would not.
+
+    Commands that need all weights are refused on every rank, and write nothing.
+    """
+    words = {name: words_of(name) for name in names}
+    (tmp_path / "commands.json").write_text(json.dumps(words), encoding="utf-8")
+    first, other = on_ranks(2, "commands_on_ranks", tmp_path)
+    assert set(first) == {*names, "ablate, resumed"}
+    for name in names:
+        assert other[name]["stdout"] == ""
+        if name in REFUSED:
+            for rank in (first, other):
+                assert rank[name]["code"] == 2
+                assert REFUSED[name] in rank[name]["stderr"]
+            assert not (tmp_path / name).exists()
+            continue
+        assert (first[name]["code"], other[name]["code"]) == (0, 0), first[name]["stderr"]
+        assert other[name]["stderr"] == ""
+        alone = tmp_path / "alone" / name
+        done = CliRunner().invoke(app, [*words[name], "--out", str(alone)])
+        assert done.exit_code == 0, done.output
+        printed = without_folder(first[name]["stdout"], tmp_path / name)
+        assert printed == without_folder(done.stdout, alone)
+        assert_equal_files(tmp_path / name, alone)
+    assert first["ablate, resumed"]["code"] == 0, first["ablate, resumed"]["stderr"]
+    assert_equal_files(tmp_path / "ablate, resumed", tmp_path / "alone" / "ablate")
+
+
+@pytest.mark.slow
+def test_reports_graphs_and_repeated_runs_are_those_of_one_process(tmp_path):
+    """A repeated run compares the tables of one process with its own: they differ by rounding."""
+    model = ("--model", "induction-by-hand")
+    ran = CliRunner().invoke(app, [*words_of("ablate"), "--out", str(tmp_path / "ran")])
+    assert ran.exit_code == 0, ran.output
+    words = {
+        "report": ["report", *model, "--section", "ablate"],
+        "graph": ["graph", "abcab", *model],
+        "repeat": ["repeat", str(tmp_path / "ran")],
+    }
+    with_order = {**words, "report": [*words["report"], "--section", "order"]}
+    (tmp_path / "commands.json").write_text(json.dumps(with_order), encoding="utf-8")
+    first, other = on_ranks(2, "commands_on_ranks", tmp_path)
+    for name in words:
+        assert (other[name]["stdout"], other[name]["stderr"]) == ("", "")
+        assert (other[name]["code"], first[name]["code"]) == (0, 0) or name == "repeat"
+    for name in ("report", "graph"):
+        alone = tmp_path / "alone" / name
+        done = CliRunner().invoke(app, [*words[name], "--out", str(alone)])
+        assert done.exit_code == 0, done.output
+        files = [sorted(x.relative_to(y) for x in y.rglob("*")) for y in (alone, tmp_path / name)]
+        assert files[0] == files[1]
+    assert "order: left out. without: this process has a share" in first["report"]["stdout"]
+    assert_equal_tables(tmp_path / "repeat", tmp_path / "ran")
+
+
+def torchrun(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Two processes of a shell script, in which ``$interp`` is the command."""
+    environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
+    environment["interp"] = f"{sys.executable} {folder / 'console.py'}"
+    (folder / "console.py").write_text(CONSOLE, encoding="utf-8")
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    return subprocess.run(
+        [*launch, "--no-python", "bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_an_error_of_one_process_ends_all_and_is_printed_once(tmp_path):
+    """Only the second process lacks the prompts; the first waits for it, and writes nothing."""
+    (tmp_path / "0.txt").write_text("abcabc\n", encoding="utf-8")
+    command = "$interp ablate --model induction-by-hand --prompts $RANK.txt --out out"
+    done = torchrun(tmp_path, f"{command} --device tensor-parallel")
+    assert done.returncode != 0
+    assert done.stderr.count("error: ") == 1
+    assert "error: 1.txt can't be read: No such file or directory" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_processes_that_would_each_do_the_whole_are_refused(tmp_path):
+    done = torchrun(tmp_path, "$interp ablate --model induction-by-hand --out out")
+    assert done.returncode != 0
+    assert done.stderr.count("error: ") == 1
+    assert "torchrun started 2 processes of this command" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The environment of the second of two processes of torchrun."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("options", "divides_work", "message"),
+    [
+        ({"device": "cpu"}, False, "Give --device tensor-parallel"),
+        ({"device": None}, False, "Give --device tensor-parallel"),
+        ({"out": None}, False, "write the same files. Start it without torchrun"),
+        ({"device": "cpu"}, True, None),
+        ({"device": "tensor-parallel"}, False, None),
+        ({"device": "tensor-parallel", "executor": "local"}, False, None),
+        ({"device": "tensor-parallel", "executor": "ray"}, False, "--executor ray can't be"),
+    ],
+)
+def test_options_decide_whether_processes_act_as_one(
+    launched, capsys, options, divides_work, message
+):
+    refusal = nullcontext() if message is None else pytest.raises(InvalidInput, match=message)
+    with refusal, as_one(options, divides_work=divides_work):
+        print("of the second process")  # noqa: T201 - what it prints is dropped
+    assert not is_first()
+    assert capsys.readouterr().out == ""
+
+
+def test_one_process_prints_and_can_hold_no_part_of_a_model(capsys):
+    """Without torchrun."""
+    with as_one({"device": "cpu"}, divides_work=False):
+        print("of the only process")  # noqa: T201
+    assert capsys.readouterr().out
+    assert (is_first(), n_processes()) == (True, 1)
+    words = ["ablate", "--model", "induction-by-hand", "--device", "tensor-parallel"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "torchrun --nproc-per-node N --no-python interp" in " ".join(done.output.split())
+    with pytest.raises(InvalidInput, match="is for commands of analyses"):
+        loading_options("tensor-parallel")
