@@ -679,7 +679,7 @@ def estimate_attribution_graph(
     Examples:
         >>> model = interp.load("python-2l")
         >>> analyses.estimate_attribution_graph(model, "def f(self):", max_nodes=10).rows
-        20
+        5
     """
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
@@ -689,7 +689,8 @@ def estimate_attribution_graph(
     column = columns_read(batch, as_position(None))
     with torch.no_grad():
         traced = _Traced(model, batch, int(column[0]), None, units)
-        return traced.estimated(max_nodes, heads=heads, check=check)
+        estimated = traced.estimated(max_nodes, heads=heads, check=check)
+        return estimated.timed(traced.rows.frozen.embeddings)
 
 
 def _check_kind(units: object) -> None:
