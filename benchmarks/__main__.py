@@ -28,7 +28,7 @@ from benchmarks.conductance import conductance
 from benchmarks.corpus import corpus
 from benchmarks.explorer import explorer
 from benchmarks.forwards import agreement, formed, forward
-from benchmarks.graphs import graphs
+from benchmarks.graphs import graph_memory, graphs
 from benchmarks.harvest import harvest
 from benchmarks.imports import importing
 from benchmarks.loading import loading
@@ -67,6 +67,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "corpus": corpus,
     "explorer": explorer,
     "graphs": graphs,
+    "graph_memory": graph_memory,
     "harvest": harvest,
     "import": importing,
     "loading": loading,

@@ -8,8 +8,10 @@ makes an environment for it, `.venv-circuit_tracer`.
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from torch import nn
 
 import interp
 from benchmarks.bench import Bench
+from benchmarks.memory import high_water, reset_high_water
+from benchmarks.models import config_of
 from benchmarks.peers import imported
 from benchmarks.table import Mark, Row
 from benchmarks.timing import Work
@@ -26,6 +30,8 @@ from tools.clients.models import word_tokenizer
 FASTER = Mark(2, times_less=True)
 SIZES = {"32 tokens, 300 rows": (32, 300), "96 tokens, 1000 rows": (96, 1000)}
 """Numbers of tokens, and of features whose rows are computed."""
+LONG, MOST_ROWS = (2300, 16), 7500
+"""Tokens and rows of the graph whose memory is measured; rows that are estimated."""
 N_FEATURES, SPARSE = 2048, -2.2
 """Number of features of a transcoder, and the bias that makes few of them active."""
 FIELDS: dict[str, Any] = {
@@ -57,6 +63,57 @@ def graphs(bench: Bench) -> Iterator[Row]:
         yield bench.row(row, timed, "ours", "theirs")
 
 
+def graph_memory(bench: Bench) -> Iterator[Row]:
+    """Most memory beyond the model of a graph of a long prompt, and its estimate.
+
+    The walk of a few rows takes all but what rows are stored in, of which the estimate has a bound.
+    """
+    from analyses import attribution_graph, estimate_attribution_graph  # noqa: PLC0415 - pandas
+
+    quick = bench.setting.quick
+    n_tokens, n_rows = (32, 8) if quick else LONG
+    shape = replace(bench.setting.shape, n_ctx=max(n_tokens, bench.setting.shape.n_ctx))
+    plain = interp.Transformer(config_of(shape))
+    plain.requires_grad_(requires_grad=False)
+    model = _with_transcoders(plain)
+    tokens = bench.setting.tokens(1, n_tokens)
+    settings: dict[str, Any] = {"units": "features", "heads": False, "check": 0}
+    estimated = estimate_attribution_graph(model, tokens, max_nodes=MOST_ROWS, **settings)
+    before, began = reset_high_water(), perf_counter()
+    attribution_graph(model, tokens, targets=1, max_nodes=n_rows, **settings)
+    seconds = perf_counter() - began
+    yield Row(
+        section="graph_memory",
+        work=f"memory of a graph of features, {n_tokens} tokens, {n_rows} rows",
+        kernel="default",
+        against="",
+        ours=(high_water() - before) / 1e6,
+        unit="MB",
+        note=f"{seconds:.0f} s; with {MOST_ROWS} rows: {estimated}",
+    )
+
+
+def _with_transcoders(model: interp.Transformer) -> interp.DictionaryTransformer:
+    """A model with transcoders of random weights, of which few features write much."""
+    generator, d = torch.Generator().manual_seed(1), model.d_model
+    made: list[dictionaries.Dictionary] = []
+    for layer in range(len(model.blocks)):
+        sizes = (2.5 * torch.randn(N_FEATURES, 1, generator=generator)).exp()
+        made.append(
+            dictionaries.Dictionary(
+                w_enc=torch.randn(d, N_FEATURES, generator=generator) / d**0.5,
+                b_enc=torch.full((N_FEATURES,), SPARSE),
+                b_in=torch.zeros(d),
+                w_dec=sizes * torch.randn(N_FEATURES, d, generator=generator) / 16,
+                b_dec=torch.zeros(d),
+                activation=dictionaries.ReLU(),
+                reads=f"blocks.{layer}.ln2.hook_normalized",
+                writes=f"blocks.{layer}.hook_mlp_out",
+            )
+        )
+    return interp.with_dictionaries(model, made)
+
+
 class Models:
     """One model with transcoders, in both libraries."""
 
@@ -72,7 +129,7 @@ class Models:
 
         view = self.ours
         target = int(view(tokens[None])[0, -1].argmax())
-        settings = {"units": "features", "max_nodes": n_rows, "check": 0}
+        settings: dict[str, Any] = {"units": "features", "max_nodes": n_rows, "check": 0}
         return lambda: attribution_graph(view, tokens[None], targets=target, **settings)
 
     @cached_property

@@ -679,7 +679,7 @@ def estimate_attribution_graph(
     Examples:
         >>> model = interp.load("python-2l")
         >>> analyses.estimate_attribution_graph(model, "def f(self):", max_nodes=10).rows
-        20
+        5
     """
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
@@ -689,10 +689,13 @@ def estimate_attribution_graph(
     column = columns_read(batch, as_position(None))
     with torch.no_grad():
         traced = _Traced(model, batch, int(column[0]), None, units)
-        return traced.estimated(max_nodes, heads=heads, check=check)
+        estimated = traced.estimated(max_nodes, heads=heads, check=check)
+        return estimated.timed(traced.rows.frozen.embeddings)
 
 
-def _kind_of(model: Transformer, units: object) -> str | CrossLayerTranscoder:
+def _kind_of(
+    model: Transformer, units: object
+) -> Literal["neurons", "features"] | CrossLayerTranscoder:
     """The kind of units; the features of a view of a cross-layer transcoder are those of it.
 
     Raises:
@@ -701,7 +704,7 @@ def _kind_of(model: Transformer, units: object) -> str | CrossLayerTranscoder:
     if units == "features" and isinstance(model, DictionaryTransformer):
         return model.transcoder() or "features"
     if isinstance(units, CrossLayerTranscoder) or units in ("neurons", "features"):
-        return cast("str | CrossLayerTranscoder", units)
+        return cast('Literal["neurons", "features"] | CrossLayerTranscoder', units)
     raise InvalidInput(
         f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
     )

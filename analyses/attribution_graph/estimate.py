@@ -8,10 +8,12 @@ Multiply-adds are those of rows alone, as if each read all positions from the la
 the rate of a matrix product that is measured, without the forward, the checks and the heads.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import nan
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from analyses.attribution_graph.carriers import BATCH_BYTES, EDGES_BYTES, SOURCES_BYTES
 from analyses.attribution_graph.filling import (
@@ -55,14 +57,14 @@ class GraphEstimate:
         rows: the most rows that are computed, those of logits included.
         multiply_adds: the most multiply-adds of the rows.
         nbytes: the most bytes at a time.
-        seconds: time of the rows at the rate of a matrix product.
+        seconds: time of the rows at the rate of a matrix product; NaN if that was not measured.
     """
 
     candidates: int
     rows: int
     multiply_adds: float
     nbytes: int
-    seconds: float
+    seconds: float = nan
 
     def __str__(self) -> str:
         return (
@@ -70,6 +72,10 @@ class GraphEstimate:
             f"{size_of(self.nbytes)}, {self.multiply_adds:.2g} multiply-adds, about "
             f"{self.seconds:.2g} s"
         )
+
+    def timed(self, like: Tensor) -> "GraphEstimate":
+        """The same with the time, on the device and in the dtype of a tensor."""
+        return replace(self, seconds=self.multiply_adds / _rate(like))
 
     def check(self, memory: float | None, device: torch.device) -> None:
         """Check that the graph fits.
@@ -104,7 +110,7 @@ def estimate_of(
     n_rows = min(max_nodes, candidates) + n_logits
     work = _multiply_adds(rows) * n_rows
     n_bytes = _bytes(rows, run, n_rows, heads=heads, check=check)
-    return GraphEstimate(candidates, n_rows, work, n_bytes, work / _rate(rows))
+    return GraphEstimate(candidates, n_rows, work, n_bytes)
 
 
 def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -> int:
@@ -117,16 +123,16 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
     n_heads = [attention_of(branch).n_heads for branch in attentions]
     matrix = size * n_pos**2 * max(n_heads, default=0)
     patterns = FORMED * BLOCK_BYTES
-    kept = 0
+    whole = 0
     if frozen.keeps_patterns:
-        kept = size * n_pos**2 * sum(n_heads) + 4 * stream * len(n_heads)
+        whole = size * n_pos**2 * sum(n_heads) + 4 * stream * len(n_heads)
         patterns = FORMED * matrix
     listed = columns.first_unit + n_rows
     entries = n_rows * most_entries(columns.n, stored_share(n_rows, columns.n))
     n_edges = n_rows * (1 + most_entries(min(listed, columns.n), edge_share(n_rows, listed)))
     units = sum(each.n * (16 + 2 * size) for each in rows.units.values() if each.kind == "feature")
     streams = 1 + len(frozen.bias_vectors) + 2 * len(rows.units)
-    held = run.kept + units + streams * stream + kept + 8 * columns.n + entries * (4 + size)
+    held = run.kept + units + streams * stream + whole + 8 * columns.n + entries * (4 + size)
     together = min(n_rows, MOST_TOGETHER)
     batch = min(together, max(1, WALK_BYTES // (size * max(n_pos * d_model, columns.n))))
     wide = max([n_pos * _width(rows), n_pos * d_model])
@@ -173,9 +179,9 @@ def _multiply_adds(rows: Rows) -> float:
     )
 
 
-def _rate(rows: Rows) -> float:
-    """Multiply-adds in a second of a matrix product on the device of the run."""
-    x = rows.frozen.embeddings.new_ones(TIMED, TIMED)
+def _rate(like: Tensor) -> float:
+    """Multiply-adds in a second of a matrix product."""
+    x = like.new_ones(TIMED, TIMED)
     float((x @ x)[0, 0])
     began = perf_counter()
     float((x @ x)[0, 0])

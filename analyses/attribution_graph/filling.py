@@ -26,7 +26,7 @@ PART = 2**20
 """Number of columns of which entries are compared with the sum of their row at a time."""
 MOST_TOGETHER = 32
 """The most rows that are computed together, so that the order of influence is followed."""
-MOST_ENTRIES = 2**26
+MOST_ENTRIES = 2**25
 """The most entries that are stored: of larger graphs, the share from which one is, is higher."""
 MOST_EDGES = 2**23
 """The most of them that become edges."""

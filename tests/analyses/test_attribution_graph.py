@@ -380,6 +380,7 @@ def test_estimates_grow_with_nodes_and_prompts():
     assert few.multiply_adds < many.multiply_adds
     assert few.candidates < longer.candidates
     assert few.nbytes < longer.nbytes
+    assert 0 < few.seconds < float("inf")
 
 
 def test_a_graph_that_does_not_fit_is_refused_before_its_rows():

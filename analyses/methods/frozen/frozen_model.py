@@ -345,7 +345,7 @@ def places_of_run(
         if isinstance(step.f, Attention):
             at = step.f.points
             points |= {at.q, at.k, at.v, at.pattern}
-        elif layer in without_neurons:
+        elif isinstance(step.f, MLP) and layer in without_neurons:
             outputs.add(Place(step.f.out, layer))
         if layer in with_features:
             outputs.add(replace(step.source(), layer=layer))
