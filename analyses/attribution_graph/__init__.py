@@ -19,7 +19,7 @@ and with patterns kept. Where predictions fail, the headline begins with "NOT RE
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -704,7 +704,7 @@ def _kind_of(
     if units == "features" and isinstance(model, DictionaryTransformer):
         return model.transcoder() or "features"
     if isinstance(units, CrossLayerTranscoder) or units in ("neurons", "features"):
-        return cast('Literal["neurons", "features"] | CrossLayerTranscoder', units)
+        return units
     raise InvalidInput(
         f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
     )
