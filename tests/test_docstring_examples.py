@@ -20,6 +20,7 @@ WITHOUT = {
     "interp.dictionaries.load_cross_layer": "none of circuit-tracer is bundled",
     "interp.dictionaries.load_set": "no set of circuit-tracer is bundled",
     "interp.dictionaries.load_training": "it reads what a training that was stopped has written",
+    "interp.dictionaries.load_cross_layer_training": "likewise",
     "interp.dictionaries.save": "it writes a folder; a how-to page has it",
     "interp.dictionaries.train_rows": "it does in memory what train does",
 }

@@ -297,31 +297,17 @@ def test_features_are_components_of_analyses():
 def test_features_are_patched_probed_and_have_gradients():
     """A patched cell is the run with that layer's features of the other prompts."""
     view, _, tokens = deep()
-    other, metric = tokens.roll(1, 0), metrics.logit_diff(3, 5, pos=-1)
+    other, metric = (tokens + 7) % 500, metrics.logit_diff(3, 5, pos=-1)
     patched = analyses.patch_activations(
         view, other, tokens, metric=metric, at="features", over=("layer",)
     )
     donors = run(view, other, record="features").cache
-    rows = patched.to_frame().set_index("layer")
-    values = {
-        layer: metrics.measure(
-            metric,
-            run(
-                view,
-                tokens,
-                edits=[edits.replace("features", donors["features", layer], layer=layer)],
-            ).logits,
-            view.batch(tokens),
-        )
-        for layer in range(DEEP)
-    }
-    clean, corrupt = (
-        metrics.measure(metric, run(view, ids).logits, view.batch(ids)).mean()
-        for ids in (other, tokens)
-    )
-    for layer, value in values.items():
-        restored = float((value.mean() - corrupt) / (clean - corrupt))
-        assert rows.loc[layer, "effect"] == pytest.approx(restored, abs=1e-9)
+    for layer in range(DEEP):
+        whole = edits.replace("features", donors["features", layer], layer=layer)
+        logits = run(view, tokens, edits=[whole]).logits
+        expected = metrics.measure(metric, logits, view.batch(tokens))
+        assert_close(patched.patched[0, layer], expected)
+        assert (expected - patched.corrupt).abs().max() > 1e-3
     assert len(analyses.probe(view, torch.cat([tokens] * 4), [0, 1] * 6, at="features").layers)
     with pytest.raises(InvalidInput, match="a vector is added at"):
         analyses.steer(view, tokens, layer=1, vector=torch.ones(N_FEATURES), at="features")
