@@ -24,9 +24,9 @@ from training import read_corpus
 
 Places = list[tuple[str, int, str]] | list[tuple[str, int]]
 MARKERS = ("<!-- figures of tools.cross_layer_figures -->", "<!-- end of these figures -->")
-N_CHARACTERS = 600_000
+N_CHARACTERS = 300_000
 """Of the documents of the corpus, in an order drawn by seed 0."""
-SETTINGS = DictionarySettings(n_features=1024, k=16, steps=500, batch=1024, lr=2e-3)
+SETTINGS = DictionarySettings(n_features=512, k=16, steps=400, batch=512, lr=2e-3)
 
 
 def figures(folder: Path) -> Iterator[str]:

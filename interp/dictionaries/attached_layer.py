@@ -131,8 +131,10 @@ class AttachedLayer(Attached):
 
         With gradients of all features, as these are also of features that do not change.
         """
-        if features.requires_grad or features.is_meta or in_forward_mode():
-            which = torch.arange(features.shape[-1], device=features.device)
+        if features.is_meta:
+            return Change(features, features.new_empty(self.decoder.shape))
+        if features.requires_grad or in_forward_mode():
+            which = torch.arange(self.n_features, device=features.device)
             w_dec = self.decoder
             return Change(features, w_dec if torch.is_tensor(w_dec) else w_dec[which])
         which = (features != 0).flatten(0, -2).any(0).nonzero()[:, 0]

@@ -248,6 +248,13 @@ def test_decoders_that_stay_on_disk_give_the_same_edits(tmp_path: Path):
         whole, lazy = (run(view, ids, edits=[change]).logits for view in views)
         assert_close(lazy, whole)
     assert weight_hash(views[0]) != weight_hash(views[1])
+    estimates = [interp.estimate(view, ids, edits=[change]).kept for view in views]
+    assert estimates[0] == estimates[1]
+    gradients = [
+        run(view, ids, record="features", gradients_of=metrics.loss()).cache["features_grad", 0]
+        for view in views
+    ]
+    assert_close(*gradients)
     (tmp_path / "clt" / "W_dec_0.safetensors").unlink()
     assert_identical(run(views[1], ids).logits, model(ids))
     inert = [edits.scale("features", 1.0, layer=0)]
