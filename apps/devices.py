@@ -81,8 +81,8 @@ def loading_options(device: str, kernel: str = DEFAULT) -> dict[str, Any]:
     """
     if device == TENSOR_PARALLEL:
         raise InvalidInput(
-            f"--device {TENSOR_PARALLEL} is for commands of analyses: they alone let all processes "
-            "compute, and one write."
+            f"--device {TENSOR_PARALLEL} is for commands of analyses and harvest: here, each "
+            "process would write."
         )
     if device != BALANCED and "," not in device:
         return {"device": parse_device(device), "kernel": kernel}

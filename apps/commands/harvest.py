@@ -88,14 +88,13 @@ def harvest(  # noqa: PLR0913 - the options of one command
     share the work.
     """
     from apps.defaults import default_prompts  # noqa: PLC0415
-    from apps.devices import loading_options  # noqa: PLC0415
+    from apps.devices import load_on  # noqa: PLC0415
     from interp import estimate_harvest  # noqa: PLC0415
     from interp import harvest as store  # noqa: PLC0415
-    from interp.loading import load  # noqa: PLC0415
     from interp.prompts import path_of_prompts  # noqa: PLC0415
 
     corpus = path_of_prompts(texts or default_prompts(model, option="--texts"))
-    loaded = load(model, **loading_options(device, str(kernel)))
+    loaded = load_on(device, model, kernel=str(kernel))
     record = [parse_place(name) for name in places]
     settings: dict[str, Any] = {
         "dtype": dtype and str(dtype),

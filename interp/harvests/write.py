@@ -88,7 +88,8 @@ def harvest(  # noqa: PLR0913 - the settings of one harvest, by keyword
     that was not stopped: each shard depends on ``index.json`` alone, where ``rows`` stands as it
     was given first. Several processes may make the same call at once: each computes the shards that
     no other has taken, and returns when all are there. (With another processor, number of threads
-    or GPU, activations may differ by rounding, as those of any forward do.)
+    or GPU, activations may differ by rounding, as those of any forward do.) The processes of
+    :func:`interp.parallel` compute each shard together, and rank 0 writes it.
 
     Args:
         model: a model that reads texts or token ids.
@@ -270,20 +271,35 @@ def _write_shards(plan: Plan, index: Index, folder: Path, report: Progress | Non
         check_shard(folder, index, shard)
     _check_space(index, folder)
     forwards = ShardForwards(plan, index, Pieces(folder, index))
+    writes, agreed = _ranks_of(plan.model)
     with _ShardWriter(index, folder, report) as writer:
-        while missing := sorted({*range(index.n_shards)} - present_shards(index, folder)):
+        while missing := agreed(sorted({*range(index.n_shards)} - present_shards(index, folder))):
             n_written = 0
             for shard in missing:
                 lock = ExitStack()
                 with lock:
                     path = folder / shard_name(shard)
-                    if lock.enter_context(claimed(path.with_suffix(""))) and not path.exists():
+                    is_ours = writes and lock.enter_context(claimed(path.with_suffix("")))
+                    if agreed(is_ours and not path.exists()):
                         tensors = forwards.tensors(shard, writer.reporter())
-                        writer.write(shard, tensors, lock.pop_all())
+                        if writes:
+                            writer.write(shard, tensors, lock.pop_all())
                         n_written += 1
             writer.finish()
             if not n_written:
                 _wait()
+
+
+def _ranks_of(model: object) -> tuple[bool, Callable[[Any], Any]]:
+    """Whether this process writes, and a function that gives what the process that writes decides.
+
+    Of a model that several processes hold, each forward needs all of them: they compute the same
+    shards, and the first writes these.
+    """
+    ranks = getattr(model, "ranks", None)
+    if ranks is None:
+        return True, lambda decision: decision
+    return ranks.rank == 0, lambda decision: ranks.objects(decision)[0]
 
 
 class _ShardWriter:

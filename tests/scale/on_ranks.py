@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 tests/scale/on_ranks.py FOLDER [NAME …]
 
-Writes the largest difference of each comparison of each architecture to FOLDER/RANK.json. An
-architecture that these ranks do not divide has the error instead.
+Writes the largest difference of each comparison of each architecture, in each dtype, to
+FOLDER/RANK.json. An architecture that these ranks do not divide has the error instead.
 """
 
 import json
@@ -88,9 +88,9 @@ def of_weights(sharded: interp.Transformer, whole: interp.Transformer) -> Differ
     return {"weights": max(distance(*pair) for pair in pairs), "hash": 0.0 if alike else 1.0}
 
 
-def of_architecture(name: str) -> Differences:
+def of_architecture(name: str, dtype: torch.dtype) -> Differences:
     """All comparisons of one architecture."""
-    whole, tokens = build(name), tokens_of(name, batch=2, pos=5)
+    whole, tokens = build(name, dtype=dtype), inputs_of(name, dtype)
     sharded = interp.parallel(whole)
     differences = of_runs(sharded, whole, tokens) | of_sweep(sharded, whole, tokens)
     differences |= of_weights(sharded, whole)
@@ -102,6 +102,12 @@ def of_architecture(name: str) -> Differences:
     dist.all_gather(every, logits)
     differences["ranks"] = 0.0 if all(torch.equal(logits, other) for other in every) else 1.0
     return differences
+
+
+def inputs_of(name: str, dtype: torch.dtype) -> list[Any]:
+    """Tokens, or images in the dtype of the model."""
+    inputs = tokens_of(name, batch=2, pos=5)
+    return [x.to(dtype) if x.is_floating_point() else x for x in inputs]
 
 
 def without_sums(name: str) -> float:
@@ -117,10 +123,11 @@ def main(folder: str, *names: str) -> None:
     torch.set_num_threads(1)
     results: dict[str, Differences | str] = {}
     for name in names or tuple(ARCHITECTURES):
-        try:
-            results[name] = of_architecture(name)
-        except InvalidInput as error:
-            results[name] = str(error)
+        for dtype in ("float64", "float32"):
+            try:
+                results[f"{name} {dtype}"] = of_architecture(name, getattr(torch, dtype))
+            except InvalidInput as error:
+                results[f"{name} {dtype}"] = str(error)
     results["without sums"] = {"plain": without_sums("gemma2")}
     path = Path(folder) / f"{dist.get_rank()}.json"
     path.write_text(json.dumps(results, indent=1), encoding="utf-8")

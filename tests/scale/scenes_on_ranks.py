@@ -58,6 +58,22 @@ def folder(files: Path) -> dict[str, object]:
     }
 
 
+def harvest(files: Path) -> dict[str, object]:
+    """Activations at all positions of some texts, whose shards rank 0 writes."""
+    whole, tokens = build("gpt2"), tokens_of("gpt2", batch=6, pos=5)[0]
+    places = ["resid_pre", "z"]
+    stored = interp.harvest(interp.parallel(whole), tokens, places, files / "rows", shard_rows=7)
+    cache = interp.run(whole, tokens, record=places).cache
+    rows = stored.rows(range(stored.n_rows))
+    names = [place.name for place in stored.places]
+    again = interp.harvest(interp.parallel(whole), None, places, files / "rows", shard_rows=7)
+    return {
+        "difference": max(distance(rows[name], cache[name].flatten(0, 1)) for name in names),
+        "shards": stored.index.n_shards,
+        "again": again.n_rows,
+    }
+
+
 def mesh(_: Path) -> dict[str, object]:
     """A mesh of two dimensions, and one of its dimensions."""
     whole, tokens = build("gpt2"), tokens_of("gpt2", batch=2, pos=5)[0]
@@ -115,7 +131,7 @@ def _changed(model: interp.Transformer, by: int) -> interp.Transformer:
     return model
 
 
-SCENES = {scene.__name__: scene for scene in (traffic, folder, mesh, refusals, dead, late)}
+SCENES = {scene.__name__: scene for scene in (traffic, folder, harvest, mesh, refusals, dead, late)}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

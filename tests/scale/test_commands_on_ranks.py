@@ -113,7 +113,7 @@ def test_a_command_writes_the_files_of_one_process_and_prints_once(tmp_path, nam
 
 
 @pytest.mark.slow
-def test_reports_graphs_and_repeated_runs_are_those_of_one_process(tmp_path):
+def test_reports_graphs_harvests_and_repeated_runs_are_those_of_one_process(tmp_path):
     """A repeated run compares the tables of one process with its own: they differ by rounding."""
     model = ("--model", "induction-by-hand")
     ran = CliRunner().invoke(app, [*words_of("ablate"), "--out", str(tmp_path / "ran")])
@@ -122,6 +122,7 @@ def test_reports_graphs_and_repeated_runs_are_those_of_one_process(tmp_path):
         "report": ["report", *model, "--section", "ablate"],
         "graph": ["graph", "abcab", *model],
         "repeat": ["repeat", str(tmp_path / "ran")],
+        "harvest": ["harvest", *model, "--texts", "letters", "--places", "resid_post.1"],
     }
     with_order = {**words, "report": [*words["report"], "--section", "order"]}
     (tmp_path / "commands.json").write_text(json.dumps(with_order), encoding="utf-8")
@@ -129,7 +130,7 @@ def test_reports_graphs_and_repeated_runs_are_those_of_one_process(tmp_path):
     for name in words:
         assert (other[name]["stdout"], other[name]["stderr"]) == ("", "")
         assert (other[name]["code"], first[name]["code"]) == (0, 0) or name == "repeat"
-    for name in ("report", "graph"):
+    for name in ("report", "graph", "harvest"):
         alone = tmp_path / "alone" / name
         done = CliRunner().invoke(app, [*words[name], "--out", str(alone)])
         assert done.exit_code == 0, done.output
@@ -216,5 +217,5 @@ def test_one_process_prints_and_can_hold_no_part_of_a_model(capsys):
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert "torchrun --nproc-per-node N --no-python interp" in " ".join(done.output.split())
-    with pytest.raises(InvalidInput, match="is for commands of analyses"):
+    with pytest.raises(InvalidInput, match="is for commands of analyses and harvest"):
         loading_options("tensor-parallel")

@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 BOUND = 1e-12
 """Of differences in float64."""
+BOUNDS = {"float64": BOUND, "float32": 1e-5}
+"""Of differences in each dtype, relative to the largest number."""
 WITHOUT_COPIES = {"order_sensitivity", "permutation_covariance"}
 """Analyses that change a copy of the model."""
 
@@ -67,16 +69,22 @@ def is_shared(name: str, size: int) -> bool:
     ids=["2 ranks, four architectures", "2 ranks", "4 ranks"],
 )
 def test_runs_edits_gradients_and_sweeps_are_those_of_one_process(tmp_path, size, names):
-    """Of every architecture that the ranks divide; the others say why not."""
+    """Of every architecture that the ranks divide, in float64 and in float32, which is less exact.
+
+    The others say why not.
+    """
     every = on_ranks(size, "on_ranks", tmp_path, *names)
     assert len(every) == size
     for results in every:
         assert results.pop("without sums")["plain"] > 0.01
         compared = {name for name, result in results.items() if isinstance(result, dict)}
-        assert compared == {name for name in names if is_shared(name, size)}
+        shared = [name for name in names if is_shared(name, size)]
+        assert compared == {f"{name} {dtype}" for name in shared for dtype in BOUNDS}
         for name in compared:
-            wrong = {kind: x for kind, x in results[name].items() if not x <= BOUND}
+            bound = BOUNDS[name.rpartition(" ")[2]]
+            wrong = {kind: x for kind, x in results[name].items() if not x <= bound}
             assert not wrong, name
+        assert any(results[f"{name} float32"]["recorded"] > BOUND for name in shared)
         assert all("ranks can't share" in results[name] for name in set(results) - compared)
 
 
@@ -95,7 +103,9 @@ def scenes(tmp_path_factory) -> list[dict[str, Any]]:
     """What each of two ranks saw."""
     folder = tmp_path_factory.mktemp("scenes")
     build("llama").save(folder / "model")
-    return on_ranks(2, "scenes_on_ranks", folder, "traffic", "folder", "mesh", "refusals", "dead")
+    return on_ranks(
+        2, "scenes_on_ranks", folder, "traffic", "folder", "harvest", "mesh", "refusals", "dead"
+    )
 
 
 def test_a_plain_forward_gives_the_bytes_of_the_formula(scenes):
@@ -113,6 +123,14 @@ def test_a_rank_reads_its_share_of_a_folder(scenes):
         assert seen["difference"] <= BOUND
         assert seen["held"] < 0.6 * seen["whole"]
         assert f"2; rank {rank} holds {seen['held']:,} parameters" in seen["description"]
+
+
+def test_ranks_compute_each_shard_of_a_harvest_together(scenes):
+    """A rank that took another shard would add what it computes to those of other texts."""
+    for seen in (every["harvest"] for every in scenes):
+        assert seen["difference"] <= BOUND
+        assert seen["shards"] > 4
+        assert seen["again"] == 30
 
 
 def test_one_dimension_of_a_mesh_is_taken(scenes):

@@ -1,0 +1,290 @@
+"""What replaces a tensor, gathered from one forward of reference prompts after another.
+
+Each class is given the tensors at a place, forward by forward, and holds what it makes of them: a
+sum, or the values that are drawn. So memory does not grow with the number of reference prompts. If
+all are in one forward, the sum has the dtype of the activations; otherwise it is in float64.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.edits import donor_tokens, summing_dtype, token_mean
+from interp.errors import InvalidInput
+from interp.model import tokens_first
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """Which columns of an axis are tokens.
+
+    Attributes:
+        to: of the prompts.
+        of: of the reference prompts.
+    """
+
+    to: Bool[Tensor, "batch pos"]
+    of: Bool[Tensor, "donor column"]
+
+
+class Gathered(ABC):
+    """What replaces the tensor at a place.
+
+    Attributes:
+        needed: the reference prompts that it is made of, in ascending order.
+    """
+
+    needed: Int[Tensor, " donor"]
+
+    @abstractmethod
+    def add(self, rows: Int[Tensor, " row"], x: Tensor) -> None:
+        """Add the tensor of some reference prompts, ``[row …]``."""
+
+    @abstractmethod
+    def values(self) -> Tensor:
+        """What replaces the tensor: a value for each prompt, one for all, or a single mean."""
+
+
+class _Sum(Gathered):
+    """A mean: the sum of what was added, and how many there were.
+
+    Args:
+        n: number of reference prompts.
+        device: their device.
+    """
+
+    def __init__(self, n: int, device: torch.device) -> None:
+        self.needed = torch.arange(n, device=device)
+        self._total: Tensor | None = None
+        self._count: Tensor | int = 0
+        self._dtype = torch.float64
+
+    def in_one(self, x: Tensor) -> bool:
+        """Whether a forward has all reference prompts."""
+        self._dtype = x.dtype
+        return len(x) == len(self.needed)
+
+    def plus(self, total: Tensor, count: Tensor | int) -> None:
+        """Add a sum over some prompts."""
+        self._total = total if self._total is None else self._total + total
+        self._count = self._count + count
+
+    def mean(self) -> Tensor:
+        """The mean, in the dtype of what was added."""
+        assert self._total is not None, "nothing was added"
+        count = self._count
+        if isinstance(count, Tensor):
+            count = count.clamp(min=1).to(self._total.dtype)
+            count = count.reshape(-1, *[1] * (self._total.ndim - 1))
+        return (self._total / count).to(self._dtype)
+
+
+class MeanOfTokens(_Sum):
+    """The mean over all tokens, without batch and position."""
+
+    def __init__(self, masks: Masks) -> None:
+        super().__init__(len(masks.of), masks.of.device)
+        self._of = masks.of
+
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
+        """Add the tensor of some reference prompts."""
+        real = self._of[rows]
+        if self.in_one(x):
+            self.plus(token_mean(x, real)[0, 0], 1)
+        else:
+            self.plus(x[real].sum(0, dtype=torch.float64), int(real.sum()))
+
+    def values(self) -> Float[Tensor, "..."]:
+        """The mean."""
+        return self.mean()
+
+
+class MeanByPosition(_Sum):
+    """The mean at each position over the prompts that have the position."""
+
+    def __init__(self, masks: Masks) -> None:
+        super().__init__(len(masks.of), masks.of.device)
+        self._of = masks.of
+        self._positions = _positions(masks.to, masks.of)
+
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
+        """Add the tensor of some reference prompts."""
+        real = self._of[rows]
+        order, lengths = tokens_first(real), real.sum(-1, keepdim=True)
+        has = torch.arange(real.shape[1], device=real.device) < lengths
+        tokens = x[torch.arange(len(x), device=x.device)[:, None], order]
+        wide = summing_dtype(x.dtype) if self.in_one(x) else torch.float64
+        tokens = tokens * has.to(wide).reshape(*has.shape, *[1] * (x.ndim - 2))
+        self.plus(tokens.sum(0), has.sum(0))
+
+    def values(self) -> Float[Tensor, "prompt pos ..."]:
+        """The mean at the position of each column; one row if it is that of every prompt."""
+        return self.mean()[self._positions]
+
+
+class MeanOfPatterns(_Sum):
+    """The mean over prompts for each pair of positions."""
+
+    def __init__(self, query: Masks, key: Masks) -> None:
+        super().__init__(len(query.of), query.of.device)
+        self._pairs = _Pairs(query, key)
+
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"]) -> None:
+        """Add the patterns of some reference prompts."""
+        values = self._pairs.read(rows, x)
+        if self.in_one(x):
+            self.plus(values.mean(0, keepdim=True), 1)
+        else:
+            self.plus(values.sum(0, keepdim=True, dtype=torch.float64), len(x))
+
+    def values(self) -> Float[Tensor, "prompt head query key"]:
+        """The mean at the columns of each prompt; one row if they are those of every prompt."""
+        return self._pairs.written(self.mean(), one_for_all=True)
+
+
+class Resampled(Gathered):
+    """The value on another prompt, at the same position.
+
+    Args:
+        masks: the columns that are tokens.
+        seed: seed of the choice of donors.
+        is_reference: whether donors are other prompts than those that are replaced.
+    """
+
+    def __init__(self, masks: Masks, seed: int, *, is_reference: bool) -> None:
+        reference = masks.of if is_reference else None
+        self._rows, self._columns = donor_tokens(masks.to, seed, reference)
+        self.needed = self._rows[masks.to].unique()
+        self._values: Tensor | None = None
+
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
+        """Take the values that are drawn from some reference prompts."""
+        row, here = _among(rows, self._rows)
+        if self._values is None:
+            self._values = x.new_zeros(*self._rows.shape, *x.shape[2:])
+        self._values[here] = x[row[here], self._columns[here]]
+
+    def values(self) -> Float[Tensor, "batch pos ..."]:
+        """A value for each token of each prompt."""
+        assert self._values is not None, "nothing was added"
+        return self._values
+
+
+class ResampledPatterns(Gathered):
+    """The pattern of another prompt.
+
+    Args:
+        query: the columns of queries that are tokens.
+        key: likewise of keys.
+        seed: seed of the choice of donors.
+        is_reference: whether donors are other prompts than those that are replaced.
+    """
+
+    def __init__(self, query: Masks, key: Masks, seed: int, *, is_reference: bool) -> None:
+        self._pairs = _Pairs(query, key)
+        rows, _ = donor_tokens(query.to, seed, query.of if is_reference else None)
+        self._rows = rows.gather(1, tokens_first(query.to)[:, :1])[:, 0]
+        self.needed = self._rows.unique()
+        self._values: Tensor | None = None
+
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"]) -> None:
+        """Take the patterns that are drawn from some reference prompts."""
+        row, here = _among(rows, self._rows)
+        values = self._pairs.read(rows, x)
+        if self._values is None:
+            self._values = values.new_zeros(len(self._rows), *values.shape[1:])
+        self._values[here] = values[row[here]]
+
+    def values(self) -> Float[Tensor, "batch head query key"]:
+        """The pattern of each prompt."""
+        assert self._values is not None, "nothing was added"
+        return self._pairs.written(self._values)
+
+
+class _Pairs:
+    """Pairs of positions of queries and keys, in prompts that all have the same length."""
+
+    def __init__(self, query: Masks, key: Masks) -> None:
+        self._masks = query, key
+        self._lengths = _one_length(query), _one_length(key)
+
+    def read(
+        self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head column_q column_k"]
+    ) -> Float[Tensor, "row query key head"]:
+        """Patterns of some reference prompts by position, without padding."""
+        masks = (mask.of[rows] for mask in self._masks)
+        return x.movedim(1, -1)[self._mesh(*masks)]
+
+    def written(
+        self, values: Float[Tensor, "value query key head"], *, one_for_all: bool = False
+    ) -> Float[Tensor, "prompt head column_q column_k"]:
+        """Values by position at the columns of the prompts, and 0 at padding.
+
+        Args:
+            values: of each prompt, or one row for all.
+            one_for_all: whether to return one row, if all prompts have padding at the same columns.
+        """
+        query, key = (masks.to for masks in self._masks)
+        if one_for_all and bool((query == query[:1]).all() and (key == key[:1]).all()):
+            query, key = query[:1], key[:1]
+        written = values.new_zeros(*query.shape, key.shape[1], values.shape[-1])
+        written[self._mesh(query, key)] = values
+        return written.movedim(-1, 1)
+
+    def _mesh(
+        self, query: Bool[Tensor, "row column_q"], key: Bool[Tensor, "row column_k"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The index of each pair of positions in each row, whose tokens are marked."""
+        n_queries, n_keys = self._lengths
+        of_query, of_key = tokens_first(query)[:, :n_queries], tokens_first(key)[:, :n_keys]
+        row = torch.arange(len(query), device=query.device)
+        return row[:, None, None], of_query[:, :, None], of_key[:, None, :]
+
+
+def _among(
+    rows: Int[Tensor, " row"], donors: Int[Tensor, "..."]
+) -> tuple[Int[Tensor, "..."], Bool[Tensor, "..."]]:
+    """Where donors are among some rows, in ascending order, and whether they are."""
+    row = torch.searchsorted(rows, donors).clamp(max=len(rows) - 1)
+    return row, rows[row] == donors
+
+
+def _positions(
+    real: Bool[Tensor, "batch pos"], reference: Bool[Tensor, "donor column"]
+) -> Int[Tensor, "prompt pos"]:
+    """The position of each column among the tokens of its row; any at padding.
+
+    One row, if no prompt has padding before a token: columns are then positions.
+
+    Raises:
+        InvalidInput: the longest prompt is longer than every reference prompt.
+    """
+    longest, reference_length = int(real.sum(-1).max()), int(reference.sum(-1).max())
+    if longest > reference_length:
+        raise InvalidInput(
+            f"A mean per position needs reference prompts as long as the prompts: they have up to "
+            f"{reference_length} tokens, the prompts up to {longest}. Give longer reference "
+            "prompts, or per_position=False."
+        )
+    position = (real.cumsum(-1) - 1).clamp(min=0)
+    columns = torch.arange(real.shape[1], device=real.device).clamp(max=longest - 1)
+    return columns[None] if bool((columns == position)[real].all()) else position
+
+
+def _one_length(masks: Masks) -> int:
+    """The number of tokens of each prompt and reference prompt.
+
+    Raises:
+        InvalidInput: not all have the same length.
+    """
+    lengths = torch.cat([masks.to.sum(-1), masks.of.sum(-1)])
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if shortest < longest:
+        raise InvalidInput(
+            "To replace a pattern, all prompts must have the same length; these have "
+            f'{shortest} to {longest} tokens. Give prompts of one length, or part="z".'
+        )
+    return longest
