@@ -221,6 +221,13 @@ def test_groups_of_one_are_the_heads_and_of_none_change_nothing(method):
     assert heads.effect.abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("method", ["zero", "mean", "resample"])
+def test_one_group_of_none_changes_nothing(method):
+    model, (tokens,) = build("gpt2"), tokens_of("gpt2")
+    result = ablate(model, tokens, units={"none": []}, method=method, metric="loss")
+    assert not result.effect.any()
+
+
 @pytest.mark.parametrize("method", ["zero", "resample"])
 def test_a_pair_has_no_order(method):
     model, tokens = build("gpt2"), of_lengths((4, 2, 5))

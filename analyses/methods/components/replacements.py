@@ -154,6 +154,8 @@ class Replacements:
     def _values_of(self, components: Iterable[Component]) -> dict[Place, Tensor]:
         """What replaces the tensors of components, by their places."""
         gathered = {c.place: self._gathered(c.place) for c in components}
+        if not gathered:
+            return {}
         needed = torch.cat([each.needed for each in gathered.values()]).unique()
         for rows in needed.split(self.rows):
             batches = [batch.rows(rows) for batch in self._donors]
