@@ -5,7 +5,6 @@
 was trained on what each leaves out of the output of every MLP, and of all together.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +15,9 @@ import torch
 
 import analyses
 import interp
-from benchmarks.table import write_between
 from interp import Harvest, dictionaries
 from interp.dictionaries import CrossLayerTranscoder, DictionarySettings
-from tools.dictionary_figures import MODEL, held_out_texts
+from tools.dictionary_figures import MODEL, held_out_texts, print_or_write
 from training import read_corpus
 
 Places = list[tuple[str, int, str]] | list[tuple[str, int]]
@@ -35,7 +33,8 @@ def figures(folder: Path) -> Iterator[str]:
     layers = range(model.n_layers)
     reads = [("normalized", layer, "ln2") for layer in layers]
     writes = [("mlp_out", layer) for layer in layers]
-    harvest = interp.harvest(model, _texts(), [*reads, *writes], folder, dtype="float16")
+    texts = read_corpus().drawn(N_CHARACTERS)
+    harvest = interp.harvest(model, texts, [*reads, *writes], folder, dtype="float16")
     trained, seconds = {}, {}
     for name, train in (
         ("per layer", lambda: _per_layer(harvest, reads, writes)),
@@ -44,9 +43,9 @@ def figures(folder: Path) -> Iterator[str]:
         started = perf_counter()
         trained[name] = train()
         seconds[name] = perf_counter() - started
-    texts = held_out_texts()
+    held_out = held_out_texts()
     checks = {
-        name: analyses.check_dictionaries(model, texts, transcoder=transcoder).to_frame()
+        name: analyses.check_dictionaries(model, held_out, transcoder=transcoder).to_frame()
         for name, transcoder in trained.items()
     }
     yield "| replaced | FVU, per layer | FVU, cross-layer | L0 | L0 | recovered | recovered |"
@@ -80,28 +79,10 @@ def _cross_layer(harvest: Harvest, reads: Places, writes: Places) -> CrossLayerT
     ).transcoder
 
 
-def _texts() -> list[str]:
-    """The first documents of the corpus in random order."""
-    documents = read_corpus().train
-    order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(0)).tolist()
-    texts: list[str] = []
-    for number in order:
-        if sum(map(len, texts)) < N_CHARACTERS:
-            texts.append(documents[number].text)
-    return texts
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Print the table, or write it into a page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--docs", type=Path, help="write the table between this file's markers")
-    options = parser.parse_args(arguments)
     with TemporaryDirectory() as folder:
-        text = "\n".join(figures(Path(folder)))
-    if options.docs:
-        write_between(options.docs, text, MARKERS)
-    else:
-        print(text)
+        print_or_write(__doc__ or "", figures(Path(folder)), MARKERS, arguments)
     return 0
 
 

@@ -101,15 +101,29 @@ def held_out_texts() -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the tables, or write them into a page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    print_or_write(__doc__ or "", figures(), MARKERS, arguments)
+    return 0
+
+
+def print_or_write(
+    title: str, lines: Iterator[str], markers: tuple[str, str], arguments: list[str] | None
+) -> None:
+    """Print lines, or write them between the markers of the page of ``--docs``.
+
+    Args:
+        title: text whose first paragraph describes the program.
+        lines: the lines, which are computed after the arguments are read.
+        markers: the markers.
+        arguments: the words of the command line; ``None`` for those of the process.
+    """
+    parser = argparse.ArgumentParser(description=title.partition("\n\n")[0])
     parser.add_argument("--docs", type=Path, help="write the tables between this file's markers")
     options = parser.parse_args(arguments)
-    text = "\n".join(figures())
+    text = "\n".join(lines)
     if options.docs:
-        write_between(options.docs, text, MARKERS)
+        write_between(options.docs, text, markers)
     else:
         print(text)
-    return 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import torch
+
 from interp.errors import InvalidInput
 
 HELD_OUT_SHARE: Final = 0.05
@@ -99,6 +101,15 @@ class Corpus:
     def held_out_bytes(self) -> int:
         """Size of the held-out text, in bytes of UTF-8."""
         return sum(len(document.text.encode()) for document in self.held_out)
+
+    def drawn(self, n_characters: int) -> list[str]:
+        """The first training documents in an order drawn by seed 0, of so many characters."""
+        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(0))
+        texts: list[str] = []
+        for number in order.tolist():
+            if sum(map(len, texts)) < n_characters:
+                texts.append(self.train[number].text)
+        return texts
 
 
 def stdlib_files(root: Path | None = None) -> list[Path]:

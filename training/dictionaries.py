@@ -28,7 +28,7 @@ PLACES = {
 
 def build_dictionaries(folder: Path) -> None:
     """Train all bundled dictionaries into a folder."""
-    model, texts = interp.load(MODEL), _texts()
+    model, texts = interp.load(MODEL), read_corpus().drawn(N_CHARACTERS)
     places = [place for pair in PLACES.values() for place in pair if place is not None]
     harvest = interp.harvest(model, texts, places, folder / "harvest", dtype="float16")
     for name, (reads, writes) in PLACES.items():
@@ -38,17 +38,6 @@ def build_dictionaries(folder: Path) -> None:
             harvest, reads=reads, writes=writes, settings=SETTINGS, progress=True
         )
         dictionaries.save(training.dictionary, folder / name, dtype=torch.float16)
-
-
-def _texts() -> list[str]:
-    """The first documents of the corpus in random order."""
-    documents = read_corpus().train
-    order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(0)).tolist()
-    texts: list[str] = []
-    for number in order:
-        if sum(map(len, texts)) < N_CHARACTERS:
-            texts.append(documents[number].text)
-    return texts
 
 
 if __name__ == "__main__":

@@ -505,7 +505,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         edge_share: likewise of edges.
         heads: whether edges are split by the heads that carry them, which takes a forward for every
             few sources: of a long prompt, most of the time. Without, the one carrier is all of
-            them together. Parts of more than 1 GiB are not computed, and a note says so.
+            them together. Parts of more than 1 GiB are not computed, which a note states.
         check: number of units that are set to zero, to compare what the answer loses with what the
             graph predicts: half of them those with the most influence, the rest drawn. Each costs
             up to two forwards.

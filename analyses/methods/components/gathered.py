@@ -48,29 +48,38 @@ class Gathered(ABC):
         """What replaces the tensor: a value for each prompt, one for all, or a single mean."""
 
 
-class _Sum(Gathered):
+class _Mean(Gathered):
     """A mean: the sum of what was added, and how many there were.
 
     Args:
-        n: number of reference prompts.
-        device: their device.
+        of: the columns of the reference prompts that are tokens.
     """
 
-    def __init__(self, n: int, device: torch.device) -> None:
-        self.needed = torch.arange(n, device=device)
+    def __init__(self, of: Bool[Tensor, "donor column"]) -> None:
+        self.needed = torch.arange(len(of), device=of.device)
+        self._of = of
         self._total: Tensor | None = None
         self._count: Tensor | int = 0
         self._dtype = torch.float64
 
-    def in_one(self, x: Tensor) -> bool:
-        """Whether a forward has all reference prompts."""
-        self._dtype = x.dtype
-        return len(x) == len(self.needed)
-
-    def plus(self, total: Tensor, count: Tensor | int) -> None:
-        """Add a sum over some prompts."""
+    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row ..."]) -> None:
+        """Add the tensor of some reference prompts."""
+        total, count = self.sum_of(rows, x, is_all=len(x) == len(self.needed))
         self._total = total if self._total is None else self._total + total
         self._count = self._count + count
+        self._dtype = x.dtype
+
+    @abstractmethod
+    def sum_of(
+        self, rows: Int[Tensor, " row"], x: Float[Tensor, "row ..."], *, is_all: bool
+    ) -> tuple[Tensor, Tensor | int]:
+        """The sum over some reference prompts, and the number of its terms.
+
+        Args:
+            rows: the reference prompts.
+            x: their tensor.
+            is_all: whether they are all of them.
+        """
 
     def mean(self) -> Tensor:
         """The mean, in the dtype of what was added."""
@@ -82,63 +91,65 @@ class _Sum(Gathered):
         return (self._total / count).to(self._dtype)
 
 
-class MeanOfTokens(_Sum):
+class MeanOfTokens(_Mean):
     """The mean over all tokens, without batch and position."""
 
     def __init__(self, masks: Masks) -> None:
-        super().__init__(len(masks.of), masks.of.device)
-        self._of = masks.of
+        super().__init__(masks.of)
 
-    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
-        """Add the tensor of some reference prompts."""
+    def sum_of(
+        self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."], *, is_all: bool
+    ) -> tuple[Tensor, int]:
+        """See :meth:`_Mean.sum_of`; of all, it is the mean itself."""
         real = self._of[rows]
-        if self.in_one(x):
-            self.plus(token_mean(x, real)[0, 0], 1)
-        else:
-            self.plus(x[real].sum(0, dtype=torch.float64), int(real.sum()))
+        if is_all:
+            return token_mean(x, real)[0, 0], 1
+        return x[real].sum(0, dtype=torch.float64), int(real.sum())
 
     def values(self) -> Float[Tensor, "..."]:
         """The mean."""
         return self.mean()
 
 
-class MeanByPosition(_Sum):
+class MeanByPosition(_Mean):
     """The mean at each position over the prompts that have the position."""
 
     def __init__(self, masks: Masks) -> None:
-        super().__init__(len(masks.of), masks.of.device)
-        self._of = masks.of
+        super().__init__(masks.of)
         self._positions = _positions(masks.to, masks.of)
 
-    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."]) -> None:
-        """Add the tensor of some reference prompts."""
+    def sum_of(
+        self, rows: Int[Tensor, " row"], x: Float[Tensor, "row column ..."], *, is_all: bool
+    ) -> tuple[Tensor, Tensor]:
+        """See :meth:`_Mean.sum_of`."""
         real = self._of[rows]
         order, lengths = tokens_first(real), real.sum(-1, keepdim=True)
         has = torch.arange(real.shape[1], device=real.device) < lengths
         tokens = x[torch.arange(len(x), device=x.device)[:, None], order]
-        wide = summing_dtype(x.dtype) if self.in_one(x) else torch.float64
+        wide = summing_dtype(x.dtype) if is_all else torch.float64
         tokens = tokens * has.to(wide).reshape(*has.shape, *[1] * (x.ndim - 2))
-        self.plus(tokens.sum(0), has.sum(0))
+        return tokens.sum(0), has.sum(0)
 
     def values(self) -> Float[Tensor, "prompt pos ..."]:
         """The mean at the position of each column; one row if it is that of every prompt."""
         return self.mean()[self._positions]
 
 
-class MeanOfPatterns(_Sum):
+class MeanOfPatterns(_Mean):
     """The mean over prompts for each pair of positions."""
 
     def __init__(self, query: Masks, key: Masks) -> None:
-        super().__init__(len(query.of), query.of.device)
+        super().__init__(query.of)
         self._pairs = _Pairs(query, key)
 
-    def add(self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"]) -> None:
-        """Add the patterns of some reference prompts."""
+    def sum_of(
+        self, rows: Int[Tensor, " row"], x: Float[Tensor, "row head query key"], *, is_all: bool
+    ) -> tuple[Tensor, int]:
+        """See :meth:`_Mean.sum_of`; of all, it is the mean itself."""
         values = self._pairs.read(rows, x)
-        if self.in_one(x):
-            self.plus(values.mean(0, keepdim=True), 1)
-        else:
-            self.plus(values.sum(0, keepdim=True, dtype=torch.float64), len(x))
+        if is_all:
+            return values.mean(0, keepdim=True), 1
+        return values.sum(0, keepdim=True, dtype=torch.float64), len(x)
 
     def values(self) -> Float[Tensor, "prompt head query key"]:
         """The mean at the columns of each prompt; one row if they are those of every prompt."""
