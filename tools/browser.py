@@ -41,6 +41,8 @@ IDLE = (
 )
 TIMEOUT = 120_000
 """Longest wait, in milliseconds."""
+LAST = 3000
+"""Characters of a page, and of the server's log, in the message of an error."""
 INTERVAL, QUIET = 100, 500
 """Milliseconds between two checks of a page, and for which it must be idle."""
 
@@ -157,6 +159,7 @@ def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]: 
         options: options of ``browser.new_context``: ``viewport``, ``color_scheme`` …
     """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+    context.set_default_timeout(TIMEOUT)
     visited = Visit(context.new_page())
 
     def ask(request: Request) -> None:
@@ -175,8 +178,19 @@ def visit(browser: Browser, server: Served, **options: Any) -> Iterator[Visit]: 
     def count(payload: str | bytes) -> None:
         visited.received += len(payload)
 
-    yield visited
-    context.close()
+    try:
+        yield visited
+    except Exception as error:
+        error.add_note(described(page, server))
+        raise
+    finally:
+        context.close()
+
+
+def described(page: Page, server: Served) -> str:
+    """The text of a page and the end of its server's log, for the message of an error."""
+    text, log = page.inner_text("body")[:LAST], server.log.read_text()[-LAST:]
+    return f"The page {page.url} showed:\n{text}\nThe server's log:\n{log}"
 
 
 def _wait_for(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -1,6 +1,7 @@
 // An invisible Streamlit component that holds a long array for other mounts: the array is sent once,
 // and the views that refer to it are drawn when it has arrived. Several mounts may hold the same
-// array. As in mount_streamlit.js, only the clean-up of the latest call releases it.
+// array. As in mount_streamlit.js, only the clean-up of the latest call releases it, and only if its
+// element has left the page; else views that refer to it would wait for ever.
 
 /** @import { Component } from "./types.d.ts" */
 
@@ -29,7 +30,7 @@ export default function (component) {
   }
   owned.set(parentElement, { name, call });
   for (const look of [...parts.waiting]) look();
-  return () => {
-    if (owned.get(parentElement)?.call === call) release();
-  };
+  return () => setTimeout(() => {
+    if (!parentElement.isConnected && owned.get(parentElement)?.call === call) release();
+  });
 }

@@ -13,22 +13,19 @@ from analyses import Ablation
 from apps.cli import app
 from interp.execution.provenance import Provenance
 from tools.browser import chromium as launched
-
-LAST = 3000
-"""Characters of a page, and of the server's log, that a failing test prints."""
+from tools.browser import described
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails in the browser prints what was on the page, and the server's log."""
+    """A test that fails beside a visitor's page prints what was on it, and the server's log."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed and "visitor" in arguments:
-        page, log = arguments["visitor"].page, arguments["server"].log
-        report.sections.append(("page", page.inner_text("body")[:LAST]))
-        report.sections.append(("server", log.read_text()[-LAST:]))
+        text = described(arguments["visitor"].page, arguments["server"])
+        report.sections.append(("explorer", text))
     return report
 
 

@@ -55,17 +55,25 @@ test("views go with the last call of an element that has left the page", async (
   assert.deepEqual(disposed, [element]);
 });
 
-test("a clean-up that comes after the next call leaves its part", () => {
-  const element = {};
+test("a part goes with the last call of an element that has left the page", async () => {
+  const element = { isConnected: true };
   const first = mountedPart(element, "a");
   const second = mountedPart(element, "a");
   first();
+  second();
+  await later();
+  assert.ok(parts.held.has("a"));
+  element.isConnected = false;
+  first();
+  await later();
   assert.ok(parts.held.has("a"));
   second();
+  second();
+  await later();
   assert.equal(parts.held.size, 0);
 });
 
-test("a part may refer to other parts", () => {
+test("a part may refer to other parts", async () => {
   const [place, element, otherElement] = [{ append() {} }, {}, {}];
   const partOf = (own, name, value) => part({ parentElement: own, data: { name, part: value } });
   const away = mounted(place, { views: [{ scores: { part: "scores" } }] });
@@ -75,22 +83,27 @@ test("a part may refer to other parts", () => {
   const second = partOf(otherElement, "array", array);
   assert.deepEqual(place.drawn, { views: [{ scores: [{ values: array }] }] });
   for (const release of [away, first, second]) release();
+  await later();
+  assert.equal(parts.held.size, 0);
 });
 
-test("views wait for their parts, and a part goes with its last mount", () => {
+test("views wait for their parts, and a part goes with its last mount", async () => {
   const [place, element, otherElement] = [{ append() {} }, {}, {}];
   const away = mounted(place, { views: [{ part: "a" }, null] });
   assert.equal(place.drawn, undefined);
   const [release, again] = [mountedPart(element, "a"), mountedPart(otherElement, "a")];
   assert.deepEqual(place.drawn, { views: [{ of: "a" }, null] });
   release();
+  await later();
   assert.ok(parts.held.has("a"));
   const next = mountedPart(otherElement, "b");
   assert.deepEqual([...parts.held.keys()], ["b"]);
   again();
+  await later();
   assert.deepEqual([...parts.held.keys()], ["b"]);
   next();
   away();
+  await later();
   assert.equal(parts.held.size, 0);
   assert.equal(parts.waiting.size, 0);
 });
