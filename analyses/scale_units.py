@@ -177,8 +177,6 @@ def scale_units(  # noqa: PLR0913 - the settings of one analysis, by keyword
         if isinstance(step.f, Attention)
     ]
     plain = run(model, batch, record=attentions)
-    if plain.logits is None:
-        raise InvalidInput("This model has no logits, so there is nothing to measure.")
     plain_patterns = [edits.patch(plain.cache, place) for place in attentions]
     before, after, frozen = (
         _logits(logits, column)
@@ -311,5 +309,6 @@ def _largest(
 
 
 def _logits(logits: Tensor | None, column: int) -> Float[Tensor, " vocab"]:
-    assert logits is not None
+    if logits is None:
+        raise InvalidInput("This model has no logits, so there is nothing to measure.")
     return logits[0, column].double().cpu()

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from analyses.scan_heads import HeadScan, write_headvis
 from apps.commands.analysis_run import AnalysisRun, Settings, run_analysis
@@ -43,9 +43,8 @@ def _write_site(run: AnalysisRun, folder: Path) -> None:
 
 
 def _write_headvis(run: AnalysisRun, folder: Path) -> None:
-    assert isinstance(run.result, HeadScan)
     texts = run.settings.options.get("texts")
-    write_headvis(run.result, folder, Path(texts).stem if texts else "texts")
+    write_headvis(cast(HeadScan, run.result), folder, Path(texts).stem if texts else "texts")
 
 
 WRITERS = {

@@ -274,7 +274,6 @@ class RayBackend(Backend):
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, tuple[int, str]] = {}
         self._block: tuple[ModelSpec, Any] | None = None
-        self._headers: dict[int, tuple[bytes, Any]] = {}
 
     def start(self, worker: int, place: int) -> None:  # noqa: ARG002 - Ray chooses the place
         """Ask Ray for an actor."""

@@ -83,12 +83,10 @@ class _Mean(Gathered):
 
     def mean(self) -> Tensor:
         """The mean, in the dtype of what was added."""
-        assert self._total is not None, "nothing was added"
-        count = self._count
+        total, count = _added(self._total), self._count
         if isinstance(count, Tensor):
-            count = count.clamp(min=1).to(self._total.dtype)
-            count = count.reshape(-1, *[1] * (self._total.ndim - 1))
-        return (self._total / count).to(self._dtype)
+            count = count.clamp(min=1).to(total.dtype).reshape(-1, *[1] * (total.ndim - 1))
+        return (total / count).to(self._dtype)
 
 
 class MeanOfTokens(_Mean):
@@ -180,8 +178,7 @@ class Resampled(Gathered):
 
     def values(self) -> Float[Tensor, "batch pos ..."]:
         """A value for each token of each prompt."""
-        assert self._values is not None, "nothing was added"
-        return self._values
+        return _added(self._values)
 
 
 class ResampledPatterns(Gathered):
@@ -211,8 +208,7 @@ class ResampledPatterns(Gathered):
 
     def values(self) -> Float[Tensor, "batch head query key"]:
         """The pattern of each prompt."""
-        assert self._values is not None, "nothing was added"
-        return self._pairs.written(self._values)
+        return self._pairs.written(_added(self._values))
 
 
 class _Pairs:
@@ -253,6 +249,17 @@ class _Pairs:
         of_query, of_key = tokens_first(query)[:, :n_queries], tokens_first(key)[:, :n_keys]
         row = torch.arange(len(query), device=query.device)
         return row[:, None, None], of_query[:, :, None], of_key[:, None, :]
+
+
+def _added(gathered: Tensor | None) -> Tensor:
+    """What has been gathered.
+
+    Raises:
+        InvalidInput: nothing was added.
+    """
+    if gathered is None:
+        raise InvalidInput("There is no reference prompt; give at least one.")
+    return gathered
 
 
 def _among(
