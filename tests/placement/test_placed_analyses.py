@@ -31,11 +31,15 @@ FAST = {
 
 
 def tables(declared: Declared, placed: Any) -> dict[str, pd.DataFrame]:
-    """The tables of an analysis whose models are what ``placed`` makes of them."""
+    """The tables of an analysis whose models are what ``placed`` makes of them.
+
+    A weight that moves needs no gradient, and PyTorch multiplies a weight that needs one in another
+    order; so none does.
+    """
     arguments = signature(declared.analysis).bind_partial(*declared.call.arguments).arguments
     for name, value in arguments.items():
         if isinstance(value, interp.Transformer):
-            arguments[name] = placed(value)
+            arguments[name] = placed(value).requires_grad_(requires_grad=False)
     torch.manual_seed(0)
     return tables_of(declared.result_of_call(**arguments))
 
