@@ -11,7 +11,7 @@ from interp.loading.agreement import expected_rounding, tolerance
 
 pytestmark = pytest.mark.agreement
 
-EACH = [pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in CASES]
+EACH = [pytest.param(*case.values, id=case.id, marks=pytest.mark.nightly) for case in CASES]
 ONE_EACH = [pytest.param(*case.values, id=f"{case.id}, one") for case in FIRST]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 

@@ -60,6 +60,7 @@ def test_addition_names_its_frequencies(addition_frequencies):
     assert addition_frequencies.summary().startswith(f"{NAME}: frequencies 27, 10, 9 have 97 %")
 
 
+@pytest.mark.slow
 def test_nearly_every_neuron_of_addition_has_one_frequency(addition_frequencies):
     frame = addition_frequencies.to_neuron_frame()
     assert frame["tuned"].mean() == pytest.approx(0.94, abs=0.005)

@@ -156,6 +156,7 @@ def test_roles_on_repeated_tokens_are_those_of_head_roles():
         assert torch.equal(census.control[role], roles.control[role])
 
 
+@pytest.mark.slow
 def test_steps_of_a_training_have_the_same_rows():
     """A film: what a step can't show yet has the score 0, not no row."""
 

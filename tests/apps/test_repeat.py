@@ -165,6 +165,7 @@ def test_a_stopped_training_goes_on_and_ends_with_the_same_bytes(command, tmp_pa
     assert not (tmp_path / ".out.interp-kept").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_texts_that_were_read(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupted(patched)

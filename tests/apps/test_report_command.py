@@ -78,6 +78,7 @@ def test_each_section_has_the_tables_of_its_command(written, command, tmp_path):
         pd.testing.assert_frame_equal(in_report, alone)
 
 
+@pytest.mark.slow
 def test_explain_uses_what_earlier_sections_measured(command, tmp_path, monkeypatch):
     explain = import_module("analyses.explain")  # also the name of the function
     monkeypatch.setattr(explain, "attribute_edges", lambda *_, **__: pytest.fail("again"))

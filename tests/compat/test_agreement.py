@@ -6,8 +6,8 @@ import torch
 from interp.compat import HookedTransformer, HookedTransformerConfig
 from tests.compat.shapes import SHAPES, build, close, fields, tokens
 
-theirs = pytest.importorskip("transformer_lens")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.parametrize("name", SHAPES),
 ]
@@ -20,6 +20,7 @@ def pair(name):
 
 
 def test_random_weights_names_and_hooks_are_theirs(name):
+    theirs = pytest.importorskip("transformer_lens")
     model = theirs.HookedTransformer(theirs.HookedTransformerConfig(**fields(name)))
     ours = HookedTransformer(HookedTransformerConfig(**fields(name)))
     expected, parameters = dict(model.named_parameters()), dict(ours.named_parameters())

@@ -82,6 +82,7 @@ def test_names_that_are_missing_name_what_to_use_when_used(in_process, line, use
         exec(f"name{use}", names)
 
 
+@pytest.mark.slow
 def test_a_name_that_no_module_has_is_an_import_error(in_process):
     with pytest.raises(ImportError, match="no_such_name"):
         exec("from transformer_lens.utils import no_such_name", {})

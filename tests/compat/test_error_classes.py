@@ -10,8 +10,7 @@ import interp.compat.utils
 from interp import InterpError
 from tests.compat.shapes import build, tokens
 
-lens = pytest.importorskip("transformer_lens")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def small(library, **fields):
@@ -134,6 +133,7 @@ OF_PYTHON = (
 @pytest.fixture(scope="module")
 def both():
     """Each library with a model, a cache of its activations and its functions."""
+    lens = pytest.importorskip("transformer_lens")
     ours, theirs = build("gpt2", torch.float32)
     libraries = (
         (interp.compat, ours, interp.compat.utils),

@@ -5,7 +5,7 @@ import torch
 
 from tests.compat.shapes import SHAPES, build, close, tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 FLAGS = ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in")
 NAMES = [name if name == "gpt2" else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES]
 

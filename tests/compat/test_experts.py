@@ -11,6 +11,8 @@ from interp.compat.hooked_config import hooked_config
 from interp.compat.source_state import state_of
 from tests.compat.shapes import close, fields, perturb, tokens
 
+pytestmark = pytest.mark.slow
+
 ROUTED = {"num_experts": 4, "experts_per_token": 2}
 
 

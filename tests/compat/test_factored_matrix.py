@@ -145,6 +145,7 @@ def test_factors_that_cannot_be_multiplied_are_refused(matrix):
             make()
 
 
+@pytest.mark.slow
 def test_the_same_as_in_transformer_lens(matrix):
     pytest.importorskip("transformer_lens")
     from transformer_lens import FactoredMatrix as Theirs  # noqa: PLC0415
@@ -189,6 +190,7 @@ class Named:
         return Named(self.tensor @ getattr(other, "tensor", other))
 
 
+@pytest.mark.slow
 def test_factors_that_are_like_tensors_are_multiplied_as_theirs():
     lens = pytest.importorskip("transformer_lens")
     generator = torch.Generator().manual_seed(0)

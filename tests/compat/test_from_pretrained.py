@@ -28,7 +28,7 @@ from tests.compat.shapes import close
 
 theirs = pytest.importorskip("transformer_lens")
 loading = pytest.importorskip("transformer_lens.loading_from_pretrained")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 ON_PURPOSE = {"trust_remote_code": "this package runs no code of a repository"}
 """Fields that differ from TransformerLens's, with the reason."""

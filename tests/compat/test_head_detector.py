@@ -10,6 +10,8 @@ from interp.compat import head_detector
 from interp.compat.head_detector import detect_head
 from interp.errors import InvalidInput
 
+pytestmark = pytest.mark.slow
+
 TOKENS = torch.tensor([[1, 2, 3, 2, 3, 4]])
 
 

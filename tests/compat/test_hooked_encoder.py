@@ -26,6 +26,8 @@ from tests.compat.encoder_shapes import (
     returned,
 )
 
+pytestmark = pytest.mark.slow
+
 TYPES = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0, 0]])
 MASK = padded(7, 4)
 TYPES_AND_MASK = {"token_type_ids": TYPES, "one_zero_attention_mask": MASK}

@@ -22,6 +22,8 @@ from tests.compat.encoder_shapes import (
     returned,
 )
 
+pytestmark = pytest.mark.slow
+
 TARGET = ids(5)
 MASK = padded(7, 4)
 STACKED = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O", "W_in", "W_out", "b_in", "b_out")

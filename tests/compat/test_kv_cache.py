@@ -9,6 +9,8 @@ from interp.compat import TransformerLensKeyValueCache
 from tests.compat.shapes import SHAPES, build, built, close, tokens
 from tests.compat.words import word_tokenizer
 
+pytestmark = pytest.mark.slow
+
 PREDICTING = [name for name in SHAPES if "d_vocab_out" not in SHAPES[name]]
 GREEDY = {"do_sample": False, "stop_at_eos": False, "max_new_tokens": 5, "verbose": False}
 

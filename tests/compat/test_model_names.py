@@ -57,6 +57,7 @@ def same(repository):
     return repository.removeprefix("openai-community/").removeprefix("distilbert/").lower()
 
 
+@pytest.mark.slow
 def test_every_name_of_theirs_is_known_or_refused():
     models = pytest.importorskip("transformer_lens.supported_models")
     wrong = {}
@@ -73,6 +74,7 @@ def test_every_name_of_theirs_is_known_or_refused():
     assert not wrong
 
 
+@pytest.mark.slow
 def test_official_names_and_checkpoints_are_theirs():
     theirs = pytest.importorskip("transformer_lens.loading_from_pretrained")
     wrong = {}

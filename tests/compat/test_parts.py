@@ -17,7 +17,10 @@ FLAGS = ("use_attn_result", "use_split_qkv_input", "use_hook_mlp_in")
 FAST = ("gpt2", "llama")
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHAPES]
 EXPERTS = {"num_experts": 3, "experts_per_token": 2, "attn_only": False}
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"),
+]
 
 
 def stream(rows=2, columns=9, width=32):

@@ -10,6 +10,8 @@ from interp.compat import HookedTransformer, HookedTransformerConfig, patching, 
 from interp.errors import InterpError, InvalidInput
 from tests.compat.shapes import SHAPES, built, fields, perturb
 
+pytestmark = pytest.mark.slow
+
 GRIDS = [
     name
     for name in dir(patching)

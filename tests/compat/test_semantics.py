@@ -15,7 +15,7 @@ from interp.compat import (
 from tests.compat.shapes import build, built, close, fields, perturb, tokens
 from tests.compat.words import word_tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 RESID, Z = "blocks.0.hook_resid_pre", "blocks.1.attn.hook_z"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
 

@@ -12,6 +12,8 @@ from interp.compat import utils
 from interp.compat.factored_matrix import FactoredMatrix
 from interp.errors import InvalidInput
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def theirs():

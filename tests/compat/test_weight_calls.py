@@ -155,6 +155,7 @@ def test_the_stream_before_the_first_block():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.slow
 def test_weights_are_drawn_as_theirs(mode):
     theirs = pytest.importorskip("transformer_lens")
     for name in ("gpt2", "llama"):
@@ -167,6 +168,7 @@ def test_weights_are_drawn_as_theirs(mode):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BILINEAR)
+@pytest.mark.slow
 def test_even_factors_are_theirs(name):
     ours, model = build(name)
     for each in (ours, model):
@@ -182,6 +184,7 @@ def test_even_factors_are_theirs(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("mode", ["Q", "K", "V"])
+@pytest.mark.slow
 def test_composition_scores_are_theirs(name, mode):
     ours, model = build(name)
     close(ours.all_composition_scores(mode), model.all_composition_scores(mode))
@@ -189,6 +192,7 @@ def test_composition_scores_are_theirs(name, mode):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("flag", ["use_hook_mlp_in", "use_split_qkv_input"])
+@pytest.mark.slow
 def test_ungrouped_activations_are_theirs(flag):
     pair = build("llama")
     for model in pair:

@@ -106,10 +106,13 @@ LAWS: dict[str, tuple[tuple[object, ...], ...]] = {
 CASES = [(law, rest) for law, several in LAWS.items() for rest in several]
 
 
+WHEN = ([], [pytest.mark.slow], *[[pytest.mark.nightly]] * (len(VIEWED) - 2))
+
+
 def in_turn() -> list[object]:
-    """Every law on every view, of which two each in turn are not slow."""
+    """Every law on every view: on one, in turn, before each commit; on another that is slow."""
     return [
-        pytest.param(law, rest, name, marks=[] if (turn - n) % 3 == 0 else [pytest.mark.slow])
+        pytest.param(law, rest, name, marks=WHEN[(turn - n) % len(VIEWED)])
         for n, (law, rest) in enumerate(CASES)
         for turn, name in enumerate(VIEWED)
     ]

@@ -24,6 +24,8 @@ from interp.weights import weight_hash
 attached = import_module("tests.dictionaries.test_attached")
 cross_layer = import_module("tests.dictionaries.test_cross_layer")
 VARIANTS, drawn, N_FEATURES = cross_layer.VARIANTS, cross_layer.drawn, cross_layer.N_FEATURES
+FIRST = 3
+"""Number of the variants with which laws are tested before each commit."""
 DEEP = 4
 """Layers of a model in which changes pass layers without edits."""
 
@@ -47,9 +49,18 @@ def deep() -> tuple[DictionaryTransformer, CrossLayerTranscoder, torch.Tensor]:
 
 
 def in_turn() -> list[object]:
-    """Every law on every view; each law on one of the first, in turn, before each commit."""
+    """Every law on every view: on one of the first, in turn, before each commit; on another that
+    is slow.
+    """
+    others = len(VARIANTS) - FIRST
+
+    def marks(turn: int, n: int) -> list[pytest.MarkDecorator]:
+        if turn < FIRST:
+            return [] if turn == n % FIRST else [pytest.mark.nightly]
+        return [pytest.mark.slow if turn - FIRST == n % others else pytest.mark.nightly]
+
     return [
-        pytest.param(law, rest, variant, marks=[] if turn == n % 3 else [pytest.mark.slow])
+        pytest.param(law, rest, variant, marks=marks(turn, n))
         for n, (law, rest) in enumerate(attached.CASES)
         for turn, variant in enumerate(VARIANTS)
     ]

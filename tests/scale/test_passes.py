@@ -256,6 +256,7 @@ def test_a_sweep_inside_of_a_pass_is_refused(pool):
 # Workers that end, and workers that do not answer.
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_a_scan_is_replaced(pool):
     before, progress = pids(pool), []
 
@@ -359,6 +360,7 @@ def test_a_job_timeout_that_can_not_be_used_is_refused():
     assert Processes(1).job_timeout == 3600
 
 
+@pytest.mark.slow
 def test_metrics_of_a_sweep_after_a_pass_are_those_of_a_local_one(pool):
     """Workers that have run a pass open the job of a sweep anew."""
     mapped(pool, square, numbers(4))

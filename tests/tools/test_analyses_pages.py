@@ -93,6 +93,7 @@ def test_index_and_menu_list_the_analyses_by_question():
     ]
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_pages_and_their_figures(tmp_path, monkeypatch):
     few = {name: EXAMPLES[name] for name in ("attention_pattern", "training_history")}
     monkeypatch.setattr(analyses_pages, "EXAMPLES", few)

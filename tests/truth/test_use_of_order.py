@@ -68,6 +68,7 @@ def test_the_fraction_is_counted_behind_the_mask():
     assert of["positions"] == of["neither"] == 0
 
 
+@pytest.mark.slow
 def test_a_masked_model_has_positions_alone_and_a_causal_one_has_both():
     causal, mlm = (sensitivity_of(name) for name in TRAINED)
     assert mlm.variants == ("positions", "neither")

@@ -43,6 +43,7 @@ def test_it_holds_an_induction_circuit(trained, repeated):
     assert induction_scores(trained, repeated)[1].max() >= 0.5
 
 
+@pytest.mark.slow
 def test_shuffling_the_second_copy_takes_the_gain_away(trained, repeated):
     shuffled = repeated.clone()
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0))

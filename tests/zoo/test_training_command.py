@@ -23,6 +23,7 @@ def _signals():
     terminated.clear()
 
 
+@pytest.mark.slow
 def test_a_model_is_written_that_loads(tmp_path):
     done = CliRunner().invoke(app, [MODEL, "--out", str(tmp_path / "made")])
     assert done.exit_code == 0, done.output

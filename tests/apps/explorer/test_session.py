@@ -120,6 +120,7 @@ def test_an_own_prompt_asks_about_its_own_answer(session):
     assert "wrong" in " ".join(element.proto.body for element in app.get("html"))
 
 
+@pytest.mark.slow
 def test_a_million_characters_are_cut_with_a_warning_and_suggestions_are_of_what_is_left(session):
     """Text in two directions, characters without width, markup; words to swap everywhere."""
     text = (
@@ -252,6 +253,7 @@ def test_a_step_of_a_training_is_a_model(session):
     assert view_of(app).model == "python-2l"
 
 
+@pytest.mark.slow
 def test_another_model_opens_with_its_own_prompt(session):
     app = session(head="L1H3")
     app.selectbox(key="choose_model").set_value("rasp-histogram").run()

@@ -39,6 +39,7 @@ def test_the_trail_leads_back_and_the_address_has_each_step():
     assert not app.error
 
 
+@pytest.mark.slow
 def test_the_circuit_is_asked_for_by_a_switch():
     app = session(opened(PATCH, "rasp-reverse"))
     assert not any("prune" in code.value for code in app.code)

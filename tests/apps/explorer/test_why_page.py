@@ -44,6 +44,7 @@ def test_contributions_stand_beside_the_effects_of_ablation():
     assert np.isnan(second["embed"])
 
 
+@pytest.mark.slow
 def test_estimated_ablations_are_marked_until_they_are_measured(monkeypatch):
     """Of heads and of MLPs; the agreement of estimates and measurements stands in the note."""
     monkeypatch.setattr(measured, "FEW", 1)
@@ -89,6 +90,7 @@ def test_effects_that_are_not_measured_yet_are_missing():
         assert second[name] == pytest.approx(effect, nan_ok=True, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_trail_leads_from_an_induction_head_to_the_previous_token_head():
     """L1H0 finds its keys by what L0H5 writes, which attends to the token before."""
     view = opened(WHY, NAME)
@@ -161,6 +163,7 @@ def test_another_step_from_the_middle_of_a_trail_leaves_out_what_came_after():
     assert (view.component, view.trail) == ("L0H3", ("L1H0", "L0H3"))
 
 
+@pytest.mark.slow
 def test_resampling_reads_the_corrupted_prompt_and_needs_one():
     """What is much the same on both prompts, as what L0H5 writes, carries next to nothing."""
     view = opened(WHY, NAME, component="L1H0", method="resample")
@@ -215,6 +218,7 @@ def test_without_a_target_the_most_probable_token_is_explained(position):
     assert f"Why {model.label(int(top))}?" in views_by_id(WHY, view, results)["components"]["title"]
 
 
+@pytest.mark.slow
 def test_the_lens_is_scrolled_to_the_position_that_is_asked_about():
     for position, column in ((None, -1), (9, 9)):
         view = opened(WHY, NAME, position=position)
