@@ -126,11 +126,9 @@ class Reconstruction(_OfTranscoder):
         """``ŷ``; ``old`` where only shapes are checked, without data."""
         if old.is_meta:
             return old
-        features = [
-            self.of.encode_at(layer, site.earlier[place][index])
-            for layer, place in enumerate(self.reads)
-        ]
-        return self.of.decode_at(self.target, features).to(old.dtype)
+        x = [site.earlier[place][index] for place in self.reads]
+        features = [self.of.encode_at(layer, part) for layer, part in enumerate(x)]
+        return self.of.output_at(self.target, features, x[-1]).to(old.dtype)
 
 
 def feature_edits(
