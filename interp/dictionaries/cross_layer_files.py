@@ -242,8 +242,8 @@ def _check_settings(settings: Settings, folder: Path) -> None:
     if OTHER_FILES in settings:
         raise ModelLoadError(
             f"{folder / SETTINGS} lists files of another format under {OTHER_FILES}: "
-            f"{shorten(settings[OTHER_FILES])}. Those of Gemma Scope 2 are read from the folder that "
-            "has their config.json."
+            f"{shorten(settings[OTHER_FILES])}. Those of Gemma Scope 2 are read from the folder "
+            "with their config.json."
         )
 
 

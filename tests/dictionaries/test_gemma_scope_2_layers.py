@@ -1,4 +1,4 @@
-"""Cross-layer transcoders of Gemma Scope 2 compute the published formula, or are refused by name."""
+"""Cross-layer transcoders of Gemma Scope 2 compute the published formula, or are refused."""
 
 import json
 from dataclasses import replace
