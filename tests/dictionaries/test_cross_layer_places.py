@@ -344,14 +344,8 @@ def test_graphs_checks_and_scaled_units_are_those_of_the_transcoder():
     assert float(scaled[0].effect.abs().max()) > 1e-3
 
 
-def test_analyses_that_read_one_decoder_refuse_several():
-    view, (ids,) = viewed("gpt2"), tokens_of("gpt2")
-    for call in (
-        lambda: analyses.direct_logit_attribution(view, ids, target=3, by="feature"),
-        lambda: analyses.explain_scores(view, ids, 1, 0, by="feature"),
-    ):
-        with pytest.raises(InvalidInput, match="dictionaries that write one layer"):
-            call()
+def test_a_check_takes_a_cross_layer_transcoder_alone():
+    (ids,) = tokens_of("gpt2")
     mixed = interp.with_dictionaries(
         build("gpt2"), [drawn("gpt2"), attached.dictionaries_of(build("gpt2"))[0]]
     )
