@@ -168,20 +168,12 @@ def written_features(model: Network) -> Outputs:
     Raises:
         InvalidInput: it has none, or two are of one sub-layer.
     """
-    if not isinstance(model, DictionaryTransformer):
+    outputs = {output.writes: output for output in all_outputs(model)}
+    if not outputs:
         raise InvalidInput(
             'by="feature" takes a model with dictionaries: interp.with_dictionaries(model, '
             "dictionaries), or --dictionary on the command line."
         )
-    names = {features.place: features for features in components_of(model).dictionaries}
-    several = [
-        WrittenFeatures.of(names[place], dictionary, model)
-        for place, dictionary in model.dictionaries().items()
-    ]
-    transcoder = model.transcoder()
-    if transcoder is not None:
-        several += _of_layers(transcoder, names, model)
-    outputs = {output.writes: output for output in several}
     for stack in model.stacks:
         for layer, step in stack.branches():
             places = dict.fromkeys(places_of_output(stack, layer, step))
@@ -192,6 +184,19 @@ def written_features(model: Network) -> Outputs:
                     f"{of_step[1]}. Attach them to two views."
                 )
     return outputs
+
+
+def all_outputs(model: Network) -> list[WrittenFeatures]:
+    """What the dictionaries of a model reconstruct; nothing of a model without any."""
+    if not isinstance(model, DictionaryTransformer):
+        return []
+    names = {features.place: features for features in components_of(model).dictionaries}
+    outputs = [
+        WrittenFeatures.of(names[place], dictionary, model)
+        for place, dictionary in model.dictionaries().items()
+    ]
+    transcoder = model.transcoder()
+    return outputs if transcoder is None else outputs + _of_layers(transcoder, names, model)
 
 
 def _of_layers(
