@@ -187,13 +187,13 @@ def test_a_graph_and_a_check_take_the_skip(tmp_path):
     ]
     across, view = CrossLayerTranscoder.of(several), interp.with_dictionaries(model, several)
     options = {"targets": 3, "max_nodes": 10**6, "node_share": 1.0, "edge_share": 1.0}
-    one = analyses.attribution_graph(model, tokens[:1], units=across, **options)
+    graph = analyses.attribution_graph(model, tokens[:1], units=across, **options)
     other = analyses.attribution_graph(view, tokens[:1], units="features", **options)
-    assert {node.name for node in one.nodes} == {node.name for node in other.nodes}
-    assert one.carriers == other.carriers
-    skips = [number for number, name in enumerate(one.carriers) if name.endswith(" skip")]
-    assert float(one.terms[:, skips].abs().max()) > 1e-3
-    parts = [dict(zip(graph.edges, graph.terms, strict=True)) for graph in (one, other)]
+    assert {node.name for node in graph.nodes} == {node.name for node in other.nodes}
+    assert graph.carriers == other.carriers
+    skips = [number for number, name in enumerate(graph.carriers) if name.endswith(" skip")]
+    assert float(graph.terms[:, skips].abs().max()) > 1e-3
+    parts = [dict(zip(each.edges, each.terms, strict=True)) for each in (graph, other)]
     assert parts[0].keys() == parts[1].keys()
     for edge, terms in parts[0].items():
         assert_close(terms, parts[1][edge])

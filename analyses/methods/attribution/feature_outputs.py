@@ -211,7 +211,7 @@ def _of_layers(
         encode = partial(transcoder.encode_at, layer)
         sources.append(FeatureSource(names[at], reads, encode, transcoder.w_dec[layer].__getitem__))
         w_skip = None if transcoder.w_skip is None else transcoder.w_skip[layer]
-        writers = tuple((source, layer - own) for own, source in enumerate(sources))
+        writers = tuple((source, layer - n) for n, source in enumerate(sources))
         outputs.append(WrittenFeatures(writes, names[at], writers, transcoder.b_dec[layer], w_skip))
     return outputs
 
