@@ -3,8 +3,8 @@
     v = mean of x over positive prompts − mean of x over negative prompts
     x ↦ x + strength · v        at every position of one place, while each token is generated
 
-Or v is what a feature of a dictionary writes, its decoder: its activation is raised by the strength
-wherever it writes, which for one of a cross-layer transcoder is in several layers.
+Or v is the decoder of a feature of a dictionary, whose activation is so raised by the strength; one
+of a cross-layer transcoder has a decoder for each layer that it writes.
 
 (Turner et al. 2023, "Activation Addition"; Rimsky et al. 2023, "Steering Llama 2 via Contrastive
 Activation Addition".) Texts are generated with and without the vector from the same prompts and the
