@@ -76,7 +76,7 @@ class ActiveFeatures:
     Attributes:
         parts: the features, in their order.
         values: their activations.
-        w_dec: their decoders to each output that they write.
+        w_dec: their decoders to each output that they write; empty once the last has been read.
         before: the part that follows them in the order of the forward.
         reads: for each of these outputs that is on the way, what is read of the directions that
             they write, without the divisors of norms; and 1 / the product of these.
@@ -95,7 +95,9 @@ class ActiveFeatures:
     def read_of(self, output: int, W: Directions, factor: Factor) -> "ActiveFeatures":
         """The same features, with what is read of one of their outputs."""
         read = einsum(self.w_dec[:, output].to(W.dtype), W, "f m, cell r m -> f cell r")
-        return replace(self, reads=(*self.reads, (read, factor)))
+        is_last = output + 1 == self.w_dec.shape[1]
+        w_dec = self.w_dec[:0].clone() if is_last else self.w_dec  # takes more than all terms
+        return replace(self, w_dec=w_dec, reads=(*self.reads, (read, factor)))
 
     def terms(self) -> ReadTerms:
         """The term of each feature."""
