@@ -91,9 +91,10 @@ class CrossLayerTranscoder:
         expected = [(self.n_features, n - layer, d_out) for layer in range(n)]
         shapes = [tuple(each.shape) for each in self.w_dec]
         lengths = {len(self.activation), len(self.reads), len(self.writes)}
+        lengths |= set[int]() if self.w_skip is None else {len(self.w_skip)}
         if shapes != expected or lengths != {n}:
             raise InvalidInput(
-                f"w_dec has the shapes {shorten(shapes)}, and activation, reads and writes "
+                f"w_dec has the shapes {shorten(shapes)}, and activation, reads, writes and w_skip "
                 f"{shorten(sorted(lengths))} elements; expected {shorten(expected)} [feature "
                 f"target d_out], and {n} elements, one for each layer."
             )
