@@ -466,7 +466,7 @@ def _counts_of(model: Transformer, transcoder: CrossLayerTranscoder) -> _Counts:
         for layer, (read, written) in enumerate(pairs):
             features.append(of_model.encode_at(layer, cache[read]))
             y = cache[written]
-            yield features[layer], y - of_model.decode_at(layer, features), y
+            yield features[layer], y - of_model.output_at(layer, features, cache[read]), y
 
     layers = range(transcoder.n_layers)
     alone = [dictionaries.reconstruction_edits(of_model, [layer]) for layer in layers]

@@ -202,8 +202,8 @@ def explore(
         list[str] | None,
         typer.Option(
             "--dictionary",
-            help="Folder of a transcoder of an MLP, whose features are units of the page Graph; "
-            "may be repeated.",
+            help="Folder of a transcoder of an MLP, or of a cross-layer transcoder, whose features "
+            "are units of the page Graph; may be repeated.",
             show_default="the bundled ones of the model",
         ),
     ] = None,

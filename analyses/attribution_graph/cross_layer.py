@@ -37,7 +37,6 @@ class CrossLayerFeatures(ActiveFeatures):
     """
 
     kind: str = "feature"
-    skip: Float[Tensor, "d_model d_model"] | None = None
 
     def __init__(  # noqa: PLR0913 - what it is, by keyword
         self,
@@ -59,6 +58,8 @@ class CrossLayerFeatures(ActiveFeatures):
         branch = frozen.branches[numbers[layer]]
         b_dec = transcoder.b_dec[layer]
         bias = bias_besides(frozen, branch, b_dec, after_norm=after_norm)
+        w_skip = None if transcoder.w_skip is None else transcoder.w_skip[layer].to(features.dtype)
+        self.skip: Float[Tensor, "d_model d_model"] | None = w_skip
         self.bias: Float[Tensor, "pos d_model"] | None = bias
         active, self._active_of = self.index.unique(return_inverse=True)
         # Those of the features that are active somewhere, which may be on disk, are read once.
@@ -115,6 +116,11 @@ def cross_layer_units(
             f"A graph takes a cross-layer transcoder of a model with an MLP in each of its "
             f"{transcoder.n_layers} layers; this model has {len(numbers)}."
         )
+    if transcoder.w_skip is not None and _reads_stream(frozen, numbers[0], pairs[0][0]):
+        raise InvalidInput(
+            "A graph takes a cross-layer transcoder with a skip only if it reads the input of the "
+            "MLP after its norm; this one reads the stream."
+        )
     features: list[Tensor] = []
     units: dict[int, Units] = {}
     for layer, (number, (read, written)) in enumerate(zip(numbers, pairs, strict=True)):
@@ -127,7 +133,7 @@ def cross_layer_units(
             layer,
             numbers=numbers,
             features=features[layer].to(y.dtype),
-            error=y - transcoder.decode_at(layer, features).to(y.dtype),
+            error=y - transcoder.output_at(layer, features, x.to(model.dtype)).to(y.dtype),
             reads_stream=_reads_stream(frozen, number, read),
             after_norm=_writes_after_norm(frozen, number, written),
         )

@@ -88,6 +88,7 @@ class DirectLogitAttribution(Result):
         by: ``component``, ``head``, ``source`` or ``feature``.
         soft_cap: the soft-cap of the logits, which is not applied to ``value``; ``None`` if none.
         provenance: model, tokens and settings that the numbers depend on.
+        notes: by feature, which dictionaries are not read.
     """
 
     value: Float[Tensor, " prompt"]
@@ -103,6 +104,7 @@ class DirectLogitAttribution(Result):
     by: str
     soft_cap: float | None
     provenance: Provenance
+    notes: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:
@@ -191,7 +193,7 @@ class DirectLogitAttribution(Result):
         lines = self._term_lines(top) if self.by_source is None else self._source_lines(top)
         cap = f", before their soft-cap of {self.soft_cap:g}" if self.soft_cap else ""
         exact = f"the {len(self.parts)} terms sum to it within {self.error:.1e} logits{cap}"
-        return "\n".join([self.headline(), *lines, exact])
+        return "\n".join([self.headline(), *lines, exact, *self.notes])
 
     def headline(self) -> str:
         """See :meth:`Result.headline`."""
@@ -409,7 +411,9 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
             ``source`` also has each head's term by the token that it attends to. ``feature``, of
             ``interp.with_dictionaries(model, dictionaries)``, has a row for each feature that is
             active at the position, and for the error and bias of each dictionary, in place of the
-            MLP or the heads that it is of.
+            MLP or the heads that it is of. A feature of a cross-layer transcoder has one term for
+            all that it writes. In place of a dictionary of the stream, its features have terms and
+            what was written before has none: with several, the last one is taken.
         seed: seed for the tokens that are drawn for the control.
 
     Returns:
@@ -453,6 +457,7 @@ def direct_logit_attribution(  # noqa: PLR0913 - the settings of one analysis, b
         by=by,
         soft_cap=model.config.logit_cap,
         provenance=Provenance.of(model, *batches, seed=seed),
+        notes=attributed.notes,
     )
 
 

@@ -15,6 +15,7 @@ from analyses.methods.attribution import (
     TokenLogits,
     feature_walk,
     heads_together,
+    not_read,
     outputs_of,
     parts_in_order,
     places_of_features,
@@ -46,6 +47,7 @@ class AttributedLogits:
         control: the same terms for random tokens.
         sources: each head's term by the token that it attends to; ``None`` unless by source.
         sources_of_target: the same of the target's logit alone; ``None`` without a distractor.
+        notes: which dictionaries are not read.
     """
 
     parts: tuple[Part, ...]
@@ -55,6 +57,7 @@ class AttributedLogits:
     control: Float[Tensor, "term prompt"]
     sources: Float[Tensor, "head prompt key"] | None
     sources_of_target: Float[Tensor, "head prompt key"] | None
+    notes: tuple[str, ...]
 
 
 @torch.no_grad()
@@ -121,6 +124,7 @@ def attribute_logits(
         control=tensors["control"].mT,
         sources=by_source.get("sources"),
         sources_of_target=by_source.get("sources_of_target"),
+        notes=tuple(not_read(outputs, parts)[1]),
     )
 
 

@@ -48,7 +48,7 @@ from analyses.explain_scores.feature_pairs import (
 from analyses.explain_scores.feature_score_terms import FeatureScoreTerms, pair_fields
 from analyses.explain_scores.removed import Removal, RemovedPairs
 from analyses.explain_scores.score_terms import ScoreTerms
-from analyses.methods.attribution import Head
+from analyses.methods.attribution import Head, not_read
 from analyses.results import counted
 from interp import Transformer
 from interp.errors import InvalidInput, shorten
@@ -240,20 +240,13 @@ def _unused(head: Head, pairs: FeaturePairs) -> list[str]:
     Raises:
         InvalidInput: none is.
     """
-    used = {part.name for part in (*pairs.query, *pairs.key) if part.kind == "error"}
-    unused = [
-        str(place)
-        for place, output in head.outputs.items()
-        if f"{output.names.layer_name} error{output.names.ending}" not in used
-    ]
+    unused, notes = not_read(head.outputs, [*pairs.query, *pairs.key])
     if len(unused) == len(head.outputs):
         raise InvalidInput(
             f'by="feature" takes dictionaries of the stream that {head.name} reads, or of what an '
             f"MLP or an attention writes into it; those before it are of {', '.join(unused)}."
         )
-    if not unused:
-        return []
-    return [f"not read, as a dictionary of the stream comes after them: {', '.join(unused)}"]
+    return notes
 
 
 def _removed(  # noqa: PLR0913, PLR0917 - of one call

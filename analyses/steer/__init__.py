@@ -3,6 +3,9 @@
     v = mean of x over positive prompts − mean of x over negative prompts
     x ↦ x + strength · v        at every position of one place, while each token is generated
 
+Or v is the decoder of a feature of a dictionary, whose activation is so raised by the strength; one
+of a cross-layer transcoder has a decoder for each layer that it writes.
+
 (Turner et al. 2023, "Activation Addition"; Rimsky et al. 2023, "Steering Llama 2 via Contrastive
 Activation Addition".) Texts are generated with and without the vector from the same prompts and the
 same seed. The effect of the vector is measured on the plain text, so that strengths can be
@@ -42,7 +45,9 @@ from analyses.results import (
 )
 from analyses.steer.steering import (
     Continuation,
-    steering_edit,
+    feature_directions,
+    random_directions,
+    steering_edits,
     steering_vector,
     stream_place,
 )
@@ -68,8 +73,9 @@ class Steering(Result):
     """Texts with and without a vector, and how far their predictions diverge.
 
     Attributes:
-        place: where the vector was added, such as ``resid_pre 1``; ``""`` without a vector.
-        vector: what was added at strength 1.
+        place: where the vector was added, such as ``resid_pre 1``; the first place that a feature
+            writes; ``""`` without a vector.
+        vector: what was added at strength 1; to several layers, one after another.
         stream_norm: the mean length of the stream there, over the tokens of the prompts.
         strengths: factors that the vector was multiplied by.
         kl: KL(plain ‖ steered) of the distribution of each token of the plain text, in nats; NaN
@@ -84,10 +90,11 @@ class Steering(Result):
         provenance: model, tokens and settings that the numbers depend on.
         ablated_names: names of the components that were ablated in all texts but the plain ones.
         method: ``zero`` or ``mean``; ``""`` if nothing was ablated.
+        feature: the name of the feature whose decoders the vector is; ``""`` of another vector.
     """
 
     place: str
-    vector: Float[Tensor, " d_model"]
+    vector: Float[Tensor, " d_written"]
     stream_norm: float
     strengths: tuple[float, ...]
     kl: Float[Tensor, "strength prompt token"]
@@ -101,6 +108,7 @@ class Steering(Result):
     provenance: Provenance
     ablated_names: tuple[str, ...] = ()
     method: str = ""
+    feature: str = ""
 
     @property
     def same(self) -> Int[Tensor, "strength prompt"]:
@@ -216,7 +224,8 @@ class Steering(Result):
         ablation = f"ablation of {', '.join(self.ablated_names)} ({self.method})"
         if not self.place:
             return ablation
-        return f"steering at {self.place}{f' and {ablation}' if self.ablated_names else ''}"
+        where = f"along {self.feature}" if self.feature else f"at {self.place}"
+        return f"steering {where}{f' and {ablation}' if self.ablated_names else ''}"
 
     def _texts(self, prompt: int) -> list[str]:
         """The texts of one prompt, one below the other."""
@@ -249,6 +258,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     layer: int | None = None,
     vector: Tensor | None = None,
     contrast: Any = None,  # noqa: ANN401 - a pair of what model.check reads
+    feature: str | None = None,
     at: str | Point = "resid_pre",
     pos: int | None = -1,
     strengths: Sequence[float | int] = (0.0, 1.0, 2.0, 4.0),
@@ -272,6 +282,8 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
             ``interp.run(..., keep_graph=True)``.
         contrast: instead of a vector, ``(positive, negative)`` prompts, as ``interp.run`` takes
             them, from which it is computed: the difference of their means at the place.
+        feature: instead of a vector, the name of a feature of ``interp.with_dictionaries(model,
+            dictionaries)``, such as ``L0F17``; without ``layer``.
         at: a point of the stream, or of what is written to it, such as ``mlp_out``.
         pos: the position at which contrasting prompts are read; ``None`` for the mean over all.
         strengths: factors that the vector is multiplied by.
@@ -289,10 +301,10 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         texts are those of the plain model, bit for bit. Without a vector, the only strength is 0.
 
     Raises:
-        InvalidInput: the model can't continue a text; both of ``vector`` and ``contrast``, or
-            neither and nothing to ablate; a vector of another shape, or not finite; a component
-            named twice; or settings out of range.
-        UnknownPlace: there is no such place.
+        InvalidInput: the model can't continue a text; two of ``vector``, ``contrast`` and
+            ``feature``, or none and nothing to ablate; a vector of another shape, or not finite; a
+            component named twice; or settings out of range.
+        UnknownPlace: there is no such place, or no such feature.
         InvalidTokens: prompts and new tokens exceed the context.
 
     Examples:
@@ -302,15 +314,20 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
     """
     check_finite_weights(model)
     components = components_named(model, ablate)
-    alone = bool(components) and vector is None and contrast is None
-    place = stream_place(model, at, 0 if alone and layer is None else layer)
+    alone = bool(components) and vector is None and contrast is None and feature is None
     strengths = (0.0,) if alone else _strengths(strengths)
     new_tokens, seed = at_least(1, new_tokens, "new_tokens"), as_seed(seed)
     check_temperature(temperature)
     pos = None if pos is None else integer(pos, "pos")
-    unscaled = torch.zeros(model.d_model) if alone else vector
-    added = steering_vector(model, unscaled, contrast, place, pos)
-    if not alone and not bool(added.any()):
+    if feature is None:
+        place = stream_place(model, at, 0 if alone and layer is None else layer)
+        unscaled = torch.zeros(model.d_model) if alone else vector
+        added = [(place, steering_vector(model, unscaled, contrast, place, pos))]
+    elif layer is None and vector is None and contrast is None:
+        added = feature_directions(model, feature)
+    else:
+        raise InvalidInput("feature= has its own layers and vectors; leave out the others.")
+    if not alone and not any(bool(part.any()) for _, part in added):
         raise InvalidInput("The vector is zero, so that it changes nothing.")
     inputs = _inputs(model, prompts)
     fixed = _ablation(model, inputs, components, method, reference)
@@ -318,24 +335,19 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         plain = Continuation(
             model, inputs, new_tokens=new_tokens, temperature=temperature, seed=seed
         )
-    drawn = torch.randn(len(added), generator=torch.Generator().manual_seed(seed)).to(added)
-    vectors = added, drawn * (added.norm() / drawn.norm())
+    both = added, random_directions(added, seed)
     new, kl = _continued(
         plain,
-        [
-            [*fixed, steering_edit(place, direction, by)]
-            for by in strengths
-            for direction in vectors
-        ],
+        [[*fixed, *steering_edits(parts, by)] for by in strengths for parts in both],
         progress,
     )
     steered, random = (torch.stack(new[number::2]) for number in (0, 1))
     ids = torch.cat([plain.new.cpu()[None], steered, random]).unique().tolist()
     separator = "" if model.tokenizer else " "
     return Steering(
-        place="" if alone else f"{place.point.label} {place.layer}",
-        vector=added.cpu(),
-        stream_norm=_stream_norm(model, inputs, place),
+        place="" if alone else f"{added[0][0].point.label} {added[0][0].layer}",
+        vector=torch.cat([part.flatten() for _, part in added]).cpu(),
+        stream_norm=_stream_norm(model, inputs, added[0][0]),
         strengths=strengths,
         kl=torch.stack(kl[::2]),
         control=torch.stack(kl[1::2]),
@@ -350,6 +362,7 @@ def steer(  # noqa: PLR0913 - the settings of one analysis, by keyword
         provenance=Provenance.of(model, *inputs, edits=fixed, seed=seed),
         ablated_names=tuple(component.name for component in components),
         method=method if components else "",
+        feature=feature or "",
     )
 
 
@@ -378,7 +391,7 @@ def _continued(
 
 def _stream_norm(model: Transformer, inputs: Sequence[Batch], place: Place) -> float:
     """The mean length of the stream at a place, over the tokens of the prompts."""
-    x = at_least_float32(run(model, *inputs, record=place).cache[place])
+    x = at_least_float32(run(model, *inputs, record=place).cache[place]).flatten(2)
     return x.norm(dim=-1)[inputs[-1].is_real].mean().item()
 
 

@@ -15,6 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone writes it
 
+from analyses.methods.attribution import all_outputs
+from analyses.methods.components import components_of
 from interp import edits
 from interp.edits import Edit
 from interp.errors import InvalidInput, shorten
@@ -25,6 +27,8 @@ from interp.model import PAD, Batch, Network
 from interp.points import Place, Point
 
 Vector = Float[Tensor, " d_model"]
+Directions = Sequence[tuple[Place, Tensor]]
+"""What is added at strength 1, and where: one vector, or what a feature writes to each layer."""
 
 
 def stream_place(model: Network, at: str | Point, layer: int | None) -> Place:
@@ -158,9 +162,40 @@ class Continuation:
         return F.pad(new, (0, self._most - new.shape[1]), value=PAD)
 
 
-def steering_edit(place: Place, vector: Vector, strength: float) -> Edit:
-    """Add ``strength · vector`` at every position."""
-    return edits.add(place, strength * vector)
+def steering_edits(directions: Directions, strength: float) -> list[Edit]:
+    """Add ``strength`` times each vector at every position of its place."""
+    return [edits.add(place, strength * vector) for place, vector in directions]
+
+
+def random_directions(directions: Directions, seed: int) -> Directions:
+    """Random vectors of the same lengths at the same places."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(x.shape, generator=generator).to(x) for _, x in directions]
+    return [
+        (place, random * (vector.norm() / random.norm()))
+        for (place, vector), random in zip(directions, drawn, strict=True)
+    ]
+
+
+def feature_directions(model: Network, feature: str) -> Directions:
+    """The decoders of a feature: what it writes, where its activation is 1.
+
+    Raises:
+        InvalidInput: it is not the name of a feature.
+        UnknownPlace: the model has no such component.
+    """
+    component = components_of(model).named(str(feature))
+    if component.place.point is not Point.FEATURES or component.unit is None:
+        raise InvalidInput(f"feature={shorten(feature)} should be that of a dictionary: L0F17.")
+    which = torch.tensor([component.unit], device=model.device)
+    directions: list[tuple[Place, Tensor]] = []
+    for output in all_outputs(model):
+        for source, number in output.sources:
+            if source.names.place == component.place:
+                sizes = model.fixed_axes(output.writes)
+                shape = [sizes[axis] for axis in output.writes.point.axes[2:]]
+                directions.append((output.writes, source.writers(which)[0, number].view(shape)))
+    return directions
 
 
 def steering_vector(
@@ -185,7 +220,8 @@ def steering_vector(
     """
     if (vector is None) == (contrast is None):
         raise InvalidInput(
-            "Give either vector= or contrast=(positive, negative) prompts, or ablate= alone."
+            "Give one of vector=, contrast=(positive, negative) prompts and feature=, or ablate= "
+            "alone."
         )
     if vector is not None and (not isinstance(vector, Tensor) or vector.is_complex()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(

@@ -453,6 +453,7 @@ COMMANDS = (
             default=-1, help="Layer at which the vector is added; negative: from the end."
         ),
         contrast=Input(lambda inputs: inputs.pairs),
+        feature=HIDDEN,
         pos=HIDDEN,
         strengths=Option("strength"),
         ablate=HIDDEN,

@@ -20,6 +20,7 @@ from interp.dictionaries import (
     dictionary_learning,
     gemma_scope,
     gemma_scope_2,
+    gemma_scope_2_layers,
     saelens,
     sparsify,
 )
@@ -195,14 +196,16 @@ def load_cross_layer(
     dtype: torch.dtype = torch.float32,
     lazy: bool = False,
 ) -> CrossLayerTranscoder:
-    """The cross-layer transcoder of a folder, as circuit-tracer publishes it.
+    """The cross-layer transcoder of a folder, as circuit-tracer or Gemma Scope 2 publishes it.
 
         transcoder = interp.dictionaries.load_cross_layer("folder")
         analyses.attribution_graph(model, text, units=transcoder)
         interp.run(model, text, edits=interp.dictionaries.feature_edits(transcoder, 3, 17))
 
     A folder with ``config.yaml`` and, for each layer, the files ``W_enc_N.safetensors`` and
-    ``W_dec_N.safetensors``. Places are named as in :func:`load_set`.
+    ``W_dec_N.safetensors``, whose places are named as in :func:`load_set`; or one with
+    ``config.json`` and ``params_layer_N.safetensors``, of Gemma Scope 2, such as
+    ``load_cross_layer("hub:google/gemma-scope-2-1b-pt", inside="clt/width_262k_l0_medium")``.
 
     Args:
         folder: the folder, or ``"hub:org/name@revision"``.
@@ -220,8 +223,16 @@ def load_cross_layer(
             or it reads what is another tensor in models of this package.
     """
     check_dtype(dtype)
-    path = local_folder(folder, inside, [circuit_tracer.SETTINGS, "W_*.safetensors"])
-    return cross_layer_files.read_cross_layer(path, dtype, reads, writes, lazy=lazy)
+    files = ["W_*.safetensors", f"{gemma_scope_2_layers.FILES}*.safetensors"]
+    settings = [circuit_tracer.SETTINGS, gemma_scope_2.SETTINGS]
+    path = local_folder(folder, inside, [*settings, *files])
+    is_of_gemma = any(path.glob(files[1]))
+    read = (
+        gemma_scope_2_layers.read_gemma_scope_2_layers
+        if is_of_gemma
+        else cross_layer_files.read_cross_layer
+    )
+    return read(path, dtype, reads, writes, lazy=lazy)
 
 
 def load_any(folder: object) -> Dictionary | CrossLayerTranscoder:

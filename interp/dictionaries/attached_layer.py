@@ -73,6 +73,7 @@ class AttachedLayer(Attached):
         self.format, self.facts = transcoder.format, transcoder.facts
         self._activation, self._decoder = transcoder.activation[layer], transcoder.w_dec[layer]
         tensors = {name: getattr(transcoder, name)[layer] for name in ("w_enc", "b_enc", "b_dec")}
+        tensors |= {} if transcoder.w_skip is None else {"w_skip": transcoder.w_skip[layer]}
         for name, value in vars(self._activation).items():
             tensors |= {f"activation_{name}": value} if torch.is_tensor(value) else {}
         if torch.is_tensor(self._decoder):
@@ -173,6 +174,7 @@ def transcoder_of(
         names: the TransformerLens names of the places that each one reads and writes.
     """
     reads, writes = zip(*names, strict=True)
+    skips = [part.get_buffer("w_skip") for part in parts if "w_skip" in dict(part.named_buffers())]
     return CrossLayerTranscoder(
         w_enc=torch.stack([part.w_enc for part in parts]),
         b_enc=torch.stack([part.b_enc for part in parts]),
@@ -183,4 +185,5 @@ def transcoder_of(
         writes=cast("tuple[str, ...]", writes),
         format=parts[0].format,
         facts=parts[0].facts,
+        w_skip=torch.stack(skips) if skips else None,
     )

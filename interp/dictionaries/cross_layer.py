@@ -1,7 +1,7 @@
 """A cross-layer transcoder: features that read what one MLP reads, and write what later ones write.
 
     f_l = activation(x_l W_enc,l + b_enc,l)             x_l: what the MLP of layer l reads
-    ŷ_m = Σ_{l ≤ m} f_l W_dec,l→m + b_dec,m             y_m: what the MLP of layer m writes
+    ŷ_m = Σ_{l ≤ m} f_l W_dec,l→m + b_dec,m (+ x_m W_skip,m)     y_m: what the MLP of layer m writes
 
 Each layer has its own features, with a decoder for each layer from their own on (Ameisen et al.
 2025, "Circuit Tracing").
@@ -18,7 +18,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.dictionaries.activations import Activation, Features, JumpReLU, ReLU
-from interp.dictionaries.dictionary import Dictionary, activation_with, checked_place
+from interp.dictionaries.dictionary import (
+    Dictionary,
+    SkipDictionary,
+    activation_with,
+    checked_place,
+)
 from interp.errors import InvalidInput, shorten
 from interp.io import TensorData
 from interp.model import Network
@@ -62,6 +67,7 @@ class CrossLayerTranscoder:
         writes: name of what is reconstructed in each layer.
         format: the library that wrote the files.
         facts: what else the files say about it, such as the model's name.
+        w_skip: the linear path of each layer beside its features; ``None`` without one.
     """
 
     w_enc: Float[Tensor, "layer d_in feature"]
@@ -73,6 +79,7 @@ class CrossLayerTranscoder:
     writes: tuple[str, ...]
     format: str = ""
     facts: Mapping[str, object] = field(default_factory=dict[str, object])
+    w_skip: Float[Tensor, "layer d_in d_out"] | None = None
 
     def __post_init__(self) -> None:
         """Check that each layer has decoders to itself and to each later layer.
@@ -84,9 +91,10 @@ class CrossLayerTranscoder:
         expected = [(self.n_features, n - layer, d_out) for layer in range(n)]
         shapes = [tuple(each.shape) for each in self.w_dec]
         lengths = {len(self.activation), len(self.reads), len(self.writes)}
+        lengths |= set[int]() if self.w_skip is None else {len(self.w_skip)}
         if shapes != expected or lengths != {n}:
             raise InvalidInput(
-                f"w_dec has the shapes {shorten(shapes)}, and activation, reads and writes "
+                f"w_dec has the shapes {shorten(shapes)}, and activation, reads, writes and w_skip "
                 f"{shorten(sorted(lengths))} elements; expected {shorten(expected)} [feature "
                 f"target d_out], and {n} elements, one for each layer."
             )
@@ -99,17 +107,17 @@ class CrossLayerTranscoder:
             transcoders: that of each layer, in order; the sizes of all are the same.
 
         Raises:
-            InvalidInput: there is none, sizes differ, one has a skip or subtracts something from
-                its input.
+            InvalidInput: there is none, sizes differ, some have a skip and some none, or one
+                subtracts something from its input.
         """
         several = list(transcoders)
-        alike = len({(each.w_enc.shape, each.w_dec.shape) for each in several}) == 1
-        others = [each for each in several if type(each) is not Dictionary or each.b_in.any()]
-        if not alike or others:
+        alike = len({(type(each), each.w_enc.shape, each.w_dec.shape) for each in several}) == 1
+        if not alike or any(each.b_in.any() for each in several):
             raise InvalidInput(
                 f"transcoders={shorten(several)} should be one of each layer, all of the same "
-                "sizes, without a skip and with b_in = 0."
+                "sizes, all with a skip or none, and with b_in = 0."
             )
+        skips = [each.w_skip for each in several if isinstance(each, SkipDictionary)]
         padded = [
             nn.functional.pad(each.w_dec[:, None], (0, 0, 0, len(several) - 1 - layer))
             for layer, each in enumerate(several)
@@ -123,6 +131,7 @@ class CrossLayerTranscoder:
             reads=tuple(each.reads for each in several),
             writes=tuple(each.writes for each in several),
             format=several[0].format,
+            w_skip=torch.stack(skips) if skips else None,
         )
 
     @property
@@ -156,13 +165,13 @@ class CrossLayerTranscoder:
         return activation(x @ w_enc + b_enc)
 
     def decode(self, features: EveryFeature) -> Outputs:
-        """ŷ of all layers: what the features of each layer and of those before write to it."""
+        """What the features of each layer and of those before write to it, and its bias."""
         return torch.stack([self.decode_at(layer, features) for layer in range(self.n_layers)])
 
     def decode_at(
         self, layer: int, features: EveryFeature | Sequence[Tensor]
     ) -> Float[Tensor, "*batch d_out"]:
-        """ŷ of one layer.
+        """What features write to one layer, and its bias: ŷ, but for a skip.
 
         Args:
             layer: the layer.
@@ -186,9 +195,23 @@ class CrossLayerTranscoder:
             )
         return self.w_dec[layer][which][:, target - layer]
 
+    def output_at(
+        self, layer: int, features: EveryFeature | Sequence[Tensor], x: Float[Tensor, "*batch d_in"]
+    ) -> Float[Tensor, "*batch d_out"]:
+        """ŷ of one layer, with its skip if it has one.
+
+        Args:
+            layer: the layer.
+            features: as for :meth:`decode_at`.
+            x: what this layer reads.
+        """
+        written = self.decode_at(layer, features)
+        return written if self.w_skip is None else written + x @ self.w_skip[layer]
+
     def reconstruct(self, x: Inputs) -> Outputs:
         """ŷ of all layers, from what all of them read."""
-        return self.decode(self.encode(x))
+        features = self.encode(x)
+        return torch.stack([self.output_at(n, features, part) for n, part in enumerate(x)])
 
     def error(self, x: Inputs, target: Outputs) -> Outputs:
         """What is left out of each layer's output: y − ŷ.
@@ -240,7 +263,9 @@ class CrossLayerTranscoder:
         if (self.w_enc.device, self.w_enc.dtype) == (device, dtype):
             return self
         tensors = {
-            name: getattr(self, name).to(device, dtype) for name in ("w_enc", "b_enc", "b_dec")
+            each.name: x.to(device, dtype)
+            for each in fields(self)
+            if torch.is_tensor(x := getattr(self, each.name))
         }
         activation = tuple(
             activation_with(
@@ -262,7 +287,7 @@ class CrossLayerTranscoder:
         for part in parts:
             if torch.is_tensor(part):
                 total.update(TensorData(part.contiguous()).digest.encode())
-            elif not isinstance(part, tuple | Mapping):
+            elif not isinstance(part, tuple | Mapping | None):
                 total.update(str(part).encode())
         return total.hexdigest()
 

@@ -1,7 +1,7 @@
 """Edits of the features of a cross-layer transcoder, as edits of what MLPs write.
 
     y_m ← y_m + (f′_l − f_l) W_dec,l→m       for every layer m ≥ l that the feature writes
-    y_m ← ŷ_m                                 what the transcoder explains, without its error
+    y_m ← ŷ_m + factor · ε_m                  what the transcoder explains, with its error scaled
 
 f_l is computed from what layer l reads in the same forward. So later layers' features see the
 change through the stream, and what the transcoder leaves out stays: an edit of a feature that
@@ -113,9 +113,14 @@ class ScaledFeature(_OfTranscoder):
 
 @dataclass(frozen=True)
 class Reconstruction(_OfTranscoder):
-    """ŷ of one layer in place of its output."""
+    """ŷ of one layer in place of its output, with its error scaled.
+
+    Attributes:
+        factor: what the error is multiplied by.
+    """
 
     kind = "cross_layer_reconstruction"
+    factor: float = 0.0
 
     @property
     def sources(self) -> range:
@@ -123,14 +128,13 @@ class Reconstruction(_OfTranscoder):
         return range(self.target + 1)
 
     def replacement(self, old: Tensor, whole: Tensor, index: Any, site: EditSite) -> Tensor:  # noqa: ANN401, ARG002
-        """``ŷ``; ``old`` where only shapes are checked, without data."""
+        """``ŷ + factor ε``; ``old`` where only shapes are checked, without data."""
         if old.is_meta:
             return old
-        features = [
-            self.of.encode_at(layer, site.earlier[place][index])
-            for layer, place in enumerate(self.reads)
-        ]
-        return self.of.decode_at(self.target, features).to(old.dtype)
+        x = [site.earlier[place][index] for place in self.reads]
+        features = [self.of.encode_at(layer, part) for layer, part in enumerate(x)]
+        explained = self.of.output_at(self.target, features, x[-1]).to(old.dtype)
+        return explained + self.factor * (old - explained) if self.factor else explained
 
 
 def feature_edits(
@@ -168,9 +172,8 @@ def feature_edits(
     """
     layer = _index(layer, transcoder.n_layers, "layer")
     feature = _index(feature, transcoder.n_features, "feature")
-    for name, number in (("factor", factor), ("value", 0.0 if value is None else value)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
-            raise InvalidInput(f"{name}={shorten(number)} should be a finite number.")
+    factor = _finite(factor, "factor")
+    value = None if value is None else _finite(value, "value")
     select = zero("resid_pre", pos=pos).select
     return [
         ScaledFeature(
@@ -180,7 +183,7 @@ def feature_edits(
             target=target,
             layer=layer,
             feature=feature,
-            factor=float(factor),
+            factor=factor,
             value=value,
         )
         for target in range(layer, transcoder.n_layers)
@@ -188,16 +191,22 @@ def feature_edits(
 
 
 def reconstruction_edits(
-    transcoder: CrossLayerTranscoder, layers: Sequence[int] | None = None
+    transcoder: CrossLayerTranscoder,
+    layers: Sequence[int] | None = None,
+    *,
+    factor: float = 0.0,
+    pos: int | Sequence[int] | None = None,
 ) -> list[Edit]:
-    """Edits that put ŷ in place of what MLPs write.
+    """Edits that put ŷ in place of what MLPs write, or scale what it leaves out.
 
     Args:
         transcoder: the transcoder.
         layers: the layers whose output is replaced; ``None`` for all.
+        factor: what the error of each layer is multiplied by; 0 leaves it out.
+        pos: one or several positions; ``None`` for all.
 
     Raises:
-        InvalidInput: there is no such layer.
+        InvalidInput: there is no such layer, or the factor is not finite.
 
     Examples:
         >>> parts = [interp.dictionaries.load(f"python-4l/mlp-{layer}") for layer in range(4)]
@@ -208,10 +217,28 @@ def reconstruction_edits(
     """
     n = transcoder.n_layers
     targets = range(n) if layers is None else [_index(layer, n, "layer") for layer in layers]
+    factor, select = _finite(factor, "factor"), zero("resid_pre", pos=pos).select
     return [
-        Reconstruction((transcoder.writes[target],), transcoder=transcoder, target=target)
+        Reconstruction(
+            (transcoder.writes[target],),
+            select,
+            transcoder=transcoder,
+            target=target,
+            factor=factor,
+        )
         for target in targets
     ]
+
+
+def _finite(number: object, name: str) -> float:
+    """A checked number.
+
+    Raises:
+        InvalidInput: it is none, or not finite.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | float) or not isfinite(number):
+        raise InvalidInput(f"{name}={shorten(number)} should be a finite number.")
+    return float(number)
 
 
 def _index(value: object, n: int, name: str) -> int:

@@ -7,7 +7,7 @@ The activation is JumpReLU if there are thresholds, else ReLU, whatever the sett
 subtracted from the input.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,14 +25,21 @@ from interp.dictionaries.circuit_tracer import (
     settings_of_set,
 )
 from interp.dictionaries.cross_layer import CrossLayerTranscoder, Decoder
-from interp.dictionaries.files import Settings, Tensors, finite, sizes_of, take, tensors_of
+from interp.dictionaries.files import (
+    Settings,
+    Tensors,
+    finite,
+    shapes_of,
+    sizes_of,
+    take,
+    tensors_of,
+)
 from interp.errors import InvalidInput, ModelLoadError, OutOfResources, reason, shorten
 from interp.io import (
     DAMAGED,
     UNREADABLE,
     as_path,
     atomic_folder,
-    read_header,
     save_tensors,
     write_text_whole,
 )
@@ -53,6 +60,7 @@ class StoredDecoder:
         shape: features, layers that they write, and numbers of each output.
         device: where what is read is placed.
         dtype: the dtype of what is read.
+        before: number of targets in the file before those that are read, which have to be 0.
     """
 
     path: Path
@@ -60,12 +68,14 @@ class StoredDecoder:
     shape: torch.Size
     device: torch.device
     dtype: torch.dtype
+    before: int = 0
 
     def __getitem__(self, which: Tensor) -> Tensor:
         """The decoders of some features.
 
         Raises:
-            ModelLoadError: the file is damaged or gone, or a number is not finite.
+            ModelLoadError: the file is damaged or gone, a number is not finite, or one writes a
+                layer before its own.
         """
         if not len(which):
             return torch.zeros(0, *self.shape[1:], device=self.device, dtype=self.dtype)
@@ -74,15 +84,30 @@ class StoredDecoder:
                 rows: Tensor = file.get_slice(self.name)[which.tolist()]
         except (*DAMAGED, *UNREADABLE, ValueError) as error:
             raise ModelLoadError(f"{self.path} can't be read: {reason(error)}.") from error
-        return finite(rows, self.dtype, f"{self.path}: {self.name}").to(self.device)
+        rows = finite(rows, self.dtype, f"{self.path}: {self.name}")
+        return later_targets(rows, self.before, self.path).to(self.device)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "StoredDecoder":
         """The same decoders, on another device and in another dtype."""
-        return StoredDecoder(self.path, self.name, self.shape, device, dtype)
+        return replace(self, device=device, dtype=dtype)
 
     def __str__(self) -> str:
         """The file and its size."""
         return f"{self.path.name} {self.path.stat().st_size} {list(self.shape)}"
+
+
+def later_targets(w_dec: Tensor, before: int, path: Path) -> Tensor:
+    """Decoders without those to the first targets, which are layers before their own.
+
+    Raises:
+        ModelLoadError: one of these is not 0.
+    """
+    if w_dec[:, :before].any():
+        raise ModelLoadError(
+            f"{path} has decoders to layers before that of their features, which no forward can "
+            "write. A cross-layer transcoder has zeros there."
+        )
+    return w_dec[:, before:].clone() if before else w_dec
 
 
 def read_cross_layer(
@@ -140,8 +165,8 @@ def save_cross_layer(transcoder: CrossLayerTranscoder, folder: str | Path) -> No
     What an MLP reads after a norm is named ``mlp.hook_in``, as in circuit-tracer.
 
     Args:
-        transcoder: a transcoder with ReLU or JumpReLU in all layers, each of which reads and writes
-            the same places of its layer.
+        transcoder: a transcoder without a skip, with ReLU or JumpReLU in all layers, each of which
+            reads and writes the same places of its layer.
         folder: created if missing; it must have no other files.
 
     Raises:
@@ -162,10 +187,11 @@ def save_cross_layer(transcoder: CrossLayerTranscoder, folder: str | Path) -> No
         {name.removeprefix(f"blocks.{layer}.") for layer, name in enumerate(names)}
         for names in (transcoder.reads, transcoder.writes)
     ]
-    if kinds not in ({ReLU}, {JumpReLU}) or {1} != {*map(len, hooks)}:
+    is_alike = kinds in ({ReLU}, {JumpReLU}) and {1} == {*map(len, hooks)}
+    if not is_alike or transcoder.w_skip is not None:
         raise InvalidInput(
             f"{transcoder} can't be written: in a file of circuit-tracer all layers have ReLU, or "
-            "all have JumpReLU, and read and write the same places of their layers."
+            "all have JumpReLU, read and write the same places of their layers, and have no skip."
         )
     reads, writes = (hook.pop().replace(AFTER_NORM, "mlp.hook_in") for hook in hooks)
     settings = {
@@ -216,8 +242,8 @@ def _check_settings(settings: Settings, folder: Path) -> None:
     if OTHER_FILES in settings:
         raise ModelLoadError(
             f"{folder / SETTINGS} lists files of another format under {OTHER_FILES}: "
-            f"{shorten(settings[OTHER_FILES])}. Of cross-layer transcoders, only files named "
-            "W_enc_N.safetensors and W_dec_N.safetensors are read."
+            f"{shorten(settings[OTHER_FILES])}. Those of Gemma Scope 2 are read from the folder "
+            "with their config.json."
         )
 
 
@@ -227,21 +253,33 @@ def _number_of_layers(folder: Path) -> int:
     Raises:
         ModelLoadError: a file is missing, or one has an unexpected name.
     """
-    names = {name for name in names_in(folder) if name.endswith(".safetensors")}
+    names = names_in(folder)
     n = max(1, sum(name.startswith("W_enc_") for name in names))
-    expected = {f"W_{part}_{n}.safetensors" for n in range(n) for part in ("enc", "dec")}
-    missing, more = sorted(expected - names), sorted(n for n in names - expected if _is_of_layer(n))
-    if missing or more:
-        raise ModelLoadError(
-            f"{folder} should have the files W_enc_N.safetensors and W_dec_N.safetensors of each "
-            f"layer from 0 on; missing: {shorten(missing) if missing else 'none'}, unexpected: "
-            f"{shorten(more) if more else 'none'}."
-        )
+    check_files(folder, n, ("W_enc_", "W_dec_"))
     return n
 
 
-def _is_of_layer(name: str) -> bool:
-    return name.startswith(("W_enc_", "W_dec_"))
+def check_files(folder: Path, n_layers: int, prefixes: tuple[str, ...]) -> None:
+    """Refuse a folder without a file of each layer, or with files of more.
+
+    Args:
+        folder: the folder.
+        n_layers: number of layers.
+        prefixes: what the names of files begin with; the number of the layer follows.
+
+    Raises:
+        ModelLoadError: a file is missing, or one has an unexpected name.
+    """
+    names = {name for name in names_in(folder) if name.startswith(prefixes)}
+    expected = {f"{prefix}{n}.safetensors" for n in range(n_layers) for prefix in prefixes}
+    missing, more = sorted(expected - names), sorted(names - expected)
+    if missing or more:
+        files = " and ".join(f"{prefix}N.safetensors" for prefix in prefixes)
+        raise ModelLoadError(
+            f"{folder} should have the files {files} of each layer from 0 on; missing: "
+            f"{shorten(missing) if missing else 'none'}, unexpected: "
+            f"{shorten(more) if more else 'none'}."
+        )
 
 
 def _encoder(folder: Path, layer: int, dtype: torch.dtype) -> Tensors:
@@ -276,11 +314,7 @@ def _decoder(
     shape = (n_features, n_layers - layer, width)
     if not lazy:
         return take(tensors_of(path, dtype), {name: shape}, path)[name]
-    try:
-        shapes = {key: tuple(entry.shape) for key, entry in read_header(path).entries.items()}
-    except (*DAMAGED, *UNREADABLE, ValueError) as error:
-        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
-    take({key: torch.empty(at, device="meta") for key, at in shapes.items()}, {name: shape}, path)
+    take(shapes_of(path), {name: shape}, path)
     return StoredDecoder(path, name, torch.Size(shape), torch.device("cpu"), dtype)
 
 

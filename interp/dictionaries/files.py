@@ -4,7 +4,7 @@ Of a pickle, which one of the formats is, only tensors and plain values are read
 """
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,36 @@ def settings_of(path: Path) -> dict[str, Any]:
     return settings
 
 
-def tensors_of(path: Path, dtype: torch.dtype) -> Tensors:
+def tensors_of(path: Path, dtype: torch.dtype, without: Collection[str] = ()) -> Tensors:
     """All tensors of a safetensors or NumPy file by name.
+
+    Args:
+        path: the file.
+        dtype: dtype of the tensors.
+        without: names of tensors of a safetensors file that are not read.
 
     Raises:
         ModelLoadError: the file is missing or damaged, or a value is not a finite number in
             ``dtype``.
     """
-    read = _arrays if path.suffix == ".npz" else _safetensors
     try:
-        tensors = read(path)
+        tensors = _arrays(path) if path.suffix == ".npz" else _safetensors(path, without)
     except (*DAMAGED, *UNREADABLE, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
     return {name: finite(tensor, dtype, f"{path}: {name}") for name, tensor in tensors.items()}
+
+
+def shapes_of(path: Path) -> Tensors:
+    """All tensors of a safetensors file by name, without data.
+
+    Raises:
+        ModelLoadError: the file is missing or damaged.
+    """
+    try:
+        entries = read_header(path).entries.items()
+    except (*DAMAGED, *UNREADABLE, ValueError) as error:
+        raise ModelLoadError(f"{path} can't be read: {reason(error)}.") from error
+    return {name: torch.empty(entry.shape, device="meta") for name, entry in entries}
 
 
 def checked_file(path: Path) -> tuple[Tensors, dict[str, str]]:
@@ -152,10 +169,11 @@ def active_count(settings: Settings, n_features: int, path: Path) -> int:
     return k
 
 
-def _safetensors(path: Path) -> Tensors:
+def _safetensors(path: Path, without: Collection[str] = ()) -> Tensors:
     read_header(path)  # refuses what lies about its sizes, before anything is allocated
     with safe_open(str(path), framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        names = {*file.keys()}.difference(without)
+        return {name: file.get_tensor(name) for name in sorted(names)}
 
 
 def _arrays(path: Path) -> Tensors:

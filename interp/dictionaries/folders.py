@@ -13,10 +13,8 @@ from interp.loading import PREFIX, fetch_files, published_files
 
 INSIDE = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
 """A path within a folder, without characters that patterns of files have."""
-CROSS_LAYER = re.compile(r"W_(enc|dec)_\d+\.safetensors")
-"""Files of cross-layer transcoders of circuit-tracer."""
-OTHER_CROSS_LAYER = re.compile(r"params_layer_\d+\.safetensors")
-"""Those of Gemma Scope 2, which are not read."""
+CROSS_LAYER = re.compile(r"(W_(enc|dec)|params_layer)_\d+\.safetensors")
+"""Files of cross-layer transcoders of circuit-tracer and of Gemma Scope 2."""
 
 
 def check_dtype(dtype: torch.dtype) -> None:
@@ -62,29 +60,24 @@ def published_in(folder: object, inside: str) -> list[str] | None:
 
 
 def has_cross_layer(folder: Path) -> bool:
-    """Whether a folder has files of a cross-layer transcoder of circuit-tracer."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return any(CROSS_LAYER.fullmatch(name) for name in names)
+    """Whether a folder has files of a cross-layer transcoder."""
+    return any(CROSS_LAYER.fullmatch(name) for name in _names(folder))
 
 
 def advice(folder: Path) -> str:
     """What else a folder is, if it is not that of one dictionary."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    cross_layer = next((name for name in names if CROSS_LAYER.fullmatch(name)), None)
-    if cross_layer is not None:
+    if has_cross_layer(folder):
         return (
-            f" {cross_layer} is a file of a cross-layer transcoder: read it with "
+            " It has files of a cross-layer transcoder: read it with "
             "interp.dictionaries.load_cross_layer."
         )
-    if OF_SET in names:
+    if OF_SET in _names(folder):
         return (
             f" It has {OF_SET}, so it is a set with a transcoder for each layer: read it with "
             "interp.dictionaries.load_set."
         )
-    other = next((name for name in names if OTHER_CROSS_LAYER.fullmatch(name)), None)
-    if other is None:
-        return ""
-    return (
-        f" {other} is a file of a cross-layer transcoder of Gemma Scope 2, whose features write to "
-        "several layers; of these, only circuit-tracer's are read."
-    )
+    return ""
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []

@@ -36,23 +36,19 @@ def read_gemma_scope_2(folder: Path, dtype: torch.dtype) -> Dictionary:
         ModelLoadError: the files are damaged or contradict one another, or the file is one of a
             cross-layer transcoder.
     """
-    settings, path = settings_of(folder / SETTINGS), folder / WEIGHTS
-    if settings.get("architecture") != ARCHITECTURE:
-        raise ModelLoadError(
-            f"{folder / SETTINGS}: architecture is {shorten(settings.get('architecture'))}; "
-            f"{ARCHITECTURE!r} was expected."
-        )
+    settings, path = checked_settings(folder), folder / WEIGHTS
     tensors = tensors_of(path, dtype)
     if W_DEC in tensors and tensors[W_DEC].ndim == len(("feature", "layer", "d_out")):
         raise ModelLoadError(
             f"{path}: {W_DEC} has the shape {list(tensors[W_DEC].shape)}: it is one layer of a "
-            "cross-layer transcoder, whose features write to several layers. These are not read."
+            "cross-layer transcoder, whose features write to several layers. These are read from "
+            "a folder with the files params_layer_N.safetensors of all layers."
         )
     d_in, n_features = sizes_of(tensors, "w_enc", path)
     d_out = sizes_of(tensors, W_DEC, path)[1]
     shapes: dict[str, tuple[int, ...]] = {"w_enc": (d_in, n_features), W_DEC: (n_features, d_out)}
     shapes |= {"b_enc": (n_features,), "threshold": (n_features,), "b_dec": (d_out,)}
-    if _is_set(settings, "affine_connection", folder):
+    if is_set(settings, "affine_connection", folder):
         shapes[SKIP] = (d_in, d_out)
     take(tensors, shapes, path)
     reads = _place(settings.get("hf_hook_point_in"))
@@ -71,7 +67,22 @@ def read_gemma_scope_2(folder: Path, dtype: torch.dtype) -> Dictionary:
     )
 
 
-def _is_set(settings: Settings, name: str, folder: Path) -> bool:
+def checked_settings(folder: Path) -> dict[str, Any]:
+    """The configuration of a folder.
+
+    Raises:
+        ModelLoadError: it can't be read, or is one of another architecture.
+    """
+    settings = settings_of(folder / SETTINGS)
+    if settings.get("architecture") != ARCHITECTURE:
+        raise ModelLoadError(
+            f"{folder / SETTINGS}: architecture is {shorten(settings.get('architecture'))}; "
+            f"{ARCHITECTURE!r} was expected."
+        )
+    return settings
+
+
+def is_set(settings: Settings, name: str, folder: Path) -> bool:
     """A setting that is true or false; false if it is absent.
 
     Raises:

@@ -73,6 +73,7 @@ def read_saelens(folder: Path, dtype: torch.dtype) -> Dictionary:
         shapes["W_skip"] = (d_out, d_in)
     take(tensors, shapes, path)
     metadata = {**settings, **(settings.get("metadata") or {})}
+    metadata.pop("metadata", None)
     reads = str(metadata.get("hook_name") or "")
     is_transcoder = "transcoder" in architecture
     fields: dict[str, Any] = {
@@ -176,7 +177,7 @@ def save(dictionary: Dictionary, folder: str | Path, *, dtype: torch.dtype | Non
     stored = {name: tensor.detach().to(dtype).contiguous() for name, tensor in tensors.items()}
     is_heads = dictionary.reads.endswith("hook_z")
     activation = dictionary.activation
-    settings = {
+    settings: dict[str, Any] = {
         "architecture": architecture,
         "d_in": len(dictionary.w_enc),
         "d_sae": dictionary.n_features,
@@ -188,12 +189,11 @@ def save(dictionary: Dictionary, folder: str | Path, *, dtype: torch.dtype | Non
         "normalize_activations": "none",
         "reshape_activations": "hook_z" if is_heads else "none",
         **({"k": activation.k} if isinstance(activation, TopK) else {}),
-        "metadata": {
-            **dictionary.facts,
-            "hook_name": dictionary.reads,
-            "hook_name_out": dictionary.writes,
-        },
     }
+    # Of facts that were read from such a file, settings are written as those of this dictionary.
+    facts = {name: fact for name, fact in dictionary.facts.items() if name not in settings}
+    hooks = {"hook_name": dictionary.reads, "hook_name_out": dictionary.writes}
+    settings["metadata"] = facts | hooks
     with atomic_folder(as_path(folder)) as new:
         try:
             save_tensors(stored, new / WEIGHTS, {})

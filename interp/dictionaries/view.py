@@ -222,8 +222,9 @@ def with_dictionaries(
     has several dictionaries, ``("features", layer, "mlp_out")`` says which.
 
     The features of a cross-layer transcoder write to several layers: an edit of those of one layer
-    changes the outputs of the MLPs of this and of all later layers. Its errors are no places;
-    :func:`interp.dictionaries.reconstruction_edits` leaves them out.
+    changes the outputs of the MLPs of this and of all later layers. Its errors are no places, as
+    they depend on tensors of several layers: :func:`interp.dictionaries.reconstruction_edits`
+    scales them or leaves them out, and ``transcoder.error`` computes them.
 
     Args:
         model: the model, which is not changed; the view shares its weights.

@@ -426,8 +426,11 @@ def _chosen(
     """The stored places that are asked for.
 
     Raises:
+        InvalidInput: the list is empty.
         NotRecorded: one is not stored.
     """
+    if isinstance(places, list) and not places:
+        raise InvalidInput("places=[] names no place; leave it out to read all that are stored.")
     if places is None:
         return index.places
     several: Sequence[Any] = places if isinstance(places, list) else [places]

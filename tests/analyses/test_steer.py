@@ -233,8 +233,8 @@ def test_frames_and_summary_show_texts_side_by_side():
 @pytest.mark.parametrize(
     ("name", "settings", "error", "message"),
     [
-        ("gpt2", {}, InvalidInput, "either vector= or contrast="),
-        ("gpt2", {"vector": vector(), "contrast": (1, 2)}, InvalidInput, "either vector="),
+        ("gpt2", {}, InvalidInput, "Give one of vector=, contrast="),
+        ("gpt2", {"vector": vector(), "contrast": (1, 2)}, InvalidInput, "Give one of vector="),
         ("gpt2", {"contrast": "ab"}, InvalidInput, r"should be \(positive, negative\)"),
         ("gpt2", {"vector": vector()[:3]}, InvalidInput, r"shape \(3,\)"),
         ("gpt2", {"vector": vector() * torch.nan}, InvalidInput, "finite"),

@@ -270,6 +270,7 @@ def test_sweeps_of_feature_edits_are_whole_forwards(name):
         for unit, pos, factor in ((1, None, 0.0), (4, -1, 2.0), (6, 2, -1.0))
     ]
     cases += [reconstruction_edits(transcoder), reconstruction_edits(transcoder, [1])]
+    cases += [reconstruction_edits(transcoder, factor=2.0, pos=-1)]
     for metric in (metrics.loss(), metrics.logit(3, pos=-1)):
         swept = sweep(build(name), ids, cases, metric=metric).values
         for values, case in zip(swept, cases, strict=True):
@@ -292,6 +293,24 @@ def test_reconstructions_in_place_of_outputs(name, options):
     assert_identical(y_last[0], y_plain[0])
     assert (y_last[1] - y[1]).abs().max() > 1e-3
     assert_close(transcoder.error(x_plain, y_plain) + transcoder.reconstruct(x_plain), y_plain)
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=str)
+def test_errors_are_scaled_at_positions(name, options):
+    """y changes by (factor − 1) ε there, and at no other position; features are as they were."""
+    transcoder = drawn(name, options)
+    _, x, y = state(name, transcoder)
+    error = transcoder.error(x, y)[1]
+    of = reconstruction_edits(transcoder, [1], factor=3.0, pos=1)
+    _, x_scaled, y_scaled = state(name, transcoder, *of)
+    assert_close(y_scaled[1][:, 1] - y[1][:, 1], 2.0 * error[:, 1])
+    assert error[:, 1].abs().max() > 1e-3
+    assert_identical(y_scaled[1][:, [0, 2]], y[1][:, [0, 2]])
+    assert_identical(x_scaled[1], x[1])
+    _, _, same = state(name, transcoder, *reconstruction_edits(transcoder, factor=1.0))
+    assert_close(same, y)
+    with pytest.raises(InvalidInput, match="factor=nan should be a finite number"):
+        reconstruction_edits(transcoder, factor=float("nan"))
 
 
 def test_edits_are_data_with_a_hash_of_their_own():

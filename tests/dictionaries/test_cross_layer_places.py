@@ -355,14 +355,37 @@ def test_graphs_checks_and_scaled_units_are_those_of_the_transcoder():
     assert float(scaled[0].effect.abs().max()) > 1e-3
 
 
-def test_analyses_that_read_one_decoder_refuse_several():
-    view, (ids,) = viewed("gpt2"), tokens_of("gpt2")
-    for call in (
-        lambda: analyses.direct_logit_attribution(view, ids, target=3, by="feature"),
-        lambda: analyses.explain_scores(view, ids, 1, 0, by="feature"),
-    ):
-        with pytest.raises(InvalidInput, match="dictionaries that write one layer"):
-            call()
+@pytest.mark.parametrize("across", [True, False])
+def test_a_text_is_steered_by_raising_a_feature_in_every_layer_that_it_writes(across):
+    """The texts and divergences are those with its activation raised; of heads, likewise."""
+    if across:
+        (view, _, tokens), name = deep(), "L1F3"
+        where = ("features", 1)
+    else:
+        view, (tokens,), name = attached.viewed("gpt2"), tokens_of("gpt2"), "L1F2:z"
+        where = ("features", 1, "z")
+    settings = {"strengths": (0.0, 6.0), "new_tokens": 3}
+    steering = analyses.steer(view, tokens, feature=name, **settings)
+    raised = [edits.add(where, 6.0, unit=int(name[3]))]
+    text = view.generate(tokens, max_new_tokens=3, edits=raised)
+    assert torch.equal(steering.steered[1], text[:, tokens.shape[1] :])
+    whole = torch.cat([tokens, steering.plain], 1)
+    before, after = (
+        run(view, whole, edits=each).logits.log_softmax(-1)[:, tokens.shape[1] - 1 : -1]
+        for each in ([], raised)
+    )
+    assert_close(steering.kl[1], (before.exp() * (before - after)).sum(-1))
+    assert float(steering.kl[1].min()) > 1e-6
+    assert not steering.kl[0].any()
+    assert float((steering.control[1] - steering.kl[1]).abs().max()) > 1e-6
+    assert f"steering along {name}" in steering.summary()
+    for wrong in ({"feature": "L0H1"}, {"feature": name, "layer": 1}):
+        with pytest.raises(InvalidInput, match="feature="):
+            analyses.steer(view, tokens, **wrong)
+
+
+def test_a_check_takes_a_cross_layer_transcoder_alone():
+    (ids,) = tokens_of("gpt2")
     mixed = interp.with_dictionaries(
         build("gpt2"), [drawn("gpt2"), attached.dictionaries_of(build("gpt2"))[0]]
     )

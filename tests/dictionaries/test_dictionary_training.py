@@ -73,6 +73,10 @@ def test_a_trained_dictionary_is_saved_as_saelens_does(case, harvest, tmp_path):
     assert_identical(read.reconstruct(x), made.reconstruct(x))
     model = build("gpt2")
     assert read.places(model) == made.places(model)
+    dictionaries.save(read, tmp_path / "again")
+    texts = [(tmp_path / name / "cfg.json").read_text() for name in ("saved", "again")]
+    assert texts[0] == texts[1]
+    assert texts[0].count("d_sae") == texts[0].count('"metadata"') == 1
     torch.testing.assert_close(made.w_dec.norm(dim=1), torch.ones(SMALL.n_features))
 
 

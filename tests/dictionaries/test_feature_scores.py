@@ -1,5 +1,7 @@
 """A score as a sum over pairs of features: it is whole, and the largest pairs are those of all."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from architectures import assert_close, build, padded, tokens_of
@@ -15,6 +17,9 @@ from interp.dictionaries import DictionaryTransformer
 from interp.errors import InvalidInput
 from interp.model import untouched
 
+cross_layer = import_module("tests.dictionaries.test_cross_layer")
+places = import_module("tests.dictionaries.test_cross_layer_places")
+ACROSS = "across layers"
 BOUND = 1e-9
 EXACT = 1e-12
 EVERY = 10**6
@@ -28,7 +33,9 @@ def of_stream(name: str, *places: Place) -> DictionaryTransformer:
 
 
 def view_of(name: str, of: object) -> DictionaryTransformer:
-    """A model with dictionaries of its MLPs, of its attentions, or of the stream."""
+    """A model with dictionaries of its MLPs, of its attentions, of the stream, or of all layers."""
+    if of == ACROSS:
+        return interp.with_dictionaries(build(name), cross_layer.drawn(name))
     if isinstance(of, tuple):
         return transcoded(name, of)
     return of_attention(name, of) if isinstance(of, Point) else of_stream(name, of)
@@ -54,6 +61,8 @@ VIEWS = [
     ("gpt2", Place(Point.ATTN_IN, 1)),
     ("llama", Place(Point.NORMALIZED, 1, "ln1")),
     ("bert", Place(Point.NORMALIZED, 0, "ln2")),
+    ("gpt2", ACROSS),
+    ("gemma2", ACROSS),
 ]
 
 
@@ -127,6 +136,33 @@ def test_each_term_is_that_of_two_decoder_rows(name):
             assert_close(effect, (q * k).sum(-1).detach(), EXACT)
             seen += 1
     assert seen > 8
+
+
+def test_a_feature_that_writes_several_layers_is_one_writer():
+    """Its keys are those of all its decoders before the head; the terms sum to the score."""
+    view, transcoder, tokens = places.deep()
+    head = {"query": 4, "key": 1, "against": "nothing"}
+    plain = explain_scores(view, tokens, 3, 0, **head)
+    result = explain_scores(view, tokens, 3, 0, by="feature", pairs=EVERY, **head)
+    assert result.error < BOUND
+    assert_close(result.value, plain.value)
+    names = result.key_writers
+    assert len({*names}) == len(names)
+    assert {name for name in names if "error" in name} == {f"L{n} error" for n in range(3)}
+    cache = run(view, tokens, record="all").cache
+    block, row = view.blocks[3], names.index(next(name for name in names if name[:3] == "L0F"))
+    unit, attn, norm = int(names[row][3:]), block.attn, block.ln1
+    context = view.contexts(view.batches(tokens))[0]
+    q = attn.positions.query(cache["q", 3], context, untouched)[:, 4, 0] / attn.divisor
+    written = transcoder.w_dec[0][unit]
+    terms: list[torch.Tensor] = []
+    for decoder in (written[:3].sum(0), written[0]):
+        x = norm.centred(cache["features", 0][..., unit, None] * decoder) / cache["scale", 3, "ln1"]
+        k = (x * norm.gain @ attn.W_K[attn.kv_head(0)])[:, :, None]
+        k = attn.positions.key(k, context, untouched)[:, 1, 0]
+        terms.append((q * k).sum(-1).detach())
+    assert_close(result.key_effect[row], terms[0], BOUND)
+    assert (terms[0] - terms[1]).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("against", ["others", "mean"])

@@ -320,6 +320,8 @@ def test_a_damaged_shard_and_one_of_another_harvest_are_named(model, stored, tmp
 def test_places_rows_and_states_that_do_not_exist(stored):
     with pytest.raises(NotRecorded, match=r"is not stored; this harvest has blocks.0.attn.hook_z"):
         Harvest(stored.folder, places=("mlp_out", 0))
+    with pytest.raises(InvalidInput, match=r"places=\[\] names no place"):
+        Harvest(stored.folder, places=[])
     assert Harvest(stored.folder, places=[("z", 0), "resid_post"]).n_rows == 36
     for rows in ([36], [-37], [0.5], "ab"):
         with pytest.raises(InvalidInput, match=r"outside 0..35|indices of rows"):

@@ -8,16 +8,20 @@ from analyses.methods.attribution.edges import (
     most_points,
     steps_and_tolerance,
 )
-from analyses.methods.attribution.feature_terms import (
+from analyses.methods.attribution.feature_outputs import (
     ActiveFeatures,
-    FeatureWalk,
     Outputs,
     WrittenFeatures,
-    feature_walk,
+    all_outputs,
+    not_read,
     outputs_of,
-    parts_in_order,
     places_of_features,
     written_features,
+)
+from analyses.methods.attribution.feature_terms import (
+    FeatureWalk,
+    feature_walk,
+    parts_in_order,
 )
 from analyses.methods.attribution.head_scores import Head, PromptScores, Vectors
 from analyses.methods.attribution.logit_terms import (
@@ -73,6 +77,7 @@ __all__ = [
     "Vectors",
     "Walk",
     "WrittenFeatures",
+    "all_outputs",
     "cells_to_check",
     "check_linear_logits",
     "checked_frame",
@@ -82,6 +87,7 @@ __all__ = [
     "heads_together",
     "logit_direction",
     "most_points",
+    "not_read",
     "outputs_of",
     "parts_in_order",
     "places_of_features",

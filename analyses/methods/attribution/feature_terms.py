@@ -4,17 +4,21 @@
 
 y is what an MLP or an attention writes, before or after the norm of its output, or the z of all
 heads of a layer, whose direction D is W_O·D; or the stream itself, at which a walk ends. These
-terms replace those of y, and sum to them exactly.
+terms replace those of y, and sum to them exactly. Features of a cross-layer transcoder write to
+several outputs, and have one term for all of these.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 
 from einops import einsum, rearrange
-from jaxtyping import Float
-from torch import Tensor
 
+from analyses.methods.attribution.feature_outputs import (
+    ActiveFeatures,
+    Outputs,
+    WrittenFeatures,
+    places_of_output,
+)
 from analyses.methods.attribution.stream_terms import (
     Columns,
     Directions,
@@ -25,144 +29,11 @@ from analyses.methods.attribution.stream_terms import (
     StepDirections,
     StreamWalk,
     Walk,
-    written_points,
 )
-from analyses.methods.components import FeatureNames, components_of
-from interp import DictionaryTransformer
 from interp.cache import Cache
-from interp.dictionaries import Dictionary, SkipDictionary
-from interp.errors import InvalidInput
 from interp.metrics import at_least_float32
-from interp.model import Attention, Network, Stack, Step
+from interp.model import Attention, Stack
 from interp.points import Place
-
-Written = Float[Tensor, "cell d_out"]
-
-
-@dataclass(frozen=True, eq=False)
-class WrittenFeatures:
-    """The features of a dictionary of an output, or of the stream.
-
-    Attributes:
-        names: their place and names.
-        dictionary: the dictionary.
-        reads: what it reads.
-        writes: what it reconstructs.
-    """
-
-    names: FeatureNames
-    dictionary: Dictionary
-    reads: Place
-    writes: Place
-
-    def at(
-        self, cache: Cache, rows: Columns, columns: Columns
-    ) -> tuple[Float[Tensor, "cell feature"], Written, Written]:
-        """The features at some cells, the error, and what a skip writes (zeros without one).
-
-        They are computed at these cells alone, which takes less than those of the whole cache.
-        """
-        x, y = (cache[place][rows, columns].flatten(1) for place in (self.reads, self.writes))
-        features, dictionary = self.dictionary.encode(x), self.dictionary
-        error = at_least_float32(y) - at_least_float32(dictionary.output(features, x))
-        skipped = x @ dictionary.w_skip if isinstance(dictionary, SkipDictionary) else 0 * error
-        return at_least_float32(features), error, at_least_float32(skipped)
-
-
-Outputs = Mapping[Place, WrittenFeatures]
-"""Dictionaries by the place that they write."""
-
-
-FeaturesRead = Float[Tensor, "feature #cell r"]
-
-
-@dataclass(frozen=True, eq=False)
-class ActiveFeatures:
-    """The features of a dictionary that are active at some cell.
-
-    Attributes:
-        parts: the features, in their order.
-        values: their activations.
-        read: what is read of the direction that each writes, without the divisors of norms.
-        factor: 1 / the product of the divisors on the way.
-        before: the part that follows them in the order of the forward.
-    """
-
-    parts: tuple[Part, ...]
-    values: Float[Tensor, "cell feature"]
-    read: FeaturesRead
-    factor: Factor
-    before: Part
-
-    def terms(self) -> ReadTerms:
-        """The term of each feature."""
-        values = self.values.mT[..., None] * self.read * self.factor[:, None]
-        return dict(zip(self.parts, values, strict=True))
-
-
-def written_features(model: Network) -> Outputs:
-    """All dictionaries of a model.
-
-    Raises:
-        InvalidInput: it has none, or two are of one sub-layer.
-    """
-    if not isinstance(model, DictionaryTransformer):
-        raise InvalidInput(
-            'by="feature" takes a model with dictionaries: interp.with_dictionaries(model, '
-            "dictionaries), or --dictionary on the command line."
-        )
-    if model.has_transcoder:
-        raise InvalidInput(
-            'by="feature" takes dictionaries that write one layer; features of a cross-layer '
-            "transcoder are terms of several. analyses.attribution_graph sums over these."
-        )
-    names = {features.place: features for features in components_of(model).dictionaries}
-    outputs: dict[Place, WrittenFeatures] = {}
-    for place, dictionary in model.dictionaries().items():
-        reads, writes = dictionary.places(model)
-        outputs[writes] = WrittenFeatures(names[place], dictionary, reads, writes)
-    for stack in model.stacks:
-        for layer, step in stack.branches():
-            places = dict.fromkeys(places_of_output(stack, layer, step))
-            of_step = [place for place in places if place in outputs]
-            if len(of_step) > 1:
-                raise InvalidInput(
-                    f"Two dictionaries are of what one sub-layer writes, {of_step[0]} and "
-                    f"{of_step[1]}. Attach them to two views."
-                )
-    return outputs
-
-
-def outputs_of(model: Network) -> Outputs:
-    """The dictionaries of what sub-layers of the last stack write.
-
-    Raises:
-        InvalidInput: the model has no dictionary; one is of another tensor; or two are of one
-            sub-layer.
-    """
-    outputs, stack = written_features(model), model.stacks[-1]
-    written = {
-        place for layer, step in stack.branches() for place in places_of_output(stack, layer, step)
-    }
-    others = [place for place in outputs if place not in written]
-    if others:
-        raise InvalidInput(
-            f'by="feature" takes dictionaries of what an MLP or an attention of the last stack '
-            f"writes; one is of {others[0]}, which is no term of the stream."
-        )
-    return outputs
-
-
-def places_of_output(stack: Stack, layer: int, step: Step) -> list[Place]:
-    """What a sub-layer writes, what is added to the stream, and the z of an attention."""
-    z = [step.f.points.z] if isinstance(step.f, Attention) else []
-    return [Place(at, layer, stack=stack.name_in_places) for at in (*written_points(step), *z)]
-
-
-def places_of_features(outputs: Outputs) -> list[Place]:
-    """The places that a run must record for :func:`feature_walk`."""
-    places = (place for each in outputs.values() for place in (each.reads, each.writes))
-    return list(dict.fromkeys(places))
 
 
 def feature_walk(outputs: Outputs) -> Walk:
@@ -181,8 +52,11 @@ def parts_in_order(several: Iterable[Iterable[Part]]) -> tuple[Part, ...]:
             else:
                 groups[part] = groups.get(part, set()) | features
                 features = set[Part]()
-    by_unit = {part: sorted(some, key=lambda each: each.unit or 0) for part, some in groups.items()}
-    return tuple(each for part, features in by_unit.items() for each in (*features, part))
+    in_order = {
+        part: sorted(some, key=lambda each: (each.layer or 0, each.unit or 0))
+        for part, some in groups.items()
+    }
+    return tuple(each for part, features in in_order.items() for each in (*features, part))
 
 
 class FeatureWalk(StreamWalk):
@@ -191,10 +65,6 @@ class FeatureWalk(StreamWalk):
     Args:
         outputs: the dictionaries. A walk ends at the first one of the stream that it meets.
         stack, cache, rows, columns: see :class:`StreamWalk`.
-
-    Attributes:
-        active: the features of each dictionary on the way, if terms are taken by
-            :meth:`terms_beside_features`.
     """
 
     def __init__(
@@ -203,23 +73,33 @@ class FeatureWalk(StreamWalk):
         super().__init__(stack, cache, rows, columns)
         self._outputs = outputs
         self._end: Place | None = None
-        self._collects = False
-        self.active: list[ActiveFeatures] = []
+        self._active: dict[Place, ActiveFeatures] = {}
 
     def terms(self, split: Split | None = None) -> ReadTerms:
-        """The terms; a dictionary of what a norm writes also has the bias of this norm."""
+        """The terms; those of features are before those of what their dictionary leaves out."""
+        beside, active = self.terms_beside_features(split)
+        terms: ReadTerms = {}
+        for part, term in beside.items():
+            for features in active:
+                terms |= features.terms() if features.before == part else {}
+            terms[part] = term
+        return terms
+
+    def terms_beside_features(
+        self, split: Split | None = None
+    ) -> tuple[ReadTerms, list[ActiveFeatures]]:
+        """The terms of all other parts; and the features, of which many are zero.
+
+        A dictionary of what a norm writes also has the bias of this norm.
+        """
+        self._active.clear()
         terms = super().terms(split)
         for written in self.written:
             step, norm = written.step, written.step.norms.output
             if norm is not None and self.place(step.points.writes, written.layer) in self._outputs:
                 name = f"{self.prefix}L{written.layer}.{norm.name}.bias"
                 terms.pop(Part(name, "bias", written.layer), None)
-        return terms
-
-    def terms_beside_features(self) -> ReadTerms:
-        """The terms of all other parts; :attr:`active` has the features, of which many are zero."""
-        self._collects = True
-        return self.terms()
+        return terms, [*self._active.values()]
 
     def ends_at(self, place: Place) -> bool:
         """Whether a dictionary is of the stream at this place."""
@@ -251,26 +131,24 @@ class FeatureWalk(StreamWalk):
         return super().terms_of(written, split)
 
     def _of_features(self, output: WrittenFeatures, W: Directions, factor: Factor) -> ReadTerms:
-        """The terms of active features in their order, of the skip, of the bias and the error."""
-        names, dictionary = output.names, output.dictionary
-        layer, name, ending = names.place.layer, names.layer_name, names.ending
-        features, error, skipped = output.at(self.cache, self.rows, self.columns)
-        after: ReadTerms = {}
-        if isinstance(dictionary, SkipDictionary):
-            after[Part(f"{name} skip{ending}", "mlp", layer)] = self.read(skipped, W, factor)
-        b_dec = dictionary.b_dec.to(W.dtype).expand(len(self.rows), -1)
-        after[Part(f"{name}.b_dec{ending}", "bias", layer)] = self.read(b_dec, W, factor)
-        after[Part(f"{name} error{ending}", "error", layer)] = self.read(error, W, factor)
-        active = (features != 0).any(0).nonzero()[:, 0]
-        units: Sequence[int] = active.tolist()
-        features_read = ActiveFeatures(
-            tuple(Part(names.feature(unit).name, "feature", layer, unit=unit) for unit in units),
-            features[:, active],
-            einsum(dictionary.w_dec[active].to(W.dtype), W, "f m, cell r m -> f cell r"),
-            factor,
-            before=next(iter(after)),
-        )
-        if self._collects:
-            self.active.append(features_read)
-            return after
-        return features_read.terms() | after
+        """The terms of the skip, of the bias and the error; features are kept for all outputs."""
+        cells = self.rows, self.columns
+        skip, bias = output.part(" skip", "mlp"), output.part(".b_dec", "bias")
+        before = bias if output.w_skip is None else skip
+        b_dec = output.b_dec.to(W.dtype)
+        error, after = self.at(output.writes).flatten(1) - b_dec, ReadTerms()
+        for source, number in output.sources:
+            at = source.names.place
+            if at not in self._active:
+                x = self.cache[source.reads][cells].flatten(1)
+                self._active[at] = source.active(x, before)
+            error = error - self._active[at].written(number)
+            self._active[at] = self._active[at].read_of(number, W, factor)
+        if output.w_skip is not None:
+            x = self.cache[output.reads][cells].flatten(1)
+            skipped = at_least_float32(x @ output.w_skip)
+            error = error - skipped
+            after[skip] = self.read(skipped, W, factor)
+        after[bias] = self.read(b_dec.expand(len(self.rows), -1), W, factor)
+        after[output.error] = self.read(error, W, factor)
+        return after

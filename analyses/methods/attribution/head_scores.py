@@ -16,14 +16,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from analyses.methods.attribution.feature_terms import (
-    FeatureWalk,
+from analyses.methods.attribution.feature_outputs import (
     Outputs,
     WrittenFeatures,
-    feature_walk,
     places_of_features,
     written_features,
 )
+from analyses.methods.attribution.feature_terms import FeatureWalk, feature_walk
 from analyses.methods.attribution.sparse_vectors import SparseVectors
 from analyses.methods.attribution.stream_terms import (
     Part,
@@ -352,8 +351,8 @@ class PromptScores:
         walk = self._walk(side, columns)
         if not isinstance(walk, FeatureWalk):
             return SparseVectors.of(self._terms(side, columns, walk.terms()), (), rotation)
-        beside = walk.terms_beside_features()
-        return SparseVectors.of(self._terms(side, columns, beside), walk.active, rotation)
+        beside, active = walk.terms_beside_features()
+        return SparseVectors.of(self._terms(side, columns, beside), active, rotation)
 
     def directions_read(self, letter: str, query: int, key: int) -> Float[Tensor, " d_model"]:
         """What the normed stream at the query, or at the key, is multiplied by in their score.

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from analyses.methods.attribution.feature_terms import ActiveFeatures
+from analyses.methods.attribution.feature_outputs import ActiveFeatures
 from analyses.methods.attribution.stream_terms import Part
 
 
@@ -45,17 +45,16 @@ class SparseVectors:
             active: the features.
             rotation: the rotation of each cell.
         """
-        before = {features.before: features for features in active}
         parts: list[Part] = []
         indices, cells, vectors = list[Tensor](), list[Tensor](), list[Tensor]()
         every_cell = torch.arange(len(rotation), device=rotation.device)
         for part, term in terms.items():
-            if part in before:
-                of_features = _of_features(before[part], rotation)
+            for features in (each for each in active if each.before == part):
+                of_features = _of_features(features, rotation)
                 indices.append(of_features[0] + len(parts))
                 cells.append(of_features[1])
                 vectors.append(of_features[2])
-                parts += before[part].parts
+                parts += features.parts
             indices.append(torch.full_like(every_cell, len(parts)))
             cells.append(every_cell)
             vectors.append((term[:, None] @ rotation)[:, 0])
@@ -96,8 +95,7 @@ def _of_features(
 ) -> tuple[Int[Tensor, " entry"], Int[Tensor, " entry"], Float[Tensor, "entry d_rotated"]]:
     """Index, cell and vector of each feature where it is active."""
     cell, index = active.values.nonzero().unbind(-1)
-    scale = active.values[cell, index] * active.factor[cell]
-    vectors = active.read[:, 0][index] * scale[:, None]
+    vectors = active.terms_at(cell, index)
     by_cell = vectors.split(cell.bincount(minlength=len(rotation)).tolist())
     rotated = [of_cell @ rotate for of_cell, rotate in zip(by_cell, rotation, strict=True)]
     return index, cell, torch.cat(rotated)

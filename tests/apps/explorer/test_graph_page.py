@@ -12,7 +12,14 @@ import interp
 from analyses import attribution_graph, scale_units
 from analyses.results.number_text import number
 from apps.explorer import offered
-from apps.explorer.pages.graph import GRAPH_PAGE, SCALED, UNIT_TEXTS, grouped, groups_of
+from apps.explorer.pages.graph import (
+    DICTIONARIES,
+    GRAPH_PAGE,
+    SCALED,
+    UNIT_TEXTS,
+    grouped,
+    groups_of,
+)
 from apps.explorer.view import Head, from_address
 
 NAME = "python-4l"
@@ -184,6 +191,28 @@ def test_the_code_of_a_question_attaches_the_dictionaries(first):
     plain = replace(view, units="neurons")
     (ask,) = (ask for ask in GRAPH_PAGE.asks(plain, loaded(NAME)) if ask.name == "graph")
     assert "dictionaries" not in ask.question.code()
+
+
+def test_the_folder_of_a_cross_layer_transcoder_gives_the_units(first, tmp_path, monkeypatch):
+    """One of transcoders that write their own layer alone gives their graph, and their units."""
+    view, results = first
+    parts = [interp.dictionaries.load(name) for name in offered.dictionaries_of(NAME)]
+    folder = tmp_path / "transcoder"
+    across = interp.dictionaries.CrossLayerTranscoder.of(parts)
+    interp.dictionaries.save_cross_layer(across, folder)
+    monkeypatch.setattr(offered, "_dictionaries", [str(folder)])
+    node = largest_feature(results["graph"])
+    view = replace(view, node=node.name, asked=(SCALED, UNIT_TEXTS, DICTIONARIES))
+    other, errors = answers(GRAPH_PAGE, view)
+    assert errors == {}
+    assert other["graph"].edges == results["graph"].edges
+    np.testing.assert_allclose(other["graph"].effect, results["graph"].effect, atol=1e-5)
+    assert other[SCALED].scaled == (node.name,)
+    assert float(other[SCALED].effect.abs().max()) > 1e-3
+    assert other[DICTIONARIES].places[-1] == "all layers"
+    assert {SCALED, "graph", f"{UNIT_TEXTS}_0"} <= {*drawn(view, other)}
+    _, errors = answers(GRAPH_PAGE, opened(GRAPH_PAGE, "python-2l", units="features"))
+    assert "with one stack of 4 layers; this model has 2" in errors["graph"]
 
 
 def test_a_model_without_a_sum_as_its_stream_has_no_graph():
