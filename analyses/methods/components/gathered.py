@@ -252,11 +252,7 @@ class _Pairs:
 
 
 def _added(gathered: Tensor | None) -> Tensor:
-    """What has been gathered.
-
-    Raises:
-        InvalidInput: nothing was added.
-    """
+    """What has been gathered, unless nothing was added."""
     if gathered is None:
         raise InvalidInput("There is no reference prompt; give at least one.")
     return gathered
