@@ -27,7 +27,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.attribution_graph.checks import Measurement, Predicted, measured
-from analyses.attribution_graph.cross_layer import cross_layer_units
 from analyses.attribution_graph.estimate import TERMS_BYTES, GraphEstimate, estimate_of
 from analyses.attribution_graph.filling import Filling, stored_share
 from analyses.attribution_graph.groups import groups_by_sources, groups_by_tokens
@@ -38,11 +37,11 @@ from analyses.attribution_graph.influence import (
     pruned,
     replacement_score,
 )
+from analyses.attribution_graph.kinds import Kinds, OfUnits
 from analyses.attribution_graph.neuronpedia import NeuronpediaGraph
-from analyses.attribution_graph.nodes import GraphNode, Placed, nodes_of, terms_of
+from analyses.attribution_graph.nodes import LETTERS, GraphNode, Placed, nodes_of, terms_of
 from analyses.attribution_graph.promoted import with_promoted
-from analyses.attribution_graph.rows import Readers, Rows
-from analyses.attribution_graph.units import Units, features_of, layers_of_features, neurons_of
+from analyses.attribution_graph.rows import Readers
 from analyses.methods.attribution import logit_direction, unembedding_of
 from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
 from analyses.results import (
@@ -107,8 +106,10 @@ NOT_SPLIT = (
     f"edges are not split by heads: the parts would take more than {TERMS_BYTES // 2**20} MiB; "
     "lower max_nodes, node_share or edge_share to split them"
 )
-UNITS = ("neuron", "feature")
-"""The kinds of nodes that are units."""
+ALONG = (
+    "what heads and whole MLPs read is in logits of the answer, along which their vectors are "
+    "measured: what they do to one of several logits, or together, is approximate"
+)
 Names = tuple[str, str]
 Groups = Mapping[str, Sequence[str]]
 
@@ -213,7 +214,7 @@ class AttributionGraph(Result):
         columns = list(GraphNode.__dataclass_fields__)
         rows = [[getattr(node, name) for name in columns] for node in self.nodes]
         frame = pd.DataFrame(rows, columns=pd.Index(columns))
-        frame = frame.astype({"layer": "Int64", "neuron": "Int64", "pos": "Int64"})
+        frame = frame.astype(dict.fromkeys(("layer", "neuron", "head", "pos"), "Int64"))
         return frame.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
 
     def to_carrier_frame(self) -> pd.DataFrame:
@@ -392,7 +393,7 @@ class AttributionGraph(Result):
                     f"The graph has no node {shorten(name)}.{nearest(name, number_of)}"
                 )
         chosen = [number_of[name] for name in units]
-        if not all(self.nodes[n].kind in UNITS for n in chosen):
+        if not all(self.nodes[n].kind in LETTERS for n in chosen):
             raise InvalidInput(f"{shorten(units)} has a node that is no unit, and can't be scaled.")
         source, target = (
             torch.tensor([number_of[edge[end]] for edge in self.edges], dtype=torch.long)
@@ -420,7 +421,7 @@ class AttributionGraph(Result):
             InvalidInput: ``by`` is something else.
         """
         ranked = sorted(self.nodes, key=lambda node: -node.influence)
-        units = [node for node in ranked if node.kind in UNITS]
+        units = [node for node in ranked if node.kind in LETTERS]
         if by == "tokens":
             return groups_by_tokens(units)
         if by != "sources":
@@ -474,7 +475,7 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     *,
     targets: Tokens | None = None,
     pos: Position = None,
-    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
+    units: OfUnits = "neurons",
     max_nodes: int = 300,
     node_share: float = 0.8,
     edge_share: float = 0.98,
@@ -539,13 +540,13 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
     how = Measurement(check, as_seed(seed), memory, progress, cancelled)
     shares = _share(node_share, "node_share"), _share(edge_share, "edge_share")
-    units = _kind_of(model, units)
+    kinds = Kinds.of(model, units)
     if not isinstance(heads, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - of users
         raise InvalidInput(f"heads={shorten(heads)} should be True or False.")
     batch = _of_one_prompt(model, prompt)
     named, column = _named(model, targets), columns_read(batch, as_position(pos))
     with cancellable(cancelled), torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), named, units)
+        traced = _Traced(model, batch, int(column[0]), named, kinds)
         estimated = traced.estimated(max_nodes, heads=heads, check=check)
         estimated.check(memory, model.device)
         placed = traced.filled(max_nodes, as_progress(progress, "rows"))
@@ -558,6 +559,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     notes = [PATTERNS] if model.config.logit_cap is None else [PATTERNS, CAPPED]
     if heads and not is_split:
         notes.append(NOT_SPLIT)
+    if kinds.have_vectors:
+        notes.append(ALONG)
     nodes = measured(model, batch, int(column[0]), placed, nodes, how)
     whole = placed.filled.edges
     n_active = sum(each.n_active for each in placed.rows.units.values())
@@ -591,6 +594,7 @@ class _Traced:
     Attributes:
         logits: what the logits read.
         probability: the probability of each.
+        start: the share of each in the answer.
         labels: the label of each logit's token.
         tokens: the label of the token at each position; of an image patch, its number.
     """
@@ -601,9 +605,9 @@ class _Traced:
         batch: Batch,
         column: int,
         named: Int[Tensor, " logit"] | None,
-        units: str | CrossLayerTranscoder,
+        kinds: Kinds,
     ) -> None:
-        places = [*dict.fromkeys(_recorded(model, units))]
+        places = kinds.places(model)
         self.run = estimate(model, batch, record=places)
         done = run(model, batch, record=places)
         if done.logits is None:
@@ -625,9 +629,10 @@ class _Traced:
         real = batch.is_real[0].nonzero()[:, 0]
         pos = int((real == column).nonzero())
         frozen = FrozenModel(model, cache, real)
-        self.rows = Rows(frozen, _units_of(model, frozen, units))
         self.pos, self.ids = pos, ids
         self.logits = _read_by_logits(model, frozen, ids.to(real.device), pos)
+        self.start = self.probability / self.probability.sum()
+        self.rows = kinds.rows(model, frozen, self.logits.mean(self.start))
         self.labels = [model.label(token) for token in ids.tolist()]
         is_image = batch.images is not None
         labels = map(str, range(len(real))) if is_image else model.to_labels(batch.ids[0, real])
@@ -635,10 +640,9 @@ class _Traced:
 
     def filled(self, max_nodes: int, progress: Callable[[int, int], None] | None) -> Placed:
         """Where the nodes are, once the rows of up to ``max_nodes`` units are computed."""
-        start = self.probability / self.probability.sum()
-        filling = Filling(self.rows, self.logits, start, self._share(max_nodes))
+        filling = Filling(self.rows, self.logits, self.start, self._share(max_nodes))
         filling.fill(max_nodes, progress)
-        return Placed(filling.filled(), self.rows, self.pos, self.ids, start)
+        return Placed(filling.filled(), self.rows, self.pos, self.ids, self.start)
 
     def _share(self, max_nodes: int) -> float:
         """The share of a row from which an entry is stored."""
@@ -655,7 +659,7 @@ def estimate_attribution_graph(
     model: Transformer,
     prompt: Any,  # noqa: ANN401 - what model.check reads
     *,
-    units: Literal["neurons", "features"] | CrossLayerTranscoder = "neurons",
+    units: OfUnits = "neurons",
     max_nodes: int = 300,
     heads: bool = True,
     check: int = 16,
@@ -684,30 +688,13 @@ def estimate_attribution_graph(
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")
     max_nodes, check = at_least(0, max_nodes, "max_nodes"), at_least(0, check, "check")
-    units = _kind_of(model, units)
+    kinds = Kinds.of(model, units)
     batch = _of_one_prompt(model, prompt)
     column = columns_read(batch, as_position(None))
     with torch.no_grad():
-        traced = _Traced(model, batch, int(column[0]), None, units)
+        traced = _Traced(model, batch, int(column[0]), None, kinds)
         estimated = traced.estimated(max_nodes, heads=heads, check=check)
         return estimated.timed(traced.rows.frozen.embeddings)
-
-
-def _kind_of(
-    model: Transformer, units: object
-) -> Literal["neurons", "features"] | CrossLayerTranscoder:
-    """The kind of units; the features of a view of a cross-layer transcoder are those of it.
-
-    Raises:
-        InvalidInput: they are no kind of units.
-    """
-    if units == "features" and isinstance(model, DictionaryTransformer):
-        return model.transcoder() or "features"
-    if isinstance(units, CrossLayerTranscoder) or units in ("neurons", "features"):
-        return units
-    raise InvalidInput(
-        f'units={shorten(units)} should be "neurons", "features" or a cross-layer transcoder.'
-    )
 
 
 def _of_one_prompt(model: Transformer, prompt: object) -> Batch:
@@ -720,27 +707,6 @@ def _of_one_prompt(model: Transformer, prompt: object) -> Batch:
     if len(batch.ids) != 1:
         raise InvalidInput(f"A graph is of one prompt; got {len(batch.ids)} prompts.")
     return batch
-
-
-def _recorded(model: Transformer, units: str | CrossLayerTranscoder) -> list[Place]:
-    """The places that are recorded."""
-    if isinstance(units, CrossLayerTranscoder):
-        pairs = units.places(model)
-        without_neurons = {read.layer for read, _ in pairs if read.layer is not None}
-        places = places_of_run(model, without_neurons=without_neurons, streams=False)
-        return [*places, *(place for pair in pairs for place in pair)]
-    if units == "neurons":
-        return places_of_run(model, streams=False)
-    return places_of_run(model, without_neurons=layers_of_features(model), streams=False)
-
-
-def _units_of(
-    model: Transformer, frozen: FrozenModel, units: str | CrossLayerTranscoder
-) -> dict[int, Units]:
-    """The units of each sub-layer."""
-    if isinstance(units, CrossLayerTranscoder):
-        return cross_layer_units(model, frozen, units)
-    return neurons_of(frozen) if units == "neurons" else features_of(model, frozen)
 
 
 def _read_by_logits(
@@ -757,7 +723,7 @@ def _read_by_logits(
     n = len(ids)
     where = torch.full((n,), pos, device=ids.device)
     before = torch.full_like(where, len(frozen.parts))
-    return Readers(before, where, direction, bias)
+    return Readers.of_stream(before, where, direction, bias)
 
 
 def _named(model: Transformer, targets: Tokens | None) -> Int[Tensor, " logit"] | None:
