@@ -208,28 +208,31 @@ class Rows:
         out[:, : demand.shape[1]] += self._of_embeddings(demand)
         return out if n == 1 else out[order.argsort()]
 
-    def directions(self, reader: Readers) -> dict[int, Float[Tensor, "pos d_model"]]:
+    def directions(self, reader: Readers) -> dict[int, Float[Tensor, "two pos d_model"]]:
         """Along what one reader reads each sub-layer, by its index among the branches.
 
         These are directions of what the sub-layer writes, before a norm of its output, through all
-        that follows: heads and units, as directions pass through units here. Units are all scalar.
+        that follows: heads and units, as directions pass through units here, which are all scalar.
+        Of the two, the first has effects of units with their sign, the second their sizes.
         """
-        row = self.frozen.embeddings.new_zeros(1, self.columns.n)
-        demand, _ = self._demands(reader)
+        readers = Readers.joined([reader, reader])
+        rows = self.frozen.embeddings.new_zeros(2, self.columns.n)
+        demand, _ = self._demands(readers)
         n_pos = demand.shape[1]
         of_outputs: dict[int, Tensor] = {}
         for group in reversed(self.groups):
             for where, values in self._terms(group, demand):
-                row[:, where] += values
+                rows[:, where] += values
             added = [carried for carried, _ in self._routes(group[0], demand)]
             for number, branch in enumerate(self.frozen.branches):
                 if branch.before != group[0]:
                     continue
-                of_outputs[number] = torch.zeros_like(self.frozen.embeddings)
-                of_outputs[number][:n_pos] = self.before_output_norm(branch, demand, slice(n_pos))[0]
+                of_outputs[number] = self.frozen.embeddings.new_zeros(2, *self.frozen.embeddings.shape)
+                of_outputs[number][:, :n_pos] = self.before_output_norm(branch, demand, slice(n_pos))
                 units, first = self.units.get(number), self.first.get(number, 0)
                 if isinstance(units, ScalarUnits):
-                    effects = row[:, first : first + units.first(n_pos)]
+                    effects = rows[:, first : first + units.first(n_pos)]
+                    effects[1].abs_()
                     added.append(self._through(number, units, effects, n_pos)[0])
             demand = torch.stack([demand, *added]).sum(0)
         return of_outputs

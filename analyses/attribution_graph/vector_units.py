@@ -10,12 +10,18 @@ an edge from it is what the whole vector r_h,i adds to what the target reads. Bo
 so is the sum over all paths of the graph for the answer as a whole: if reading(t) = D_t · r_t of
 all targets t of h, then Σ_t edge(h → t) = Σ_t D_t · (∂r_t / ∂r_h) r_h = D_h · r_h.
 
+Where D · r is 0, as what reads the head cancels (the two neurons of a step function, for instance,
+with effects of +12 and −12), D is the same gradient with the sizes of effects of units in place of
+effects. So the head has a row and influence; its effect on the answer is 0 as before.
+
 What is approximate: the two numbers of a head stand for a vector, as if all that reads it read it
 along D. So paths to one of several logits, paths around nodes that were pruned, and effects of
 several units removed together are those of the vector's part along D.
 
 An MLP as one unit is the same with r_i = post W_out, whose neurons keep their ratios post / pre.
 """
+
+from abc import ABC, abstractmethod
 
 import torch
 from einops import einsum
@@ -29,50 +35,87 @@ from interp.edits import Edit
 from interp.points import Place, Point
 
 
-class Heads:
-    """The heads of one attention at all positions, as :class:`Units`.
+class VectorUnits(ABC):
+    """What units have in common that write vectors, as :class:`Units`: so many at each position.
 
     Args:
         frozen: the run.
-        number: the index of the attention among the branches.
-        direction: D, before a norm of the output.
+        number: the index of the sub-layer among the branches.
+        directions: D before a norm of the output, by effects and by their sizes.
+        width: number of units at each position.
     """
 
-    kind: str = "head"
     reads_stream: bool = False
-    attends: bool = True
     error: Float[Tensor, "pos d_model"] | None = None
     bias: Float[Tensor, "pos d_model"] | None = None
     writes_after_norm: bool = False
     skip: Float[Tensor, "d_model d_model"] | None = None
 
     def __init__(
-        self, frozen: FrozenModel, number: int, direction: Float[Tensor, "pos d_model"]
+        self,
+        frozen: FrozenModel,
+        number: int,
+        directions: Float[Tensor, "two pos d_model"],
+        width: int,
     ) -> None:
-        branch = frozen.branches[number]
-        self.targets: tuple[int, ...] = (number,)
-        self.layer, self.attention = branch.layer, attention_of(branch)
-        self._direction, self._frozen = direction, frozen
-        self._place = Place(self.attention.points.z, branch.layer)
-        self.n = len(direction) * self.attention.n_heads
+        self.layer, self.targets = frozen.branches[number].layer, (number,)
+        self._frozen, self._directions, self._width = frozen, directions, width
+        self.n = directions.shape[1] * width
+        by_effect, by_size = self.effects(directions, number)
+        rounding = torch.finfo(by_effect.dtype).eps ** 0.5
+        self._is_by_size = by_effect.abs() <= rounding * by_size.abs()
+        self.reading: Float[Tensor, " unit"] = torch.where(self._is_by_size, by_size, by_effect)
+
+    @abstractmethod
+    def effects(
+        self, direction: Float[Tensor, "row pos d_model"], target: int
+    ) -> Float[Tensor, "row unit"]:
+        """See :meth:`Units.effects`."""
+
+    @abstractmethod
+    def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:
+        """See :meth:`Units.written`."""
+
+    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
+        """See :meth:`Units.places`."""
+        return which // self._width, which % self._width
+
+    def first(self, n_pos: int) -> int:
+        """See :meth:`Units.first`."""
+        return n_pos * self._width
+
+    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
+        """See :meth:`Units.activation`: the norm of what each unit writes."""
+        return self.written(which, self.targets[0]).norm(dim=1)
+
+    def directions(self, which: Which) -> Float[Tensor, "chosen d_model"]:
+        """D of units."""
+        return self._directions[self._is_by_size[which].long(), self.places(which)[0]]
+
+
+class Heads(VectorUnits):
+    """The heads of one attention at all positions, as :class:`Units`.
+
+    Args:
+        frozen: the run.
+        number: the index of the attention among the branches.
+        directions: D before a norm of the output, by effects and by their sizes.
+    """
+
+    kind: str = "head"
+    attends: bool = True
+
+    def __init__(
+        self, frozen: FrozenModel, number: int, directions: Float[Tensor, "two pos d_model"]
+    ) -> None:
+        self.attention = attention_of(frozen.branches[number])
+        self._place = Place(self.attention.points.z, frozen.branches[number].layer)
+        super().__init__(frozen, number, directions, self.attention.n_heads)
         self.n_active = int(self._z.any(-1).sum())
-        self.reading: Float[Tensor, " unit"] = self.effects(direction[None], number)[0]
 
     @property
     def _z(self) -> Float[Tensor, "pos head d_head"]:
         return self._frozen.read(self._place)
-
-    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """See :meth:`Units.places`."""
-        return which // self.attention.n_heads, which % self.attention.n_heads
-
-    def first(self, n_pos: int) -> int:
-        """See :meth:`Units.first`."""
-        return n_pos * self.attention.n_heads
-
-    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
-        """See :meth:`Units.activation`: the norm of what each head writes."""
-        return self.written(which, self.targets[0]).norm(dim=1)
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
@@ -94,7 +137,7 @@ class Heads:
         self, which: Which
     ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
         """D at the positions of heads; what they read at all positions is for rows to know."""
-        direction = self._direction[self.places(which)[0]]
+        direction = self.directions(which)
         return direction, direction.new_zeros(len(direction))
 
     def zero(self, unit: int) -> list[Edit]:
@@ -103,45 +146,27 @@ class Heads:
         return [edits.zero(self._place, head=head, pos=pos)]
 
 
-class WholeMLP:
+class WholeMLP(VectorUnits):
     """One MLP at all positions, as :class:`Units`: one at each position.
 
     Args:
         frozen: the run.
         number: the index of the MLP among the branches.
-        direction: D, before a norm of the output.
+        directions: D before a norm of the output, by effects and by their sizes.
     """
 
     kind: str = "mlp"
-    reads_stream: bool = False
     attends: bool = False
-    error: Float[Tensor, "pos d_model"] | None = None
-    bias: Float[Tensor, "pos d_model"] | None = None
-    writes_after_norm: bool = False
-    skip: Float[Tensor, "d_model d_model"] | None = None
 
     def __init__(
-        self, frozen: FrozenModel, number: int, direction: Float[Tensor, "pos d_model"]
+        self, frozen: FrozenModel, number: int, directions: Float[Tensor, "two pos d_model"]
     ) -> None:
-        self.targets: tuple[int, ...] = (number,)
-        self._neurons, self._direction, self._frozen = Neurons(frozen, number), direction, frozen
-        self.layer = self._neurons.layer
-        post = frozen.read(Place(Point.POST, self.layer))
+        self._neurons = Neurons(frozen, number)
+        self._place = Place(Point.POST, self._neurons.layer)
+        post = frozen.read(self._place)
         self._output = post @ self._neurons.mlp.W_out.to(post.dtype)
-        self.n, self.n_active = len(post), int(self._output.any(1).sum())
-        self.reading: Float[Tensor, " unit"] = (self._output * direction).sum(1)
-
-    def places(self, which: Which) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """See :meth:`Units.places`."""
-        return which, torch.zeros_like(which)
-
-    def first(self, n_pos: int) -> int:
-        """See :meth:`Units.first`."""
-        return n_pos
-
-    def activation(self, which: Which) -> Float[Tensor, " chosen"]:
-        """See :meth:`Units.activation`: the norm of what the MLP writes, without its bias."""
-        return self._output[which].norm(dim=1)
+        super().__init__(frozen, number, directions, 1)
+        self.n_active = int(self._output.any(1).sum())
 
     def written(self, which: Which, target: int) -> Float[Tensor, "chosen d_model"]:  # noqa: ARG002
         """See :meth:`Units.written`."""
@@ -159,10 +184,10 @@ class WholeMLP:
         self, which: Which
     ) -> tuple[Float[Tensor, "chosen d_model"], Float[Tensor, " chosen"]]:
         """See :meth:`Units.readers`: the neurons, each by what it writes along D."""
-        W_out = self._neurons.mlp.W_out.to(self._direction.dtype)
-        post = self._frozen.read(Place(Point.POST, self.layer))[which]
-        return self._neurons.pulled_at(self._direction[which] @ W_out.mT * post, which)
+        direction = self.directions(which)
+        by_post = direction @ self._neurons.mlp.W_out.mT.to(direction.dtype)
+        return self._neurons.pulled_at(by_post * self._frozen.read(self._place)[which], which)
 
     def zero(self, unit: int) -> list[Edit]:
         """See :meth:`Units.zero`."""
-        return [edits.zero(Place(Point.POST, self.layer), pos=unit)]
+        return [edits.zero(self._place, pos=unit)]
