@@ -246,8 +246,9 @@ class AttributionGraph(Result):
     ) -> dict[str, Any]:
         """The graph as the JSON of Neuronpedia's and Anthropic's viewers, for :func:`json.dumps`.
 
-        Neurons and features are nodes of the type ``cross layer transcoder``, since viewers show no
-        other units: they have layer, index and activation, but no page of a feature. Biases and the
+        Neurons, features and whole MLPs are nodes of the type ``cross layer transcoder``, heads of
+        the type ``lorsa``, since viewers show no other units: they have layer, index and
+        activation, but no page of a feature. Biases and the
         rest are of the type ``mlp reconstruction error`` at the entry of the model, so that the
         share of errors that a viewer states includes them. ``influence`` is cumulative, as viewers
         prune by it. Heads on edges, shares, checks and what pruning lost are in
@@ -293,8 +294,9 @@ class AttributionGraph(Result):
         places: dict[str, list[GraphNode]] = {}
         for node in drawn:
             places.setdefault(group_of.get(node.name, node.name), []).append(node)
-        layers = sorted({node.layer for node in drawn if node.layer is not None})
-        rows = ["embed", *(f"L{layer}" for layer in layers), "logits"]
+        in_order = sorted(drawn, key=lambda node: (node.layer or 0, node.kind != "head"))
+        of_layers = [_row_of(node) for node in in_order if node.layer is not None]
+        rows = ["embed", *dict.fromkeys(of_layers), "logits"]
         index = {node.name: n for n, nodes in enumerate(places.values()) for node in nodes}
         influence = {node.name: node.influence for node in drawn}
         lines: dict[tuple[int, int], float] = {}
@@ -457,7 +459,7 @@ def _note_of_group(nodes: Sequence[GraphNode]) -> str:
 
 def _row_of(node: GraphNode) -> str:
     if node.layer is not None:
-        return f"L{node.layer}"
+        return f"L{node.layer} heads" if node.kind == "head" else f"L{node.layer}"
     return "embed" if node.kind == "embedding" else "logits"
 
 
