@@ -40,9 +40,7 @@ from interp.model import MLP, Attention, Batch, Network
 from interp.points import Place, Point
 from interp.weights import check_finite_weights
 
-UNIT = re.compile(
-    r"L(?P<layer>\d{1,4})((?P<letter>[NFH])(?P<index>\d{1,8})|MLP)@(?P<pos>\d{1,6})"
-)
+UNIT = re.compile(r"L(?P<layer>\d{1,4})((?P<letter>[NFH])(?P<index>\d{1,8})|MLP)@(?P<pos>\d{1,6})")
 """The name of a unit of a graph."""
 KINDS = {"N": "neurons", "F": "features of an MLP", "H": "heads", "MLP": "an MLP"}
 """What layers have, by the letters of names."""
@@ -236,19 +234,12 @@ def _edits(
     n_pos = int(batch.is_real[0].sum())
     scaled: list[Edit] = []
     for name in units:
-        match = UNIT.fullmatch(name)
-        if match is None:
-            raise InvalidInput(
-                f"{shorten(name)} is no name of a unit; L1N5@3 is neuron 5 of layer 1 at position "
-                "3, L1F5@3 a feature, L1H5@3 a head and L1MLP@3 a whole MLP."
-            )
-        letter, layer = match["letter"] or "MLP", int(match["layer"])
+        letter, layer, index, pos = _parts_of(name)
         of_layer = places[letter]
         if layer not in of_layer:
             layers = ", ".join(map(str, of_layer)) or "none"
             raise InvalidInput(f"{name}: layers of this model with {KINDS[letter]}: {layers}.")
         place, width = of_layer[layer]
-        index, pos = int(match["index"] or 0), int(match["pos"])
         if index >= width or pos >= n_pos:
             raise InvalidInput(
                 f"{name}: layer {layer} has units 0 to {width - 1}, the prompt positions 0 to "
@@ -256,13 +247,28 @@ def _edits(
             )
         if letter == "F" and transcoder is not None:
             scaled += feature_edits(transcoder, layer, index, factor=factor, pos=pos)
-        elif letter == "H":
-            scaled.append(edits.scale(place, factor, head=index, pos=pos))
         elif letter == "MLP":
             scaled.append(edits.scale(place, factor, pos=pos))
         else:
-            scaled.append(edits.scale(place, factor, unit=index, pos=pos))
+            unit, head = (None, index) if letter == "H" else (index, None)
+            scaled.append(edits.scale(place, factor, unit=unit, head=head, pos=pos))
     return scaled
+
+
+def _parts_of(name: str) -> tuple[str, int, int, int]:
+    """The letter of a unit's name, its layer, its index there and its position.
+
+    Raises:
+        InvalidInput: it is no name of a unit.
+    """
+    match = UNIT.fullmatch(name)
+    if match is None:
+        raise InvalidInput(
+            f"{shorten(name)} is no name of a unit; L1N5@3 is neuron 5 of layer 1 at position 3, "
+            "L1F5@3 a feature, L1H5@3 a head and L1MLP@3 a whole MLP."
+        )
+    letter, index = match["letter"] or "MLP", match["index"] or "0"
+    return letter, int(match["layer"]), int(index), int(match["pos"])
 
 
 def _places_of_transcoder(

@@ -5,11 +5,14 @@
 With the patterns of heads, the divisors of norms and the ratios post / pre of neurons fixed at
 their values from the run, the model is linear: what a neuron or a logit reads is a sum over what
 embeddings and earlier neurons wrote. Nodes are neurons at positions, embeddings and logits; each
-edge is split by the heads that carry it. Rows are computed in order of influence on the logits; the
-influence of a node is the share of them that comes through it, by sizes (Ameisen et al. 2025,
-"Circuit Tracing"; neurons in place of features: arXiv 2601.22594; the ratios: Jafari et al. 2025,
-"RelP"). What is pruned, or too small to be stored, is the node ``rest``, so that the edges of every
-node sum to what it reads.
+edge is split by the heads that carry it. Or heads are nodes (``units="heads"``), and whole MLPs:
+they write vectors, whose part along the answer is followed, so that what a head reads is all that
+it contributes to the answer (:mod:`analyses.attribution_graph.vector_units`).
+
+Rows are computed in order of influence on the logits; the influence of a node is the share of them
+that comes through it, by sizes (Ameisen et al. 2025, "Circuit Tracing"; neurons in place of
+features: arXiv 2601.22594; the ratios: Jafari et al. 2025, "RelP"). What is pruned, or too small to
+be stored, is the node ``rest``, so that the edges of every node sum to what it reads.
 
 What the graph can't show: patterns are fixed, so how queries and keys choose where a head attends
 is no part of it; nor what later parts do if a node is missing. So units are set to zero, one at a
@@ -43,7 +46,7 @@ from analyses.attribution_graph.nodes import LETTERS, GraphNode, Placed, nodes_o
 from analyses.attribution_graph.promoted import with_promoted
 from analyses.attribution_graph.rows import Readers
 from analyses.methods.attribution import logit_direction, unembedding_of
-from analyses.methods.frozen import FrozenModel, check_linear_once_frozen, places_of_run
+from analyses.methods.frozen import FrozenModel, check_linear_once_frozen
 from analyses.results import (
     Network,
     Node,
@@ -58,15 +61,13 @@ from analyses.results import (
     signed,
     token_ids,
 )
-from interp import DictionaryTransformer, Transformer, estimate, run
-from interp.dictionaries import CrossLayerTranscoder
+from interp import Transformer, estimate, run
 from interp.errors import InvalidInput, nearest, shorten
 from interp.execution import Provenance
 from interp.integers import as_seed, at_least
 from interp.io import as_progress, cancellable, return_freed_memory
 from interp.metrics import Position, as_position, at_least_float32, columns_read
 from interp.model import Batch
-from interp.points import Place
 from interp.sweeps import check_options
 from interp.weights import check_finite_weights
 
@@ -107,8 +108,8 @@ NOT_SPLIT = (
     "lower max_nodes, node_share or edge_share to split them"
 )
 ALONG = (
-    "what heads and whole MLPs read is in logits of the answer, along which their vectors are "
-    "measured: what they do to one of several logits, or together, is approximate"
+    "of the vectors that heads and whole MLPs write, edges into them follow the part along the "
+    "answer: what they do to one of several logits, or several together, is approximate"
 )
 Names = tuple[str, str]
 Groups = Mapping[str, Sequence[str]]
@@ -125,7 +126,7 @@ class AttributionGraph(Result):
         share: its size, as a share of all that the target reads.
         terms: the part of each edge that each carrier carries; they sum to it.
         carriers: ``bypass``, the heads, and the skips of transcoders, each for the routes of which
-            it is the last one.
+            it is the last one; where heads are nodes, ``bypass`` alone.
         value: what each logit reads: the logit minus the mean of all logits, before any soft-cap.
         probability: the probability of each logit's token.
         target: the label of each logit's token.
@@ -379,7 +380,9 @@ class AttributionGraph(Result):
     ) -> Float[Tensor, " logit"]:
         """What is added to each logit if units are scaled together, as the graph predicts.
 
-        :func:`analyses.scale_units` measures it. Units that were pruned have no effect here.
+        :func:`analyses.scale_units` measures it. Units that were pruned have no effect here. Of
+        heads and whole MLPs, the prediction is exact (but for what was pruned, and what is fixed)
+        for one of them and the answer as a whole.
 
         Args:
             units: names of nodes.
@@ -488,7 +491,9 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> AttributionGraph:
-    """Trace a prediction to the tokens through neurons, with heads on the edges, and check it.
+    """Trace a prediction to the tokens through neurons or heads, and check what it predicts.
+
+    Heads that are no nodes are on the edges.
 
     Args:
         model: a model with one stack whose stream is a sum of what is written, and whose logits are
@@ -502,7 +507,11 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             transcoder reads what the MLP reads, and writes what it writes, before or after a norm
             of its output; a skip carries edges, as heads do. Or the features of a cross-layer
             transcoder, given here or attached to the model: an edge from one is the sum over all
-            layers that it writes, and an error is what the features of all layers leave out.
+            layers that it writes, and an error is what the features of all layers leave out. Or
+            ``"mlps"``: each MLP as one node at each position. ``"heads"``: heads are nodes in place
+            of carriers, and MLPs pass on what they read with their ratios post / pre fixed;
+            ``("heads", "neurons")``: heads beside one of the others. Attention and MLPs whose
+            effects cancel pass on nothing, such as a step made of two neurons: take neurons there.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.
@@ -535,6 +544,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
         >>> model = interp.load("induction-by-hand")
         >>> analyses.attribution_graph(model, "abcab")
         AttributionGraph(graph of c (100 %): 0 units, 1 edge; replacement 1, completeness 1)
+        >>> analyses.attribution_graph(model, "abcab", units="heads", check=0).edges
+        (('L1H0@5', 'logit c@5'), ('embed@3', 'L1H0@5'))
     """
     check_finite_weights(model)
     check_linear_once_frozen(model, "attribution_graph")

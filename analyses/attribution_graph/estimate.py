@@ -156,11 +156,12 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
 
 def _width(rows: Rows) -> int:
     """The width of the widest MLP that is multiplied whole, with copies of those passed through."""
+    copies = {number: 1 for number, each in rows.units.items() if each.kind == "neuron"}
+    copies |= dict.fromkeys(rows.passed, PASSED)
     widths = [
-        (PASSED if number in rows.passed else 1) * branch.step.f.W_in.shape[1]
+        copies.get(number, 0) * branch.step.f.W_in.shape[1]
         for number, branch in enumerate(rows.frozen.branches)
         if isinstance(branch.step.f, MLP)
-        and (number in rows.passed or (number in rows.units and rows.units[number].kind == "neuron"))
     ]
     return max(widths, default=0)
 

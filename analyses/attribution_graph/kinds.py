@@ -48,8 +48,11 @@ class Kinds:
         of_mlps = others[0] if others else None
         is_named = isinstance(of_mlps, str) and of_mlps in get_args(Named)
         is_transcoder = isinstance(of_mlps, CrossLayerTranscoder)
-        if not listed or len(others) > 1 or len(listed) - len(others) > 1 or (
-            others and not is_named and not is_transcoder
+        if (
+            not listed
+            or len(others) > 1
+            or len(listed) - len(others) > 1
+            or (others and not is_named and not is_transcoder)
         ):
             raise InvalidInput(
                 f'units={shorten(units)} should be "neurons", "features", "mlps" or a cross-layer '

@@ -1,9 +1,10 @@
 """Nodes and edges of a pruned graph by name.
 
 A name has the kind of its node, so no two nodes share one: ``L3N12@5`` is neuron 12 of layer 3 at
-position 5, ``L3F12@5`` feature 12, ``L3H2@5`` head 2, ``L3MLP@5`` a whole MLP, ``L3error@5`` an error, ``embed@5`` an embedding and
-``logit ·is@5`` the logit of a token by its label (``logit 17@5`` without a tokenizer; if two logits
-have one label, their ids follow). ``bias`` is all biases together, ``rest`` all that is left out.
+position 5, ``L3F12@5`` feature 12, ``L3H2@5`` head 2, ``L3MLP@5`` a whole MLP, ``L3error@5`` an
+error, ``embed@5`` an embedding and ``logit ·is@5`` the logit of a token by its label (``logit
+17@5`` without a tokenizer; if two logits have one label, their ids follow). ``bias`` is all biases
+together, ``rest`` all that is left out.
 """
 
 from collections.abc import Sequence

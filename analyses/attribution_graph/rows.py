@@ -5,8 +5,10 @@ a sub-layer's output is pulled back through each head to the positions that it a
 
     D_j += norm_j( Σ_h Σ_i A_ij (D_i W_O,hᵀ) W_V,hᵀ )
 
-with patterns and divisors of norms fixed, and is multiplied by what each unit writes there. MLPs
-are not passed through: their units are nodes. The products and the constants sum to the reading.
+with patterns and divisors of norms fixed, and is multiplied by what each unit writes there.
+Sub-layers whose units are nodes are not passed through. The products and the constants sum to the
+reading. A target that is a head reads all positions that it attends to: its walk begins with D_j
+of this head alone.
 
 An edge has a part for each head, one for the skip of each transcoder that has one, and a bypass
 through none of these; they sum to it. A route through several belongs to the last of them, the one
@@ -220,6 +222,7 @@ class Rows:
         demand, _ = self._demands(readers)
         n_pos = demand.shape[1]
         of_outputs: dict[int, Tensor] = {}
+        nowhere = torch.zeros_like(self.frozen.embeddings).repeat(2, 1, 1)
         for group in reversed(self.groups):
             for where, values in self._terms(group, demand):
                 rows[:, where] += values
@@ -227,8 +230,10 @@ class Rows:
             for number, branch in enumerate(self.frozen.branches):
                 if branch.before != group[0]:
                     continue
-                of_outputs[number] = self.frozen.embeddings.new_zeros(2, *self.frozen.embeddings.shape)
-                of_outputs[number][:, :n_pos] = self.before_output_norm(branch, demand, slice(n_pos))
+                of_outputs[number] = nowhere.clone()
+                of_outputs[number][:, :n_pos] = self.before_output_norm(
+                    branch, demand, slice(n_pos)
+                )
                 units, first = self.units.get(number), self.first.get(number, 0)
                 if isinstance(units, ScalarUnits):
                     effects = rows[:, first : first + units.first(n_pos)]

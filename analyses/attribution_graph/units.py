@@ -11,7 +11,8 @@ error is what it leaves out of the sub-layer's output (Ameisen et al. 2025, "Cir
 a transcoder with a skip, input · W_skip passes by the features, and so carries edges, as heads do.
 The output is that of the MLP or, where a norm follows, what this norm makes of it, as the
 transcoder was trained. Features of a cross-layer transcoder write what several MLPs write: an edge
-from one is the sum over all of them.
+from one is the sum over all of them. Heads and whole MLPs write vectors: see
+:mod:`analyses.attribution_graph.vector_units`.
 :class:`Units` is all that a graph asks of them.
 """
 

@@ -1,4 +1,4 @@
-"""Attribution graphs whose nodes are heads and whole MLPs: exact sums, removals, what is refused."""
+"""Attribution graphs of heads and whole MLPs: exact sums, removals, what is refused."""
 
 from functools import cache
 
@@ -62,9 +62,7 @@ def graph_of(name: str, units: object) -> AttributionGraph:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filling, "STORED", 0.0)
         tokens = tokens_of(name)[0][:1]
-        return attribution_graph(
-            build(name), tokens, units=units, targets=3, check=0, **EVERYTHING
-        )
+        return attribution_graph(build(name), tokens, units=units, targets=3, check=0, **EVERYTHING)
 
 
 def fixed_parts(cache: interp.Cache) -> list[edits.Edit]:
@@ -153,7 +151,8 @@ def test_a_graph_of_heads_of_an_untrained_model_is_marked():
 
 
 @pytest.mark.parametrize(
-    "units", [[], ["heads", "heads"], ["neurons", "mlps"], ["heads", "neurons", "mlps"], [["heads"]]]
+    "units",
+    [[], ["heads", "heads"], ["neurons", "mlps"], ["heads", "neurons", "mlps"], [["heads"]]],
 )
 def test_units_that_exclude_one_another_are_refused(units):
     with pytest.raises(InvalidInput, match=r'"mlps" or a cross-layer.*\("heads", "neurons"\)'):

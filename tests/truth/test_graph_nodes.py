@@ -18,7 +18,7 @@ BY_PATTERNS = {
     "induction-by-hand": {"L0H0"},
     "rasp-reverse": {"L0H0", "L0MLP", "L1MLP"},
 }
-"""The previous-token head moves keys; the count of a row is where the last head looks for tokens."""
+"""The previous-token head moves keys; the last head looks for tokens by the length of the row."""
 LEAST = 1e-9
 """The least influence of a node, and the least change of a logit."""
 
