@@ -143,6 +143,9 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
     ranking = 3 * 8 * columns.n + 2 * EDGE * 2 * BLOCK * min(columns.n, entries // n_rows + 1)
     pruning = EDGES * EDGE * n_edges + 4 * columns.n
     phases = [walk, ranking, pruning]
+    if any(each.kind in ("head", "mlp") for each in rows.units.values()):
+        along = WALKING * stream + PASSED * size * n_pos * max(_widths(rows).values(), default=0)
+        phases.append(2 * along + patterns)
     if heads and len(rows.carriers) > 1:
         terms = min(TERMS_BYTES, n_edges * len(rows.carriers) * 8) * TERMS
         sources = min(max(SOURCES_BYTES, stream), stream * listed)
@@ -154,16 +157,18 @@ def _bytes(rows: Rows, run: Estimate, n_rows: int, *, heads: bool, check: int) -
     return max(run.peak, held + max(phases))
 
 
+def _widths(rows: Rows) -> dict[int, int]:
+    """The width of each MLP, by its index among the branches."""
+    parts = enumerate(branch.step.f for branch in rows.frozen.branches)
+    return {number: f.W_in.shape[1] for number, f in parts if isinstance(f, MLP)}
+
+
 def _width(rows: Rows) -> int:
     """The width of the widest MLP that is multiplied whole, with copies of those passed through."""
     copies = {number: 1 for number, each in rows.units.items() if each.kind == "neuron"}
     copies |= dict.fromkeys(rows.passed, PASSED)
-    widths = [
-        copies.get(number, 0) * branch.step.f.W_in.shape[1]
-        for number, branch in enumerate(rows.frozen.branches)
-        if isinstance(branch.step.f, MLP)
-    ]
-    return max(widths, default=0)
+    widths = _widths(rows)
+    return max((n * widths[number] for number, n in copies.items()), default=0)
 
 
 def _multiply_adds(rows: Rows) -> float:

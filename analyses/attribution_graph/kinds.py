@@ -16,7 +16,7 @@ from analyses.methods.frozen import FrozenModel, places_of_run
 from interp import DictionaryTransformer, Transformer
 from interp.dictionaries import CrossLayerTranscoder
 from interp.errors import InvalidInput, shorten
-from interp.model import MLP, Attention
+from interp.model import Attention
 from interp.points import Place
 
 Named = Literal["neurons", "features", "heads", "mlps"]
@@ -88,12 +88,17 @@ class Kinds:
         rows = Rows(frozen, scalar)
         if not self.have_vectors:
             return rows
-        along, units = rows.directions(answer), dict[int, Units]()
-        for number, branch in enumerate(frozen.branches):
-            if self.heads and isinstance(branch.step.f, Attention):
-                units[number] = Heads(frozen, number, along[number])
-            elif self.of_mlps == "mlps" and isinstance(branch.step.f, MLP):
-                units[number] = WholeMLP(frozen, number, along[number])
-            elif self.of_mlps is not None and number in scalar:
-                units[number] = scalar[number]
-        return Rows(frozen, units, scalar if self.of_mlps is None else None)
+        vectors: dict[int, type[Heads | WholeMLP]] = {}
+        if self.heads:
+            attentions = [
+                n for n, x in enumerate(frozen.branches) if isinstance(x.step.f, Attention)
+            ]
+            vectors |= dict.fromkeys(attentions, Heads)
+        if self.of_mlps == "mlps":
+            vectors |= dict.fromkeys(scalar, WholeMLP)
+        along = rows.directions(answer, vectors)
+        units: dict[int, Units] = {} if self.of_mlps in (None, "mlps") else {**scalar}
+        for number, kind in vectors.items():
+            units[number] = kind(frozen, number, along.pop(number))
+        in_order = {number: units[number] for number in sorted(units)}
+        return Rows(frozen, in_order, scalar if self.of_mlps is None else None)

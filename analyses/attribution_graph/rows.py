@@ -15,7 +15,7 @@ through none of these; they sum to it. A route through several belongs to the la
 nearest to the target: its value is what the target reads, whatever carried the information there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -210,37 +210,37 @@ class Rows:
         out[:, : demand.shape[1]] += self._of_embeddings(demand)
         return out if n == 1 else out[order.argsort()]
 
-    def directions(self, reader: Readers) -> dict[int, Float[Tensor, "two pos d_model"]]:
-        """Along what one reader reads each sub-layer, by its index among the branches.
+    def directions(
+        self, reader: Readers, numbers: Collection[int]
+    ) -> dict[int, Float[Tensor, "two pos d_model"]]:
+        """Along what one reader reads some sub-layers, by their index among the branches.
 
         These are directions of what the sub-layer writes, before a norm of its output, through all
         that follows: heads and units, as directions pass through units here, which are all scalar.
         Of the two, the first has effects of units with their sign, the second their sizes.
         """
-        readers = Readers.joined([reader, reader])
-        rows = self.frozen.embeddings.new_zeros(2, self.columns.n)
-        demand, _ = self._demands(readers)
-        n_pos = demand.shape[1]
-        of_outputs: dict[int, Tensor] = {}
-        nowhere = torch.zeros_like(self.frozen.embeddings).repeat(2, 1, 1)
-        for group in reversed(self.groups):
-            for where, values in self._terms(group, demand):
-                rows[:, where] += values
-            added = [carried for carried, _ in self._routes(group[0], demand)]
-            for number, branch in enumerate(self.frozen.branches):
-                if branch.before != group[0]:
+        demand, _ = self._demands(Readers.joined([reader, reader]))
+        n_pos, branches = demand.shape[1], self.frozen.branches
+        along, effects = dict[int, Tensor](), dict[int, Tensor]()
+        for before, _ in reversed(self.groups):
+            added = [carried for carried, _ in self._routes(before, demand)]
+            for number in (n for n, branch in enumerate(branches) if branch.before == before):
+                if number in numbers:
+                    g = self.before_output_norm(branches[number], demand, slice(n_pos))
+                    along[number] = torch.zeros_like(self.frozen.embeddings).repeat(2, 1, 1)
+                    along[number][:, :n_pos] = g
+                units = self.units.get(number)
+                if not isinstance(units, ScalarUnits):
                     continue
-                of_outputs[number] = nowhere.clone()
-                of_outputs[number][:, :n_pos] = self.before_output_norm(
-                    branch, demand, slice(n_pos)
-                )
-                units, first = self.units.get(number), self.first.get(number, 0)
-                if isinstance(units, ScalarUnits):
-                    effects = rows[:, first : first + units.first(n_pos)]
-                    effects[1].abs_()
-                    added.append(self._through(number, units, effects, n_pos)[0])
+                g = self.at_units(number, demand)
+                for source in self.sources(number):
+                    written = self.units[source].effects(g, number)
+                    effects[source] = effects.get(source, 0.0) + written
+                by_sign, by_size = effects.pop(number)
+                both = torch.stack([by_sign, by_size.abs()])
+                added.append(self._through(number, units, both, n_pos)[0])
             demand = torch.stack([demand, *added]).sum(0)
-        return of_outputs
+        return along
 
     def width(self, readers: Readers) -> int:
         """The number of positions that readers read: those up to the last one of them."""

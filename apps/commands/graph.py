@@ -41,8 +41,7 @@ Target = Annotated[
 UnitsOption = Annotated[
     list[Units] | None,
     typer.Option(
-        help="What the nodes of an MLP are; and heads, alone or beside one of the others: --units "
-        "heads --units neurons.",
+        help="What the nodes of an MLP are; heads, alone or beside these: may be repeated.",
         show_default="neurons, or features if there are --dictionary",
     ),
 ]
@@ -57,8 +56,7 @@ Dictionaries = Annotated[
 CrossLayer = Annotated[
     str | None,
     typer.Option(
-        help="Folder of a cross-layer transcoder, whose features are the units (with --units "
-        "heads, heads too).",
+        help="Folder of a cross-layer transcoder, whose features are the units of MLPs.",
         show_default="none",
     ),
 ]
@@ -105,8 +103,6 @@ def graph(  # noqa: PLR0913 - the options of one command
 ) -> None:
     """Trace a prediction to the tokens through neurons, features, MLPs or heads.
 
-    Heads that are no units are on the edges.
-
     Neuronpedia's viewer opens the file neuronpedia.json of the output folder.
     """
     from analyses import attribution_graph, estimate_attribution_graph  # noqa: PLC0415
@@ -121,8 +117,7 @@ def graph(  # noqa: PLR0913 - the options of one command
     kinds: list[Any] = [str(each) for each in units or ()]
     if cross_layer and ({*kinds} - {Units.HEADS} or dictionary):
         raise InvalidInput(
-            "--cross-layer gives the units of MLPs; leave out --dictionary, and --units but for "
-            "--units heads."
+            "--cross-layer gives the units of MLPs: add no others but --units heads."
         )
     loaded = load_on(device, model)
     if dictionary:

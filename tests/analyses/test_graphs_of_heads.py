@@ -131,7 +131,7 @@ def test_graphs_of_heads_have_all_that_graphs_have():
     assert {*graph.to_frame()["carrier"]} == {"bypass"}
     assert graph.predicted.n == 4
     assert first["name"] in graph.summary()
-    assert "along which" in graph.summary()
+    assert "the part along the answer" in graph.summary()
     assert f"L{first['layer']} heads" in graph.drawing().rows
     assert graph.groups("sources") is not None
     file = NeuronpediaGraph.from_json(graph.to_neuronpedia("name"))

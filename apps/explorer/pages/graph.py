@@ -101,20 +101,18 @@ def asks(view: View, model: interp.Transformer) -> list[Ask]:
 
 def _of_units(view: View, asked: Question) -> Question:
     """A question about the model with its dictionaries, if units are their features."""
-    if not _has_features(view):
-        return asked
-    return replace(asked, dictionaries=dictionaries_of(view.model))
+    has_features = _has_features(view)
+    return replace(asked, dictionaries=dictionaries_of(view.model)) if has_features else asked
 
 
 def _has_features(view: View) -> bool:
     """Whether units are features, and perhaps heads too."""
-    return view.units.endswith("features")
+    return "features" in view.units
 
 
 def offered_units(view: View) -> tuple[str, ...]:
     """What the units of a graph may be; features need dictionaries."""
-    has_dictionaries = bool(dictionaries_of(view.model))
-    return tuple(kind for kind in UNITS if has_dictionaries or not kind.endswith("features"))
+    return tuple(kind for kind in UNITS if dictionaries_of(view.model) or "features" not in kind)
 
 
 def _graph_question(view: View, model: interp.Transformer, check: int) -> Question:
@@ -324,8 +322,7 @@ def on_pick(view: View, pick: Pick) -> View:
         return view if head is None else replace(view, head=head, query=query, key=None)
     if pick["view"] != GRAPH:
         return view
-    head = _head(name)
-    if head is not None:
+    if head := _head(name):
         return replace(view, node=name, head=head, query=_positions(name)[1], key=None)
     return replace(view, node=name, head=None if ARROW in name else view.head)
 
