@@ -510,8 +510,8 @@ def attribution_graph(  # noqa: PLR0913 - the settings of one analysis, by keywo
             layers that it writes, and an error is what the features of all layers leave out. Or
             ``"mlps"``: each MLP as one node at each position. ``"heads"``: heads are nodes in place
             of carriers, and MLPs pass on what they read with their ratios post / pre fixed;
-            ``("heads", "neurons")``: heads beside one of the others. Attention and MLPs whose
-            effects cancel pass on nothing, such as a step made of two neurons: take neurons there.
+            ``("heads", "neurons")``: heads beside one of the others. An MLP passes on nothing where
+            the effects of its neurons cancel, as those of a step made of two do: take neurons.
         max_nodes: the most units whose rows are computed, those with the most influence first.
         node_share: share of the units' influence that stays when nodes are pruned.
         edge_share: likewise of edges.

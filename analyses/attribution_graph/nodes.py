@@ -40,7 +40,8 @@ class GraphNode:
         activation: what a unit writes with, of a head or an MLP the norm of what it writes; NaN
             for other nodes.
         value: what it reads, to which its edges sum; NaN for nodes that read nothing. Of a head or
-            an MLP, in logits: all that it contributes to the answer.
+            an MLP, in logits: all that it contributes to the answer, by every route; where that
+            cancels, the sum with the sizes of what units contribute.
         influence: the share of the logits that comes through it, by sizes of edges.
         effect: what it contributes to the answer through the graph, with its sign, in logits: by
             the graph, what the answer loses without it.

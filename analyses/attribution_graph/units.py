@@ -211,7 +211,7 @@ class Neurons:
         """The same of all neurons at some positions; a neuron that reads 0 is a constant."""
         pre, b_in = self._frozen.read(Place(Point.PRE, self.layer))[at], self.mlp.b_in
         constant = torch.where(pre == 0, effects, 0.0).sum(-1)
-        by_pre = effects * torch.where(pre == 0, 0.0, 1 / pre)
+        by_pre = torch.where(pre == 0, 0.0, effects / pre)
         if b_in is not None:
             constant = constant + by_pre @ b_in.to(by_pre.dtype)
         return by_pre @ self.mlp.W_in.mT.to(by_pre.dtype), constant

@@ -445,13 +445,14 @@ def numbers_of_prompts(model, prompts, n):
     return [{"values": graph.value, "effects": graph.effect} for graph in graphs]
 
 
-def of_case(case):
+def of_case(case, units="neurons"):
     """Tables of the graphs of all prompts, without ids of tokens in names of logits."""
     tables: dict[str, list[pd.DataFrame]] = {}
     for prompt in range(len(case.clean)):
         ids = case.clean[prompt]
         target = case.target[prompt]
-        graph = attribution_graph(case.model, ids[ids >= 0][None], targets=target, check=0)
+        tokens = ids[ids >= 0][None]
+        graph = attribution_graph(case.model, tokens, targets=target, units=units, check=0)
         for name, table in tables_of(graph).items():
             without_ids = table.replace(r"logit \d+@", "logit@", regex=True)
             tables.setdefault(name, []).append(without_ids.assign(prompt=prompt))
@@ -483,7 +484,7 @@ DECLARED = Declared(
     of_each_prompt=EachPrompt(numbers_of_prompts, kinds.WITHOUT_EDGES, is_slow=True),
     of_each_pair=Without("it takes models with one stack"),
     symmetric=Symmetric(
-        {"": of_case},
+        {"": of_case, "heads": lambda case: of_case(case, ("heads", "neurons"))},
         not_compared=("token", "neuron", "promoted_tokens"),
         refused=NORMALIZING_THE_STREAM,
     ),
